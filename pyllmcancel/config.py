@@ -115,6 +115,14 @@ class EngineConfig:
     max_step_seconds
         The limit of a prefill step in seconds when no other request decodes, which bounds the time that a new request
         waits for the next step.
+    draft_sources
+        Where drafts come from: ``past`` is the owner's recent answers, cancelled ones included, ``prediction`` what a
+        request says that it expects, ``ngram`` the prompt and the answer itself. Empty: nothing is drafted. Drafts
+        change the speed of answers only. Recurrent and hybrid models have none: a rejected draft cannot be undone.
+    draft_max
+        The limit of drafted tokens in one step.
+    past_answers_mib
+        The limit of remembered answers in MiB, of all owners together.
     steps_ahead
         If True, a decode step begins before Python has read the previous step's tokens, as long as nothing has changed.
         None: True if most layers are computed on a GPU, which would wait for Python between two steps.
@@ -150,6 +158,9 @@ class EngineConfig:
     pooling: str = "auto"
     embeddings: bool = False
     matryoshka: bool = False
+    draft_sources: tuple[str, ...] = ("past", "prediction", "ngram")
+    draft_max: int = 16
+    past_answers_mib: int = 64
 
     def aliases(self) -> tuple[str, ...]:
         """The model's names, sorted; as in llama-server, the first one is used in answers."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from pyllmcancel.errors import InvalidRequestError
 
+LEAST_TEMPERATURE = 1e-6  # lower ones take the likeliest token
 MAX_LOGPROBS = 1000
 # llama-server's names and order.
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
@@ -137,6 +138,11 @@ class SamplingParams:
         for _token, bias in self.logit_bias:
             if math.isnan(bias) or bias == math.inf:
                 raise InvalidRequestError("a bias must be a number or -inf", "logit_bias")
+
+    @property
+    def is_greedy(self) -> bool:
+        """True if the likeliest token is taken, whatever the seed is."""
+        return self.temperature < LEAST_TEMPERATURE and self.mirostat == 0
 
     def with_seed(self, seed: int) -> SamplingParams:
         return replace(self, seed=seed % 2**32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from copy import copy
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -124,6 +125,11 @@ class ChatConstraint:
             case State.CALLS:
                 pass
         return False
+
+    def fork(self) -> ChatConstraint:
+        fork = copy(self)  # all but the text's state are values that are replaced, never changed
+        fork._text = None if self._text is None else self._text.fork()
+        return fork
 
     def _begin(self, token: int) -> bool:
         going_on = [opening for opening in self._openings if opening[0][self._n_done] == token]

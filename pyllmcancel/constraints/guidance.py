@@ -18,6 +18,7 @@ import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from pyllmcancel.errors import ConstraintError, InvalidRequestError
+from pyllmcancel.inner_tokenizer import InnerTokenizer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 WHITESPACE = r"( |\n{1,2}[ \t]{0,32})?"
 # Only its own message: neither the parser's state nor the grammar belongs into an answer.
 LIMITS = LLParserLimits(verbose_errors=False)
-BEGINNING = b"\x02"
 LONGEST_MESSAGE = 500  # characters; some messages quote a pattern
 IN_WORDS = {
     "NoExtensionBias": "there is no answer that it allows",
@@ -53,7 +53,7 @@ class Vocabulary:
     bos_token_id = None
 
     def __init__(self, model: Model) -> None:
-        self._model = model
+        self._tokenize = InnerTokenizer(model)
         self.tokens = model.pieces(special=True)
         self.eos_token_ids = model.eog_tokens()
         ends = frozenset(self.eos_token_ids)
@@ -62,19 +62,11 @@ class Vocabulary:
             for token, (piece, shown) in enumerate(zip(self.tokens, model.pieces(), strict=True))
             if token in ends or (piece and not shown)
         ]
-        beginning = model.tokenize(BEGINNING, add_special=False)
-        self._n_beginning = len(beginning)
-        self._puts_a_blank_first = b"".join(self.tokens[token] for token in beginning) != BEGINNING
         # A model without an end token gets its last token, which then ends nothing.
         self.eos_token_id = next(iter(self.eos_token_ids), model.n_vocab - 1)
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """Return the tokens of a text in any place: SentencePiece puts a blank before a text at the beginning."""
-        if not self._puts_a_blank_first:
-            return self._model.tokenize(text, add_special=False)
-        # A single byte never joins with what follows it.
-        following = text.encode() if isinstance(text, str) else text
-        return self._model.tokenize(BEGINNING + following, add_special=False)[self._n_beginning :]
+        return self._tokenize(text)
 
     def tokenizer(self) -> LLTokenizer:
         """Return the tokenizer that llguidance makes of the vocabulary. Call this once: it removes the tokens."""
@@ -167,6 +159,9 @@ class GuidedConstraint:
         if not self._matcher.consume_token(token):
             raise self._error()
         return self._matcher.is_stopped()
+
+    def fork(self) -> GuidedConstraint:
+        return GuidedConstraint(self._matcher.deep_copy(), 32 * self._n_words, self._param)
 
     def _error(self) -> ConstraintError:
         # Only allowed tokens are sampled, so the grammar has exceeded one of llguidance's limits.

@@ -73,6 +73,10 @@ class LimitedConstraint:
         self._n_first -= 1
         return self._form is not None and self._form.accept(token)
 
+    def fork(self) -> LimitedConstraint:
+        form = None if self._form is None else self._form.fork()
+        return LimitedConstraint(self._always, self._first, self._n_first, form)
+
 
 def bits(n_vocab: int, tokens: Iterable[int]) -> NDArray[np.uint32]:
     """Return one bit per token, lowest bit first; tokens outside the vocabulary are ignored."""

@@ -10,9 +10,11 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import Cancellation
+from pyllmcancel.constraints.protocol import masks_along
 from pyllmcancel.engine.batch_invariance import varies_because
 from pyllmcancel.engine.cell_layout import cell_layout, report
 from pyllmcancel.engine.choices import ChoiceMaker
+from pyllmcancel.engine.drafts import Drafts
 from pyllmcancel.engine.stopping import FAULTS, blamed, finish_reason, passed_limit
 from pyllmcancel.errors import ConstraintError
 from pyllmcancel.events import Delta, FinishReason, Limit, RequestStatus, TokenLogprobs
@@ -20,7 +22,7 @@ from pyllmcancel.placement import CPU
 from pyllmcancel.requests.request import Choice, Request
 from pyllmcancel.scheduling.scheduler import Capacity, Scheduler
 from pyllmcancel.scheduling.workload import Finished, Progress, StepMember
-from pyllmcancel.step import LogitFault
+from pyllmcancel.step import LogitFault, SampledToken, StepItem
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from pyllmcancel.requests.observer import Observer
     from pyllmcancel.requests.request import GenerationParams, Origin
     from pyllmcancel.scheduling.workload import Update
-    from pyllmcancel.step import StepItem, StepResult, StepRow
+    from pyllmcancel.step import StepResult, StepRow
 
 
 class Generation:
@@ -51,6 +53,7 @@ class Generation:
         self.config = config
         self.model: Model = context.model
         self.scheduler = Scheduler(context, config)
+        self._drafts = Drafts(context, self.model, config)
         self.varies_because = varies_because(self.model, context, config, native.kernel_features())
         self._context = context
         self._native = native
@@ -154,12 +157,15 @@ class Generation:
         return self.scheduler.choose(heads)
 
     def admit(self, request: Request, observer: Observer) -> list[Update]:
+        self._drafts.foresee(request)
         self.scheduler.add(request)
         # Only the leader that was chosen may be taken: another owner's request may be next.
         return self._started(self.scheduler.admit(most=1), observer)
 
     def release(self, request: Request, *, keep: bool) -> None:
         self._come_to_rest()
+        if keep:
+            self._drafts.remember(request)
         for choice in request.choices:
             self.scheduler.release(choice, keep=keep)
 
@@ -176,24 +182,29 @@ class Generation:
                 request.status = RequestStatus.PREFILL
                 observer.request_admitted(request)
             updates += prompt_progress(choice)
+            updates += self._take_foretold(choice, observer)
         return updates
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def plan(self, observer: Observer) -> tuple[list[StepItem], list[Update]]:
-        """Return the scheduler's next step, with each constraint's allowed tokens set. A constraint that fails ends
-        its request.
+        """Return the scheduler's next step with its drafts, and with each constraint's allowed tokens set. A
+        constraint that fails ends its request.
         """
         updates = self._started(self.scheduler.admit(), observer)
         items = self.scheduler.plan()
-        for item in items:
+        items = self._drafts.attach(items, [self.scheduler.choice(item.seq) for item in items])
+        for i, item in enumerate(items):
             choice = self.scheduler.choice(item.seq) if self.scheduler.holds(item.seq) else None
             if choice is None or choice.constraint is None or item.n_tokens < choice.n_pending:
                 continue
             try:
-                choice.sampler.restrict(choice.constraint.mask())
+                masks = masks_along(choice.constraint, item.draft)
             except ConstraintError as error:
                 updates.append(self._fail(choice.request, str(error), error.param, keep=True))
+                continue
+            choice.sampler.restrict(*masks)
+            items[i] = self._drafts.cut(choice, item, len(masks) - 1)
         return [item for item in items if self.scheduler.holds(item.seq)], updates
 
     def maintain(self) -> None:
@@ -224,28 +235,34 @@ class Generation:
         self._context.hush()
 
     def is_steady(self, requests: Iterable[Request]) -> bool:
-        """Return whether no reader, no time limit and no prefix needs a turn at rest.
+        """Return whether no reader, no time limit, no draft and no prefix needs a turn at rest.
 
-        No request is to be paused or resumed, no prompt's time limit can expire, and no prefix is due to be copied.
+        No request is to be paused or resumed, no prompt's time limit can expire, no choice is due to be drafted for,
+        and no prefix is due to be copied.
         """
         for request in requests:
             expires = request.status is RequestStatus.PREFILL and request.params.max_prompt_seconds is not None
             if expires or request.sink.full != request.paused:
                 return False
-        return not self.scheduler.maintenance_is_due
+        return not self.scheduler.maintenance_is_due and not self._drafts.are_due(self.scheduler.active)
 
     def _ends(self, items: list[StepItem]) -> list[tuple[int, Collection[int]]] | None:
-        """Return when each sequence ends, if this step and the next one decode for all active choices; else None."""
+        """Return when each sequence ends, if this step and the next one decode for all active choices; else None.
+
+        Where drafts pay, the next step is planned, too.
+        """
         choices = self.scheduler.active
-        if len(items) < len(choices) or not all(decodes_freely(choice) for choice in choices):
+        free = all(decodes_freely(choice) for choice in choices)
+        if not free or len(items) < len(choices) or self._drafts.pay(choices):
             return None
         by_item = [self.scheduler.choice(item.seq) for item in items]
         return [(choice.max_tokens - len(choice.generated), choice.request.params.stop_tokens) for choice in by_item]
 
     def _noted(self, result: StepResult, items: list[StepItem]) -> StepResult:
-        self.ahead = items if result.ahead else []
+        self.ahead = [StepItem(item.seq, 1) for item in items] if result.ahead else []
         if self.ahead:
             self.scheduler.note_ahead(self.ahead)
+        self._drafts.learn(items, result)
         return result
 
     def _come_to_rest(self) -> None:
@@ -268,13 +285,31 @@ class Generation:
             choice.n_committed += row.n_tokens
             choice.prompt_logprobs += [TokenLogprobs(*described) for described in row.described]
             updates += prompt_progress(choice)
-            if row.fault is not LogitFault.NONE:
+            updates += self._take_foretold(choice, observer)
+            if choice.drafts is not None:
+                choice.drafts.follow([sampled.token for sampled in row.sampled])
+            updates += self._take_tokens(choice, row.sampled, observer)
+            if row.fault is not LogitFault.NONE and choice.seq is not None:
                 updates.append(self._fail(choice.request, FAULTS[row.fault], blamed(choice, row.fault), keep=False))
-            elif row.token >= 0:
-                updates.append(self._take_token(choice, row, observer))
         return updates
 
-    def _take_token(self, choice: Choice, row: StepRow, observer: Observer) -> Update:
+    def _take_foretold(self, choice: Choice, observer: Observer) -> list[Update]:
+        """Generate what certainly follows the prompt, once that is computed."""
+        if not choice.foretold or choice.n_committed < len(choice.prompt):
+            return []
+        foretold, choice.foretold = choice.foretold, ()
+        return self._take_tokens(choice, [SampledToken(token) for token in foretold], observer)
+
+    def _take_tokens(self, choice: Choice, sampled: Iterable[SampledToken], observer: Observer) -> list[Update]:
+        """Add tokens to a choice, until it ends."""
+        updates: list[Update] = []
+        for token in sampled:
+            if choice.seq is None:
+                break  # the last one has ended it
+            updates.append(self._take_token(choice, token, observer))
+        return updates
+
+    def _take_token(self, choice: Choice, row: SampledToken, observer: Observer) -> Update:
         if choice.leads and not choice.generated:
             self.scheduler.prompt_computed(choice)
         prompt_logprobs, choice.prompt_logprobs = tuple(choice.prompt_logprobs), []
@@ -290,7 +325,7 @@ class Generation:
                 return self._fail(choice.request, str(error), error.param, keep=True)
         return Progress(choice.request, delta) if choice.finish_reason is None else self._finish_choice(choice, delta)
 
-    def _delta(self, choice: Choice, row: StepRow, prompt_logprobs: tuple[TokenLogprobs, ...]) -> Delta:
+    def _delta(self, choice: Choice, row: SampledToken, prompt_logprobs: tuple[TokenLogprobs, ...]) -> Delta:
         choice.generated.append(row.token)
         self.n_generated += 1
         params = choice.request.params
@@ -321,6 +356,7 @@ class Generation:
         self.scheduler.release(choice)
         if any(sibling.finish_reason is None for sibling in request.choices):
             return Progress(request, delta)
+        self._drafts.remember(request)
         return Finished(request, choice.finish_reason, delta)
 
     def _fail(self, request: Request, error: str, param: str | None, *, keep: bool) -> Finished:

@@ -51,7 +51,7 @@ class ComputedStep(NamedTuple):
 
     @property
     def n_tokens(self) -> int:
-        return sum(item.n_tokens for item in self.items)
+        return sum(item.n_rows for item in self.items)
 
 
 def computed_ahead(items: list[StepItem], members: list[StepMember], outcome: AheadOutcome) -> ComputedStep:
@@ -301,12 +301,14 @@ class EngineLoop:
         n_wasted = n_survivors = 0
         for item, member in zip(step.items, step.members, strict=True):
             request = member.request
-            part = StepPart(request.id, member.index, member.phase, item.n_tokens, item.seq, request.owner)
+            part = StepPart(
+                request.id, member.index, member.phase, item.n_rows, item.seq, request.owner, len(item.draft)
+            )
             sequences.append(part)
             cancelled = request.cancellation.requested
             n_survivors += not cancelled
             if cancelled or outcome.status is StepStatus.ABORTED:
-                n_wasted += item.n_tokens
+                n_wasted += item.n_rows
         status = outcome.status.name.lower()
         record = StepRecord(
             self._n_steps,

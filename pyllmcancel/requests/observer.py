@@ -20,7 +20,10 @@ logger = logging.getLogger("pyllmcancel.engine")
 
 
 class StepPart(NamedTuple):
-    """The part of a step that was computed for one sequence: for `owner`'s `request`, in a `slot`."""
+    """The part of a step that was computed for one sequence: for `owner`'s `request`, in a `slot`.
+
+    Of its `n_tokens`, the last `n_drafted` were a draft.
+    """
 
     request: str
     choice: int
@@ -28,6 +31,7 @@ class StepPart(NamedTuple):
     n_tokens: int
     slot: int
     owner: str = NO_OWNER
+    n_drafted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyllmcancel._native import Sampler
     from pyllmcancel.cancellation import Cancellation, CancelReason
     from pyllmcancel.constraints.protocol import Constraint, ConstraintFactory
+    from pyllmcancel.drafting.answer_drafts import AnswerDrafts
     from pyllmcancel.events import Ending, FinishReason, Sink, TokenLogprobs
     from pyllmcancel.requests.detokenizer import Detokenizer
     from pyllmcancel.sampling import SamplingParams
@@ -71,6 +72,8 @@ class GenerationParams:
         Tokens that end the answer, like the model's own end tokens.
     stop_shown
         The text ends with the stop string, or with the token of `stop_tokens`, that ended it.
+    prediction
+        Tokens that much of the answer is expected to consist of; a source of drafts.
     """
 
     sampling: SamplingParams
@@ -89,6 +92,7 @@ class GenerationParams:
     all_visible: bool = False
     stop_tokens: frozenset[int] = frozenset()
     stop_shown: bool = False
+    prediction: tuple[int, ...] = ()
 
     def shows(self, token: int) -> bool:
         """Return whether a control token is part of the text."""
@@ -109,6 +113,7 @@ class Choice:
     max_tokens: int
     detokenizer: Detokenizer
     generated: list[int] = field(default_factory=list)
+    foretold: Sequence[int] = ()  # tokens that certainly come next, to be generated once the prompt is computed
     seq: int | None = None  # set while the choice holds a slot
     n_committed: int = 0  # a copy of `Context.n_committed`, written by the engine thread; kept without a slot
     n_cached: int = 0  # tokens that its first admission found in the cache
@@ -121,11 +126,17 @@ class Choice:
     has_line_feed: bool = False
     finish_reason: FinishReason | None = None
     constraint: Constraint | None = None
+    drafts: AnswerDrafts | None = None  # from its first decode step on
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)  # kept until the next delta takes them along
 
     @property
+    def tokens(self) -> list[int]:
+        """All tokens that are known: the prompt, what was generated, and what will be."""
+        return [*self.prompt, *self.generated, *self.foretold]
+
+    @property
     def n_known(self) -> int:
-        return len(self.prompt) + len(self.generated)
+        return len(self.prompt) + len(self.generated) + len(self.foretold)
 
     @property
     def n_pending(self) -> int:

@@ -256,7 +256,7 @@ class Scheduler:
     def _find(self, choice: Choice) -> PrefixMatch:
         """Return the cached prefix that a choice starts from; none if its whole prompt is to be computed."""
         whole = choice.n_described or self._recomputes_all(choice)
-        tokens = [] if whole else [*choice.prompt, *choice.generated]
+        tokens = [] if whole else choice.tokens
         return self._cache.find(tokens, self._active, holder_of(choice))
 
     @staticmethod
@@ -265,7 +265,6 @@ class Scheduler:
         return not choice.request.params.reuse_prefix and choice.leads and not choice.admitted_before
 
     def _open(self, choice: Choice) -> None:
-        tokens = [*choice.prompt, *choice.generated]
         n_described, afresh = choice.n_described, self._recomputes_all(choice)
         found = self._find(choice)
         self._cache.take(found, self._active, holder_of(choice))
@@ -273,10 +272,10 @@ class Scheduler:
         if n_described:
             choice.prompt_logprobs.clear()  # after a preemption the prompt is described from its beginning again
         choice.n_committed = self._context.open(
-            found.seq, tokens, choice.sampler, flag, reuse=not afresh, n_described=n_described
+            found.seq, choice.tokens, choice.sampler, flag, reuse=not afresh, n_described=n_described
         )
         if not choice.admitted_before:
-            choice.n_cached = choice.n_committed
+            choice.n_cached = min(choice.n_committed, len(choice.prompt))
         choice.admitted_before = True
         choice.seq = found.seq
         self._active[found.seq] = choice

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pyllmcancel.scheduling.step_cost import TILE, StepCostModel, chunk_size, even_part, with_tail
-from pyllmcancel.step import MOST_DESCRIBED, StepItem
+from pyllmcancel.step import MOST_EXTRA_OUTPUTS, StepItem
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context
@@ -112,7 +112,7 @@ class StepPlanner:
         `evenly`: decodes wait for the step, which must not be longer than a chunk.
         """
         budget = max(1, chunk - n_taken)
-        n_described, items = MOST_DESCRIBED, list[StepItem]()
+        n_described, items = MOST_EXTRA_OUTPUTS, list[StepItem]()
         for choice in prompts:
             item = self._item(choice, budget, n_described=n_described, n_others=n_taken, evenly=evenly)
             if item.n_tokens > 0:
@@ -127,7 +127,7 @@ class StepPlanner:
         choice: Choice,
         budget: int,
         *,
-        n_described: int = MOST_DESCRIBED,
+        n_described: int = MOST_EXTRA_OUTPUTS,
         n_others: int = 0,
         evenly: bool = False,
     ) -> StepItem:

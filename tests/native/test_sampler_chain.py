@@ -98,18 +98,20 @@ def test_logprobs_can_be_those_that_were_left(world: World) -> None:
     context = world.context()
     world.open(context, 0, PROMPT, **FREE | {"top_k": 3}, n_logprobs=10, logprobs_after_sampling=True)
     (row,) = ok(context.step([(0, len(PROMPT))]))
-    assert row.sampled[0].top_logprobs is not None
-    assert len(row.sampled[0].top_logprobs) == 3
-    assert math.fsum(math.exp(entry) for entry in row.sampled[0].top_logprobs["logprob"]) == pytest.approx(1.0, abs=1e-5)
-    assert row.token in row.sampled[0].top_logprobs["token"]
+    top = row.sampled[0].top_logprobs
+    assert top is not None
+    assert len(top) == 3
+    assert math.fsum(math.exp(entry) for entry in top["logprob"]) == pytest.approx(1.0, abs=1e-5)
+    assert row.token in top["token"]
 
 
 def test_what_is_left_of_a_greedy_choice_is_certain(world: World) -> None:
     context = world.context()
     world.open(context, 0, PROMPT, n_logprobs=5, logprobs_after_sampling=True)
     (row,) = ok(context.step([(0, len(PROMPT))]))
-    assert row.sampled[0].top_logprobs is not None
-    assert (row.sampled[0].top_logprobs["token"].tolist(), row.sampled[0].top_logprobs["logprob"].tolist()) == ([row.token], [0.0])
+    top = row.sampled[0].top_logprobs
+    assert top is not None
+    assert (top["token"].tolist(), top["logprob"].tolist()) == ([row.token], [0.0])
 
 
 def test_a_grammar_overrules_what_was_chosen_without_it(world: World) -> None:

@@ -84,7 +84,7 @@ class Recorder:
 
     def _result(self, items: list[StepItem], *, goes_on: bool) -> StepResult:
         self.ahead = items if goes_on and self.goes_ahead else []
-        return StepResult(StepStatus.OK, [StepRow(*item) for item in items], False, 1, 1, 1)
+        return StepResult(StepStatus.OK, [StepRow(item.seq, item.n_tokens) for item in items], False, 1, 1, 1)
 
     def hush(self) -> None:
         self.calls.append("hush")
