@@ -194,6 +194,8 @@ class Driver:
         # What a step costs is measured, in a test as anywhere, but nothing here may depend on it.
         self.context.step_cost = (0.0, 1.0)
         targets = {"itl_target": 1e9, "max_step_seconds": 1e9}
+        # One token a step, unless drafts are what a test is about.
+        config = {"draft_sources": ()} | config
         self.config = EngineConfig(parallel=parallel, kv_unified=kv_unified, **targets, **config)
         self.watcher = Watcher()
         self.gate = self.context.gate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,9 @@ class Spelling:
     def accept(self, token: int) -> bool:
         self.accepted.append(token)
         return len(self.accepted) == len(self.word)
+
+    def fork(self) -> Spelling:
+        return replace(self, accepted=list(self.accepted))
 
 
 class FailsToAccept(Spelling):

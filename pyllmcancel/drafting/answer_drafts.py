@@ -1,0 +1,131 @@
+"""The drafts of one answer: of all texts that may foretell it, the one that agrees with its end for longest.
+
+Used by the engine thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyllmcancel.drafting.length import Acceptance, DraftLength, RowCosts
+from pyllmcancel.drafting.lookup import LONGEST, Match, TokenText, continuation
+
+PAST = "past"  # the owner's recent answers
+PREDICTION = "prediction"  # what the request itself expects
+NGRAM = "ngram"  # the prompt and the answer so far
+SOURCES = (PAST, PREDICTION, NGRAM)  # of matches that are equally long, the first one's is taken
+PRIORS = {PAST: 0.8, PREDICTION: 0.8, NGRAM: 0.6}
+# Tokens that must agree. Two common tokens in a row occur in any text.
+SHORTEST = {PAST: 2, PREDICTION: 2, NGRAM: 3}
+LONG = 8  # tokens that agree: such a match is likelier to go on than a shorter one, and is learnt about apart
+
+
+class Reference(NamedTuple):
+    """A text that may foretell the answer, and the source that it comes from."""
+
+    source: str
+    text: TokenText
+
+
+class Counts(NamedTuple):
+    """The tokens that were drafted from a source, and those of them that were accepted."""
+
+    n_drafted: int = 0
+    n_accepted: int = 0
+
+
+class AnswerDrafts:
+    """Proposes what follows the tokens of one answer, and learns which of it was right.
+
+    Parameters
+    ----------
+    tokens
+        The prompt, and the answer so far.
+    references
+        Texts besides the answer's own, the likeliest first.
+    costs
+        The measured costs of steps, which many answers share.
+    own
+        True if the answer's own text, with its prompt, is a source.
+
+    Attributes
+    ----------
+    counts
+        What was drafted, by source.
+    n_since_proposal, n_since_draft
+        The tokens of the answer since a draft was last looked for, and since one was last found to pay.
+    """
+
+    def __init__(
+        self, tokens: Sequence[int], references: Sequence[Reference], costs: RowCosts, *, own: bool = True
+    ) -> None:
+        self._text = TokenText(tokens)
+        self._references = references
+        self._costs = costs
+        self._own = own
+        self._lengths: dict[tuple[str, bool], DraftLength] = {}
+        self._last: tuple[str, DraftLength, int] | None = None  # the source of the last draft, and its length
+        self.n_since_proposal = self.n_since_draft = 0  # tokens
+        self.counts = dict.fromkeys(SOURCES, Counts())
+
+    def propose(self, most: int, *, n_other_rows: int = 0) -> list[int]:
+        """Return up to `most` tokens that probably follow, as many as pay; possibly none.
+
+        Parameters
+        ----------
+        n_other_rows
+            The step's rows besides the one of the answer's last token.
+        """
+        self._last = None
+        self.n_since_proposal = 0
+        found = self._find(most)
+        if found is None:
+            return []
+        source, match = found
+        length = self._length(source, long=match.length >= LONG)
+        n_drafted = length.choose(self._costs, len(match.tokens), n_other_rows=n_other_rows)
+        if n_drafted:
+            self._last = source, length, n_drafted
+            self.n_since_draft = 0
+        return match.tokens[:n_drafted]
+
+    def cut(self, n_tokens: int) -> None:
+        """Note that only the first `n_tokens` of what was proposed are computed."""
+        if self._last is not None:
+            source, length, _ = self._last
+            self._last = (source, length, n_tokens) if n_tokens else None
+
+    def follow(self, tokens: Sequence[int]) -> None:
+        """Take the tokens that a step sampled: the accepted ones of the draft, and one more."""
+        self._text.extend(tokens)
+        self.n_since_proposal += len(tokens)
+        self.n_since_draft += len(tokens)
+        if self._last is None or not tokens:
+            return
+        source, length, n_drafted = self._last
+        self._last = None
+        n_accepted = min(len(tokens) - 1, n_drafted)
+        length.learn(n_drafted, n_accepted)
+        before = self.counts[source]
+        self.counts[source] = Counts(before.n_drafted + n_drafted, before.n_accepted + n_accepted)
+
+    def _find(self, most: int) -> tuple[str, Match] | None:
+        suffix = self._text[len(self._text) - min(LONGEST, len(self._text)) :]
+        best: tuple[str, Match] | None = None
+        for source, text in self._references:
+            match = continuation(suffix, text, most, shortest=SHORTEST[source])
+            if match is not None and (best is None or match.length > best[1].length):
+                best = source, match
+        if self._own:
+            before = len(self._text)
+            match = continuation(suffix, self._text, most, before=before, shortest=SHORTEST[NGRAM])
+            if match is not None and (best is None or match.length > best[1].length):
+                best = NGRAM, match
+        return best
+
+    def _length(self, source: str, *, long: bool) -> DraftLength:
+        key = source, long
+        if key not in self._lengths:
+            self._lengths[key] = DraftLength(Acceptance(PRIORS[source]))
+        return self._lengths[key]

@@ -1,0 +1,132 @@
+"""Drafts for the choices that decode: tokens that are computed before they are sampled, since they probably follow.
+
+The sampler chooses after each drafted token as it would in single steps, and a draft holds only as far as it says what
+was chosen. So drafts change the speed of an answer, never the answer.
+
+Used by the engine thread only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyllmcancel.drafting.answer_drafts import NGRAM, PAST, PREDICTION, AnswerDrafts, Reference
+from pyllmcancel.drafting.length import RowCosts
+from pyllmcancel.drafting.lookup import LONGEST, TokenText
+from pyllmcancel.drafting.past_answers import PastAnswers
+from pyllmcancel.inner_tokenizer import InnerTokenizer
+from pyllmcancel.step import MOST_EXTRA_OUTPUTS, StepStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from pyllmcancel._native import Context, Model
+    from pyllmcancel.config import EngineConfig
+    from pyllmcancel.requests.request import Choice, Request
+    from pyllmcancel.step import StepItem, StepResult
+
+MAX_EXPECTED = 4096  # tokens of a past answer that a new prompt goes along
+MAX_FORETOLD = 1024  # tokens that are delivered at once: others wait for that, some ten milliseconds
+PATIENCE = 16  # tokens without a draft until steps run ahead, and until drafts are tried again
+
+
+class Drafts:
+    """Makes the drafts of all choices, and remembers the answers that later ones are drafted from."""
+
+    def __init__(self, context: Context, model: Model, config: EngineConfig) -> None:
+        self._context = context
+        self._sources = frozenset(config.draft_sources) if context.can_draft else frozenset()
+        self._most = min(config.draft_max, MOST_EXTRA_OUTPUTS)
+        self._costs = RowCosts()
+        self._past = PastAnswers(model.piece, InnerTokenizer(model), most_bytes=config.past_answers_mib << 20)
+
+    def foresee(self, request: Request) -> None:
+        """Find the tokens with which a new request's answer certainly begins, before the request gets a slot."""
+        params = request.params
+        key = answer_key(request)
+        if PAST in self._sources and params.reuse_prefix and key is not None and len(request.choices) == 1:
+            choice = request.choices[0]
+            foretold = self._past.foretold(request.owner, choice.prompt, key)
+            choice.foretold = foretold[: min(choice.max_tokens, MAX_FORETOLD)]
+            choice.sampler.accept_prompt(choice.foretold)  # for penalties, which look at past tokens
+
+    def attach(self, items: list[StepItem], choices: Sequence[Choice]) -> list[StepItem]:
+        """Return the step's items, with drafts where those pay."""
+        if not self._sources or not self._may_draft(items):
+            return items
+        n_rows = sum(item.n_tokens for item in items)
+        n_free = self._context.n_cells - self._context.n_cells_used - n_rows
+        room = min(self._context.n_batch - n_rows, n_free, MOST_EXTRA_OUTPUTS)
+        drafted: list[StepItem] = []
+        for item, choice in zip(items, choices, strict=True):
+            draft = self._draft(choice, item, min(room, self._most), n_other_rows=n_rows - 1)
+            n_rows += len(draft)
+            room -= len(draft)
+            drafted.append(item._replace(draft=draft) if draft else item)
+        return drafted
+
+    def _may_draft(self, items: list[StepItem]) -> bool:
+        """Return whether the step's rows are computed together: with divided cells, those of one sequence are."""
+        return len(items) == 1 or self._context.kv_unified
+
+    def _draft(self, choice: Choice, item: StepItem, most: int, *, n_other_rows: int) -> Sequence[int]:
+        # What is past the last token that the choice may get is not drafted; that token itself needs no computation.
+        most = min(most, choice.max_tokens - len(choice.generated) - 1)
+        if most < 1 or item.n_tokens < choice.n_pending or choice.foretold or choice.n_described:
+            return ()
+        if choice.drafts is None:
+            choice.drafts = self._drafts_of(choice)
+        return choice.drafts.propose(most, n_other_rows=n_other_rows)
+
+    def cut(self, choice: Choice, item: StepItem, n_tokens: int) -> StepItem:
+        """Return the item with the first `n_tokens` of its draft."""
+        if len(item.draft) <= n_tokens:
+            return item
+        assert choice.drafts is not None
+        choice.drafts.cut(n_tokens)
+        return item._replace(draft=item.draft[:n_tokens])
+
+    def pay(self, choices: Iterable[Choice]) -> bool:
+        """Return whether the next step of these choices is likely to have drafts: it is better planned than ahead."""
+        return any(choice.drafts is not None and choice.drafts.n_since_draft < PATIENCE for choice in choices)
+
+    def are_due(self, choices: Iterable[Choice]) -> bool:
+        """Return whether drafts are to be tried, since steps have run ahead without them for a while."""
+        return any(choice.drafts is not None and choice.drafts.n_since_proposal >= PATIENCE for choice in choices)
+
+    def _drafts_of(self, choice: Choice) -> AnswerDrafts:
+        request = choice.request
+        tokens = [*choice.prompt, *choice.generated]
+        references: list[Reference] = []
+        if PREDICTION in self._sources and request.params.prediction:
+            references.append(Reference(PREDICTION, TokenText(request.params.prediction)))
+        if PAST in self._sources and request.params.reuse_prefix:
+            expected = self._past.expected(request.owner, tokens, MAX_EXPECTED)
+            if expected:
+                references.append(Reference(PAST, TokenText([*tokens[-LONGEST:], *expected])))
+            references += [Reference(PAST, text) for text in self._past.texts(request.owner)]
+        return AnswerDrafts(tokens, references, self._costs, own=NGRAM in self._sources)
+
+    def learn(self, items: list[StepItem], result: StepResult) -> None:
+        """Learn what a step with these items cost."""
+        if self._sources and result.status is StepStatus.OK and self._may_draft(items):
+            self._costs.observe(sum(item.n_rows for item in items), (result.decode_us + result.sample_us) / 1e6)
+
+    def remember(self, request: Request) -> None:
+        """Keep the answers of a request that ends, however it ends, for its owner's later requests."""
+        if PAST not in self._sources or not request.params.reuse_prefix:
+            return
+        key = answer_key(request)
+        for choice in request.choices:
+            if choice.generated:
+                self._past.remember(request.owner, choice.prompt, choice.generated, key)
+
+
+def answer_key(request: Request) -> Hashable | None:
+    """Return what the tokens of a request's answer depend on besides the prompt; None if they may differ each time."""
+    params = request.params
+    sampling = params.sampling
+    if not sampling.is_greedy or sampling.grammar or params.constraint is not None:
+        return None
+    # Logprobs need the rows of logits that nobody computes again.
+    return sampling.with_seed(0) if sampling.n_logprobs is None and not params.prompt_logprobs else None

@@ -1,0 +1,207 @@
+"""Drafts in the engine: they change how many steps an answer takes, and nothing else; an owner's past is the owner's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyllmcancel.events import FinishReason
+from tests.support.driver import CHUNK, Driver, Tracked
+from tests.unit.test_generation_params import Spelling
+
+MakeDriver = Callable[..., Driver]
+ALL = ("past", "prediction", "ngram")
+PROMPT = "a prompt that is asked again"
+ANSWER = b"the answer to it, which has some length"
+FILE = "one two three four five six seven eight nine ten eleven twelve"
+
+
+@pytest.fixture
+def drafting(make_driver: MakeDriver) -> Driver:
+    driver = make_driver(draft_sources=ALL)
+    driver.model.answers[PROMPT.encode()] = ANSWER
+    return driver
+
+
+def asked(driver: Driver, prompt: str = PROMPT, **options: Any) -> tuple[Tracked, int]:
+    """Ask, and let everything be computed; returns the request, and the number of steps that it took."""
+    before = len(driver.watcher.steps)
+    tracked = driver.submit(prompt, settle=False, **{"max_tokens": 60} | options)
+    driver.run_to_the_end()
+    return tracked, len(driver.watcher.steps) - before
+
+
+def test_an_answer_that_is_known_takes_no_step(drafting: Driver) -> None:
+    first, n_steps = asked(drafting)
+    assert n_steps > len(ANSWER)
+    again, n_steps_again = asked(drafting)
+    assert (again.sink.text(), n_steps_again) == (ANSWER.decode(), 0)
+    assert again.ending.finish_reason is first.ending.finish_reason is FinishReason.STOP
+    assert again.ending.usage.completion_tokens == first.ending.usage.completion_tokens
+    assert again.ending.usage.prompt_tokens == again.ending.usage.cached_tokens == len(PROMPT)
+
+
+def test_what_was_cancelled_goes_on_where_it_was(drafting: Driver) -> None:
+    cut = drafting.submit(PROMPT, max_tokens=60)
+    drafting.step_until(lambda: len(cut.sink.tokens()) >= 20)
+    drafting.cancel(cut)
+    drafting.run_to_the_end()
+    n_cut = len(cut.sink.tokens())
+    before = len(drafting.watcher.steps)
+    again = drafting.submit(PROMPT, max_tokens=60)
+    # Delivered while the first step waits at the gate.
+    assert again.sink.tokens() == list(ANSWER[:n_cut])
+    drafting.run_to_the_end()
+    assert again.sink.text() == ANSWER.decode()
+    assert len(drafting.watcher.steps) - before <= len(ANSWER) - n_cut + 1
+
+
+def test_a_typist_goes_along_what_was_suggested(drafting: Driver) -> None:
+    asked(drafting)
+    typed = PROMPT + ANSWER[:9].decode()
+    drafting.model.answers[typed.encode()] = ANSWER[9:]
+    tracked, n_steps = asked(drafting, typed)
+    assert (tracked.sink.text(), n_steps) == (ANSWER[9:].decode(), 0)
+
+
+def test_what_is_known_ends_with_the_limit(drafting: Driver) -> None:
+    asked(drafting)
+    tracked, n_steps = asked(drafting, max_tokens=7)
+    assert (tracked.sink.text(), n_steps) == (ANSWER[:7].decode(), 0)
+    assert tracked.ending.finish_reason is FinishReason.LENGTH
+
+
+def test_what_is_known_ends_with_a_stop_string(drafting: Driver) -> None:
+    asked(drafting)
+    tracked, n_steps = asked(drafting, stop=("which",))
+    tracked.expected = tracked.sink.tokens()
+    assert (tracked.sink.text(), n_steps) == (ANSWER.decode().partition("which")[0], 0)
+    assert tracked.ending.finish_reason is FinishReason.STOP
+    # A shorter answer does not take the place of the longer one.
+    assert asked(drafting)[1] == 0
+
+
+def test_no_owner_profits_from_anothers_answers(drafting: Driver) -> None:
+    _, n_steps = asked(drafting, owner="alice")
+    tracked, n_steps_of_another = asked(drafting, owner="bob")
+    assert tracked.sink.text() == ANSWER.decode()
+    assert n_steps_of_another == n_steps
+    drafted = [part.n_drafted for step in drafting.watcher.steps for part in step.sequences if part.owner == "bob"]
+    drafted_before = [
+        part.n_drafted for step in drafting.watcher.steps for part in step.sequences if part.owner == "alice"
+    ]
+    assert drafted == drafted_before
+
+
+def test_a_request_may_refuse_what_is_remembered(drafting: Driver) -> None:
+    _, n_steps = asked(drafting, reuse_prefix=False)
+    assert asked(drafting, reuse_prefix=False)[1] == n_steps
+    assert asked(drafting)[1] > len(ANSWER)  # nor is it remembered
+
+
+@pytest.mark.parametrize("other", [{"temperature": 1.0, "seed": 3}, {"n_logprobs": 2}, {"logit_bias": ((116, -9.0),)}])
+def test_with_other_parameters_the_past_is_a_draft(make_driver: MakeDriver, other: dict[str, Any]) -> None:
+    plain, drafting = make_driver(draft_sources=()), make_driver(draft_sources=ALL)
+    for driver in (plain, drafting):
+        driver.model.answers[PROMPT.encode()] = ANSWER
+        asked(driver)
+    expected, n_steps = asked(plain, **other)
+    tracked, n_steps_drafted = asked(drafting, **other)
+    expected.expected = tracked.expected = expected.sink.tokens()
+    assert tracked.sink.tokens() == expected.sink.tokens()
+    assert 0 < n_steps_drafted
+    if "logit_bias" not in other:
+        assert n_steps_drafted < n_steps / 2
+
+
+def test_an_answer_in_its_prompt_takes_few_steps(drafting: Driver) -> None:
+    prompt = f"repeat: {FILE}. now: one two"
+    drafting.model.answers[prompt.encode()] = FILE.removeprefix("one two").encode()
+    tracked, n_steps = asked(drafting, prompt, max_tokens=100)
+    assert tracked.sink.text() == FILE.removeprefix("one two")
+    assert n_steps < len(FILE) / 3
+
+
+def test_a_prediction_is_a_draft(drafting: Driver) -> None:
+    drafting.model.answers[b"write it"] = FILE.encode()
+    prediction = tuple(FILE.replace("six", "6").encode())
+    tracked, n_steps = asked(drafting, "write it", max_tokens=100, prediction=prediction)
+    assert tracked.sink.text() == FILE
+    assert n_steps < len(FILE) / 3
+
+
+@pytest.mark.parametrize("limit", [{"max_tokens": 9}, {"stop": ("ten",)}, {"stop": ("ne te",)}, {"stop": ("z", "w")}])
+def test_an_answer_may_end_within_a_draft(drafting: Driver, limit: dict[str, Any]) -> None:
+    asked(drafting)
+    drafting.model.answers[b"write it"] = FILE.encode()
+    before, _ = asked(drafting, "write it", **{"max_tokens": 100} | limit, reuse_prefix=False)
+    tracked, _ = asked(drafting, "write it", **{"max_tokens": 100} | limit, prediction=tuple(FILE.encode()))
+    before.expected = tracked.expected = before.sink.tokens()
+    assert tracked.sink.text() == before.sink.text()
+    assert tracked.ending.finish_reason == before.ending.finish_reason
+    assert tracked.ending.usage.completion_tokens == before.ending.usage.completion_tokens
+
+
+def test_a_constraint_is_obeyed_within_a_draft(drafting: Driver) -> None:
+    word = b"yes, of course"
+    for prediction in (word, b"yes, of cabbage", b"no"):
+        tracked, n_steps = asked(drafting, constraint=Spelling(word), prediction=tuple(prediction))
+        tracked.expected = list(word)
+        assert (tracked.sink.text(), tracked.ending.finish_reason) == (word.decode(), FinishReason.STOP)
+        assert n_steps <= len(word)
+
+
+def test_the_choices_of_a_request_have_drafts_of_their_own(make_driver: MakeDriver) -> None:
+    plain, drafting = make_driver(draft_sources=()), make_driver(draft_sources=ALL)
+    answers = []
+    for driver in (plain, drafting):
+        driver.model.answers[PROMPT.encode()] = ANSWER
+        for _ in range(2):
+            tracked, _ = asked(driver, n=3, temperature=1.0, seed=5, prediction=tuple(ANSWER))
+            tracked.expected = tracked.sink.tokens()
+        answers.append([tracked.sink.tokens(index) for index in range(3)])
+    assert answers[0] == answers[1]
+
+
+def test_a_cancel_within_a_drafted_step_loses_only_the_step(drafting: Driver) -> None:
+    drafting.model.answers[b"write it"] = FILE.encode()
+    tracked = drafting.submit("write it", max_tokens=100, prediction=tuple(FILE.encode()))
+    drafting.step_until(lambda: any(part.n_drafted for step in drafting.watcher.steps for part in step.sequences))
+    drafting.cancel(tracked)
+    drafting.run_to_the_end()
+    n_cut = len(tracked.sink.tokens())
+    assert tracked.sink.text() == FILE[:n_cut]
+    again, _ = asked(drafting, "write it", max_tokens=100)
+    assert again.sink.text() == FILE
+
+
+@pytest.mark.parametrize("memory_kind", ["hybrid", "recurrent"])
+def test_where_nothing_can_be_undone_nothing_is_drafted(make_driver: MakeDriver, memory_kind: str) -> None:
+    driver = make_driver(draft_sources=ALL, memory_kind=memory_kind)
+    driver.model.answers[PROMPT.encode()] = ANSWER
+    for _ in range(2):
+        tracked, n_steps = asked(driver, prediction=tuple(ANSWER))
+        assert (tracked.sink.text(), n_steps > len(ANSWER)) == (ANSWER.decode(), True)
+
+
+def test_neighbours_in_a_step_get_their_own_tokens(make_driver: MakeDriver) -> None:
+    driver = make_driver(draft_sources=ALL)
+    driver.model.answers[b"write it"] = FILE.encode()
+    first = driver.submit("write it", max_tokens=100, prediction=tuple(FILE.encode()))
+    second = driver.submit("something else", max_tokens=30, prediction=tuple(FILE.encode()))
+    driver.run_to_the_end()
+    assert first.sink.text() == FILE
+    assert second.sink.tokens() == second.expected
+
+
+def test_a_draft_takes_no_cell_of_others(make_driver: MakeDriver) -> None:
+    """The context is full but for a few cells: the answers are complete all the same."""
+    driver = make_driver(draft_sources=ALL, n_ctx=6 * CHUNK)
+    driver.model.answers[b"write it"] = FILE.encode()
+    first = driver.submit("write it", max_tokens=len(FILE), prediction=tuple(FILE.encode()))
+    second = driver.submit([3] * 20, max_tokens=20)
+    driver.run_to_the_end()
+    assert first.sink.text() == FILE
+    assert second.sink.tokens() == second.expected
