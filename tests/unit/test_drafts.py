@@ -1,4 +1,4 @@
-"""Drafts in the engine: they change how many steps an answer takes, and nothing else; an owner's past is the owner's."""
+"""Drafts in the engine: they change how many steps an answer takes, and no token; an owner's past is the owner's."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_with_other_parameters_the_past_is_a_draft(make_driver: MakeDriver, othe
     tracked, n_steps_drafted = asked(drafting, **other)
     expected.expected = tracked.expected = expected.sink.tokens()
     assert tracked.sink.tokens() == expected.sink.tokens()
-    assert 0 < n_steps_drafted
+    assert n_steps_drafted > 0
     if "logit_bias" not in other:
         assert n_steps_drafted < n_steps / 2
 
