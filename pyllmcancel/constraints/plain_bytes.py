@@ -11,7 +11,10 @@ class PlainBytes:
     n_vocab = END + 1
 
     def pieces(self, *, special: bool = False) -> list[bytes]:
-        return [*(bytes([byte]) for byte in range(END)), b"<end>" if special else b""]
+        return [self.piece(token, special=special) for token in range(self.n_vocab)]
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        return bytes([token]) if token < END else b"<end>" * special
 
     def eog_tokens(self) -> list[int]:
         return [END]

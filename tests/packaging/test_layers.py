@@ -28,7 +28,7 @@ LAYERS = {
     "chat": "chat",
     "constraints": "constraints",
     "drafting": "drafting",
-    "values": "_native cancellation config errors events helper missing_libraries models pausing"
+    "values": "_native cancellation config errors events helper inner_tokenizer missing_libraries models pausing"
     " placement pooling sampling shares sse step system",
 }
 DIALECTS = ("server.openai", "server.llama", "server.anthropic", "server.embeddings", "server.responses")

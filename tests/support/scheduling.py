@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.requests.request import Choice
@@ -10,6 +10,13 @@ from pyllmcancel.scheduling.scheduler import Scheduler
 from pyllmcancel.step import StepItem
 from tests.support.bare_requests import bare_request
 from tests.support.fake_native import Context, Model
+
+
+class Part(NamedTuple):
+    """One sequence's part in a step without drafts."""
+
+    seq: int
+    n_tokens: int
 
 
 class Bench:
@@ -44,12 +51,12 @@ class Bench:
         request = bare_request("waiting", prompt=[9] * n_tokens)
         return self.scheduler.choose([request]) is request
 
-    def step(self) -> list[StepItem]:
+    def step(self) -> list[Part]:
         """Plan, compute, and take the tokens as the engine does; every step takes a millisecond."""
         items = self.plan_and_compute()
         if items:
             self.scheduler.cost.observe(sum(item.n_tokens for item in items), 0.001)
-        return items
+        return [Part(item.seq, item.n_tokens) for item in items]
 
     def plan_and_compute(self) -> list[StepItem]:
         items = self.scheduler.plan()

@@ -364,8 +364,8 @@ def test_the_trace_shows_who_computed_what_and_how_it_went(make_driver: MakeDriv
     records = driver.engine.trace.snapshot()
     assert [record.status for record in records] == ["ok", "ok", "aborted"]
     assert records[-1].sequences == (
-        (first.request.id, 0, "decode", 1, 0, ""),
-        (second.request.id, 0, "prefill", 15, 1, ""),
+        (first.request.id, 0, "decode", 1, 0, "", 0),
+        (second.request.id, 0, "prefill", 15, 1, "", 0),
     )
     assert records[-1].n_tokens == 16
     driver.run_to_the_end()
