@@ -17,8 +17,8 @@ HEAD = """\
 <!-- Made by tools/describe_commands.py of the command's own help: change pyllmcancel/cli. -->
 
 `pyllmcancel COMMAND --help` shows the same. `pyllmcancel serve --help` has the options that matter first, `--help-all`
-every one. An option with a variable can be set in the environment, too; the command line has precedence. [llama-server's
-options](llama-server-options.md) are accepted by `serve` as well.
+every one. An option with a variable can be set in the environment, too; the command line has precedence. `serve` also
+accepts [llama-server's options](llama-server-options.md).
 """
 # As `explained` writes it.
 HELP = re.compile(r"(?P<text>.*?)(?:(?<!extra) \[(?P<default>[^]]*)\])?(?: \(env: (?P<variable>\w+)\))?", re.DOTALL)
