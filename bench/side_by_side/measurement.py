@@ -70,7 +70,7 @@ class Subject:
         self._n_prompts += 1
         return await self.bench.prompt(n_tokens, str(self._n_prompts))
 
-    def start(self, prompt: str, max_tokens: int, **more: Any) -> Call:
+    def start(self, prompt: str | list[int], max_tokens: int, **more: Any) -> Call:
         """Begin a request; `more` is as in `Ask`."""
         return self.client.start(Ask(prompt=prompt, max_tokens=max_tokens, request_id=self.bench.new_id(), **more))
 

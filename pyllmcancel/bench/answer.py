@@ -51,6 +51,10 @@ class AnswerReader:
     ----------
     token_at
         The time of each event with text. Servers send one event per token, except for parts of a character.
+    tokens
+        The tokens of the choices, from servers that send them.
+    timings
+        The timings in the answer, or in its last event that has some.
     """
 
     def __init__(self, status: int, content_type: str) -> None:
@@ -58,15 +62,21 @@ class AnswerReader:
         self.token_at: list[float] = []
         self.finish_reason: str | None = None
         self.usage: dict[str, Any] = {}
+        self.tokens: list[int] = []
+        self.timings: dict[str, Any] = {}
         self._streams = content_type.startswith("text/event-stream") and status == 200
         self._content = bytearray()
         self._events = EventDecoder()
         self._done = False
-        self._text = hashlib.sha256()
+        self._texts: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
 
     @property
     def text_sha256(self) -> str:
-        return self._text.hexdigest()
+        return hashlib.sha256(self.text.encode(errors="replace")).hexdigest()
 
     def feed(self, data: bytes, at: float) -> None:
         """Take a piece of the body that came `at` this time; ExchangeError on an error event."""
@@ -101,11 +111,13 @@ class AnswerReader:
 
     def _take(self, payload: dict[str, Any], at: float | None) -> None:
         self.usage = payload.get("usage") or self.usage
+        self.timings = payload.get("timings") or self.timings
         choices = payload.get("choices") or ()
         for choice in choices:
             self.finish_reason = choice.get("finish_reason") or self.finish_reason
+            self.tokens += choice.get("tokens") or ()
         text = "".join(map(text_of, choices))
-        self._text.update(text.encode(errors="replace"))
+        self._texts.append(text)
         if text and at is not None:
             self.token_at.append(at)
 

@@ -107,7 +107,7 @@ class Client:
             fields |= {"stream": True, "stream_options": {"include_usage": True}}
         if target.ignore_eos:
             fields["ignore_eos"] = True
-        return json.dumps(fields | dict(target.extra)).encode()
+        return json.dumps(fields | dict(target.extra) | dict(ask.fields)).encode()
 
     def close(self) -> None:
         while self._idle:
@@ -244,6 +244,7 @@ class Call:
         exchange.prompt_tokens = reader.usage.get("prompt_tokens")
         exchange.completion_tokens = reader.usage.get("completion_tokens")
         exchange.text_sha256 = reader.text_sha256
+        exchange.text, exchange.tokens, exchange.timings = reader.text, reader.tokens, reader.timings
 
     def _stop_if_cut(self) -> None:
         if self._cut_at is not None:

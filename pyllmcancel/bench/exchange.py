@@ -66,6 +66,8 @@ class Ask:
         The request's role in its scenario.
     lane
         The client that sends the request, if a scenario has several.
+    fields
+        Fields to add to the body, or to set in place of the target's.
     """
 
     prompt: str | list[int]
@@ -76,6 +78,7 @@ class Ask:
     label: str = ""
     lane: int = 0
     stream: bool | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -97,6 +100,10 @@ class Exchange:
     error
         The name under which a failure, or a superseded request, is counted: an `ErrorKind`, or ``http_`` and the
         status.
+    text, tokens
+        The complete answer; tokens only from servers that send them.
+    timings
+        The fields that llama-server and this server add to answers, the counts of drafted tokens among them.
     """
 
     ask: Ask
@@ -115,6 +122,9 @@ class Exchange:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     text_sha256: str | None = None
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    timings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def hung_up(self) -> bool:

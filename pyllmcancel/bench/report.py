@@ -18,6 +18,7 @@ from pyllmcancel.bench.workbench import Run
 from pyllmcancel.system import load_average, memory_bytes, usable_cores
 
 SCHEMA = 2
+LEFT_OUT = ("prompt", "ask", "fields", "text", "tokens", "timings")  # what the answers were is not the result
 MOMENTS = ("began_at", "connected_at", "sent_at", "first_byte_at", "ended_at")
 
 
@@ -86,7 +87,8 @@ def run_json(run: Run) -> dict[str, Any]:
 
 def exchange_json(entry: Exchange, run: Run) -> dict[str, Any]:
     told = asdict(entry.ask) | asdict(entry)
-    del told["prompt"], told["ask"]
+    for name in LEFT_OUT:
+        del told[name]
     for name in MOMENTS:
         told[name] = None if told[name] is None else round(told[name] - run.began_at, 6)
     told["token_at"] = [round(moment - run.began_at, 6) for moment in entry.token_at]

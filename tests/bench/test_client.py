@@ -260,3 +260,23 @@ async def test_events_in_pieces_with_carriage_returns_and_pings_are_read(
     peer.send(STREAM_HEAD + b"".join(chunk(body[i : i + 1]) for i in range(len(body))) + LAST_CHUNK)
     exchange = await call.ended()
     assert (exchange.outcome, len(exchange.token_at)) == (Outcome.OK, 2)
+
+
+async def test_fields_of_a_request_replace_those_of_the_target(server: ScriptedServer, make_client: MakeClient) -> None:
+    client = make_client(stream=False, extra={"seed": 1, "top_k": 5})
+    call = client.start(ask(fields={"seed": 2, "temperature": 0.8, "ignore_eos": False}))
+    peer = await server.peer()
+    fields = (await peer.receive()).fields
+    assert (fields["seed"], fields["top_k"], fields["temperature"], fields["ignore_eos"]) == (2, 5, 0.8, False)
+    peer.send(whole(completion()))
+    await call.ended()
+
+
+async def test_an_answer_is_kept_with_its_tokens_and_timings(server: ScriptedServer, make_client: MakeClient) -> None:
+    call = make_client().start(ask())
+    peer = await server.peer()
+    await peer.receive()
+    told = [{"text": "a", "index": 0, "tokens": [4]}, {"text": "b", "index": 0, "tokens": [5], "finish_reason": "stop"}]
+    peer.send(stream(*({"choices": [one], "timings": {"draft_n": 2}} for one in told)))
+    exchange = await call.ended()
+    assert (exchange.text, exchange.tokens, exchange.timings) == ("ab", [4, 5], {"draft_n": 2})
