@@ -7,6 +7,7 @@
 | `native` | the core alone: abort latency, callback, boundary to Python, sampling, tokens per second |
 | `gpu` | cuts of a step, and cancels, on a device without ggml's abort callback |
 | `company` | how many answers change with the requests that they are computed beside |
+| `drafting` | what drafted tokens gain, beside llama-server, and that they change no answer |
 | `busy` | speed and cancels beside 0 to 8 busy programs |
 | `fleet_simulation` | 1,000 replicas by the balancer's rules: what moves, which supersedes are missed |
 
