@@ -15,6 +15,7 @@ from bench.drafting.texts import Function, Purpose, functions
 from bench.side_by_side.measurement import Subject
 from pyllmcancel.bench.client import Ask, Client, Exchange
 
+SOURCE = range(300, 1201)  # characters: three times as many fit into a slot's context
 CHARACTERS = 3  # of source code, a token, or a few more
 FENCE = "```"
 
@@ -84,7 +85,8 @@ FORMS = (COMPLETION, Form("chat", chat=True, servers=CHAT_SERVERS), PREDICTED)
 
 
 def edits(purpose: Purpose, count: int, seed: int) -> list[Edit]:
-    return [Edit(function) for function in functions(purpose, random.Random(seed))[:count]]
+    found = [one for one in functions(purpose, random.Random(seed)) if len(one.source) in SOURCE]
+    return [Edit(function) for function in found[:count]]
 
 
 async def ask(subject: Subject, form: Form, edit: Edit, max_tokens: int | None = None) -> Exchange:

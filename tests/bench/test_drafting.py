@@ -130,6 +130,12 @@ def test_an_edit_asks_for_the_function_under_its_third_name() -> None:
     assert edit.messages[-1]["content"].startswith(f"Rename `{before}` to `{new}`")
 
 
+def test_edits_are_of_functions_that_fit_three_times_into_a_slot() -> None:
+    some = edits("measuring", 500, 1)
+    assert len(some) > 100
+    assert max(len(edit.prompt) for edit in some) < 2 * 1300
+
+
 def test_only_one_form_brings_a_prediction_and_it_is_the_right_answer() -> None:
     (edit,) = edits("tuning", 1, 1)
     assert [form for form in FORMS if "prediction" in form.fields(edit)] == [PREDICTED]
