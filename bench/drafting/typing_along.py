@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench.drafting.results import Result, other_answers
-from bench.drafting.servers import Bench, complete, drafts, in_turn, said
+from bench.drafting.servers import LLAMA, OFF, Bench, complete, drafts, in_turn, said
 from bench.drafting.texts import Place, Purpose, functions, place_in
 from bench.side_by_side.measurement import Subject
 from pyllmcancel.bench.client import Call, Exchange
@@ -158,6 +158,7 @@ COLUMNS = (
     "keys in a token",
     "their median ms",
     "times sooner than off",
+    "than llama-server",
     "drafted",
     "accepted",
     "other answers",
@@ -166,13 +167,13 @@ COLUMNS = (
 
 def table(style: Style, strokes: dict[str, list[Stroke]], reference: dict[str, str]) -> Result:
     rows = []
-    without = distribution([one.seconds for one in strokes.get("off", ())])["p50"]
+    bases = [distribution([one.seconds for one in strokes.get(name, ())], 1e3)["p50"] for name in (OFF, LLAMA)]
     for name, found in strokes.items():
         times = distribution([one.seconds for one in found], 1e3)
         in_token = distribution([one.seconds for one in found if one.in_token], 1e3)
-        sooner = without * 1e3 / times["p50"] if without and times["p50"] else None
+        sooner = [base / times["p50"] if base and times["p50"] else None for base in bases]
         drafted, accepted = sum(one.drafted for one in found), sum(one.accepted for one in found)
         differing = other_answers(found, strokes.get(reference[name]))
         spread = [times["p50"], times["p99"], in_token["n"], in_token["p50"]]
-        rows.append([name, len(found), *spread, sooner, drafted, accepted, differing])
+        rows.append([name, len(found), *spread, *sooner, drafted, accepted, differing])
     return Result(style.title, COLUMNS, rows, {name: [asdict(one) for one in found] for name, found in strokes.items()})

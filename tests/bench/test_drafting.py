@@ -113,6 +113,7 @@ def test_typing_is_compared_with_that_without_drafts_and_answers_with_the_refere
     result = table_of_typing(PATIENT, found, {OFF: OFF, ON: OFF, LLAMA: LLAMA})
     rows = {row[0]: dict(zip(result.columns, row, strict=True)) for row in result.rows}
     assert rows[ON]["times sooner than off"] == pytest.approx(4.0)
+    assert rows[ON]["than llama-server"] == pytest.approx(8.0)
     assert [rows[name]["other answers"] for name in found] == [None, 1, None]
     assert rows[ON]["median ms"] == pytest.approx(100.0)
     assert (rows[ON]["drafted"], rows[ON]["accepted"]) == (6, 4)
