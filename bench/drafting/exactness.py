@@ -24,7 +24,7 @@ from pyllmcancel.bench.prompts import WORDS
 LANES = 4
 KEYS = 24  # of a chain that types
 TOKENS = 64
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "maxLength": 12},
@@ -109,7 +109,7 @@ async def constrained(subject: Subject, number: int) -> list[Answer]:
 
 def people(chance: random.Random) -> str:
     """Return a prompt of some objects that the schema allows, and the beginning of a line for one more."""
-    likes = SCHEMA["properties"]["likes"]["items"]["enum"]  # type: ignore[index]
+    likes = SCHEMA["properties"]["likes"]["items"]["enum"]
     some = [
         {
             "name": chance.choice(WORDS).title(),
