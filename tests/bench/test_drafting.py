@@ -23,9 +23,9 @@ from bench.drafting.results import (
     ratio_of_sums,
 )
 from bench.drafting.servers import LLAMA, OFF, ON, contenders, drafts, in_turn, said
-from bench.drafting.texts import PREFIX, PURPOSES, Function, functions, place_in, purpose_of
+from bench.drafting.texts import PREFIX, PURPOSES, Function, Place, functions, place_in, purpose_of
 from bench.drafting.throughput import compared, row
-from bench.drafting.typing_along import HURRIED, PATIENT, SAMPLED, Place, Stroke, Typing, stroke
+from bench.drafting.typing_along import HURRIED, PATIENT, SAMPLED, Stroke, Typing, stroke
 from bench.drafting.typing_along import table as table_of_typing
 from pyllmcancel.bench.client import Ask, Exchange, Outcome
 
@@ -198,7 +198,8 @@ def test_a_permutation_test_finds_a_difference_and_no_other() -> None:
 
 def test_the_permutation_test_is_false_as_often_as_it_says() -> None:
     chance = random.Random(7)
-    found = [permutation_p(*([chance.random() for _ in range(12)] for _ in range(2))) for _ in range(200)]
+    groups = [([chance.random() for _ in range(12)], [chance.random() for _ in range(12)]) for _ in range(200)]
+    found = [permutation_p(one, other) for one, other in groups]
     assert 0.01 < sum(p <= 0.1 for p in found) / len(found) < 0.2
 
 
