@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 MAX_ROWS = 32
 TILE = 4  # rows; smaller numbers of rows say little about what a tile costs
+FEW = 2  # drafts of more tokens fill a tile, or are all that the source has
 N_SAMPLES = 9  # of each number of rows
 MIN_SAMPLES = 2  # one alone may be a step that something else slowed down; that number of rows would not be tried again
 MAX_AGE = 4096  # steps after which a number of rows that did not occur is measured anew
@@ -20,7 +21,7 @@ N_LEVELS = 5  # steps of any number of rows: fewer, so that the level changes be
 # The assumed cost of a further row, in steps of one row, until a tile is measured.
 ASSUMED_SLOPE = 1 / 3
 MIN_GAIN = 1.02  # drafts that gain less are not worth their variance
-WINDOW = 32.0  # drafted tokens after which an older one has lost most of its weight
+WINDOW = 40.0  # drafted tokens after which an older one has lost most of its weight
 PRIOR_WEIGHT = 3.0  # drafted tokens that a prior counts as
 FIRST_PAUSE, LONGEST_PAUSE = 16, 1024  # steps without a draft, where drafts do not pay
 PROBED_P = 0.7  # a probe is as long as would be best if this were the probability
@@ -88,10 +89,13 @@ class RowCosts:
     def _shape_of(self, n_rows: int) -> float:
         if n_rows in self._measured:
             return self._measured[n_rows]
-        below = max(n for n in self._measured if n < n_rows)
+        # Whole tiles may be cheaper than fewer rows, so they are not judged by these.
+        tiles = [n for n in self._measured if n == 1 or n % TILE == 0]
+        sizes = self._measured if n_rows % TILE else tiles
         above = min((n for n in self._measured if n > n_rows), default=None)
         if above is None:
-            return self._beyond(n_rows, below)
+            return min(self._beyond(n_rows, max(self._measured)), self._beyond(n_rows, max(sizes)))
+        below = max(n for n in sizes if n < n_rows)
         share = (n_rows - below) / (above - below)
         return (1.0 - share) * self._measured[below] + share * self._measured[above]
 
@@ -159,8 +163,12 @@ def best_length(p: float, costs: RowCosts, most: int, *, n_other_rows: int = 0, 
         return 0
     n_tokens = n_other_tokens + 1.0
     best, best_rate = 0, MIN_GAIN * n_tokens / without
-    for k in range(1, min(most, MAX_ROWS - 1 - n_other_rows) + 1):
+    limit = min(most, MAX_ROWS - 1 - n_other_rows)
+    for k in range(1, limit + 1):
         n_tokens += p**k
+        # Few numbers of rows are chosen from, so that each of them is soon measured.
+        if FEW < k < limit and (n_other_rows + 1 + k) % TILE:
+            continue
         rate = n_tokens / (costs.of(n_other_rows + 1 + k) or without)
         if rate > best_rate:
             best, best_rate = k, rate

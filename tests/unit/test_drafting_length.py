@@ -13,6 +13,7 @@ from pyllmcancel.drafting.length import (
     FIRST_PAUSE,
     MAX_AGE,
     MAX_ROWS,
+    TILE,
     Acceptance,
     DraftLength,
     LossBudget,
@@ -92,7 +93,7 @@ def test_costs_lie_between_those_of_measured_neighbours() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, MAX_ROWS + 2), st.floats(1e-4, 10.0)), max_size=40))
-def test_every_cost_is_positive_and_rows_beyond_the_measured_ones_are_never_cheaper(
+def test_every_cost_is_positive_and_beyond_the_measured_ones_more_rows_cost_more(
     steps: list[tuple[int, float]],
 ) -> None:
     costs = RowCosts()
@@ -101,8 +102,21 @@ def test_every_cost_is_positive_and_rows_beyond_the_measured_ones_are_never_chea
     largest = max((n for n, _ in steps if n <= MAX_ROWS), default=1)
     found = [costs.of(n) or 0.0 for n in range(1, 2 * MAX_ROWS)]
     assert min(found) > 0.0
-    beyond = found[largest - 1 :]
-    assert all(one <= other * 1.000001 for one, other in pairwise(beyond))
+    beyond = range(largest + 1, MAX_ROWS + 1)
+    for sizes in ([n for n in beyond if n % TILE], [n for n in beyond if n % TILE == 0]):
+        assert all(found[one - 1] <= found[other - 1] * 1.000001 for one, other in pairwise(sizes))
+
+
+def test_a_whole_tile_is_not_judged_by_fewer_rows() -> None:
+    costs = RowCosts()
+    for n_rows, seconds in ((1, 1.0), (3, 2.9), (3, 2.9), (7, 2.4), (7, 2.4)):
+        costs.observe(n_rows, seconds)
+    assert costs.of(4) == pytest.approx(1.7)
+    assert best_length(0.7, costs, 5) == 3
+    beyond = RowCosts()
+    for n_rows, seconds in ((1, 1.0), (3, 2.9), (3, 2.9)):
+        beyond.observe(n_rows, seconds)
+    assert beyond.of(4) == pytest.approx(2.0)
 
 
 def test_slow_steps_now_and_then_change_nothing() -> None:
@@ -166,9 +180,9 @@ def test_the_probability_is_learnt_from_drafts_whose_ends_are_not_tried(p: float
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("p", [0.0, 0.3, 0.5, 0.7, 0.9, 1.0])
-def test_the_best_length_is_within_two_percent_of_the_best_rate(shape: dict[int, float], p: float) -> None:
+def test_the_best_length_is_within_three_percent_of_the_best_rate(shape: dict[int, float], p: float) -> None:
     k = best_length(p, measured(shape), MOST)
-    assert true_cost(shape, 1 + k) / sum(p**i for i in range(k + 1)) <= 1.02 * best_constant(shape, p) * 1.0001
+    assert true_cost(shape, 1 + k) / sum(p**i for i in range(k + 1)) <= 1.03 * best_constant(shape, p)
 
 
 def test_a_step_full_of_other_sequences_has_no_drafts() -> None:
@@ -200,7 +214,7 @@ def test_a_long_text_is_about_as_fast_as_with_the_best_constant_length(name: str
     # Nothing is measured at first, and single measurements are five times too long.
     shape = SHAPES[name]
     found = [seconds_per_token(shape, p, RowCosts(), n_tokens=3000, seed=seed) for seed in range(3)]
-    assert sorted(found)[1] <= 1.12 * best_constant(shape, p)
+    assert sorted(found)[1] <= 1.1 * best_constant(shape, p)
 
 
 def test_drafts_that_do_not_pay_are_tried_again_more_and_more_rarely() -> None:
