@@ -23,6 +23,7 @@ from pyllmcancel.bench.prompts import WORDS
 
 LANES = 4
 KEYS = 24  # of a chain that types
+STYLES = (typing_along.PATIENT, typing_along.HURRIED, typing_along.HEALED)
 TOKENS = 64
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -71,14 +72,13 @@ async def measure(bench: Bench, purpose: Purpose, *, answers: int, seed: int) ->
 
 async def chains_of(subject: Subject, purpose: Purpose, *, each: int, seed: int) -> dict[str, tuple[Chain, int]]:
     """Return the chain of each source, and how many are needed for `each` answers."""
-    per_chain = KEYS + KEYS // typing_along.WAITS_AT  # of two chains: every other one is typed in a hurry
-    n_typed = -(-2 * each // per_chain)
+    waited = [sum(map(style.waits, range(1, KEYS + 1))) for style in STYLES]
+    n_typed = -(-each * len(STYLES) // sum(waited))
     typings = await typing_along.recorded(subject, purpose, places=n_typed, keys=KEYS, seed=seed)
     some = edits.edits(purpose, 2 * each, seed)
 
     async def typed(subject: Subject, number: int) -> list[Answer]:
-        style = typing_along.HURRIED if number % 2 else typing_along.PATIENT
-        strokes = await typing_along.typed(subject, typings[number], style)
+        strokes = await typing_along.typed(subject, typings[number], STYLES[number % len(STYLES)])
         return [Answer(one.said, one.drafted, one.accepted) for one in strokes]
 
     async def copied(subject: Subject, number: int) -> list[Answer]:

@@ -45,15 +45,19 @@ class Style:
         Most keys come before the suggestion is there, and cancel it; else each key comes after it.
     temperature
         With a temperature, each key has a seed of its own, the same for every server.
+    healing
+        Prompts are healed: their last word is taken back, and the answer begins with it. llama-server has no healing.
     """
 
     title: str
     hurried: bool = False
     temperature: float = 0.0
+    healing: bool = False
 
     def fields(self, key: int) -> dict[str, Any]:
         sampled = {"temperature": self.temperature, "seed": 1000 + key} if self.temperature else {}
-        return sampled | {"return_tokens": True}
+        healed = {"token_healing": True} if self.healing else {}
+        return sampled | healed | {"return_tokens": True}
 
     def waits(self, key: int) -> bool:
         return not self.hurried or key % WAITS_AT == 0
@@ -61,6 +65,7 @@ class Style:
 
 PATIENT = Style("typing: each key comes after the whole suggestion")
 HURRIED = Style("typing in a hurry: two keys of three cancel the suggestion before", hurried=True)
+HEALED = Style("typing with token healing: each key comes after the whole suggestion", healing=True)
 SAMPLED = Style("typing, temperature 0.8, a seed for each key", temperature=0.8)
 
 
