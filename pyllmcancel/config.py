@@ -123,6 +123,9 @@ class EngineConfig:
         The limit of drafted tokens in one step.
     past_answers_mib
         The limit of remembered answers in MiB, of all owners together.
+    token_healing
+        If True, completions heal their prompts, unless their requests say otherwise: the last word of a prompt is taken
+        back, and the answer begins with it.
     steps_ahead
         If True, a decode step begins before Python has read the previous step's tokens, as long as nothing has changed.
         None: True if most layers are computed on a GPU, which would wait for Python between two steps.
@@ -161,6 +164,7 @@ class EngineConfig:
     draft_sources: tuple[str, ...] = ("past", "prediction", "ngram")
     draft_max: int = 16
     past_answers_mib: int = 64
+    token_healing: bool = False
 
     def aliases(self) -> tuple[str, ...]:
         """The model's names, sorted; as in llama-server, the first one is used in answers."""

@@ -6,8 +6,10 @@ Every error in a request is found here, before the request is accepted.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pyllmcancel.constraints.healing import Healed, HealingConstraint, PieceIndex, give_back
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError, UsageError
 from pyllmcancel.requests.detokenizer import Detokenizer
 from pyllmcancel.requests.request import Choice, Request
@@ -22,11 +24,20 @@ MAX_TOKENS = 1 << 31  # of any vocabulary
 
 
 class ChoiceMaker:
-    """Makes choices for one model; may be used from any thread."""
+    """Makes choices for one model; may be used from any thread.
 
-    def __init__(self, model: Model, native: Any) -> None:
+    Parameters
+    ----------
+    native
+        The module that has the model's `Sampler`.
+    heals
+        True if prompts are healed whose requests leave that open.
+    """
+
+    def __init__(self, model: Model, native: Any, *, heals: bool = False) -> None:
         self._model = model
-        self._native = native  # the module that has the model's `Sampler`
+        self._heals = heals
+        self._native = native
 
     def choices(self, request: Request, prompts: Sequence[Sequence[int]], n_ctx: int) -> list[Choice]:
         """Return `n` choices for each prompt, prompt by prompt.
@@ -50,17 +61,33 @@ class ChoiceMaker:
         if any(not isinstance(token, int) or not 0 <= token < MAX_TOKENS for token in params.stop_tokens):
             raise InvalidRequestError("stop_tokens must be token ids", "stop_tokens")
         choices: list[Choice] = []
-        for prompt in prompts:
-            room = room_after(prompt, n_ctx)
+        for given in prompts:
+            room = room_after(given, n_ctx)
+            prompt, given_back = self._healed(given, params)
             for number in range(params.n):
                 max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
                 sibling = choices[0].sampler if choices else None
                 sampler = self._sampler(params.sampling, prompt, number, sibling)
-                detokenizer = Detokenizer(self._pieces(params), params.stop, params.min_indent)
-                choice = Choice(request, len(choices), prompt, sampler, max_tokens, detokenizer)
+                detokenizer = Detokenizer(self._pieces(params), params.stop, params.min_indent, given_back)
+                choice = Choice(request, len(choices), prompt, sampler, max_tokens, detokenizer, given_back=given_back)
                 choice.constraint = params.constraint.new() if params.constraint is not None else None
+                if given_back:
+                    choice.constraint = HealingConstraint(self._piece_index, self._model.piece, given_back)
                 choices.append(choice)
         return choices
+
+    def _healed(self, prompt: Sequence[int], params: GenerationParams) -> Healed:
+        wanted = self._heals if params.token_healing is None else params.token_healing
+        against = "a form of the answer" if params.constraint is not None or params.sampling.grammar else None
+        against = "the logprobs of the prompt" if params.prompt_logprobs else against
+        if against is not None and params.token_healing:
+            raise InvalidRequestError(f"token_healing cannot be combined with {against}", "token_healing")
+        return give_back(prompt, self._model) if wanted and against is None else Healed(prompt, b"")
+
+    @cached_property
+    def _piece_index(self) -> PieceIndex:
+        """The vocabulary by its pieces. Made when it is first needed: 260,000 tokens take a third of a second."""
+        return PieceIndex(self._model)
 
     def _pieces(self, params: GenerationParams) -> Callable[[int], bytes]:
         """Return the function from a token to its bytes in an answer, in which some control tokens may be visible."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyllmcancel.constraints.healing import HealingConstraint, n_along
 from pyllmcancel.drafting.answer_drafts import NGRAM, PAST, PREDICTION, AnswerDrafts, Reference
 from pyllmcancel.drafting.length import RowCosts
 from pyllmcancel.drafting.lookup import LONGEST, TokenText
@@ -38,6 +39,7 @@ class Drafts:
         self._sources = frozenset(config.draft_sources) if context.can_draft else frozenset()
         self._most = min(config.draft_max, MOST_EXTRA_OUTPUTS)
         self._costs = RowCosts()
+        self._piece = model.piece
         self._past = PastAnswers(model.piece, InnerTokenizer(model), most_bytes=config.past_answers_mib << 20)
 
     def foresee(self, request: Request) -> None:
@@ -46,9 +48,19 @@ class Drafts:
         key = answer_key(request)
         if PAST in self._sources and params.reuse_prefix and key is not None and len(request.choices) == 1:
             choice = request.choices[0]
-            foretold = self._past.foretold(request.owner, choice.prompt, key)
-            choice.foretold = foretold[: min(choice.max_tokens, MAX_FORETOLD)]
+            choice.foretold = self._foretold(choice, key)[: min(choice.max_tokens, MAX_FORETOLD)]
             choice.sampler.accept_prompt(choice.foretold)  # for penalties, which look at past tokens
+
+    def _foretold(self, choice: Choice, key: Hashable) -> list[int]:
+        """Return the tokens that are certain to follow a choice's prompt.
+
+        Of the tokens that go along a text, fewer go along a longer one. So a token that was the likeliest of all, or of
+        those that went along the beginning of this choice's text, is the likeliest here, too, if it is allowed.
+        """
+        text = choice.given_back
+        keys = [key, *(forced_key(key, choice, text[:length]) for length in range(1, len(text) + 1))]
+        found = (self._past.foretold(choice.request.owner, choice.prompt, one) for one in keys)
+        return max((tokens[: n_along(tokens, text, self._piece)] for tokens in found), key=len)
 
     def attach(self, items: list[StepItem], choices: Sequence[Choice]) -> list[StepItem]:
         """Return the step's items, with drafts where those pay."""
@@ -118,8 +130,18 @@ class Drafts:
             return
         key = answer_key(request)
         for choice in request.choices:
-            if choice.generated:
-                self._past.remember(request.owner, choice.prompt, choice.generated, key)
+            n_forced = choice.constraint.n_tokens if isinstance(choice.constraint, HealingConstraint) else 0
+            forced, free = choice.generated[:n_forced], choice.generated[n_forced:]
+            if forced and key is not None and self._foretold(choice, key)[:n_forced] != forced:
+                under = forced_key(key, choice, choice.given_back)
+                self._past.remember(request.owner, choice.prompt, choice.generated, under)
+            # Tokens that had to go along a text count as the prompt's: alone the model may choose others.
+            self._past.remember(request.owner, [*choice.prompt, *forced], free, key)
+
+
+def forced_key(key: Hashable, choice: Choice, text: bytes) -> Hashable:
+    """Return the key of an answer that had to begin with `text`, right after this choice's prompt."""
+    return key, text, len(choice.prompt)
 
 
 def answer_key(request: Request) -> Hashable | None:

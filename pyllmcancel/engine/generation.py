@@ -57,7 +57,7 @@ class Generation:
         self.varies_because = varies_because(self.model, context, config, native.kernel_features())
         self._context = context
         self._native = native
-        self._choice_maker = ChoiceMaker(self.model, native)
+        self._choice_maker = ChoiceMaker(self.model, native, heals=config.token_healing)
         self._runs_ahead = is_mostly_offloaded(self.model) if config.steps_ahead is None else config.steps_ahead
         if self._runs_ahead:
             context.start_ahead()

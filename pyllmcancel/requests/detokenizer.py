@@ -22,6 +22,8 @@ class Detokenizer:
     min_indent
         A line that is indented by fewer blanks is dropped, with all that follows. The first line, which the prompt
         began, is exempt.
+    skip
+        Bytes that the answer begins with, and that are not part of its text.
 
     Attributes
     ----------
@@ -31,10 +33,13 @@ class Detokenizer:
         True if such a line has come.
     """
 
-    __slots__ = ("_decoder", "_held", "_indent", "_min_indent", "_piece", "_stop", "outdented", "stopped_by")
+    __slots__ = ("_decoder", "_held", "_indent", "_min_indent", "_piece", "_skip", "_stop", "outdented", "stopped_by")
 
-    def __init__(self, piece: Callable[[int], bytes], stop: Sequence[str] = (), min_indent: int = 0) -> None:
+    def __init__(
+        self, piece: Callable[[int], bytes], stop: Sequence[str] = (), min_indent: int = 0, skip: bytes = b""
+    ) -> None:
         self._piece = piece
+        self._skip = skip
         self._stop = tuple(stop)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
@@ -45,7 +50,10 @@ class Detokenizer:
 
     def feed(self, token: int) -> str:
         """Return the text that is certain after this token; sets `stopped_by` when a stop string is complete."""
-        return self._cut(self._release(self._decoder.decode(self._piece(token))))
+        piece = self._piece(token)
+        if self._skip:
+            piece, self._skip = piece[len(self._skip) :], self._skip[len(piece) :]
+        return self._cut(self._release(self._decoder.decode(piece)))
 
     def flush(self) -> str:
         """Return the text that was held back, at the end of the answer; an unfinished character becomes U+FFFD."""

@@ -72,6 +72,9 @@ class GenerationParams:
         Tokens that end the answer, like the model's own end tokens.
     stop_shown
         The text ends with the stop string, or with the token of `stop_tokens`, that ended it.
+    token_healing
+        Take the last word of the prompt back, and have the answer begin with it, so that a prompt may end anywhere. The
+        answer's text is what follows the prompt's. None: as the engine's configuration says, where it can be done.
     prediction
         Tokens that much of the answer is expected to consist of; a source of drafts.
     """
@@ -92,6 +95,7 @@ class GenerationParams:
     all_visible: bool = False
     stop_tokens: frozenset[int] = frozenset()
     stop_shown: bool = False
+    token_healing: bool | None = False
     prediction: tuple[int, ...] = ()
 
     def shows(self, token: int) -> bool:
@@ -113,6 +117,7 @@ class Choice:
     max_tokens: int
     detokenizer: Detokenizer
     generated: list[int] = field(default_factory=list)
+    given_back: bytes = b""  # the text of the prompt's last word, with which the answer has to begin
     foretold: Sequence[int] = ()  # tokens that certainly come next, to be generated once the prompt is computed
     seq: int | None = None  # set while the choice holds a slot
     n_committed: int = 0  # a copy of `Context.n_committed`, written by the engine thread; kept without a slot

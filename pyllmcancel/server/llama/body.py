@@ -137,6 +137,10 @@ class AnsweringBody(SamplingBody):
         " the request then asks only to compute the prompt.",
     )
     cache_prompt: bool = Field(True, description="Start from the longest cached prefix of the prompt.")
+    token_healing: bool | None = Field(
+        None,
+        description="Take the last word of the prompt back and have the answer begin with it; null: as `--token-healing` says.",
+    )
     return_tokens: bool = Field(False, description="Add the generated tokens to the answer.")
     return_progress: bool = Field(False, description="Stream the progress while the prompt is computed.")
     timings_per_token: bool = Field(False, description="Add timings to every event.")

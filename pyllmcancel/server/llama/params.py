@@ -46,6 +46,7 @@ def generation_params(
         stop=stop_strings(body.stop),
         timeout=body.timeout,
         constraint=constraint,
+        token_healing=body.token_healing,
         reuse_prefix=body.cache_prompt,
         # No client waits for a prompt that is computed for the cache alone: llama.vim allows such prompts a
         # millisecond.

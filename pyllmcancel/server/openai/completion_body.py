@@ -84,6 +84,14 @@ class CompletionBody(GenerationBody):
         None, description=extra("vLLM's: begin with the token that begins texts (the default).")
     )
 
+    token_healing: bool | None = Field(
+        None,
+        description=extra(
+            "TabbyAPI's: take the last word of the prompt back and have the answer begin with it, so that the prompt"
+            " may end anywhere in a word. null: as `--token-healing` says."
+        ),
+    )
+
     @property
     def only_warms(self) -> bool:
         return self.most_tokens == 0
@@ -144,6 +152,7 @@ class CompletionBody(GenerationBody):
             max_tokens=self.most_tokens,
             prompt_logprobs=self.echo and self.most_logprobs is not None,
             constraint=constraint,
+            token_healing=self.token_healing,
             **self.limits(),
         )
 
