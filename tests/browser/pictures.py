@@ -33,7 +33,9 @@ LONG_QUESTION = "Write a long story about a lighthouse."
 def take(model: Path, folder: Path = FOLDER) -> int:
     """Take all pictures of a server with `model`; return 1 if something went wrong in the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    with browsing() as browser, ServerProcess("--model", str(model), "--alias", "smollm2") as process:
+    # Sampled as `serve smollm2` does.
+    options = ("--model", str(model), "--alias", "smollm2", "--temp", "0.2", "--top-p", "0.9")
+    with browsing() as browser, ServerProcess(*options) as process:
         server = process.started()
         faults = take_chat(browser, server, folder) + take_engine(browser, server, folder)
     sys.stdout.writelines(f"FAULT: {fault}\n" for fault in faults)

@@ -67,7 +67,8 @@ def test_every_badge_can_be_read(tab: Tab, scheme: Scheme) -> None:
     assert serious_faults(page) == []
 
 
-CUT = """() => [...document.querySelectorAll(".tile .value, .tile .note, .engine-numbers dd, .rows :is(.latency, .tokens)")]
+CUT = """() =>
+  [...document.querySelectorAll(".tile .value, .tile .note, .engine-numbers dd, .rows :is(.latency, .tokens)")]
   .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"""
 
 

