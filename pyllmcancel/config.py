@@ -5,7 +5,7 @@ them.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -117,10 +117,20 @@ class EngineConfig:
         waits for the next step.
     draft_sources
         Where drafts come from: ``past`` is the owner's recent answers, cancelled ones included, ``prediction`` what a
-        request says that it expects, ``ngram`` the prompt and the answer itself. Empty: nothing is drafted. Drafts
-        change the speed of answers only. Recurrent and hybrid models have none: a rejected draft cannot be undone.
+        request says that it expects, ``ngram`` the prompt and the answer itself, ``model`` the draft model. Empty:
+        nothing is drafted. Drafts change the speed of answers only. Recurrent and hybrid models have none: a rejected
+        draft cannot be undone.
     draft_max
         The limit of drafted tokens in one step.
+    draft_model
+        A GGUF file of a smaller model with the same vocabulary, which drafts where nothing else is found that agrees
+        for long; ``model`` in `draft_sources`. None: there is no such model.
+    draft_min
+        The draft model's drafts of fewer tokens are not used.
+    draft_p_min
+        The draft model stops before a token that it gives a lower probability.
+    draft_threads, draft_threads_batch, draft_cache_type_k, draft_cache_type_v, draft_placement
+        As those of the model, for the draft model. With 0 threads it has as many as the model.
     past_answers_mib
         The limit of remembered answers in MiB, of all owners together.
     token_healing
@@ -161,10 +171,34 @@ class EngineConfig:
     pooling: str = "auto"
     embeddings: bool = False
     matryoshka: bool = False
-    draft_sources: tuple[str, ...] = ("past", "prediction", "ngram")
+    draft_sources: tuple[str, ...] = ("past", "prediction", "ngram", "model")
     draft_max: int = 16
+    draft_model: Path | None = None
+    draft_min: int = 0
+    draft_p_min: float = 0.0
+    draft_threads: int = 0
+    draft_threads_batch: int = 0
+    draft_cache_type_k: str = "f16"
+    draft_cache_type_v: str = "f16"
+    draft_placement: Placement = field(default_factory=Placement)
     past_answers_mib: int = 64
     token_healing: bool = False
+
+    def of_draft_model(self) -> EngineConfig:
+        """Return the configuration that the draft model is loaded and measured with."""
+        return replace(
+            self,
+            model=self.draft_model,
+            threads=self.draft_threads or self.threads,
+            threads_batch=self.draft_threads_batch or self.draft_threads or self.threads_batch,
+            cache_type_k=self.draft_cache_type_k,
+            cache_type_v=self.draft_cache_type_v,
+            placement=self.draft_placement,
+            lora=(),
+            pooling="auto",
+            embeddings=False,
+            draft_model=None,
+        )
 
     def aliases(self) -> tuple[str, ...]:
         """The model's names, sorted; as in llama-server, the first one is used in answers."""

@@ -1,5 +1,7 @@
 """The drafts of one answer: of all texts that may foretell it, the one that agrees with its end for longest.
 
+Where no text does, or only for a few tokens, a draft model may propose the tokens.
+
 Used by the engine thread only.
 """
 
@@ -8,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyllmcancel.drafting.length import Acceptance, DraftLength, RowCosts
+from pyllmcancel.drafting.length import Acceptance, DraftLength, RowCosts, StepCosts
 from pyllmcancel.drafting.lookup import LONGEST, Match, TokenText, continuation
 
 PAST = "past"  # the owner's recent answers
 PREDICTION = "prediction"  # what the request itself expects
 NGRAM = "ngram"  # the prompt and the answer so far
-SOURCES = (PAST, PREDICTION, NGRAM)  # of matches that are equally long, the first one's is taken
-PRIORS = {PAST: 0.8, PREDICTION: 0.8, NGRAM: 0.6}
+MODEL = "model"  # a draft model
+SOURCES = (PAST, PREDICTION, NGRAM, MODEL)  # of matches that are equally long, the first one's is taken
+PRIORS = {PAST: 0.8, PREDICTION: 0.8, NGRAM: 0.6, MODEL: 0.7}
 # Tokens that must agree. Two common tokens in a row occur in any text.
 SHORTEST = {PAST: 2, PREDICTION: 2, NGRAM: 3}
 LONG = 8  # tokens that agree: such a match is likelier to go on than a shorter one, and is learnt about apart
@@ -48,6 +51,8 @@ class AnswerDrafts:
         The measured costs of steps, which many answers share.
     own
         True if the answer's own text, with its prompt, is a source.
+    model
+        What is known of a draft model's tokens, from the owner's earlier answers too; None: there is no such model.
 
     Attributes
     ----------
@@ -58,7 +63,13 @@ class AnswerDrafts:
     """
 
     def __init__(
-        self, tokens: Sequence[int], references: Sequence[Reference], costs: RowCosts, *, own: bool = True
+        self,
+        tokens: Sequence[int],
+        references: Sequence[Reference],
+        costs: RowCosts,
+        *,
+        own: bool = True,
+        model: Acceptance | None = None,
     ) -> None:
         self._text = TokenText(tokens)
         self._references = references
@@ -66,6 +77,9 @@ class AnswerDrafts:
         self._own = own
         self._lengths: dict[tuple[str, bool], DraftLength] = {}
         self._last: tuple[str, DraftLength, int] | None = None  # the source of the last draft, and its length
+        self._last_is_long = False  # the last draft is from a text that agrees for long
+        self._model = model
+        self._model_length = DraftLength(Acceptance(PRIORS[MODEL] if model is None else model.p))
         self.n_since_proposal = self.n_since_draft = 0  # tokens
         self.counts = dict.fromkeys(SOURCES, Counts())
 
@@ -83,12 +97,58 @@ class AnswerDrafts:
         if found is None:
             return []
         source, match = found
-        length = self._length(source, long=match.length >= LONG)
+        self._last_is_long = match.length >= LONG
+        length = self._length(source, long=self._last_is_long)
         n_drafted = length.choose(self._costs, len(match.tokens), n_other_rows=n_other_rows)
         if n_drafted:
             self._last = source, length, n_drafted
             self.n_since_draft = 0
         return match.tokens[:n_drafted]
+
+    @property
+    def has_model(self) -> bool:
+        """True if a draft model may propose tokens of this answer."""
+        return self._model is not None
+
+    def model_may_pay(self, most: int, costs: StepCosts, *, n_other_rows: int = 0, n_other_tokens: int = 0) -> bool:
+        """Return whether the model's tokens are wanted in place of what `propose` returned."""
+        if self._model is None or self._text_is_better():
+            return False
+        return self._model_length.may_pay(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
+
+    def choose_model(self, most: int, costs: StepCosts, *, n_other_rows: int = 0, n_other_tokens: int = 0) -> int:
+        """Return how many tokens the model is to propose in place of what `propose` returned; possibly none.
+
+        Parameters
+        ----------
+        costs
+            The costs of steps, those of the draft model included.
+        n_other_rows
+            As for `propose`.
+        n_other_tokens
+            The tokens that the step gives to other answers, which wait for the draft model.
+        """
+        if self._model is None or self._text_is_better():
+            return 0
+        return self._model_length.choose(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
+
+    def take_model(self, n_tokens: int) -> None:
+        """Note that the step has this number of the model's tokens, in place of what `propose` returned."""
+        self._last = MODEL, self._model_length, n_tokens
+        self.n_since_draft = 0
+
+    def await_model(self) -> None:
+        """Note that the model is about to propose tokens: it computes the tokens before them."""
+        self.n_since_draft = 0
+
+    def drop_model(self) -> None:
+        """Go on without the model."""
+        self._model = None
+
+    def _text_is_better(self) -> bool:
+        if self._last is None:
+            return False
+        return self._last_is_long or self._last[1].acceptance.p >= self._model_length.acceptance.p
 
     def cut(self, n_tokens: int) -> None:
         """Note that only the first `n_tokens` of what was proposed are computed."""
@@ -107,6 +167,8 @@ class AnswerDrafts:
         self._last = None
         n_accepted = min(len(tokens) - 1, n_drafted)
         length.learn(n_drafted, n_accepted)
+        if source == MODEL and self._model is not None:
+            self._model.learn(n_drafted, n_accepted)
         before = self.counts[source]
         self.counts[source] = Counts(before.n_drafted + n_drafted, before.n_accepted + n_accepted)
 

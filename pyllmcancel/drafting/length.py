@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Protocol
 
 MAX_ROWS = 32
 TILE = 4  # rows; smaller numbers of rows say little about what a tile costs
@@ -28,6 +29,13 @@ PROBED_P = 0.7  # a probe is as long as would be best if this were the probabili
 # The time that rejected drafts may cost, in steps without drafts: at first, for each step, and at most. What accepted
 # drafts save is added.
 FIRST_BUDGET, BUDGET_PER_STEP, MAX_BUDGET = 1.25, 0.005, 8.0
+
+
+class StepCosts(Protocol):
+    """The seconds that a decode step takes, by its number of rows."""
+
+    def of(self, n_rows: int) -> float | None:
+        """Return the seconds of a step; None if they are not known yet."""
 
 
 class RowCosts:
@@ -145,7 +153,7 @@ class Acceptance:
         self._n_rejected = decay * self._n_rejected + (not accepted)
 
 
-def best_length(p: float, costs: RowCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> int:
+def best_length(p: float, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> int:
     """Return the number of tokens to draft, from 0 to `most`, that gives the most tokens per second.
 
     A draft of k tokens, each accepted with probability `p`, gives 1 + p + ... + p^k tokens. Zero is returned if drafts
@@ -213,7 +221,7 @@ class DraftLength:
         self._n_idle = 0  # steps since the last draft
         self._probes = False  # if the last draft was tried although drafts did not seem to pay
 
-    def choose(self, costs: RowCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> int:
+    def choose(self, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> int:
         """Return the number of tokens to draft in the next step, of `most` that the source has.
 
         The other parameters are those of `best_length`. Call once in each step in which the source has a draft.
@@ -234,6 +242,11 @@ class DraftLength:
         self._n_idle = 0 if k else self._n_idle + 1
         return k
 
+    def may_pay(self, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> bool:
+        """Return whether `choose` would return a draft, or try one, as far as the budget allows. Nothing is noted."""
+        p = PROBED_P if self._n_idle >= self._pause else self.acceptance.p
+        return best_length(p, costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens) > 0
+
     def learn(self, n_drafted: int, n_accepted: int) -> None:
         """Learn what became of the draft that was chosen last. Not called if the step was aborted."""
         if n_drafted == 0:
@@ -249,7 +262,7 @@ class DraftLength:
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     @staticmethod
-    def _price_of(k: int, costs: RowCosts, n_other_rows: int, n_other_tokens: float) -> float:
+    def _price_of(k: int, costs: StepCosts, n_other_rows: int, n_other_tokens: float) -> float:
         """Return the delay by `k` more rows, in steps without them. Each sequence of the step has it."""
         without, drafting = costs.of(n_other_rows + 1), costs.of(n_other_rows + 1 + k)
         assert without is not None

@@ -8,13 +8,15 @@ Used by the engine thread only.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from pyllmcancel.constraints.healing import HealingConstraint, n_along
-from pyllmcancel.drafting.answer_drafts import NGRAM, PAST, PREDICTION, AnswerDrafts, Reference
+from pyllmcancel.drafting.answer_drafts import MODEL, NGRAM, PAST, PREDICTION, AnswerDrafts, Reference
 from pyllmcancel.drafting.length import RowCosts
 from pyllmcancel.drafting.lookup import LONGEST, TokenText
 from pyllmcancel.drafting.past_answers import PastAnswers
+from pyllmcancel.engine.draft_model import Want
 from pyllmcancel.inner_tokenizer import InnerTokenizer
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS, StepStatus
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel._native import Context, Model
     from pyllmcancel.config import EngineConfig
+    from pyllmcancel.engine.draft_model import DraftModel
     from pyllmcancel.requests.request import Choice, Request
     from pyllmcancel.step import StepItem, StepResult
 
@@ -34,9 +37,12 @@ PATIENCE = 16  # tokens without a draft until steps run ahead, and until drafts 
 class Drafts:
     """Makes the drafts of all choices, and remembers the answers that later ones are drafted from."""
 
-    def __init__(self, context: Context, model: Model, config: EngineConfig) -> None:
+    def __init__(
+        self, context: Context, model: Model, config: EngineConfig, draft_model: DraftModel | None = None
+    ) -> None:
         self._context = context
         self._sources = frozenset(config.draft_sources) if context.can_draft else frozenset()
+        self._model = draft_model if MODEL in self._sources else None
         self._most = min(config.draft_max, MOST_EXTRA_OUTPUTS)
         self._costs = RowCosts()
         self._piece = model.piece
@@ -70,21 +76,66 @@ class Drafts:
         n_free = self._context.n_cells - self._context.n_cells_used - n_rows
         room = min(self._context.n_batch - n_rows, n_free, MOST_EXTRA_OUTPUTS)
         drafted: list[StepItem] = []
+        wants: dict[int, Want] = {}  # of the draft model, by the item's index
+        late: list[Choice] = []
         for item, choice in zip(items, choices, strict=True):
-            draft = self._draft(choice, item, min(room, self._most), n_other_rows=n_rows - 1)
-            n_rows += len(draft)
-            room -= len(draft)
+            most = self._most_of(choice, item, min(room, self._most))
+            draft = self._draft(choice, most, n_other_rows=n_rows - 1)
+            n_wanted = self._wanted(choice, most, n_rows, len(items), late)
+            if n_wanted:
+                wants[len(drafted)] = Want(choice, n_wanted)
+            n_more = max(len(draft), n_wanted)
+            n_rows += n_more
+            room -= n_more
             drafted.append(item._replace(draft=draft) if draft else item)
+        if wants or late:
+            self._compute(drafted, wants, late)
         return drafted
+
+    def _compute(self, items: list[StepItem], wants: dict[int, Want], late: list[Choice]) -> None:
+        """Replace drafts of `items` by those of the draft model, and bring one of the `late` choices nearer to one."""
+        assert self._model is not None
+        self._context.rest()  # its threads would spin beside those of the draft model
+        drafts = self._model.draft(list(wants.values()))
+        for (index, want), draft in zip(wants.items(), drafts, strict=True):
+            if draft:
+                assert want.choice.drafts is not None
+                want.choice.drafts.take_model(len(draft))
+                items[index] = items[index]._replace(draft=draft)
+        if late:
+            self._model.catch_up(late[0], self._costs.of(len(items)) if len(items) > 1 else None)
+
+    def _wanted(self, choice: Choice, most: int, n_rows: int, n_items: int, late: list[Choice]) -> int:
+        """Return how many tokens the draft model is to propose. A choice that it lags too far behind becomes `late`."""
+        drafts, model = choice.drafts, self._model
+        if most < 1 or model is None or drafts is None or not drafts.has_model:
+            return 0
+        if not model.works or not model.has_room(choice, most):
+            return 0
+        costs = model.costs(self._costs, n_rows, n_items)
+        others = {"n_other_rows": n_rows - 1, "n_other_tokens": n_items - 1}
+        if model.lag(choice) <= model.max_lag:
+            return drafts.choose_model(most, costs, **others)
+        step_seconds = self._costs.of(1) or math.inf
+        may_pay = drafts.model_may_pay(most, costs, **others)
+        if may_pay and model.is_worth_catching_up(choice, step_seconds):
+            drafts.await_model()
+            late.append(choice)
+        return 0
 
     def _may_draft(self, items: list[StepItem]) -> bool:
         """Return whether the step's rows are computed together: with divided cells, those of one sequence are."""
         return len(items) == 1 or self._context.kv_unified
 
-    def _draft(self, choice: Choice, item: StepItem, most: int, *, n_other_rows: int) -> Sequence[int]:
+    @staticmethod
+    def _most_of(choice: Choice, item: StepItem, most: int) -> int:
+        """Return the limit of the choice's drafted tokens; less than one where it may have none."""
         # What is past the last token that the choice may get is not drafted; that token itself needs no computation.
         most = min(most, choice.max_tokens - len(choice.generated) - 1)
-        if most < 1 or item.n_tokens < choice.n_pending or choice.foretold or choice.n_described:
+        return 0 if item.n_tokens < choice.n_pending or choice.foretold or choice.n_described else most
+
+    def _draft(self, choice: Choice, most: int, *, n_other_rows: int) -> Sequence[int]:
+        if most < 1:
             return ()
         if choice.drafts is None:
             choice.drafts = self._drafts_of(choice)
@@ -117,12 +168,19 @@ class Drafts:
             if expected:
                 references.append(Reference(PAST, TokenText([*tokens[-LONGEST:], *expected])))
             references += [Reference(PAST, text) for text in self._past.texts(request.owner)]
-        return AnswerDrafts(tokens, references, self._costs, own=NGRAM in self._sources)
+        model = self._model.acceptance(request.owner) if self._model is not None else None
+        return AnswerDrafts(tokens, references, self._costs, own=NGRAM in self._sources, model=model)
 
     def learn(self, items: list[StepItem], result: StepResult) -> None:
         """Learn what a step with these items cost."""
         if self._sources and result.status is StepStatus.OK and self._may_draft(items):
             self._costs.observe(sum(item.n_rows for item in items), (result.decode_us + result.sample_us) / 1e6)
+
+    def release(self, choices: Iterable[Choice]) -> None:
+        """Forget choices that have ended, as far as the draft model is concerned."""
+        if self._model is not None:
+            for choice in choices:
+                self._model.release(choice)
 
     def remember(self, request: Request) -> None:
         """Keep the answers of a request that ends, however it ends, for its owner's later requests."""

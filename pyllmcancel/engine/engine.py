@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.workload import Embedding, pooling_of
+from pyllmcancel.engine.draft_loading import check_drafting, has_draft_model, load_draft_model
 from pyllmcancel.engine.fitting import placed, summary
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.loop import EngineLoop
@@ -147,6 +148,9 @@ class Engine:
         native = compiled_module()
         config = placed(config or EngineConfig(), native, progress)
         path = Path(config.model or packaged_model_path())
+        drafts = has_draft_model(config)
+        if drafts:
+            check_drafting(config, native)
         if config.mmap and progress is not None:
             progress = read_first(path, progress)
         model = native.Model.load(
@@ -161,8 +165,12 @@ class Engine:
         if (variant := native.cpu_variant()) is not None:
             logger.info("the CPU's back end: %s", variant)
         pooling = pooling_of(model, config.pooling, required=config.embeddings)
-        generates = pooling is Pooling.NONE
-        workload = Generation.on(model, config, native) if generates else Embedding.on(model, pooling, config, native)
+        workload: Generation | Embedding
+        if pooling is Pooling.NONE:
+            draft_model = load_draft_model(config, native, progress) if drafts else None
+            workload = Generation.on(model, config, native, draft_model=draft_model)
+        else:
+            workload = Embedding.on(model, pooling, config, native)
         engine = cls(workload, observer=observer)
         if (why := engine.varies_because) is None:
             logger.info("an answer depends on its own request only")

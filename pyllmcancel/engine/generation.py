@@ -14,6 +14,7 @@ from pyllmcancel.constraints.protocol import masks_along
 from pyllmcancel.engine.batch_invariance import varies_because
 from pyllmcancel.engine.cell_layout import cell_layout, report
 from pyllmcancel.engine.choices import ChoiceMaker
+from pyllmcancel.engine.draft_model import DraftModel
 from pyllmcancel.engine.drafts import Drafts
 from pyllmcancel.engine.stopping import FAULTS, blamed, finish_reason, passed_limit
 from pyllmcancel.errors import ConstraintError
@@ -47,13 +48,17 @@ class Generation:
         The sizes, limits and targets.
     native
         The module that made `context`, for its `CancelFlag` and `Sampler`.
+    draft_model
+        A draft model, if there is one.
     """
 
-    def __init__(self, context: Context, config: EngineConfig, native: Any) -> None:
+    def __init__(
+        self, context: Context, config: EngineConfig, native: Any, draft_model: DraftModel | None = None
+    ) -> None:
         self.config = config
         self.model: Model = context.model
         self.scheduler = Scheduler(context, config)
-        self._drafts = Drafts(context, self.model, config)
+        self._drafts = Drafts(context, self.model, config, draft_model)
         self.varies_because = varies_because(self.model, context, config, native.kernel_features())
         self._context = context
         self._native = native
@@ -66,8 +71,14 @@ class Generation:
         self.n_generated = 0  # tokens so far, of all requests; written by the engine thread
 
     @classmethod
-    def on(cls, model: Model, config: EngineConfig, native: Any) -> Self:
-        """Make a context on a loaded model, and generate in it; ContextError if the context cannot be made."""
+    def on(cls, model: Model, config: EngineConfig, native: Any, *, draft_model: Model | None = None) -> Self:
+        """Make a context on a loaded model, and generate in it; ContextError if the context cannot be made.
+
+        Parameters
+        ----------
+        draft_model
+            The model that proposes tokens, loaded and checked by `pyllmcancel.engine.draft_loading`.
+        """
         report(cell_layout(model, config), config)
         context = native.Context(
             model,
@@ -77,7 +88,8 @@ class Generation:
             n_checkpoints=config.ctx_checkpoints,
             checkpoint_bytes=config.checkpoint_mib << 20,
         )
-        return cls(context, config, native)
+        drafting = None if draft_model is None else DraftModel.on(draft_model, context, config, native)
+        return cls(context, config, native, drafting)
 
     @staticmethod
     def context_options(model: Model, config: EngineConfig) -> dict[str, Any]:
@@ -166,6 +178,7 @@ class Generation:
         self._come_to_rest()
         if keep:
             self._drafts.remember(request)
+        self._drafts.release(request.choices)
         for choice in request.choices:
             self.scheduler.release(choice, keep=keep)
 
@@ -353,6 +366,7 @@ class Generation:
         assert choice.finish_reason is not None
         request = choice.request
         self._come_to_rest()
+        self._drafts.release([choice])
         self.scheduler.release(choice)
         if any(sibling.finish_reason is None for sibling in request.choices):
             return Progress(request, delta)

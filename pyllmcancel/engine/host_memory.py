@@ -74,6 +74,41 @@ def check_host_memory(path: Path, config: EngineConfig, native: Any) -> None:
     logger.warning("memory may run out when all cells are used: %s, and %s. %s", parts, have, fits)
 
 
+def check_memory_of_both(path: Path, model: Model, draft: Model, config: EngineConfig) -> None:
+    """Compare a model and its draft model, each with its cells, with the available memory, before both are loaded.
+
+    Parameters
+    ----------
+    path
+        The model's file.
+    model, draft
+        Both models, without their weights.
+
+    Raises
+    ------
+    PlacementError
+        The weights do not fit, or leave no room for the context that was asked for. A context that nobody asked for is
+        only warned of: its cells take memory when they are used.
+    """
+    memory = available_memory()
+    own = config.of_draft_model()
+    if not config.placement.fit or memory is None or own.model is None:
+        return
+    sizes = [file_size(path), file_size(own.model)]
+    needs = [ContextNeed.of(model, config), ContextNeed.of(draft, own)]
+    in_use = sum(need.cells + need.buffers for need in needs if need is not None)
+    if sum(sizes) + in_use <= memory.available:
+        return
+    told = (
+        f"{path} ({gib(sizes[0])}) and the draft model {own.model} ({gib(sizes[1])}) with cells and buffers of"
+        f" {gib(in_use)} do not fit into memory together: {gib(memory.available)} of {gib(memory.total)} are available."
+        " A smaller --ctx-size or draft model takes less. With --fit off nothing is measured"
+    )
+    if sum(sizes) > memory.available or config.ctx_size:
+        raise PlacementError(told)
+    logger.warning("memory may run out when all cells are used: %s", told)
+
+
 class ContextNeed(NamedTuple):
     """The memory that a context takes beside the weights, as far as the file's header says.
 

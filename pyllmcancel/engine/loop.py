@@ -119,7 +119,9 @@ class EngineLoop:
         self._workload.heed_readers(self._running)
         self._publish()
         self._admit()
+        self._step_began = time.monotonic()  # a draft model may compute
         items, updates = self._workload.plan(self._observer)
+        self._step_began = None
         # Publish endings from planning before the step.
         self._report(updates)
         self._publish()

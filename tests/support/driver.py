@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine.draft_model import DraftModel
 from pyllmcancel.engine.engine import Engine, generation_params
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.events import Delta, Ending, Event, FinishReason
@@ -183,6 +184,7 @@ class Driver:
         spare_seqs: int = 2,
         kv_unified: bool = True,
         gpu: bool = False,
+        draft: fake_native.Model | None = None,
         **config: Any,
     ) -> None:
         self.model = fake_native.Model(memory_kind, gpu=gpu)
@@ -200,13 +202,21 @@ class Driver:
         self.watcher = Watcher()
         self.gate = self.context.gate
         self.gate.hold()
-        self.engine = Engine(Generation(self.context, self.config, fake_native), observer=self.watcher)
+        self.draft_context: fake_native.Context | None = None
+        draft_model = None if draft is None else self._drafts_by(draft, sizes, kv_unified=kv_unified)
+        workload = Generation(self.context, self.config, fake_native, draft_model)
+        self.engine = Engine(workload, observer=self.watcher)
         self.dead = False  # the test has killed the engine
         self.tracked: list[Tracked] = []
         self._live: list[Tracked] = []
         # Whether the engine thread sleeps, and may: everything that is left is paused, or waits for what is.
         self.asleep = self._may_sleep = False
         self._watch_sleep()
+
+    def _drafts_by(self, draft: fake_native.Model, sizes: dict[str, int], *, kv_unified: bool) -> DraftModel:
+        """Make a draft model whose steps run through, and seem to cost next to nothing."""
+        self.draft_context = fake_native.Context(draft, **sizes, kv_unified=kv_unified)
+        return DraftModel(self.draft_context, self.model, self.config, fake_native, clock=lambda: 0.0)
 
     def _watch_sleep(self) -> None:
         """Learn that the engine thread goes to sleep, in the moment in which the registry's lock lets it."""
@@ -309,6 +319,8 @@ class Driver:
         self.engine._watcher.at_deadline(request, time.monotonic())
 
     def close(self) -> None:
+        if self.draft_context is not None:
+            self.draft_context.gate.open()
         self.gate.open()
         self.engine.close()
 

@@ -305,7 +305,7 @@ class Context:
 
     def step(
         self,
-        items: Iterable[tuple[int, int]],
+        items: Iterable[tuple[int, int] | StepItem],
         *,
         fixed_cost: float = 0.0,
         cost_per_token: float = 1.0,

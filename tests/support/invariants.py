@@ -136,5 +136,8 @@ def check_nothing_left(driver: Driver) -> None:
     check_invariants(driver)
     assert driver.engine.counts() == (0, 0, 0, 0)
     assert driver.context.open_seqs == []
+    if driver.draft_context is not None:
+        assert driver.draft_context.open_seqs == []
+        driver.draft_context.check_cells()
     told = sorted(name for name, _ in driver.watcher.endings)
     assert told == sorted(driver.watcher.added), "not exactly one clean-up each"

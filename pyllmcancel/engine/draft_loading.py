@@ -1,0 +1,88 @@
+"""Loading a draft model beside the model that it drafts for, and the checks that it can.
+
+The checks come before any weights are loaded, which may take minutes.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.drafting.answer_drafts import MODEL
+from pyllmcancel.embeddings.workload import pooling_of
+from pyllmcancel.engine.fitting import placed
+from pyllmcancel.engine.host_memory import check_memory_of_both
+from pyllmcancel.engine.vocabularies import vocabulary_difference
+from pyllmcancel.errors import ModelLoadError, PlacementError, UsageError
+from pyllmcancel.models import packaged_model_path
+from pyllmcancel.pooling import Pooling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyllmcancel._native import Model
+    from pyllmcancel.config import EngineConfig
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+
+def has_draft_model(config: EngineConfig) -> bool:
+    return config.draft_model is not None and MODEL in config.draft_sources
+
+
+def check_drafting(config: EngineConfig, native: Any) -> None:
+    """Check, from the files' headers, that the draft model can draft for the model, and that both fit into memory.
+
+    Raises
+    ------
+    UsageError, PlacementError, ModelLoadError
+    """
+    assert config.draft_model is not None
+    path = Path(config.model or packaged_model_path())
+    model = native.Model.load(path, placement=config.placement, without_weights=True)
+    try:
+        draft = native.Model.load(config.draft_model, placement=config.draft_placement, without_weights=True)
+    except ModelLoadError as error:
+        raise ModelLoadError(f"the draft model cannot be loaded: {error}") from error
+    if pooling_of(model, config.pooling, required=config.embeddings) is not Pooling.NONE:
+        raise UsageError("a draft model drafts text, and this model makes embeddings")
+    check_memory_kind(model, "the model")
+    name = f"the draft model {config.draft_model}"
+    if pooling_of(draft, "auto") is not Pooling.NONE:
+        raise UsageError(f"{name} makes embeddings, and does not generate text")
+    check_memory_kind(draft, name)
+    if (difference := vocabulary_difference(model, draft)) is not None:
+        raise UsageError(f"{name} has another vocabulary than the model: {difference}")
+    if not model.is_offloaded and not draft.is_offloaded:
+        check_memory_of_both(path, model, draft, config)
+
+
+def check_memory_kind(model: Model, name: str) -> None:
+    if model.memory_kind != "attention":
+        why = f"its memory is {model.memory_kind}, and a rejected draft cannot be undone in it"
+        raise UsageError(f"{name} cannot be used for drafts of a model: {why}")
+
+
+def load_draft_model(config: EngineConfig, native: Any, progress: Callable[[float], bool | None] | None) -> Model:
+    """Load the draft model, after the model and after `check_drafting`.
+
+    Parameters
+    ----------
+    progress
+        Called with 1, since the model is loaded; returning False cancels the load.
+
+    Raises
+    ------
+    UsageError, PlacementError, ModelLoadError, LoadCancelled
+    """
+    on_progress = None if progress is None else lambda _fraction: progress(1.0)
+    try:
+        own = placed(config.of_draft_model(), native, on_progress)
+        draft: Model = native.Model.load(
+            own.model, placement=own.placement, mmap=own.mmap, mlock=own.mlock, progress=on_progress
+        )
+    except (ModelLoadError, PlacementError) as error:
+        raise type(error)(f"the draft model cannot be loaded: {error}") from error
+    logger.info("answers are drafted by %s", own.model)
+    return draft

@@ -1,0 +1,393 @@
+"""A draft model: a small model that proposes the next tokens of answers, one step of its own for each token.
+
+It computes in a context of its own, so that it has an abort gate of its own. Each of its steps has the flags of the
+requests that it drafts for: a cancel ends a draft as it ends a step. Its failures cost an answer its drafts, and
+nothing else.
+
+Used by the engine thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from pyllmcancel.drafting.answer_drafts import MODEL, PRIORS
+from pyllmcancel.drafting.length import Acceptance, RowCosts
+from pyllmcancel.drafting.model_costs import ModelDraftCosts
+from pyllmcancel.errors import ContextError, Error
+from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.step import StepItem, StepStatus
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from pyllmcancel._native import CancelFlag, Context, Model, Sampler
+    from pyllmcancel.config import EngineConfig
+    from pyllmcancel.drafting.length import StepCosts
+    from pyllmcancel.requests.request import Choice
+    from pyllmcancel.step import StepResult
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+# Limit of the tokens before a draft that its first step computes. If more are missing, steps without a draft come first.
+MAX_LAG = 32
+FIRST_CHUNK = 64  # tokens of such a step, until its cost is measured
+MIN_CHUNK = 16
+HEAD_START = 16  # tokens that an answer is expected to have, at least
+MAX_FAILURES = 3  # in a row, after which nothing more is drafted by the model
+MAX_OWNERS = 256  # whose acceptance is remembered
+NO_ROOM = "its context has no room"
+SMALLEST_SHARE = 0.02  # of the model's size, for the assumed cost of a step
+
+
+class Want(NamedTuple):
+    """A choice, and the number of tokens to draft for it."""
+
+    choice: Choice
+    n_tokens: int
+
+
+@dataclass(eq=False, slots=True)
+class Place:
+    """A sequence of the draft model's context, idle between two calls.
+
+    Attributes
+    ----------
+    choice
+        The choice whose tokens the cells hold; None if it has ended.
+    owner
+        The owner of the tokens: nobody else starts from them, or could tell from a draft's time that they are there.
+    n_valid
+        The number of the choice's tokens that the cells held when they were last used.
+    used_at
+        The number of the call that used it last.
+    """
+
+    seq: int
+    sampler: Sampler
+    choice: Choice | None = None
+    owner: str | None = None
+    n_valid: int = 0
+    used_at: int = 0
+
+
+class DraftModel:
+    """Proposes tokens for choices that decode.
+
+    Parameters
+    ----------
+    context
+        A context on the draft model, which nothing else uses. Its memory must be able to go back.
+    model
+        The model that the drafts are for.
+    clock
+        The time in seconds, from which costs are learnt.
+
+    Attributes
+    ----------
+    max_lag
+        The limit of a choice's tokens that are not computed here when it gets a draft.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        model: Model,
+        config: EngineConfig,
+        native: Any,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._context: Context | None = context
+        self.max_lag = min(MAX_LAG, context.n_batch)
+        self._clock = clock
+        self._n_vocab = min(model.n_vocab, context.model.n_vocab)
+        self._n_ctx = min(context.n_ctx, context.model.n_ctx_train)
+        self._draft_model = context.model
+        self._n_min = config.draft_min
+        self._least_logprob = math.log(config.draft_p_min) if config.draft_p_min > 0.0 else -math.inf
+        greedy = SamplingParams(temperature=0.0, n_logprobs=0 if config.draft_p_min > 0.0 else None)
+        self._places = [Place(seq, native.Sampler(context.model, greedy)) for seq in range(context.n_seq_max)]
+        self._max_seconds = config.max_step_seconds
+        self._costs = RowCosts()  # of a drafted token, by the number of sequences that are drafted together
+        self._assumed_share = max(SMALLEST_SHARE, context.model.size / model.size) if model.size else SMALLEST_SHARE
+        self._seconds_per_known: float | None = None  # for each token of a text, when many are computed together
+        self._acceptances: dict[str, Acceptance] = {}
+        self._n_calls = 0
+        self._n_failures = 0
+
+    @classmethod
+    def on(cls, draft: Model, context: Context, config: EngineConfig, native: Any) -> Self:
+        """Make a context on a loaded draft model, with as many cells as `context` has, in the same layout.
+
+        Raises
+        ------
+        ContextError
+        """
+        own = config.of_draft_model()
+        try:
+            made = native.Context(
+                draft,
+                n_ctx=context.n_cells,
+                n_seq_max=config.parallel,
+                n_batch=max(config.step_tokens(), config.parallel),
+                kv_unified=context.kv_unified,
+                **own.memory_options(),
+                **own.thread_options(),
+                checkpoint_interval=0,  # what a sliding window has lost is computed again
+            )
+        except ContextError as error:
+            raise ContextError(f"the draft model: {error}") from error
+        return cls(made, context.model, config, native)
+
+    @property
+    def works(self) -> bool:
+        return self._context is not None
+
+    def acceptance(self, owner: str) -> Acceptance:
+        """Return what is known of the drafts for an owner's answers."""
+        found = self._acceptances.pop(owner, None) or Acceptance(PRIORS[MODEL])
+        self._acceptances[owner] = found  # the newest last
+        if len(self._acceptances) > MAX_OWNERS:
+            del self._acceptances[next(iter(self._acceptances))]
+        return found
+
+    def costs(self, costs: StepCosts, n_known_rows: int, n_sequences: int) -> ModelDraftCosts:
+        """Return the costs of steps, `costs`, together with those of drafts for `n_sequences` choices at once."""
+        seconds = self._costs.of(n_sequences)
+        if seconds is None:
+            seconds = self._assumed_share * (costs.of(1) or 0.0)
+        return ModelDraftCosts(costs, seconds / n_sequences, n_known_rows)
+
+    def lag(self, choice: Choice) -> int:
+        """Return the number of the choice's tokens that are not computed here."""
+        place = self._place_of(choice)
+        return choice.n_known - (place.n_valid if place is not None else 0)
+
+    def has_room(self, choice: Choice, n_tokens: int) -> bool:
+        """Return whether the choice and a draft of `n_tokens` fit into the draft model's context."""
+        return choice.n_known + n_tokens <= self._n_ctx
+
+    def is_worth_catching_up(self, choice: Choice, step_seconds: float) -> bool:
+        """Return whether to compute the tokens before a draft, for an answer whose end nobody knows.
+
+        The delay is at most as long as the answer has taken so far, or would take for a few tokens. So an answer takes
+        at most twice as long, if it ends then, and it is shorter than what is left of it otherwise.
+        """
+        if self._seconds_per_known is None:
+            return True
+        n_steps = self.lag(choice) * self._seconds_per_known / step_seconds
+        n_generated = len(choice.generated)
+        return n_steps <= min(HEAD_START + n_generated, choice.max_tokens - n_generated)
+
+    def catch_up(self, choice: Choice, max_seconds: float | None = None) -> None:
+        """Compute some of the choice's tokens that are not computed here.
+
+        Parameters
+        ----------
+        max_seconds
+            The time that others may wait; by default that of a prompt's step.
+        """
+        if self._context is None or not is_wanted(choice):
+            return
+        place, n_pending = self._open(choice)
+        if place is None:
+            return
+        try:
+            n_tokens = min(n_pending, self._chunk(max_seconds or self._max_seconds))
+            if not self._make_room(n_tokens, [place]):
+                self._give_up([choice], NO_ROOM)
+                return
+            began = self._clock()
+            result = self._step([StepItem(place.seq, n_tokens)], [choice])
+            if result is not None and n_tokens >= MIN_CHUNK:
+                self._note_speed((self._clock() - began) / n_tokens)
+        finally:
+            self._close([place])
+
+    def draft(self, wants: Sequence[Want]) -> list[list[int]]:
+        """Return the drafts, possibly empty, of choices with a lag of at most `max_lag`."""
+        drafts: list[list[int]] = [[] for _ in wants]
+        if self._context is None:
+            return drafts
+        places: dict[int, Place] = {}  # by the want's number
+        items: list[StepItem] = []
+        try:
+            for number, (choice, n_tokens) in enumerate(wants):
+                place, n_pending = self._open(choice) if is_wanted(choice) else (None, 0)
+                if place is None:
+                    continue
+                places[number] = place
+                n_rows = sum(item.n_tokens for item in items) + n_pending
+                if n_pending > self.max_lag or n_rows > self._context.n_batch:
+                    continue  # of more than a step can compute, and where a window has moved on
+                if not self._make_room(n_rows + sum(want.n_tokens for want in wants), places.values()):
+                    self._give_up([choice], NO_ROOM)
+                    continue
+                items.append(StepItem(place.seq, n_pending))
+            self._run(items, wants, places, drafts)
+        finally:
+            self._close(places.values())
+        for draft, want in zip(drafts, wants, strict=True):
+            if len(draft) < self._n_min or not is_wanted(want.choice):
+                draft.clear()
+        return drafts
+
+    def release(self, choice: Choice) -> None:
+        """Forget a choice that has ended. Its cells stay, for the same owner's next prompts, until others need them."""
+        place = self._place_of(choice)
+        if place is not None:
+            place.choice = None
+
+    # -- sequences ----------------------------------------------------------------------------------------------------
+
+    def _place_of(self, choice: Choice) -> Place | None:
+        return next((place for place in self._places if place.choice is choice), None)
+
+    def _free_place(self, choice: Choice, tokens: Sequence[int]) -> Place:
+        """Return the place of no choice with a slot that has the most of `tokens`, or was not used for longest."""
+        assert self._context is not None
+        owner, reuses = choice.request.owner, choice.request.params.reuse_prefix
+        free = [place for place in self._places if place.choice is None or place.choice.seq is None]
+        common = self._context.common_prefixes(tokens) if reuses and any(p.owner == owner for p in free) else None
+
+        def n_common(place: Place) -> int:
+            return common[place.seq] if common is not None and place.owner == owner else 0
+
+        found = max(free, key=lambda place: (n_common(place), -place.used_at))
+        if n_common(found) == 0:
+            self._context.drop_cells(found.seq)
+        return found
+
+    def _open(self, choice: Choice) -> tuple[Place | None, int]:
+        """Open a sequence for a choice; returns the number of tokens to compute before a draft."""
+        if self._context is None:
+            return None, 0
+        tokens = choice.tokens
+        flag = cast("CancelFlag", choice.request.cancellation.flag)
+        place = self._place_of(choice) or self._free_place(choice, tokens)
+        place.choice, place.owner = choice, choice.request.owner
+        self._n_calls += 1
+        place.used_at = self._n_calls
+        try:
+            place.n_valid = self._context.open(place.seq, tokens, place.sampler, flag)
+        except Error as error:  # such as a token that the draft model does not have
+            self._give_up([choice], str(error))
+            return None, 0
+        return place, len(tokens) - place.n_valid
+
+    def _close(self, places: Iterable[Place]) -> None:
+        if self._context is None:
+            return
+        for place in places:
+            choice = place.choice
+            place.n_valid = min(self._context.n_committed(place.seq), choice.n_known if choice is not None else 0)
+            self._context.close(place.seq, keep=True)
+        self._context.rest()
+
+    def _make_room(self, n_tokens: int, used: Collection[Place]) -> bool:
+        """Make cells free, by eviction if need be; False if the sequences in use hold too many."""
+        assert self._context is not None
+        idle = [place for place in self._places if place not in used]
+        for place in sorted(idle, key=lambda place: place.used_at):
+            if self._context.n_cells_used + n_tokens <= self._context.n_cells:
+                return True
+            self._context.drop_cells(place.seq)
+            place.n_valid = 0
+        return self._context.n_cells_used + n_tokens <= self._context.n_cells
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def _run(
+        self, items: list[StepItem], wants: Sequence[Want], places: dict[int, Place], drafts: list[list[int]]
+    ) -> None:
+        """Draft a token for each of `items`, and again for those that go on."""
+        numbers = {place.seq: number for number, place in places.items()}
+        n_sequences, n_steps, began = len(items), 0, self._clock()
+        while items:
+            result = self._step(items, [wants[numbers[item.seq]].choice for item in items])
+            if result is None:
+                return
+            n_steps += 1
+            going_on = []
+            for row in result.rows:
+                number = numbers[row.seq]
+                if not row.sampled or not self._is_likely(row.sampled[0].token, row.sampled[0].logprob):
+                    continue
+                drafts[number].append(row.token)
+                if len(drafts[number]) < wants[number].n_tokens and is_wanted(wants[number].choice):
+                    going_on.append(StepItem(row.seq, 1))
+            items = going_on
+        if n_steps:
+            self._costs.observe(n_sequences, (self._clock() - began) / n_steps)
+
+    def _is_likely(self, token: int, logprob: float | None) -> bool:
+        # What follows an end is never asked for.
+        is_known = token < self._n_vocab and not self._draft_model.is_eog(token)
+        return is_known and (logprob is None or logprob >= self._least_logprob)
+
+    def _step(self, items: list[StepItem], choices: list[Choice]) -> StepResult | None:
+        """Compute a step; None if it gave nothing. An aborted one is no failure."""
+        assert self._context is not None
+        try:
+            result = self._context.step(items)
+        except (Error, MemoryError) as error:
+            self._note_failure(choices, str(error) or type(error).__name__)
+            return None
+        match result.status:
+            case StepStatus.OK:
+                self._n_failures = 0
+                return result
+            case StepStatus.ABORTED:
+                return None
+            case StepStatus.NO_ROOM:
+                self._give_up(choices, NO_ROOM)
+            case _:
+                self._note_failure(choices, f"its step failed ({result.status.name.lower()})")
+        return None
+
+    def _note_failure(self, choices: list[Choice], why: str) -> None:
+        self._give_up(choices, why)
+        self._n_failures += 1
+        if self._n_failures >= MAX_FAILURES:
+            logger.error("the draft model has failed %d times in a row: it is not used any more", self._n_failures)
+            self._end()
+
+    def _end(self) -> None:
+        """Free the context's memory; nothing is drafted any more."""
+        context, self._context = self._context, None
+        assert context is not None
+        for place in self._places:
+            context.close(place.seq, keep=False)
+            place.choice = None
+
+    def _give_up(self, choices: list[Choice], why: str) -> None:
+        for choice in choices:
+            assert choice.drafts is not None
+            choice.drafts.drop_model()
+            logger.warning("request %s goes on without the draft model: %s", choice.request.id, why)
+
+    # -- costs --------------------------------------------------------------------------------------------------------
+
+    def _chunk(self, max_seconds: float) -> int:
+        assert self._context is not None
+        if self._seconds_per_known is None:
+            return min(FIRST_CHUNK, self._context.n_batch)
+        return min(max(int(max_seconds / self._seconds_per_known), MIN_CHUNK), self._context.n_batch)
+
+    def _note_speed(self, seconds: float) -> None:
+        if seconds <= 0.0:
+            return
+        before = self._seconds_per_known
+        self._seconds_per_known = seconds if before is None else 0.75 * before + 0.25 * seconds
+
+
+def is_wanted(choice: Choice) -> bool:
+    """Return whether anybody waits for the choice: nothing is drafted for a client that has left."""
+    request = choice.request
+    return not request.cancellation.requested and (request.client is None or not request.client.has_left())
