@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.engine")
 
-# Limit of the tokens before a draft that its first step computes. If more are missing, steps without a draft come first.
+# Limit of the tokens before a draft that its first step computes. If more are missing, steps without drafts come first.
 MAX_LAG = 32
 FIRST_CHUNK = 64  # tokens of such a step, until its cost is measured
 MIN_CHUNK = 16
@@ -215,10 +215,10 @@ class DraftModel:
         drafts: list[list[int]] = [[] for _ in wants]
         if self._context is None:
             return drafts
-        places: dict[int, Place] = {}  # by the want's number
+        places: dict[int, Place] = {}  # by the index in `wants`
         items: list[StepItem] = []
         try:
-            for number, (choice, n_tokens) in enumerate(wants):
+            for number, (choice, _) in enumerate(wants):
                 place, n_pending = self._open(choice) if is_wanted(choice) else (None, 0)
                 if place is None:
                     continue
@@ -327,7 +327,7 @@ class DraftModel:
             self._costs.observe(n_sequences, (self._clock() - began) / n_steps)
 
     def _is_likely(self, token: int, logprob: float | None) -> bool:
-        # What follows an end is never asked for.
+        # Nobody asks for tokens after an end.
         is_known = token < self._n_vocab and not self._draft_model.is_eog(token)
         return is_known and (logprob is None or logprob >= self._least_logprob)
 

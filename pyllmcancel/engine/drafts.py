@@ -130,7 +130,7 @@ class Drafts:
     @staticmethod
     def _most_of(choice: Choice, item: StepItem, most: int) -> int:
         """Return the limit of the choice's drafted tokens; less than one where it may have none."""
-        # What is past the last token that the choice may get is not drafted; that token itself needs no computation.
+        # Nothing is drafted after the last token that the choice may get, which itself needs no computation.
         most = min(most, choice.max_tokens - len(choice.generated) - 1)
         return 0 if item.n_tokens < choice.n_pending or choice.foretold or choice.n_described else most
 

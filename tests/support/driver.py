@@ -213,7 +213,7 @@ class Driver:
         self.asleep = self._may_sleep = False
         self._watch_sleep()
 
-    def _drafts_by(self, draft: fake_native.Model, sizes: dict[str, int], *, kv_unified: bool) -> DraftModel:
+    def _drafts_by(self, draft: fake_native.Model, sizes: dict[str, Any], *, kv_unified: bool) -> DraftModel:
         """Make a draft model whose steps run through, and seem to cost next to nothing."""
         self.draft_context = fake_native.Context(draft, **sizes, kv_unified=kv_unified)
         return DraftModel(self.draft_context, self.model, self.config, fake_native, clock=lambda: 0.0)
