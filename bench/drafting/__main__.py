@@ -66,7 +66,9 @@ SCENARIOS = {
     ),
     "exactness": Scenario(
         "greedy answers with and without drafting, compared token for token",
-        lambda bench, given: exactness.measure(bench, given.files, answers=given.answers, seed=given.seed),
+        lambda bench, given: exactness.measure(
+            bench, given.files, answers=given.answers, lanes=given.lanes, seed=given.seed
+        ),
         OURS,
     ),
     "owners": Scenario(
@@ -170,6 +172,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=2, help="with each number of clients; default: %(default)s")
     parser.add_argument("--closes", type=int, default=15, help="cancels of each kind; default: %(default)s")
     parser.add_argument("--answers", type=int, default=400, help="compared for exactness; default: %(default)s")
+    parser.add_argument("--lanes", type=int, default=1, help="answers at once for exactness; default: %(default)s")
     parser.add_argument("--prompts", type=int, default=30, help="of each owner; default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="all results, after each scenario")
