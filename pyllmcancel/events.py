@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,6 +44,17 @@ class Limit(StrEnum):
     INDENT = "indentation"
 
 
+class Drafted(NamedTuple):
+    """The tokens of answers that were drafted from one source, and those of them that were accepted.
+
+    A token that was certain, and so was delivered without a computation, is drafted and accepted.
+    """
+
+    source: str
+    n_drafted: int
+    n_accepted: int
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """The tokens of a request; after a cancel, those that had been processed by then.
@@ -56,11 +67,14 @@ class Usage:
         The tokens that were generated.
     cached_tokens
         The tokens of the prompt that came from the cache.
+    drafts
+        The tokens that were drafted, by sources; the request's prediction is one even if nothing was drafted from it.
     """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    drafts: tuple[Drafted, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

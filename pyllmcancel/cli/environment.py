@@ -19,6 +19,7 @@ OTHER_NAMES = {
     "BATCH": "batch-size",
     "UBATCH": "ubatch-size",
     "N_PARALLEL": "parallel",
+    "SPEC_DRAFT_N_MAX": "draft-max",
     "ENDPOINT_METRICS": "metrics",
     "ENDPOINT_SLOTS": "slots",
     "TEMPERATURE": "temp",

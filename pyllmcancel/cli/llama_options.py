@@ -17,7 +17,7 @@ from typing import Any, Literal
 logger = logging.getLogger("pyllmcancel.serve")
 
 Kind = Literal["anyway", "ignored", "refused"]
-NO_DRAFT = "nothing is drafted here: answers are the same, one token at a time"
+NO_DRAFT_MODEL = "no model drafts here, only texts do: --spec-type; answers are the same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ ANYWAY = (
     Foreign("the server runs no tools", "-no-ag --no-agent --no-ui-mcp-proxy --no-webui-mcp-proxy"),
     Foreign("llama.cpp does so by default", "--repack --no-perf"),
     Foreign("the log has times and names", "--log-prefix --log-timestamps"),
-    Foreign("nothing is drafted", "--no-spec-draft-backend-sampling"),
+    Foreign("samplers run on the CPU", "--no-spec-draft-backend-sampling"),
+    Foreign("answers are drafted by default: --spec-type", "--spec-default"),
     Foreign("answers of chats are parsed", "--no-skip-chat-parsing"),
 )
 
@@ -92,11 +93,19 @@ IGNORED = (
             " --video-timestamp-interval --video-ffmpeg-dir --media-path"),
     Foreign("one model is served, which is loaded at the start", "--models-autoload --no-models-autoload",
             "--models-max"),
+    Foreign("drafts come from the prompt, the answer and the key's recent answers, not from files", "",
+            "-lcs --lookup-cache-static -lcd --lookup-cache-dynamic"),
+    Foreign("a draft is as long as pays, by what was accepted and by the measured cost of a step", "",
+            "--spec-draft-n-min --draft-min --draft-n-min --spec-ngram-mod-n-min --spec-ngram-mod-n-max"),
+    Foreign("n-grams of several lengths are looked up, and the longest match counts; --draft-max limits a draft", "",
+            "--spec-ngram-mod-n-match --spec-ngram-simple-size-n --spec-ngram-simple-size-m"
+            " --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n --spec-ngram-map-k-size-m"
+            " --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m"
+            " --spec-ngram-map-k4v-min-hits --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits"),
     Foreign(
-        NO_DRAFT,
-        "--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-default",
-        "-lcs --lookup-cache-static -lcd --lookup-cache-dynamic"
-        " --spec-draft-threads -td --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft"
+        NO_DRAFT_MODEL,
+        "--spec-draft-cpu-moe -cmoed --cpu-moe-draft",
+        "--spec-draft-threads -td --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft"
         " --spec-draft-cpu-mask -Cd --cpu-mask-draft --spec-draft-cpu-range -Crd --cpu-range-draft"
         " --spec-draft-cpu-strict --cpu-strict-draft --spec-draft-prio --prio-draft --spec-draft-poll --poll-draft"
         " --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft --spec-draft-cpu-strict-batch"
@@ -104,13 +113,8 @@ IGNORED = (
         " --poll-batch-draft"
         " --spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd --cache-type-v-draft"
         " --spec-draft-override-tensor -otd --override-tensor-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed"
-        " --n-cpu-moe-draft --spec-draft-n-max --spec-draft-n-min --spec-draft-p-split --draft-p-split"
-        " --spec-draft-p-min --draft-p-min --spec-draft-device -devd --device-draft --spec-draft-ngl -ngld"
-        " --gpu-layers-draft --n-gpu-layers-draft --spec-ngram-mod-n-min --spec-ngram-mod-n-max"
-        " --spec-ngram-mod-n-match --spec-ngram-simple-size-n --spec-ngram-simple-size-m --spec-ngram-simple-min-hits"
-        " --spec-ngram-map-k-size-n --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n"
-        " --spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits --draft --draft-n --draft-max --draft-min"
-        " --draft-n-min --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits",
+        " --n-cpu-moe-draft --spec-draft-p-split --draft-p-split --spec-draft-p-min --draft-p-min"
+        " --spec-draft-device -devd --device-draft --spec-draft-ngl -ngld --gpu-layers-draft --n-gpu-layers-draft",
     ),
 )  # fmt: skip
 
@@ -119,9 +123,9 @@ IGNORED = (
 REFUSED = (
     Foreign("images are not supported", "--vision-gemma-4b-default --vision-gemma-12b-default",
             "-mm --mmproj -mmu --mmproj-url"),
-    Foreign("drafting is not supported: without this option answers are the same", "",
-            "-md --model-draft --spec-draft-model -hfd -hfrd --hf-repo-draft --spec-draft-hf --spec-type"
-            " --spec-synth-len --spec-synth-rates"),
+    Foreign("a draft model is not supported: without it answers are the same, and are drafted from texts", "",
+            "-md --model-draft --spec-draft-model -hfd -hfrd --hf-repo-draft --spec-draft-hf"),
+    Foreign("a draft is accepted as far as it says what the model chooses", "", "--spec-synth-len --spec-synth-rates"),
     Foreign("computing on other machines is not supported", "", "--rpc"),
     Foreign("each request has its own: grammar, or response_format with a JSON schema", "",
             "--grammar --grammar-file -j --json-schema -jf --json-schema-file"),

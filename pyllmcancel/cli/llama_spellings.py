@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from pyllmcancel.cli.llama_options import NO_DRAFT
+from pyllmcancel.cli.llama_options import NO_DRAFT_MODEL
 from pyllmcancel.cli.options import whole
 from pyllmcancel.sampling import SAMPLER_LETTERS
 
@@ -68,7 +68,7 @@ def add_spellings(parser: argparse.ArgumentParser) -> None:
     text = "Models of the hub with llama-server's settings, which later options override."
     shortcuts = parser.add_argument_group("shortcuts", text)
     for name, settings in SHORTCUTS.items():
-        warning = NO_DRAFT if "-spec" in name else ""
+        warning = NO_DRAFT_MODEL if "-spec" in name else ""
         options: Any = {"action": Settings, "settings": settings, "warning": warning, "dest": argparse.SUPPRESS}
         shortcuts.add_argument(name, nargs=0, help=settings["hf_repo"], **options)
     _add(parser, "-lm", "--load-mode", action=LoadMode, metavar="MODE", choices=tuple(LOAD_MODES))

@@ -195,6 +195,7 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
     options["lora"] = arguments.lora + arguments.lora_scaled
     options["model"] = None if name_of(arguments) else arguments.model
     options["placement"] = placement_of(arguments)
+    options["draft_sources"] = arguments.spec_type
     # As in llama-server, --parallel divides the context among the slots.
     if arguments.kv_unified is None and arguments.parallel is not None and arguments.parallel > 1:
         options["kv_unified"] = False

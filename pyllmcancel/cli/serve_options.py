@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pyllmcancel.cli.chat_options import add_chat_options
+from pyllmcancel.cli.draft_options import add_draft_options
 from pyllmcancel.cli.llama_options import add_foreign
 from pyllmcancel.cli.llama_spellings import add_spellings
 from pyllmcancel.cli.logs import FORMATS
@@ -299,6 +300,7 @@ GROUPS: dict[str, tuple[str, Callable[[argparse._ArgumentGroup], None]]] = {
     "computing": ("The context, threads, batches, and the cells' types.", _add_computing_options),
     "devices": ("For builds with a back end for GPUs: docs/gpu.md.", add_placement_options),
     "checkpoints": ("For models whose memory cannot be rolled back: recurrent, hybrid.", _add_checkpoint_options),
+    "drafts": ("Tokens that are guessed, and computed several at a time: docs/drafting.md.", add_draft_options),
     "requests": ("Queues, deadlines, and how a request supersedes older ones.", _add_request_options),
     "sampling": ("Defaults for requests that do not set these fields.", _add_sampling_options),
     "conversations": ("Chat templates and reasoning.", add_chat_options),

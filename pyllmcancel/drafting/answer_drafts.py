@@ -156,8 +156,14 @@ class AnswerDrafts:
             source, length, _ = self._last
             self._last = (source, length, n_tokens) if n_tokens else None
 
-    def follow(self, tokens: Sequence[int]) -> None:
-        """Take the tokens that a step sampled: the accepted ones of the draft, and one more."""
+    def follow(self, tokens: Sequence[int], *, n_taken: int | None = None) -> None:
+        """Take the tokens that a step sampled: the accepted ones of the draft, and one more.
+
+        Parameters
+        ----------
+        n_taken
+            The number of those that the answer got, if it ended before the last one.
+        """
         self._text.extend(tokens)
         self.n_since_proposal += len(tokens)
         self.n_since_draft += len(tokens)
@@ -170,7 +176,8 @@ class AnswerDrafts:
         if source == MODEL and self._model is not None:
             self._model.learn(n_drafted, n_accepted)
         before = self.counts[source]
-        self.counts[source] = Counts(before.n_drafted + n_drafted, before.n_accepted + n_accepted)
+        n_delivered = n_accepted if n_taken is None else min(n_accepted, n_taken)
+        self.counts[source] = Counts(before.n_drafted + n_drafted, before.n_accepted + n_delivered)
 
     def _find(self, most: int) -> tuple[str, Match] | None:
         suffix = self._text[len(self._text) - min(LONGEST, len(self._text)) :]

@@ -41,18 +41,25 @@ class Drafts:
         self, context: Context, model: Model, config: EngineConfig, draft_model: DraftModel | None = None
     ) -> None:
         self._context = context
-        self._sources = frozenset(config.draft_sources) if context.can_draft else frozenset()
-        self._model = draft_model if MODEL in self._sources else None
+        sources = config.draft_sources if context.can_draft and config.draft_max > 0 else ()
+        self._model = draft_model if MODEL in sources else None
+        self.sources = tuple(source for source in sources if source != MODEL or draft_model is not None)
         self._most = min(config.draft_max, MOST_EXTRA_OUTPUTS)
         self._costs = RowCosts()
         self._piece = model.piece
         self._past = PastAnswers(model.piece, InnerTokenizer(model), most_bytes=config.past_answers_mib << 20)
 
+    @property
+    def past_bytes(self) -> int:
+        """The memory of the remembered answers; read by any thread."""
+        return self._past.n_bytes
+
     def foresee(self, request: Request) -> None:
         """Find the tokens with which a new request's answer certainly begins, before the request gets a slot."""
         params = request.params
         key = answer_key(request)
-        if PAST in self._sources and params.reuse_prefix and key is not None and len(request.choices) == 1:
+        wanted = params.reuse_prefix and params.draft_max != 0
+        if PAST in self.sources and wanted and key is not None and len(request.choices) == 1:
             choice = request.choices[0]
             choice.foretold = self._foretold(choice, key)[: min(choice.max_tokens, MAX_FORETOLD)]
             choice.sampler.accept_prompt(choice.foretold)  # for penalties, which look at past tokens
@@ -70,7 +77,7 @@ class Drafts:
 
     def attach(self, items: list[StepItem], choices: Sequence[Choice]) -> list[StepItem]:
         """Return the step's items, with drafts where those pay."""
-        if not self._sources or not self._may_draft(items):
+        if not self.sources or not self._may_draft(items):
             return items
         n_rows = sum(item.n_tokens for item in items)
         n_free = self._context.n_cells - self._context.n_cells_used - n_rows
@@ -132,6 +139,8 @@ class Drafts:
         """Return the limit of the choice's drafted tokens; less than one where it may have none."""
         # Nothing is drafted after the last token that the choice may get, which itself needs no computation.
         most = min(most, choice.max_tokens - len(choice.generated) - 1)
+        if choice.request.params.draft_max is not None:
+            most = min(most, choice.request.params.draft_max)
         return 0 if item.n_tokens < choice.n_pending or choice.foretold or choice.n_described else most
 
     def _draft(self, choice: Choice, most: int, *, n_other_rows: int) -> Sequence[int]:
@@ -161,19 +170,19 @@ class Drafts:
         request = choice.request
         tokens = [*choice.prompt, *choice.generated]
         references: list[Reference] = []
-        if PREDICTION in self._sources and request.params.prediction:
+        if PREDICTION in self.sources and request.params.prediction:
             references.append(Reference(PREDICTION, TokenText(request.params.prediction)))
-        if PAST in self._sources and request.params.reuse_prefix:
+        if PAST in self.sources and request.params.reuse_prefix:
             expected = self._past.expected(request.owner, tokens, MAX_EXPECTED)
             if expected:
                 references.append(Reference(PAST, TokenText([*tokens[-LONGEST:], *expected])))
             references += [Reference(PAST, text) for text in self._past.texts(request.owner)]
         model = self._model.acceptance(request.owner) if self._model is not None else None
-        return AnswerDrafts(tokens, references, self._costs, own=NGRAM in self._sources, model=model)
+        return AnswerDrafts(tokens, references, self._costs, own=NGRAM in self.sources, model=model)
 
     def learn(self, items: list[StepItem], result: StepResult) -> None:
         """Learn what a step with these items cost."""
-        if self._sources and result.status is StepStatus.OK and self._may_draft(items):
+        if self.sources and result.status is StepStatus.OK and self._may_draft(items):
             self._costs.observe(sum(item.n_rows for item in items), (result.decode_us + result.sample_us) / 1e6)
 
     def release(self, choices: Iterable[Choice]) -> None:
@@ -184,7 +193,7 @@ class Drafts:
 
     def remember(self, request: Request) -> None:
         """Keep the answers of a request that ends, however it ends, for its owner's later requests."""
-        if PAST not in self._sources or not request.params.reuse_prefix:
+        if PAST not in self.sources or not request.params.reuse_prefix:
             return
         key = answer_key(request)
         for choice in request.choices:

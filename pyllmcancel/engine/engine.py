@@ -233,6 +233,16 @@ class Engine:
         return self.workload.n_generated if isinstance(self.workload, Generation) else 0
 
     @property
+    def draft_sources(self) -> tuple[str, ...]:
+        """The sources that answers are drafted from."""
+        return self.workload.draft_sources if isinstance(self.workload, Generation) else ()
+
+    @property
+    def past_answers_bytes(self) -> int:
+        """The memory of the answers that are remembered to draft others from."""
+        return self.workload.past_answers_bytes if isinstance(self.workload, Generation) else 0
+
+    @property
     def n_preempted(self) -> int:
         """The number of times that a running choice, or text, has given its slot back to be computed later."""
         return self.workload.scheduler.n_preempted

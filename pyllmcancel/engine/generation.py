@@ -114,6 +114,16 @@ class Generation:
         return Capacity(self.config.parallel, self._context.n_cells)
 
     @property
+    def draft_sources(self) -> tuple[str, ...]:
+        """The sources that answers are drafted from; none if the model's memory cannot undo a draft."""
+        return self._drafts.sources
+
+    @property
+    def past_answers_bytes(self) -> int:
+        """The memory of the answers that are remembered to draft others from."""
+        return self._drafts.past_bytes
+
+    @property
     def n_threads(self) -> int:
         """The number of compute threads of the running step, or of the last one."""
         return self._context.n_threads
@@ -299,9 +309,11 @@ class Generation:
             choice.prompt_logprobs += [TokenLogprobs(*described) for described in row.described]
             updates += prompt_progress(choice)
             updates += self._take_foretold(choice, observer)
-            if choice.drafts is not None:
-                choice.drafts.follow([sampled.token for sampled in row.sampled])
+            n_before = len(choice.generated)
             updates += self._take_tokens(choice, row.sampled, observer)
+            if choice.drafts is not None:
+                n_taken = len(choice.generated) - n_before
+                choice.drafts.follow([sampled.token for sampled in row.sampled], n_taken=n_taken)
             if row.fault is not LogitFault.NONE and choice.seq is not None:
                 updates.append(self._fail(choice.request, FAULTS[row.fault], blamed(choice, row.fault), keep=False))
         return updates
@@ -311,7 +323,9 @@ class Generation:
         if not choice.foretold or choice.n_committed < len(choice.prompt):
             return []
         foretold, choice.foretold = choice.foretold, ()
-        return self._take_tokens(choice, [SampledToken(token) for token in foretold], observer)
+        updates = self._take_tokens(choice, [SampledToken(token) for token in foretold], observer)
+        choice.n_foretold = len(choice.generated)
+        return updates
 
     def _take_tokens(self, choice: Choice, sampled: Iterable[SampledToken], observer: Observer) -> list[Update]:
         """Add tokens to a choice, until it ends."""

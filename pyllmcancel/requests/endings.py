@@ -16,7 +16,7 @@ from pyllmcancel.events import Ending, FinishReason, RequestStatus
 from pyllmcancel.requests.token_stream import Outbox
 
 if TYPE_CHECKING:
-    from pyllmcancel.events import Delta
+    from pyllmcancel.events import Delta, Usage
     from pyllmcancel.requests.observer import Observers
     from pyllmcancel.requests.registry import Registry
     from pyllmcancel.requests.request import Request
@@ -144,12 +144,13 @@ class Endings:
                 logger.error(text, request.id, ending.phase, ending.error, tail, extra=facts)
             case FinishReason.STOP | FinishReason.LENGTH:
                 logger.info(
-                    "request %s finished (%s): %s prompt tokens, %s cached, %s generated, %.2f s, %s",
+                    "request %s finished (%s): %s prompt tokens, %s cached, %s generated%s, %.2f s, %s",
                     request.id,
                     ending.limit or ending.finish_reason,
                     f"{usage.prompt_tokens:,}",
                     f"{usage.cached_tokens:,}",
                     f"{usage.completion_tokens:,}",
+                    _drafts(usage),
                     facts["seconds"],
                     tail,
                     extra=facts,
@@ -160,6 +161,12 @@ def _progress(request: Request, ending: Ending) -> str:
     if ending.phase is RequestStatus.DECODE:
         return f"{ending.usage.completion_tokens:,} generated tokens"
     return f"{ending.usage.prompt_tokens:,} of {request.n_prompt_tokens:,} tokens"
+
+
+def _drafts(usage: Usage) -> str:
+    """Return the part of the log's line about drafts: the accepted tokens of all that were drafted, by source."""
+    shown = ", ".join(f"{one.source} {one.n_accepted:,} of {one.n_drafted:,}" for one in usage.drafts)
+    return f" (accepted drafts: {shown})" if shown else ""
 
 
 def _facts(request: Request, ending: Ending) -> dict[str, object]:
@@ -177,6 +184,8 @@ def _facts(request: Request, ending: Ending) -> dict[str, object]:
         "prompt_tokens": usage.prompt_tokens,
         "cached_tokens": usage.cached_tokens,
         "completion_tokens": usage.completion_tokens,
+        "drafted_tokens": sum(one.n_drafted for one in usage.drafts) or None,
+        "accepted_draft_tokens": sum(one.n_accepted for one in usage.drafts) if usage.drafts else None,
         "cancel_latency_ms": None if ending.cancel_latency is None else round(ending.cancel_latency * 1e3, 3),
         "seconds": round((request.ended_at or 0.0) - request.arrived_at, 6),
         "error": ending.error,

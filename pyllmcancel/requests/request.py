@@ -13,11 +13,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
 
+from pyllmcancel.drafting.answer_drafts import PAST, PREDICTION, SOURCES
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.events import RequestStatus, Usage
+from pyllmcancel.events import Drafted, RequestStatus, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyllmcancel._native import Sampler
     from pyllmcancel.cancellation import Cancellation, CancelReason
@@ -77,6 +78,9 @@ class GenerationParams:
         answer's text is what follows the prompt's. None: as the engine's configuration says, where it can be done.
     prediction
         Tokens that much of the answer is expected to consist of; a source of drafts.
+    draft_max
+        The limit of drafted tokens in one step, if it is below the engine's own; 0: nothing is drafted, and no token is
+        taken from a past answer.
     """
 
     sampling: SamplingParams
@@ -97,6 +101,7 @@ class GenerationParams:
     stop_shown: bool = False
     token_healing: bool | None = False
     prediction: tuple[int, ...] = ()
+    draft_max: int | None = None
 
     def shows(self, token: int) -> bool:
         """Return whether a control token is part of the text."""
@@ -132,12 +137,23 @@ class Choice:
     finish_reason: FinishReason | None = None
     constraint: Constraint | None = None
     drafts: AnswerDrafts | None = None  # from its first decode step on
+    n_foretold: int = 0  # generated tokens that were foretold
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)  # kept until the next delta takes them along
 
     @property
     def tokens(self) -> list[int]:
         """All tokens that are known: the prompt, what was generated, and what will be."""
         return [*self.prompt, *self.generated, *self.foretold]
+
+    def drafted(self) -> Iterator[Drafted]:
+        """Yield the tokens that were drafted, by their sources; a request's prediction even if nothing was."""
+        predicted = bool(self.request.params.prediction)
+        counts = {} if self.drafts is None else self.drafts.counts
+        for source in SOURCES:
+            n_drafted, n_accepted = counts.get(source, (0, 0))
+            n_foretold = self.n_foretold if source == PAST else 0
+            if n_drafted or n_foretold or (predicted and source == PREDICTION):
+                yield Drafted(source, n_drafted + n_foretold, n_accepted + n_foretold)
 
     @property
     def n_known(self) -> int:
@@ -319,7 +335,17 @@ class Request:
             prompt += max(min(choice.n_committed, len(choice.prompt)) for choice in siblings)
             cached += siblings[0].n_cached
         completion = sum(len(choice.generated) for choice in self.choices)
-        return Usage(prompt, completion, cached)
+        return Usage(prompt, completion, cached, self._drafted())
+
+    def _drafted(self) -> tuple[Drafted, ...]:
+        found: dict[str, Drafted] = {}
+        for choice in self.choices:
+            for one in choice.drafted():
+                before = found.get(one.source, Drafted(one.source, 0, 0))
+                found[one.source] = Drafted(
+                    one.source, before.n_drafted + one.n_drafted, before.n_accepted + one.n_accepted
+                )
+        return tuple(found.values())
 
     def n_uncomputed(self) -> int:
         """The limit of tokens still to compute: of the prompts, and of answers that have not ended."""
@@ -355,6 +381,7 @@ class Request:
             ending=ending,
             times=self.times(),
             max_tokens=self.params.max_tokens,
+            drafts=usage.drafts,
         )
 
 
@@ -404,3 +431,4 @@ class RequestSummary:
     times: Times
     max_tokens: int | None = None
     paused: bool = False
+    drafts: tuple[Drafted, ...] = ()

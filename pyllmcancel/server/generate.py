@@ -38,6 +38,7 @@ T = TypeVar("T")
 INLINE_PROMPT = 20_000
 # Answers of more tokens are encoded in a thread: the event loop must notice disconnects meanwhile.
 INLINE_ANSWER = 4_096
+DRAFTS = "X-Draft"
 # A comment, which every reader of server-sent events skips.
 PING = b": ping\n\n"
 SSE_HEADERS = (
@@ -224,7 +225,7 @@ class WholeResponse(EngineResponse):
         try:
             async for batch in self._stream.batches():
                 deltas += batch
-            response = await self._worded(lambda usage: JSONResponse(self._dialect.whole(deltas, usage)))
+            response = await self._worded(lambda usage: whole_answer(self._dialect.whole(deltas, usage), usage))
             await self._dialect.keep()
         except (RequestCancelled, RequestFailed, ApiError) as error:
             told = error_told(scope, error)
@@ -232,6 +233,14 @@ class WholeResponse(EngineResponse):
                 return
             response = told.response_to(scope)
         await response(scope, receive, send)
+
+
+def whole_answer(answer: Any, usage: Usage) -> Response:
+    """Return a complete answer. If tokens were drafted, a header says how many, and how many were accepted."""
+    headers = {}
+    if usage.drafts:
+        headers[DRAFTS] = ", ".join(f"{one.source} {one.n_accepted}/{one.n_drafted}" for one in usage.drafts)
+    return JSONResponse(answer, headers=headers)
 
 
 class EventStreamResponse(EngineResponse):

@@ -105,7 +105,7 @@ async def test_props_tell_what_is_served() -> None:
 
 async def test_idle_slots() -> None:
     async with open_world(parallel=2, n_ctx=512) as world:
-        idle = {"n_ctx": 512, "speculative": False, "is_processing": False}
+        idle = {"n_ctx": 512, "speculative": True, "is_processing": False}
         assert (await world.get("/slots")).json() == [{"id": 0} | idle, {"id": 1} | idle]
 
 

@@ -144,7 +144,7 @@ def test_what_follows_a_shortcut_changes_it(caplog: pytest.LogCaptureFixture) ->
     assert arguments.hf_file == "qwen2.5-coder-7b-q8_0.gguf"
     with caplog.at_level(logging.WARNING):
         llama_options.warn(arguments)
-    assert "nothing is drafted" in caplog.text
+    assert "no model drafts" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,14 @@ def test_what_follows_a_shortcut_changes_it(caplog: pytest.LogCaptureFixture) ->
         ("-np 3 -no-kvu", "kv_unified", False),
         ("--parallel -1", "parallel", 4),
         ("--threads -1 -tb -1", "threads_batch", 0),
+        ("", "draft_sources", ("past", "prediction", "ngram")),
+        ("--spec-type none", "draft_sources", ()),
+        ("--spec-type ngram-mod,none", "draft_sources", ()),
+        ("--spec-type ngram-mod,ngram-cache", "draft_sources", ("ngram",)),
+        ("--spec-type ngram-simple,past", "draft_sources", ("past", "ngram")),
+        ("--spec-draft-n-max 64", "draft_max", 64),
+        ("--draft 4", "draft_max", 4),
+        ("--past-answers-mib 0", "past_answers_mib", 0),
         ("-fa enabled", "flash_attn", "on"),
         ("-fa 0", "flash_attn", "off"),
         ("-fa -1", "flash_attn", "auto"),
@@ -165,6 +173,22 @@ def test_what_follows_a_shortcut_changes_it(caplog: pytest.LogCaptureFixture) ->
 )
 def test_their_spellings_reach_the_engine(given: str, name: str, value: Any) -> None:
     assert getattr(config_of(*given.split()).engine, name) == value
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("draft-simple", "draft-simple needs a draft model, which is not supported"),
+        ("ngram-mod,draft-mtp", "draft-mtp needs a draft model, which is not supported"),
+        ("ngram-mode", "must be some of none, past, prediction, ngram, ngram-simple"),
+        ("", "must be some of none, past"),
+    ],
+)
+def test_other_types_of_drafts_are_refused(capsys: pytest.CaptureFixture[str], given: str, why: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--spec-type", given])
+    assert ended.value.code == 2
+    assert why in capsys.readouterr().err
 
 
 def test_their_spellings_reach_the_server() -> None:

@@ -70,7 +70,8 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     constraint = constraint_of(model, form, text, body, state.config.chat)
     constraint = with_token_limits(incoming, constraint)
     params = body.generation_params(state.config.request_defaults(), constraint, visible_tokens(model, form))
-    return ChatTurn(read.tokens, with_form(params, form), partial(AnswerParser, read.answers))
+    params = replace(with_form(params, form), prediction=read.prediction)
+    return ChatTurn(read.tokens, params, partial(AnswerParser, read.answers))
 
 
 async def chat_length(incoming: Incoming[ChatBody]) -> int:
@@ -88,7 +89,8 @@ async def chat_length(incoming: Incoming[ChatBody]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ReadChat:
-    """A conversation as its template has written it, its tokens, and the parser of its answers.
+    """A conversation as its template has written it, its tokens, the parser of its answers, and what they are expected
+    to be.
 
     The text of the answer `is_free` if it may be a call instead, and only llama.cpp knows the text before either.
     """
@@ -97,6 +99,7 @@ class ReadChat:
     answers: ChatParser
     tokens: Sequence[int]
     is_free: bool
+    prediction: tuple[int, ...]
 
 
 def read_chat(
@@ -111,7 +114,8 @@ def read_chat(
         form = without_too_much(render(body, template, inputs | {"enforces_schemas": False}, pause))
     pause()
     tokens = state.texts.chat(form.prompt, "messages", pause, last=body.truncate_prompt_tokens)
-    return ReadChat(form, read_form(form.parser), tokens, plan.may_call and template.wraps_content)
+    prediction = state.texts.predicted(body.predicted, pause)
+    return ReadChat(form, read_form(form.parser), tokens, plan.may_call and template.wraps_content, prediction)
 
 
 def is_followable(form: ChatForm) -> bool:

@@ -61,7 +61,8 @@ class StepsFact:
     busy: float = 0.0
     wasted: int = 0
     _n_repeats: int = 1  # repetitions of `last`, itself included
-    _n_tokens: list[int] = field(default_factory=list)  # tokens of each sequence, in the steps before
+    # Tokens of each sequence in the steps before, and those of them that were drafted.
+    _n_before: list[tuple[int, int]] = field(default_factory=list)
 
     @classmethod
     def of(cls, step: Stepped) -> StepsFact:
@@ -79,7 +80,7 @@ class StepsFact:
         if record.sequences == last.sequences:
             self._n_repeats += 1
         elif compute_the_same(record.sequences, last.sequences):
-            self._n_tokens = self.n_tokens()
+            self._n_before = self.n_tokens()
             self._n_repeats = 1
         else:
             return False
@@ -89,10 +90,14 @@ class StepsFact:
         self.wasted += n_wasted
         return True
 
-    def n_tokens(self) -> list[int]:
-        """Return the number of tokens of each sequence, in all the steps."""
-        repeated = [self._n_repeats * part.n_tokens for part in self.last.sequences]
-        return [now + before for now, before in zip(repeated, self._n_tokens or [0] * len(repeated), strict=True)]
+    def n_tokens(self) -> list[tuple[int, int]]:
+        """Return the number of tokens of each sequence, in all the steps, and the number of those that were drafted."""
+        n, parts = self._n_repeats, self.last.sequences
+        before = self._n_before or [(0, 0)] * len(parts)
+        return [
+            (n * part.n_tokens + n_tokens, n * part.n_drafted + n_drafted)
+            for part, (n_tokens, n_drafted) in zip(parts, before, strict=True)
+        ]
 
 
 class StatsFact(NamedTuple):
@@ -105,7 +110,8 @@ Fact = AddedFact | AdmittedFact | CancelledFact | EndedFact | StepsFact | StatsF
 def compute_the_same(some: tuple[StepPart, ...], others: tuple[StepPart, ...]) -> bool:
     """Return whether the two are for the same choices, in the same slots and phases."""
     return len(some) == len(others) and all(
-        one._replace(n_tokens=0) == other._replace(n_tokens=0) for one, other in zip(some, others, strict=True)
+        one._replace(n_tokens=0, n_drafted=0) == other._replace(n_tokens=0, n_drafted=0)
+        for one, other in zip(some, others, strict=True)
     )
 
 

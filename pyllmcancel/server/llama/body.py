@@ -35,6 +35,7 @@ from pyllmcancel.server.limits import (
     MAX_FIELD_PATH,
     MAX_PROMPTS,
 )
+from pyllmcancel.server.wire.drafting import DraftLimit
 from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, Name, RequestBody, Sent, Stop, TokenId
 from pyllmcancel.server.wire.lora import LoraScale
 from pyllmcancel.server.wire.sampling_fields import MAX_INT, SamplerFields, known_samplers
@@ -141,6 +142,7 @@ class AnsweringBody(SamplingBody):
         None,
         description="Take the last word of the prompt back and have the answer begin with it; null: as `--token-healing` says.",
     )
+    draft_max: DraftLimit = None
     return_tokens: bool = Field(False, description="Add the generated tokens to the answer.")
     return_progress: bool = Field(False, description="Stream the progress while the prompt is computed.")
     timings_per_token: bool = Field(False, description="Add timings to every event.")

@@ -54,6 +54,7 @@ def generation_params(
         max_predict_seconds=seconds(body.t_max_predict_ms),
         min_indent=body.n_indent,
         prompt_progress=body.return_progress and body.stream,
+        draft_max=body.draft_max,
     )
 
 
@@ -122,13 +123,12 @@ ABSENT: dict[str, Any] = {
     "reasoning_format": "none",
     "reasoning_in_content": False,
     "generation_prompt": "",
-    "speculative.types": "none",
     "backend_sampling": False,
 }
 
 
-def settings_json(params: GenerationParams, n_predict: int | None) -> dict[str, Any]:
-    """Return the settings by which tokens are chosen: the part that ``/slots`` and ``/props`` show."""
+def settings_json(params: GenerationParams, n_predict: int | None, draft_sources: Iterable[str]) -> dict[str, Any]:
+    """Return the settings by which tokens are chosen and drafted: the part that ``/slots`` and ``/props`` show."""
     sampling = params.sampling
     shown = {name: getattr(sampling, name) for name in SAME_NAME if name not in ("grammar", "dry_sequence_breakers")}
     shown |= {name: getattr(sampling, ours) for name, ours in RENAMED.items()}
@@ -137,6 +137,7 @@ def settings_json(params: GenerationParams, n_predict: int | None) -> dict[str, 
         ABSENT
         | shown
         | {
+            "speculative.types": "none" if params.draft_max == 0 else ",".join(draft_sources) or "none",
             "seed": sampling.seed,
             "samplers": list(sampling.samplers),
             "n_probs": sampling.n_logprobs or 0,
@@ -147,12 +148,16 @@ def settings_json(params: GenerationParams, n_predict: int | None) -> dict[str, 
 
 
 def all_settings_json(
-    params: GenerationParams, n_predict: int | None, body: AnsweringBody, eog_tokens: Iterable[int]
+    params: GenerationParams,
+    n_predict: int | None,
+    draft_sources: Iterable[str],
+    body: AnsweringBody,
+    eog_tokens: Iterable[int],
 ) -> dict[str, Any]:
     """`settings_json`, and what may be long; `eog_tokens` are what `ignore_eos` bans."""
     sampling = params.sampling
     biases = [*sampling.logit_bias, *((token, -math.inf) for token in eog_tokens if sampling.ignore_eos)]
-    return settings_json(params, n_predict) | {
+    return settings_json(params, n_predict, draft_sources) | {
         "dry_sequence_breakers": list(sampling.dry_sequence_breakers),
         "stop": list(params.stop),
         # JSON has no infinity.

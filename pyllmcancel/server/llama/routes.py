@@ -139,7 +139,10 @@ async def respond(
     params = generation_params(body, state.config.request_defaults(), biases, constraint)
     n_predict = state.config.limited(params.max_tokens)
     dialect = LlamaDialect(
-        body, engine, state.model_name, lambda: all_settings_json(params, n_predict, body, eog_tokens)
+        body,
+        engine,
+        state.model_name,
+        lambda: all_settings_json(params, n_predict, engine.draft_sources, body, eog_tokens),
     )
     response = await generate(incoming, prompts, params, dialect, ping_interval=body.sse_ping_interval)
     # Set before the first delta: the engine's thread posts deltas, which this event loop reads later.

@@ -93,8 +93,9 @@ async def props(request: Request) -> Any:
     state = state_of(request)
     engine, config = state.engine, state.config
     params = GenerationParams(sampling=config.sampling.with_seed(-1 if config.seed is None else config.seed))
+    settings = settings_json(params, config.n_predict, engine.draft_sources)
     shown: PropsAnswer = {
-        "default_generation_settings": {"params": settings_json(params, config.n_predict), "n_ctx": engine.n_ctx},
+        "default_generation_settings": {"params": settings, "n_ctx": engine.n_ctx},
         "total_slots": engine.config.parallel,
         "model_alias": state.model_name,
         "model_path": str(engine.config.model or packaged_model_path()),
@@ -175,7 +176,7 @@ def unsupported(message: str) -> ApiError:
 
 
 def idle_slot(number: int, engine: Engine) -> SlotAnswer:
-    return {"id": number, "n_ctx": engine.n_ctx, "speculative": False, "is_processing": False}
+    return {"id": number, "n_ctx": engine.n_ctx, "speculative": bool(engine.draft_sources), "is_processing": False}
 
 
 def busy_slot(number: int, engine: Engine, choice: Choice) -> SlotAnswer:
@@ -196,7 +197,7 @@ def busy_slot(number: int, engine: Engine, choice: Choice) -> SlotAnswer:
         "n_prompt_tokens": len(choice.prompt),
         "n_prompt_tokens_processed": max(0, done - choice.n_cached),
         "n_prompt_tokens_cache": choice.n_cached,
-        "params": settings_json(params, params.max_tokens),
+        "params": settings_json(params, params.max_tokens, engine.draft_sources),
         "next_token": [next_token],
     }
 

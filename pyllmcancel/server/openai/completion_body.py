@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
@@ -141,7 +141,9 @@ class CompletionBody(GenerationBody):
                 "echo cannot be combined with a suffix: the answer does not continue the prompt", "echo"
             )
 
-    def generation_params(self, defaults: SamplingParams, constraint: ConstraintFactory | None) -> GenerationParams:
+    def generation_params(
+        self, defaults: SamplingParams, constraint: ConstraintFactory | None, prediction: tuple[int, ...]
+    ) -> GenerationParams:
         """Return the parameters of generation. Parameters that the client leaves open are from `defaults`."""
         # Comparing answers needs their logprobs, even if the client does not get them.
         compared = self.n_generated > (self.n or 1)
@@ -153,14 +155,21 @@ class CompletionBody(GenerationBody):
             prompt_logprobs=self.echo and self.most_logprobs is not None,
             constraint=constraint,
             token_healing=self.token_healing,
+            prediction=prediction,
             **self.limits(),
         )
 
 
-def read_prompts(
-    reader: TextReader, body: CompletionBody, pause: Pause
-) -> tuple[list[Sequence[int]], list[PromptText]]:
-    """Return the prompts' tokens, and their echoes. Special tokens in a prompt are recognised, as editors expect."""
+class ReadPrompts(NamedTuple):
+    """The prompts' tokens, their echoes, and the tokens of the predicted answer."""
+
+    prompts: list[Sequence[int]]
+    echoes: list[PromptText]
+    prediction: tuple[int, ...]
+
+
+def read_prompts(reader: TextReader, body: CompletionBody, pause: Pause) -> ReadPrompts:
+    """Tokenize all texts of a body. Special tokens in a prompt are recognised, as editors expect."""
     given = body.prompts
     check_count(len(given), body.n_generated)
     if body.suffix:
@@ -177,7 +186,7 @@ def read_prompts(
     for prompt, tokens in zip(given, prompts, strict=True) if body.echo else ():
         pause()
         echoes.append(PromptText(reader.model, prompt, tokens))
-    return prompts, echoes
+    return ReadPrompts(prompts, echoes, reader.predicted(body.predicted, pause))
 
 
 def _around_gap(reader: TextReader, prompt: str | list[int], suffix: str, pause: Pause) -> Sequence[int]:

@@ -31,11 +31,11 @@ async def completions(incoming: Annotated[Incoming[CompletionBody], reads(Comple
     state, body = incoming.state, incoming.body
     model = state.engine.model
     body.check()
-    prompts, echoes = await prepared(incoming.http, partial(read_prompts, state.texts, body))
+    read = await prepared(incoming.http, partial(read_prompts, state.texts, body))
     constraint = await answer_constraint(incoming, body.answer_schema())
-    params = body.generation_params(state.config.request_defaults(), constraint)
-    dialect = CompletionDialect(envelope_of(incoming.http, "cmpl-"), model, body, len(prompts), echoes)
-    return await generate_with_extras(incoming, prompts, params, dialect)
+    params = body.generation_params(state.config.request_defaults(), constraint, read.prediction)
+    dialect = CompletionDialect(envelope_of(incoming.http, "cmpl-"), model, body, len(read.prompts), read.echoes)
+    return await generate_with_extras(incoming, read.prompts, params, dialect)
 
 
 @router.post(

@@ -34,6 +34,19 @@ class TimesAnswer(Answer):
     ]
 
 
+class DraftEntry(Answer):
+    source: Annotated[
+        str,
+        Field(
+            description=(
+                "`past`: the owner's earlier answers; `prediction`: the request's; `ngram`: the prompt and the answer."
+            )
+        ),
+    ]
+    drafted: Annotated[int, Field(description="Tokens.")]
+    accepted: Annotated[int, Field(description="Those of them that are part of the answer.")]
+
+
 class RequestEntry(Answer):
     id: str
     object: Literal["request"]
@@ -54,6 +67,7 @@ class RequestEntry(Answer):
     prompt_tokens_done: int
     cached_tokens: int
     completion_tokens: int
+    drafts: Annotated[list[DraftEntry], Field(description="The sources from which tokens were drafted.")]
     max_tokens: Annotated[int | None, Field(description="Limit of each choice's tokens; null: the context's size.")]
     finish_reason: FinishReason | None
     cancel_reason: CancelReason | None
@@ -152,6 +166,7 @@ class StepSequence(Answer):
     slot: Annotated[int, Field(description="A number below the number of slots and idle prefixes together.")]
     phase: str
     n_tokens: int
+    n_drafted: Annotated[int, Field(description="The last of these tokens, which were a draft.")]
 
 
 class StepEntry(Answer):
@@ -190,6 +205,7 @@ def request_entry(summary: RequestSummary) -> RequestEntry:
         "prompt_tokens_done": summary.prompt_tokens_done,
         "cached_tokens": summary.cached_tokens,
         "completion_tokens": summary.completion_tokens,
+        "drafts": [DraftEntry(source=source, drafted=n, accepted=accepted) for source, n, accepted in summary.drafts],
         "max_tokens": summary.max_tokens,
         "finish_reason": ending.finish_reason if ending is not None else None,
         "cancel_reason": summary.cancel_reason,
@@ -291,6 +307,7 @@ def step_sequence(part: StepPart) -> StepSequence:
         "slot": part.slot,
         "phase": part.phase,
         "n_tokens": part.n_tokens,
+        "n_drafted": part.n_drafted,
     }
 
 

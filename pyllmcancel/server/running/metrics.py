@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from pyllmcancel import __version__
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.drafting.answer_drafts import SOURCES
 from pyllmcancel.events import FinishReason
 
 if TYPE_CHECKING:
@@ -83,6 +84,15 @@ class EngineMetrics:
             "Upper bound of the tokens that cancels saved: tokens of prompts and answers that were not computed.",
         )
         self._reused = self._counter("prefix_tokens_reused_total", "Prompt tokens found in the cache.")
+        self._drafted = self._counter(
+            "drafted_tokens_total", "Tokens drafted for requests that have ended, by source.", "source"
+        )
+        self._accepted_drafts = self._counter(
+            "accepted_draft_tokens_total", "Those of them that became part of an answer.", "source"
+        )
+        for source in SOURCES:
+            self._drafted.labels(source)
+            self._accepted_drafts.labels(source)
         self._aborted = self._counter("steps_aborted_total", "Steps aborted in the middle.")
         self._redone = self._counter("steps_redone_total", "Aborted steps that were computed again for the survivors.")
         self._spared = self._counter(
@@ -124,6 +134,9 @@ class EngineMetrics:
     def request_ended(self, request: Request, ending: Ending) -> None:
         self._requests.labels(ending.finish_reason).inc()
         self._reused.inc(ending.usage.cached_tokens)
+        for source, n_drafted, n_accepted in ending.usage.drafts:
+            self._drafted.labels(source).inc(n_drafted)
+            self._accepted_drafts.labels(source).inc(n_accepted)
         if request.admitted_at is not None:
             self._queue.labels(request.owner or "-").observe(request.admitted_at - request.arrived_at)
         if ending.cancel_reason is not None and ending.cancel_latency is not None:
@@ -247,6 +260,7 @@ def _live(engine: Engine) -> Iterable[Sample]:
         ("asyncio_tasks", n_tasks(), "Tasks of the server's event loop, including the one for this answer."),
         ("checkpoint_bytes", occupancy.checkpoint_bytes, "Bytes of copies of states that cannot be rolled back."),
         ("swapped_bytes", occupancy.swapped_bytes, "Bytes of idle prefixes that were copied out of the cells."),
+        ("past_answers_bytes", engine.past_answers_bytes, "Bytes of answers that later ones are drafted from."),
     )
 
 

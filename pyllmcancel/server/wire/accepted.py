@@ -22,9 +22,6 @@ class AcceptedFields(Sent):
     )
     store: bool | None = Field(None, description=f"{NO_EFFECT} nothing is stored.")
     service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is one tier.")
-    prediction: dict[str, Any] | None = Field(
-        None, description=f"{NO_EFFECT} it may only make an answer faster, never another one."
-    )
     prompt_cache_retention: Literal["in_memory", "24h"] | None = Field(
         None, description=f"{NO_EFFECT} it limits how long a prefix is kept, and here it is kept in memory only."
     )

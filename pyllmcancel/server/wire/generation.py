@@ -1,8 +1,8 @@
 """The fields of OpenAI's two endpoints that generate; each is OpenAI's unless its description says otherwise.
 
 Other servers' fields for the same thing are accepted, too: llama-server's, vLLM's and Ollama's. Fields for the choice
-of tokens are in `sampling`, for the form of the answer in `form`, and those without effect in `accepted`; the rest is
-in `unknown_fields`.
+of tokens are in `sampling`, for the form of the answer in `form`, for drafts in `drafting`, and those without effect in
+`accepted`; the rest is in `unknown_fields`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.limits import MAX_FIELD_PATH
 from pyllmcancel.server.wire.accepted import AcceptedFields
+from pyllmcancel.server.wire.drafting import DraftFields
 from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, RequestBody, TokenId, seconds, stop_strings
 from pyllmcancel.server.wire.form import FormFields, Gbnf
 from pyllmcancel.server.wire.lora import LoraScale, check_lora
@@ -42,7 +43,7 @@ class StreamOptions(RequestBody):
     )
 
 
-class GenerationBody(SamplingFields, FormFields, AcceptedFields, GeneratingBody):
+class GenerationBody(SamplingFields, FormFields, DraftFields, AcceptedFields, GeneratingBody):
     """The fields that the two endpoints have in common."""
 
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"grammar_lazy": (), "grammar_triggers": ()}
@@ -191,6 +192,7 @@ class GenerationBody(SamplingFields, FormFields, AcceptedFields, GeneratingBody)
             "all_visible": self.skip_special_tokens is False,
             "stop_tokens": frozenset(self.stop_token_ids or ()),
             "stop_shown": bool(self.include_stop_str_in_output),
+            "draft_max": self.draft_max,
         }
 
     @property

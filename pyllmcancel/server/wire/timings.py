@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NotRequired
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Timings(Answer):
-    """Milliseconds and tokens; rates count steps, and the first token comes with the prompt's last."""
+    """Milliseconds and tokens; the first token comes with the prompt's last, so rates do not count it."""
 
     cache_n: Annotated[int, Field(description="Tokens of the prompt that came from the cache.")]
     prompt_n: Annotated[int, Field(description="Tokens of the prompt that were computed.")]
@@ -25,6 +25,12 @@ class Timings(Answer):
     predicted_ms: float
     predicted_per_token_ms: float
     predicted_per_second: float
+    draft_n: NotRequired[
+        Annotated[int | None, Field(default=None, description="Tokens that were drafted, if any were.")]
+    ]
+    draft_n_accepted: NotRequired[
+        Annotated[int | None, Field(default=None, description="Those of them that are part of the answer.")]
+    ]
 
 
 class PromptProgress(Answer):
@@ -46,8 +52,8 @@ def progress(choice: Choice, done: int) -> PromptProgress:
 
 
 def timings(choice: Choice, prompt_done: int, n_predicted: int) -> Timings:
-    """Return llama-server's timings of one answer. Rates count steps: the first token comes with the prompt's last
-    step.
+    """Return llama-server's timings of one answer. The first token comes with the prompt's last step, so rates do not
+    count it. As in llama-server, an answer without drafts has no counts of drafts.
     """
     n_prompt = max(0, prompt_done - choice.n_cached)
     prompt_end = choice.first_token_at or choice.request.ended_at or time.monotonic()
@@ -55,7 +61,7 @@ def timings(choice: Choice, prompt_done: int, n_predicted: int) -> Timings:
     first, last = choice.first_token_at, choice.last_token_at
     predicted_ms = (last - first) * 1e3 if first is not None and last is not None and n_predicted else 0.0
     prompt_rates, predicted_rates = rates(n_prompt, prompt_ms), rates(n_predicted - 1, predicted_ms)
-    return {
+    told: Timings = {
         "cache_n": choice.n_cached,
         "prompt_n": n_prompt,
         "prompt_ms": prompt_ms,
@@ -66,6 +72,12 @@ def timings(choice: Choice, prompt_done: int, n_predicted: int) -> Timings:
         "predicted_per_token_ms": predicted_rates[0],
         "predicted_per_second": predicted_rates[1],
     }
+    drafted = list(choice.drafted())
+    n_drafted = sum(one.n_drafted for one in drafted)
+    if n_drafted:
+        told["draft_n"] = n_drafted
+        told["draft_n_accepted"] = sum(one.n_accepted for one in drafted)
+    return told
 
 
 def rates(n_steps: int, milliseconds: float) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyllmcancel.chat.infill import MAX_AROUND
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError
+from pyllmcancel.inner_tokenizer import InnerTokenizer
 from pyllmcancel.pausing import Pause
 from pyllmcancel.server.limits import PIECE
 
@@ -45,6 +46,7 @@ class TextReader:
         self.model = engine.model
         self.n_ctx = engine.n_ctx
         self._longest = engine.model.longest_piece()
+        self._inner = InnerTokenizer(engine.model)
 
     def check_length(self, n_characters: int, param: str) -> None:
         """Raise ContextLengthError for texts that no context of ours can hold, however they are tokenized."""
@@ -131,6 +133,18 @@ class TextReader:
         tokens = self.tokens(text, param, pause, parse_special=True, must_fit=must_fit, last=last)
         bos = self.model.special_tokens.get("bos")
         return tokens[1:] if list(tokens[:2]) == [bos, bos] else tokens
+
+    def predicted(self, text: str, pause: Pause) -> tuple[int, ...]:
+        """Return the tokens of a predicted answer, as many as a context has.
+
+        A prediction is a hint. So one that is too long is cut, not refused.
+        """
+        if not text:
+            return ()
+        pause()
+        tokens = self._inner(text[: TYPICAL_BYTES * self.n_ctx])
+        pause()
+        return tuple(tokens[: self.n_ctx])
 
     def end_of(self, text: str) -> str:
         """Return the end of a text before a gap, as much as can be used.
