@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from pyllmcancel.cancellation import CancelReason  # noqa: E402 - found by the line above
+from pyllmcancel.drafting.answer_drafts import SOURCES  # noqa: E402
 from pyllmcancel.events import FinishReason, RequestStatus  # noqa: E402
 from tests.support.http_world import one_of_each, open_world  # noqa: E402
 
@@ -42,9 +43,11 @@ SECTIONS = {
     "Times": "cancel_latency_seconds queue_seconds ttft_seconds itl_seconds step_seconds engine_turn_seconds "
     "event_loop_lag_seconds",
     "Tokens": "prompt_tokens_total prefix_tokens_reused_total generated_tokens_total tokens_delivered_total "
-    "tokens_computed_total tokens_wasted_total tokens_saved_total",
+    "tokens_computed_total tokens_wasted_total tokens_saved_total "
+    "drafted_tokens_total accepted_draft_tokens_total",
     "Steps": "steps_aborted_total steps_redone_total steps_spared_total preemptions_total",
-    "Slots and memory": "slots slots_used cells cells_used cells_idle checkpoint_bytes swapped_bytes",
+    "Slots and memory": "slots slots_used cells cells_used cells_idle checkpoint_bytes swapped_bytes "
+    "past_answers_bytes",
 }
 
 
@@ -57,6 +60,7 @@ LABELS = {
     "reason": f"[The reason of the cancel](cancelling.md): {listed([*CancelReason])}.",
     "phase": "The request's phase when it was cancelled: "
     f"{listed([RequestStatus.WAITING, RequestStatus.PREFILL, RequestStatus.DECODE])}.",
+    "source": f"[The source of the draft](drafting.md): {listed([*SOURCES])}.",
     "owner": "[The owner](cancelling.md) whose API key the request had, or `-` without a key.",
     "version, llama_cpp, python": "The versions of pyllmcancel and Python, and the commit of llama.cpp.",
     "name, description, memory": "The model's name in the API, its kind and size, and the kind of its memory: "

@@ -303,9 +303,9 @@ class EngineLoop:
         n_wasted = n_survivors = 0
         for item, member in zip(step.items, step.members, strict=True):
             request = member.request
-            part = StepPart(
-                request.id, member.index, member.phase, item.n_rows, item.seq, request.owner, len(item.draft)
-            )
+            part = StepPart(request.id, member.index, member.phase, item.n_rows, item.seq, request.owner)
+            if item.draft:
+                part = part._replace(n_drafted=len(item.draft), n_accepted=n_accepted(outcome, item.seq))
             sequences.append(part)
             cancelled = request.cancellation.requested
             n_survivors += not cancelled
@@ -324,3 +324,8 @@ class EngineLoop:
         )
         self._trace.append(record)
         self._observer.step_done(record, n_wasted)
+
+
+def n_accepted(outcome: StepOutcome, seq: int) -> int:
+    """Return the number of drafted tokens that a step accepted for a sequence: one token more is sampled."""
+    return next((max(0, len(row.sampled) - 1) for row in outcome.rows if row.seq == seq), 0)

@@ -22,7 +22,7 @@ logger = logging.getLogger("pyllmcancel.engine")
 class StepPart(NamedTuple):
     """The part of a step that was computed for one sequence: for `owner`'s `request`, in a `slot`.
 
-    Of its `n_tokens`, the last `n_drafted` were a draft.
+    Of its `n_tokens`, the last `n_drafted` were a draft, of which the first `n_accepted` were accepted.
     """
 
     request: str
@@ -32,6 +32,7 @@ class StepPart(NamedTuple):
     slot: int
     owner: str = NO_OWNER
     n_drafted: int = 0
+    n_accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

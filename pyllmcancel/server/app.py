@@ -70,7 +70,7 @@ ROUTERS = (
     page.router,
 )
 EXPOSED_HEADERS = (
-    *("X-Request-Id", "request-id", "X-Ignored-Fields", "X-Unenforced"),
+    *("X-Request-Id", "request-id", "X-Ignored-Fields", "X-Unenforced", "X-Draft"),
     *("Retry-After", "x-should-retry", "X-Served-By", "X-Unreached"),
 )
 

@@ -180,7 +180,8 @@ class State:
             if slot is not None and slot not in request.slots and len(request.slots) < MAX_SLOTS:
                 request.slots = (*request.slots, whole(slot))
             if data["status"] == "ok":
-                request.computed(phase, n_tokens)
+                n_rejected = whole(part.get("n_drafted", 0)) - whole(part.get("n_accepted", 0))
+                request.computed(phase, n_tokens - n_rejected)
         began, ended = finite(data["at"]) + self.offset, finite(data["until"]) + self.offset
         self.steps.append(Step(began, ended, data["status"] == "aborted", tuple(parts)))
 

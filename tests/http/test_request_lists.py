@@ -27,6 +27,7 @@ FIELDS = {
     "prompt_tokens_done",
     "cached_tokens",
     "completion_tokens",
+    "drafts",
     "max_tokens",
     "finish_reason",
     "cancel_reason",
@@ -144,7 +145,17 @@ async def test_steps_tell_what_each_held_newest_first() -> None:
         assert [step["number"] for step in listed["data"]] == [3, 2, 1]
         assert [step["status"] for step in listed["data"]] == ["aborted", "ok", "ok"]
         assert [step["sequences"] for step in listed["data"]] == [
-            [{"request": "mine", "choice": 0, "slot": 0, "phase": phase, "n_tokens": n}]
+            [
+                {
+                    "request": "mine",
+                    "choice": 0,
+                    "slot": 0,
+                    "phase": phase,
+                    "n_tokens": n,
+                    "n_drafted": 0,
+                    "n_accepted": 0,
+                }
+            ]
             for phase, n in (("decode", 1), ("decode", 1), ("prefill", 5))
         ]
         assert [step["threads"] for step in listed["data"]] == [1, 1, 1]
@@ -179,8 +190,8 @@ async def test_no_further_step_contains_a_request_whose_answer_is_complete() -> 
 
 
 def test_the_record_of_a_step_can_be_shown_to_the_outside() -> None:
-    record = StepRecord(1, 0.0, 0.5, (StepPart("r", 0, "prefill", 7, 3),), "ok")
+    record = StepRecord(1, 0.0, 0.5, (StepPart("r", 0, "decode", 7, 3, n_drafted=6, n_accepted=4),), "ok")
     assert step_entry(record)["sequences"] == [
-        {"request": "r", "choice": 0, "slot": 3, "phase": "prefill", "n_tokens": 7}
+        {"request": "r", "choice": 0, "slot": 3, "phase": "decode", "n_tokens": 7, "n_drafted": 6, "n_accepted": 4}
     ]
     assert record.n_tokens == 7

@@ -64,7 +64,7 @@ def test_progress_is_counted_from_steps_that_were_computed() -> None:
     (request,) = state.running()
     assert (request.phase, request.done, request.generated) == ("prefill", 60, 0)
     state.apply(step(0.3, 0.4, part("r", 0, "prefill", 40)))
-    state.apply(step(0.4, 0.5, part("r", 0, "decode", 3)))
+    state.apply(step(0.4, 0.5, part("r", 0, "decode", 8) | {"n_drafted": 7, "n_accepted": 2}))
     assert (request.phase, request.done, request.generated) == ("decode", 100, 4)
 
 

@@ -67,7 +67,17 @@ def test_steps_in_a_row_that_are_alike_are_one() -> None:
 
 def test_chunks_of_one_prompt_are_alike_whatever_their_sizes() -> None:
     (fact,) = steps_of(*(step(number, prefill(n)) for number, n in enumerate((64, 64, 32, 32, 7))))
-    assert (fact.n_tokens(), fact.n_steps) == ([199], 5)
+    assert ([part.n_tokens for part in fact.parts()], fact.n_steps) == ([199], 5)
+
+
+def test_steps_are_alike_whatever_was_drafted() -> None:
+    drafted = [decode()._replace(n_tokens=1 + n, n_drafted=n, n_accepted=n // 2) for n in (4, 4, 0, 2)]
+    (fact,) = steps_of(*(step(number, part, decode("b", 1)) for number, part in enumerate(drafted)))
+    event = steps_event(fact, None)
+    assert [(part["n_tokens"], part["n_drafted"], part["n_accepted"]) for part in event["sequences"]] == [
+        (14, 10, 5),
+        (4, 0, 0),
+    ]
 
 
 @pytest.mark.parametrize(

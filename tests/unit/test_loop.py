@@ -10,6 +10,7 @@ import pytest
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.errors import RequestFailed
 from pyllmcancel.events import FinishReason, RequestStatus, Usage
+from pyllmcancel.requests.observer import StepPart
 from pyllmcancel.step import LogitFault, StepStatus
 from tests.support import fake_native
 from tests.support.driver import Driver, Tracked, complete
@@ -364,8 +365,8 @@ def test_the_trace_shows_who_computed_what_and_how_it_went(make_driver: MakeDriv
     records = driver.engine.trace.snapshot()
     assert [record.status for record in records] == ["ok", "ok", "aborted"]
     assert records[-1].sequences == (
-        (first.request.id, 0, "decode", 1, 0, "", 0),
-        (second.request.id, 0, "prefill", 15, 1, "", 0),
+        StepPart(first.request.id, 0, "decode", 1, 0),
+        StepPart(second.request.id, 0, "prefill", 15, 1),
     )
     assert records[-1].n_tokens == 16
     driver.run_to_the_end()

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pyllmcancel.server.live.events import Stats
 
 
+COUNTS = ("n_tokens", "n_drafted", "n_accepted")  # of a part of a step
+
+
 class AddedFact(NamedTuple):
     at: float
     summary: RequestSummary
@@ -61,8 +64,7 @@ class StepsFact:
     busy: float = 0.0
     wasted: int = 0
     _n_repeats: int = 1  # repetitions of `last`, itself included
-    # Tokens of each sequence in the steps before, and those of them that were drafted.
-    _n_before: list[tuple[int, int]] = field(default_factory=list)
+    _before: list[StepPart] = field(default_factory=list)  # the sequences, with their tokens in the steps before
 
     @classmethod
     def of(cls, step: Stepped) -> StepsFact:
@@ -80,7 +82,7 @@ class StepsFact:
         if record.sequences == last.sequences:
             self._n_repeats += 1
         elif compute_the_same(record.sequences, last.sequences):
-            self._n_before = self.n_tokens()
+            self._before = self.parts()
             self._n_repeats = 1
         else:
             return False
@@ -90,13 +92,15 @@ class StepsFact:
         self.wasted += n_wasted
         return True
 
-    def n_tokens(self) -> list[tuple[int, int]]:
-        """Return the number of tokens of each sequence, in all the steps, and the number of those that were drafted."""
-        n, parts = self._n_repeats, self.last.sequences
-        before = self._n_before or [(0, 0)] * len(parts)
+    def parts(self) -> list[StepPart]:
+        """Return the sequences, each with its tokens in all the steps."""
+        n = self._n_repeats
+        repeated = [part._replace(**{name: n * getattr(part, name) for name in COUNTS}) for part in self.last.sequences]
+        if not self._before:
+            return repeated
         return [
-            (n * part.n_tokens + n_tokens, n * part.n_drafted + n_drafted)
-            for part, (n_tokens, n_drafted) in zip(parts, before, strict=True)
+            one._replace(**{name: getattr(one, name) + getattr(other, name) for name in COUNTS})
+            for one, other in zip(repeated, self._before, strict=True)
         ]
 
 
@@ -109,10 +113,11 @@ Fact = AddedFact | AdmittedFact | CancelledFact | EndedFact | StepsFact | StatsF
 
 def compute_the_same(some: tuple[StepPart, ...], others: tuple[StepPart, ...]) -> bool:
     """Return whether the two are for the same choices, in the same slots and phases."""
-    return len(some) == len(others) and all(
-        one._replace(n_tokens=0, n_drafted=0) == other._replace(n_tokens=0, n_drafted=0)
-        for one, other in zip(some, others, strict=True)
-    )
+    return list(map(uncounted, some)) == list(map(uncounted, others))
+
+
+def uncounted(part: StepPart) -> StepPart:
+    return part._replace(n_tokens=0, n_drafted=0, n_accepted=0)
 
 
 def as_it_came(request: Request, at: float) -> RequestSummary:

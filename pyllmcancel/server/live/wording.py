@@ -107,10 +107,7 @@ def steps_event(fact: StepsFact, audience: str | None) -> OtherEvent:
     was cancelled.
     """
     last = fact.last
-    parts = [
-        part._replace(n_tokens=n_tokens, n_drafted=n_drafted)
-        for part, (n_tokens, n_drafted) in zip(last.sequences, fact.n_tokens(), strict=True)
-    ]
+    parts = fact.parts()
     seen = [part for part in parts if audience in (None, part.owner)]
     sees_all = len(seen) == len(parts)
     return {

@@ -167,6 +167,7 @@ class StepSequence(Answer):
     phase: str
     n_tokens: int
     n_drafted: Annotated[int, Field(description="The last of these tokens, which were a draft.")]
+    n_accepted: Annotated[int, Field(description="Tokens of the draft that became part of the answer.")]
 
 
 class StepEntry(Answer):
@@ -308,6 +309,7 @@ def step_sequence(part: StepPart) -> StepSequence:
         "phase": part.phase,
         "n_tokens": part.n_tokens,
         "n_drafted": part.n_drafted,
+        "n_accepted": part.n_accepted,
     }
 
 

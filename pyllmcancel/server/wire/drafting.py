@@ -19,8 +19,8 @@ DraftLimit = Annotated[
         validation_alias="speculative.n_max",
         serialization_alias="speculative.n_max",
         description=(
-            "llama-server's: limit of drafted tokens in a step, if it is below `--draft-max`; 0: nothing is drafted, and"
-            " nothing is taken from an earlier answer."
+            "llama-server's: limit of drafted tokens in a step, if it is below `--draft-max`; 0: nothing is drafted,"
+            " and nothing is taken from an earlier answer."
         ),
     ),
 ]

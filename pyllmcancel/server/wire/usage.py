@@ -34,9 +34,7 @@ class UsageAnswer(Answer):
     total_tokens: Annotated[int, Field(ge=0)]
     prompt_tokens_details: PromptTokensDetails
     completion_tokens_details: NotRequired[
-        Annotated[
-            CompletionTokensDetails | None, Field(default=None, description="If the request has a `prediction`.")
-        ]
+        Annotated[CompletionTokensDetails | None, Field(default=None, description="If the request has a `prediction`.")]
     ]
 
 
