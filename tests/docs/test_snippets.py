@@ -40,6 +40,7 @@ OUTPUTS = {
     "capital of France": r'"finish_reason": ?"(stop|length)"',
     "requests/story-1/cancel": r'(?=(.|\n)*"outcome": ?"cancelled")(?=(.|\n)*"code": ?"explicit")',
     "X-Supersede: my-editor": r"499 (.|\n)*\n200  The three largest cities of France are\n\Z",
+    "grep -i x-draft": r"x-draft: past 40/40\s*\Z",
     "http://127.0.0.1:8000/metrics": r"pyllmcancel_cancel_latency_seconds_count",
     "typing-storm": r"keys superseded",
 }
