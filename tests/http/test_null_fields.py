@@ -58,6 +58,7 @@ CHATS: list[dict[str, Any]] = [
     },
     {"messages": [USER], "response_format": {"type": "json_object", "schema": SCHEMA}},
     {"messages": [USER], "response_format": {"type": "json_schema", "schema": SCHEMA}},
+    {"messages": [USER], "prediction": {"type": "content", "content": [TEXT]}},
     {"messages": [USER], "response_format": {"type": "regex", "pattern": "x"}},
     {"messages": [USER], "response_format": {"type": "grammar", "grammar": "x"}},
 ]

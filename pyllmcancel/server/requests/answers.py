@@ -67,7 +67,9 @@ class RequestEntry(Answer):
     prompt_tokens_done: int
     cached_tokens: int
     completion_tokens: int
-    drafts: Annotated[list[DraftEntry], Field(description="The sources from which tokens were drafted.")]
+    drafts: NotRequired[
+        Annotated[list[DraftEntry], Field(default=[], description="The sources from which tokens were drafted.")]
+    ]
     max_tokens: Annotated[int | None, Field(description="Limit of each choice's tokens; null: the context's size.")]
     finish_reason: FinishReason | None
     cancel_reason: CancelReason | None
@@ -166,8 +168,12 @@ class StepSequence(Answer):
     slot: Annotated[int, Field(description="A number below the number of slots and idle prefixes together.")]
     phase: str
     n_tokens: int
-    n_drafted: Annotated[int, Field(description="The last of these tokens, which were a draft.")]
-    n_accepted: Annotated[int, Field(description="Tokens of the draft that became part of the answer.")]
+    n_drafted: NotRequired[
+        Annotated[int, Field(default=0, description="The last of these tokens, which were a draft.")]
+    ]
+    n_accepted: NotRequired[
+        Annotated[int, Field(default=0, description="Tokens of the draft that became part of the answer.")]
+    ]
 
 
 class StepEntry(Answer):
