@@ -6,11 +6,12 @@ import argparse
 
 from pyllmcancel.cli.options import add_option, natural
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.drafting.answer_drafts import NGRAM, SOURCES
+from pyllmcancel.drafting.answer_drafts import NGRAM, PAST, PREDICTION
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS
 
 ENGINE = EngineConfig()
 NONE = "none"
+TEXTS = (PAST, PREDICTION, NGRAM)
 # llama-server's kinds of look-ups in the prompt and the answer; here there is one.
 LOOKUPS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 BY_A_MODEL = "draft-"  # llama-server's other kinds begin so
@@ -21,7 +22,7 @@ def add_draft_options(group: argparse._ArgumentGroup) -> None:
         "sources of drafts, separated by commas: past, the API key's own recent answers; prediction, the request's"
         " field; ngram, the prompt and the answer, also as llama-server's ngram-…; none"
     )
-    add_option(group, "spec-type", draft_sources, ",".join(ENGINE.draft_sources), text, metavar="TYPES")
+    add_option(group, "spec-type", draft_sources, ",".join(TEXTS), text, metavar="TYPES")
     text = f"limit of drafted tokens in a step, at most {MOST_EXTRA_OUTPUTS}; 0: nothing is drafted"
     spellings = ("--draft", "--draft-n", "--spec-draft-n-max")
     add_option(group, "draft-max", natural, ENGINE.draft_max, text, also=spellings)
@@ -37,7 +38,7 @@ def draft_sources(text: str) -> tuple[str, ...]:
             raise argparse.ArgumentTypeError(
                 f"{name} needs a draft model, which is not supported: answers are the same without it"
             )
-        if name not in (NONE, *SOURCES, *LOOKUPS):
-            raise argparse.ArgumentTypeError(f"must be some of {', '.join((NONE, *SOURCES, *LOOKUPS))}, not {name!r}")
+        if name not in (NONE, *TEXTS, *LOOKUPS):
+            raise argparse.ArgumentTypeError(f"must be some of {', '.join((NONE, *TEXTS, *LOOKUPS))}, not {name!r}")
     wanted = {NGRAM if name in LOOKUPS else name for name in names}
-    return () if NONE in wanted else tuple(source for source in SOURCES if source in wanted)
+    return () if NONE in wanted else tuple(source for source in TEXTS if source in wanted)

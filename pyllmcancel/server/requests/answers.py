@@ -39,7 +39,8 @@ class DraftEntry(Answer):
         str,
         Field(
             description=(
-                "`past`: the owner's earlier answers; `prediction`: the request's; `ngram`: the prompt and the answer."
+                "`past`: the owner's earlier answers; `prediction`: the request's; `ngram`: the prompt and the answer;"
+                " `model`: the draft model."
             )
         ),
     ]
