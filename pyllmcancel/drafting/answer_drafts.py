@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyllmcancel.drafting.length import Acceptance, DraftLength, RowCosts, StepCosts
+from pyllmcancel.drafting.length import Acceptance, DraftLength, LossBudget, RowCosts, StepCosts
 from pyllmcancel.drafting.lookup import LONGEST, Match, TokenText, continuation
 
 PAST = "past"  # the owner's recent answers
@@ -75,11 +75,12 @@ class AnswerDrafts:
         self._references = references
         self._costs = costs
         self._own = own
+        self._budget = LossBudget()  # of all sources together, so that the answer is not noticeably slower
         self._lengths: dict[tuple[str, bool], DraftLength] = {}
         self._last: tuple[str, DraftLength, int] | None = None  # the source of the last draft, and its length
         self._last_is_long = False  # the last draft is from a text that agrees for long
         self._model = model
-        self._model_length = DraftLength(Acceptance(PRIORS[MODEL] if model is None else model.p))
+        self._model_length = DraftLength(Acceptance(PRIORS[MODEL] if model is None else model.p), self._budget)
         self.n_since_proposal = self.n_since_draft = 0  # tokens
         self.counts = dict.fromkeys(SOURCES, Counts())
 
@@ -196,5 +197,5 @@ class AnswerDrafts:
     def _length(self, source: str, *, long: bool) -> DraftLength:
         key = source, long
         if key not in self._lengths:
-            self._lengths[key] = DraftLength(Acceptance(PRIORS[source]))
+            self._lengths[key] = DraftLength(Acceptance(PRIORS[source]), self._budget)
         return self._lengths[key]

@@ -148,7 +148,7 @@ class Embedder:
             return EmbedResult(status, rows, status is StepStatus.OK and bool(held.cancelled), polls, 1000)
 
     def _validate(self, parts: tuple[StepItem, ...]) -> None:
-        for seq, n_tokens in parts:
+        for seq, n_tokens, _ in parts:
             text = self._at(seq)
             n_pending = len(text.tokens) - text.n_committed
             if not text.open or not 1 <= n_tokens <= n_pending or (not self.splits and n_tokens != n_pending):
@@ -181,7 +181,7 @@ class Embedder:
         text.n_committed += part.n_tokens
         assert text.flag is not None
         if text.n_committed < len(text.tokens) or text.flag.is_set():
-            return EmbedRow(*part)
+            return EmbedRow(part.seq, part.n_tokens)
         if tuple(text.tokens) in self.faulty:
-            return EmbedRow(*part, faulty=True)
-        return EmbedRow(*part, embedding_of(text.tokens))
+            return EmbedRow(part.seq, part.n_tokens, faulty=True)
+        return EmbedRow(part.seq, part.n_tokens, embedding_of(text.tokens))
