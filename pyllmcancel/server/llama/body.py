@@ -140,7 +140,8 @@ class AnsweringBody(SamplingBody):
     cache_prompt: bool = Field(True, description="Start from the longest cached prefix of the prompt.")
     token_healing: bool | None = Field(
         None,
-        description="Take the last word of the prompt back and have the answer begin with it; null: as `--token-healing` says.",
+        description="Take the last word of the prompt back and have the answer begin with it; null: as"
+        " `--token-healing` says.",
     )
     draft_max: DraftLimit = None
     return_tokens: bool = Field(False, description="Add the generated tokens to the answer.")
