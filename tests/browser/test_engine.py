@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 from tests.browser.chromium import Tab, expect
 from tests.browser.conftest import N_SLOTS, OpenTab
 from tests.browser.load import Client, Load, under_load
-from tests.support.http_process import LIMIT, ServerProcess
+from tests.support.http_process import COMPLETIONS, LIMIT, ServerProcess, fresh_id
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -214,3 +215,16 @@ def blocks_by_keys(timeline: Locator, n_lanes: int) -> Iterator[None]:
         for key in (*["ArrowRight"] * 15, *["ArrowLeft"] * 45):
             yield
             timeline.press(key)
+
+
+def test_the_times_of_a_short_request_are_whole_numbers_and_fill_its_bar(server: ServerProcess, tab: Tab) -> None:
+    page = tab.open("engine")
+    request_id = fresh_id()
+    body = {"prompt": "def f(", "max_tokens": 3}
+    assert server.http.post(COMPLETIONS, json=body, headers={"X-Request-Id": request_id}).status_code == 200
+    page.goto(f"/#engine/{request_id}")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".span")).to_have_text(re.compile(r"^\d+ ms$|^\d+(\.\d)? s$"))
+    missing = """(bar) => bar.getBoundingClientRect().right - bar.lastElementChild.getBoundingClientRect().right"""
+    assert abs(dialog.locator(".phases").evaluate(missing)) < 2
+    expect(dialog.locator(".facts")).not_to_contain_text("Owner")

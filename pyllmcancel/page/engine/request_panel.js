@@ -76,7 +76,7 @@ function around({ t }) {
 }
 
 const Phases = ({ phases }) => html`
-  <div class="phases" aria-hidden="true">${phases.map(({ kind, seconds }) => html`<i key=${kind} class=${kind} style=${{ flexGrow: Math.max(seconds, 1e-4) }}></i>`)}</div>
+  <div class="phases" aria-hidden="true">${phases.map(({ kind, seconds }) => html`<i key=${kind} class=${kind} style=${{ flexGrow: 1000 * Math.max(seconds, 1e-4) }}></i>`)}</div>
   <dl class="engine-numbers num">
     ${phases.map(({ kind, name, seconds }) => html`<div key=${kind}><dt><span class=${`swatch ${kind}`} aria-hidden="true"></span>${name}</dt><dd>${duration(seconds)}</dd></div>`)}
   </dl>`;
@@ -96,7 +96,7 @@ function Facts({ model, entry }) {
     entry.session !== null && ["Session", html`<bdi>${entry.session}</bdi>`],
     entry.parent_session !== null && ["Parent session", html`<bdi>${entry.parent_session}</bdi>`],
     entry.supersede !== null && ["Supersede key", html`<${Key} name=${entry.supersede} />`],
-    model.server?.all_owners && ["Owner", entry.owner],
+    model.server?.all_owners && entry.owner !== "" && ["Owner", entry.owner],
     entry.priority !== 0 && ["Priority", entry.priority],
     ["Slots", entry.slots.length === 0 ? "none" : entry.slots.join(", ")],
     entry.replica !== "" && ["Replica", html`<bdi>${entry.replica}</bdi>`],

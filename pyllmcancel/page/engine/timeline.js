@@ -38,7 +38,7 @@ export function Timeline({ model, filter = null, compact = false, label = "Timel
         ${!compact && html`<${Legend} />`}
         <div class="row timeline-buttons" role="group" aria-label=${`${label}: time`}>
           <button onClick=${() => act("zoomOut")} aria-label="Show a longer time" title="Show a longer time (−)">−</button>
-          <span class="num span" role="status">${shown.span < 1 ? `${shown.span * 1000} ms` : `${Math.round(10 * shown.span) / 10} s`}</span>
+          <span class="num span" role="status">${shown.span < 1 ? `${Math.round(1000 * shown.span)} ms` : `${Math.round(10 * shown.span) / 10} s`}</span>
           <button onClick=${() => act("zoomIn")} aria-label="Show a shorter time" title="Show a shorter time (+)">+</button>
           <button class=${shown.paused ? "primary" : ""} aria-pressed=${shown.paused} onClick=${() => act("togglePause")} title="Space">
             ${shown.paused ? "Follow" : "Pause"}</button>
