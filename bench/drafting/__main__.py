@@ -42,7 +42,9 @@ SCENARIOS = {
         "keys along a suggestion, each after the last answer", typing_in(typing_along.PATIENT), (*OURS, LLAMA)
     ),
     "healed": Scenario("the same, with token healing", typing_in(typing_along.HEALED), (*OURS, LLAMA)),
-    "hurry": Scenario("keys of which most cancel the answer before", typing_in(typing_along.HURRIED), (*OURS, LLAMA)),
+    "hurry": Scenario(
+        "healed keys of which most cancel the answer before", typing_in(typing_along.HURRIED), (*OURS, LLAMA)
+    ),
     "sampling": Scenario("keys with temperature 0.8", typing_in(typing_along.SAMPLED), OURS),
     "edit": Scenario(
         "answers that return a function with a change",

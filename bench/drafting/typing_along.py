@@ -64,7 +64,9 @@ class Style:
 
 
 PATIENT = Style("typing: each key comes after the whole suggestion")
-HURRIED = Style("typing in a hurry: two keys of three cancel the suggestion before", hurried=True)
+HURRIED = Style(
+    "typing in a hurry, with token healing: two keys of three cancel the suggestion before", hurried=True, healing=True
+)
 HEALED = Style("typing with token healing: each key comes after the whole suggestion", healing=True)
 SAMPLED = Style("typing, temperature 0.8, a seed for each key", temperature=0.8)
 
