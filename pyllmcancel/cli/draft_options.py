@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pyllmcancel.cli.options import add_option, natural
+from pyllmcancel.cli.options import add_option, add_switch, natural
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.drafting.answer_drafts import NGRAM, PAST, PREDICTION
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS
@@ -28,6 +28,8 @@ def add_draft_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "draft-max", natural, ENGINE.draft_max, text, also=spellings)
     text = "memory limit of the recent answers, in MiB"
     add_option(group, "past-answers-mib", natural, ENGINE.past_answers_mib, text)
+    text = "let a prompt end in mid-word: completions begin with its last word, if a request does not say"
+    add_switch(group, "token-healing", ENGINE.token_healing, text)
 
 
 def draft_sources(text: str) -> tuple[str, ...]:
