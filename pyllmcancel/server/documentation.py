@@ -5,14 +5,14 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, metadata
 
 DISTRIBUTION = "pyllmcancel"
-LABEL = "Documentation"  # under [project.urls]
 
 
 def documentation_url() -> str | None:
-    """Return the address; None if the package was built without one."""
+    """Return the project's address ``Documentation``, or its pages at ``Source``; None if it was built without both."""
     try:
         entries = metadata(DISTRIBUTION).get_all("Project-URL") or []
     except PackageNotFoundError:
         return None
     addresses = dict(entry.split(", ", 1) for entry in entries)
-    return addresses.get(LABEL)
+    source = addresses.get("Source")
+    return addresses.get("Documentation", source and f"{source}/blob/HEAD/docs/index.md")

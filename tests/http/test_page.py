@@ -65,7 +65,7 @@ def test_the_address_of_the_documentation_is_a_project_url(monkeypatch: pytest.M
     monkeypatch.setattr(pyllmcancel.server.documentation, "metadata", lambda _: distribution)
     assert documentation_url() is None
     distribution["Project-URL"] = "Source, https://x.org/r"
-    assert documentation_url() is None
+    assert documentation_url() == "https://x.org/r/blob/HEAD/docs/index.md"
     distribution["Project-URL"] = "Documentation, https://x.org/docs, with a comma"
     assert documentation_url() == "https://x.org/docs, with a comma"
     assert create_app(ServerConfig(engine=EngineConfig())).openapi()["externalDocs"]["url"] == documentation_url()
