@@ -25,7 +25,7 @@ def drafting(make_driver: MakeDriver) -> Driver:
     return driver
 
 
-def asked(driver: Driver, prompt: str = PROMPT, **options: Any) -> tuple[Tracked, int]:
+def asked(driver: Driver, prompt: str | list[int] = PROMPT, **options: Any) -> tuple[Tracked, int]:
     """Ask, and let everything be computed; returns the request, and the number of steps that it took."""
     before = len(driver.watcher.steps)
     tracked = driver.submit(prompt, settle=False, **{"max_tokens": 60} | options)
@@ -163,6 +163,24 @@ def test_the_choices_of_a_request_have_drafts_of_their_own(make_driver: MakeDriv
             tracked.expected = tracked.sink.tokens()
         answers.append([tracked.sink.tokens(index) for index in range(3)])
     assert answers[0] == answers[1]
+
+
+def test_who_types_into_a_gap_goes_along_what_was_suggested(drafting: Driver) -> None:
+    """What is typed stands before the gap, not at the prompt's end; the answer's first tokens show where it is."""
+    before, behind, middle = 1, 2, 3
+    drafting.model.special_tokens = {"fim_pre": before, "fim_suf": behind, "fim_mid": middle}
+
+    def prompt(typed: str) -> list[int]:
+        return [before, *b"def f(): ", *typed.encode(), behind, *b"end", middle]
+
+    drafting.model.answers[bytes(prompt(""))] = ANSWER
+    first, n_steps = asked(drafting, prompt(""))
+    assert first.sink.text() == ANSWER.decode()
+    typed = ANSWER[:12].decode()
+    drafting.model.answers[bytes(prompt(typed))] = ANSWER[12:]
+    tracked, n_steps_typed = asked(drafting, prompt(typed))
+    assert tracked.sink.text() == ANSWER[12:].decode()
+    assert n_steps_typed < n_steps / 4
 
 
 def test_a_cancel_within_a_drafted_step_loses_only_the_step(drafting: Driver) -> None:
