@@ -2,7 +2,7 @@
 
     python -m tests.browser --install             # Playwright into build/browser; Chromium where root and apt-get are
     python -m tests.browser --screenshots DIR     # every view, light and dark, on windows of four widths, under load
-    python -m tests.browser --pictures GGUF       # those in docs/pictures, of a server with SmolLM2's file
+    python -m tests.browser --pictures GGUF       # those in docs/pictures; GGUF is SmolLM2's file
     python -m tests.browser --soak 600            # for ten minutes under load: does the tab's memory stay flat?
     python -m tests.browser --soak 600 --view try
 

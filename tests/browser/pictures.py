@@ -31,13 +31,15 @@ LONG_QUESTION = "Write a long story about a lighthouse."
 
 
 def take(model: Path, folder: Path = FOLDER) -> int:
-    """Take all pictures of a server with `model`; return 1 if something went wrong in the page."""
+    """Take a chat with `model`, and the engine with the packaged model; return 1 if the page has faults."""
     folder.mkdir(parents=True, exist_ok=True)
     # Sampled as `serve smollm2` does.
     options = ("--model", str(model), "--alias", "smollm2", "--temp", "0.2", "--top-p", "0.9")
-    with browsing() as browser, ServerProcess(*options) as process:
-        server = process.started()
-        faults = take_chat(browser, server, folder) + take_engine(browser, server, folder)
+    faults: list[str] = []
+    with browsing() as browser:
+        for given, take_some in ((options, take_chat), ((), take_engine)):
+            with ServerProcess(*given) as process:
+                faults += take_some(browser, process.started(), folder)
     sys.stdout.writelines(f"FAULT: {fault}\n" for fault in faults)
     return int(bool(faults))
 
@@ -104,9 +106,9 @@ def leave_again_and_again(
 ) -> None:
     with httpx.Client(base_url=server.url, timeout=4, headers={"X-Session-Id": session}) as http:
         while not stopping.is_set():
-            prompt = chance.choice(PROMPTS) * chance.choice((1, 1, 1, 12))
-            body = {"prompt": f"{chance.random()} {prompt}", "max_tokens": 400, "ignore_eos": True, "stream": True}
-            leaves_at = time.monotonic() + chance.uniform(0.5, 6)
+            prompt = chance.choice(PROMPTS) * chance.choice((1, 10, 40, 80))
+            body = {"prompt": f"{chance.random()} {prompt}", "max_tokens": 1000, "ignore_eos": True, "stream": True}
+            leaves_at = time.monotonic() + chance.uniform(0.3, 4)
             # A client leaves the queue by its time-out.
             with suppress(httpx.ReadTimeout), http.stream("POST", COMPLETIONS, json=body) as answer:
                 for _ in answer.iter_raw():
