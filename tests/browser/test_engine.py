@@ -228,3 +228,16 @@ def test_the_times_of_a_short_request_are_whole_numbers_and_fill_its_bar(server:
     missing = """(bar) => bar.getBoundingClientRect().right - bar.lastElementChild.getBoundingClientRect().right"""
     assert abs(dialog.locator(".phases").evaluate(missing)) < 2
     expect(dialog.locator(".facts")).not_to_contain_text("Owner")
+
+
+def test_a_request_says_how_many_drafted_tokens_were_accepted(tab: Tab, server: ServerProcess) -> None:
+    page = tab.open("engine")
+    request_id = fresh_id()
+    body = {"prompt": "def drafted(text):\n", "max_tokens": 30, "temperature": 0}
+    for headers in ({}, {"X-Request-Id": request_id}):
+        assert server.http.post(COMPLETIONS, json=body, headers=headers).status_code == 200
+    page.goto(f"/#engine/{request_id}")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".facts")).to_contain_text("30 of 30 tokens accepted: earlier answers 30 of 30")
+    expect(dialog.locator(".story")).to_contain_text("30 of 30 drafted tokens were accepted")
+    expect(page.get_by_role("list", name="Legend").get_by_text("decode with drafts")).to_be_visible()

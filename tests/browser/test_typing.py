@@ -119,3 +119,24 @@ def test_a_plain_completion_is_stopped(page: Page, server: ServerProcess) -> Non
     section.get_by_role("button", name="Stop").click()
     expect(section.get_by_role("status")).to_contain_text(re.compile(r"stopped.*compute stopped after"))
     server.wait_idle()
+
+
+def test_a_completion_is_compared_with_and_without_drafts(page: Page) -> None:
+    section = page.get_by_role("region", name="Completion", exact=True)
+    section.get_by_label("Token limit").fill("40")
+    section.get_by_label("Temperature").fill("0")
+    status = section.get_by_role("status")
+
+    def complete(*, drafts: bool) -> None:
+        section.get_by_label("with drafts").set_checked(drafts)
+        section.get_by_role("button", name="Complete", exact=True).click()
+
+    complete(drafts=False)
+    expect(status).to_contain_text("ended")
+    answer = section.locator("pre").inner_text()
+    complete(drafts=True)
+    expect(section.get_by_text("Without drafts: 40 tokens")).to_be_visible()
+    complete(drafts=True)
+    expect(status).to_contain_text("40 of 40 drafted tokens accepted")
+    assert section.locator("pre").inner_text() == answer
+    expect(section.get_by_text("Without drafts: 40 tokens")).not_to_contain_text("drafted")

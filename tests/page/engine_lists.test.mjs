@@ -6,7 +6,7 @@ import { buckets, quantile } from "../../pyllmcancel/page/lib/histogram.js";
 import { Lanes } from "../../pyllmcancel/page/lib/lanes.js";
 import { Places } from "../../pyllmcancel/page/lib/places.js";
 import { robustTop, Series } from "../../pyllmcancel/page/lib/series.js";
-import { phasesOf, storyOf } from "../../pyllmcancel/page/engine/request_story.js";
+import { draftsOf, phasesOf, storyOf } from "../../pyllmcancel/page/engine/request_story.js";
 import { hit, layout, Window } from "../../pyllmcancel/page/engine/timeline_layout.js";
 
 test("a row that has ended keeps its place until a newcomer takes it", () => {
@@ -94,6 +94,15 @@ test("a request's life in phases, of which none overlaps the next", () => {
   const queued = phasesOf({ cancel_latency_ms: null, t: { arrived: 1, admitted: null, first_token: null, cancelled: 3, ended: 3.5 } }, 9);
   assert.deepEqual(queued.map((one) => [one.kind, one.seconds]), [["waiting", 2], ["cancel", 0.5]]);
   assert.equal(storyOf(cancelledEntry).find((one) => one.link !== null).link, "s");
+});
+
+test("a request's story says how many drafted tokens were accepted, and where they came from", () => {
+  const drafts = [{ source: "past", drafted: 40, accepted: 40 }, { source: "ngram", drafted: 8, accepted: 3 }];
+  const entry = { ...cancelledEntry, drafts };
+  assert.deepEqual(draftsOf(entry), { accepted: 43, drafted: 48, sources: "earlier answers 40 of 40, prompt and answer 3 of 8" });
+  assert.ok(storyOf(entry).some((one) => one.text === "43 of 48 drafted tokens were accepted"));
+  assert.equal(draftsOf(cancelledEntry), null, "an older server does not say");
+  assert.equal(draftsOf({ drafts: [{ source: "prediction", drafted: 0, accepted: 0 }] }), null);
 });
 
 test("durations have digits that mean something", () => {

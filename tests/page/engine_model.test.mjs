@@ -90,6 +90,14 @@ test("an aborted step counts as wasted and not as done", () => {
   assert.deepEqual([entry.wasted, entry.prompt_tokens_done, model.lanes.slots[0][0].kind], [64, 20, "aborted"]);
 });
 
+test("rejected drafts are no part of an answer, and blocks that are merged add them up", () => {
+  const model = fed(added("r", 11), admitted("r", 12));
+  for (const at of [12, 12.1]) model.take(step("r", at, at + 0.1, { sequence: { n_tokens: 9, n_drafted: 8, n_accepted: 3 } }), 0);
+  assert.equal(model.find("r").completion_tokens, 8);
+  const [block] = model.lanes.slots[0];
+  assert.deepEqual([model.lanes.slots[0].length, block.tokens, block.drafted, block.accepted, block.steps], [1, 18, 16, 6, 2]);
+});
+
 test("what lived at a restart is over, and the gap is known", () => {
   const model = fed(added("r", 11), admitted("r", 12));
   const entry = model.find("r");

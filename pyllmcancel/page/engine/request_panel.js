@@ -4,7 +4,7 @@ import { count, duration, ending, plural, shorten, state, timeOfDay } from "../l
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../lib/html.js";
 import { CancelRequest } from "./cancel_button.js";
 import { Key, linkTo } from "./request_list.js";
-import { phasesOf, storyOf } from "./request_story.js";
+import { draftsOf, phasesOf, storyOf } from "./request_story.js";
 import { Timeline } from "./timeline.js";
 import { useModel } from "./use_model.js";
 
@@ -89,9 +89,11 @@ const Story = ({ entry }) => html`
   </ol>`;
 
 function Facts({ model, entry }) {
+  const drafts = draftsOf(entry);
   const facts = [
     ["Prompt", `${plural(entry.prompt_tokens, "token")}, ${count(entry.cached_tokens)} from the cache, ${count(entry.prompt_tokens_done)} done`],
     ["Answer", `${plural(entry.completion_tokens, "token")}${entry.max_tokens ? ` of ${count(entry.max_tokens)} at most` : ""}${entry.n > 1 ? `, ${entry.n} choices` : ""}`],
+    drafts !== null && ["Drafts", `${count(drafts.accepted)} of ${plural(drafts.drafted, "token")} accepted: ${drafts.sources}`],
     entry.wasted > 0 && ["Wasted", `${plural(entry.wasted, "token")} of aborted steps`],
     entry.session !== null && ["Session", html`<bdi>${entry.session}</bdi>`],
     entry.parent_session !== null && ["Parent session", html`<bdi>${entry.parent_session}</bdi>`],

@@ -21,6 +21,16 @@ const WHO = {
 };
 const ENDS = { stop: "the answer is complete", length: "the token limit was reached" };
 
+const SOURCES = { past: "earlier answers", prediction: "the prediction", ngram: "prompt and answer", model: "the draft model" };
+
+// The tokens that were drafted, and from what; null if none were.
+export function draftsOf({ drafts = [] }) {
+  const sum = (name) => drafts.reduce((total, one) => total + one[name], 0);
+  if (sum("drafted") === 0) return null;
+  const sources = drafts.map((one) => `${SOURCES[one.source] ?? one.source} ${one.accepted} of ${one.drafted}`);
+  return { accepted: sum("accepted"), drafted: sum("drafted"), sources: sources.join(", ") };
+}
+
 // [{after, text, link}]: seconds after its arrival, the event, and the request that caused it.
 export function storyOf(entry) {
   const { t } = entry;
@@ -31,6 +41,8 @@ export function storyOf(entry) {
   add(t.admitted, `admitted${where}, ${plural(entry.cached_tokens, "token")} of its prompt in the cache`);
   add(t.first_token, "first token");
   add(t.cancelled, `cancel: ${WHO[entry.cancel_reason] ?? entry.cancel_reason}`, entry.superseded_by);
+  const drafts = draftsOf(entry);
+  if (drafts !== null && !entry.lost) add(t.ended, `${drafts.accepted} of ${plural(drafts.drafted, "drafted token")} were accepted`);
   if (entry.lost) add(t.ended, entry.lost === "restarted" ? "the server restarted" : "the feed was lost, and the request ended meanwhile");
   else if (entry.status === "cancelled") add(t.ended, `computation had stopped after ${milliseconds(entry.cancel_latency_ms)}`);
   else add(t.ended, entry.error ? "failed" : `ended: ${ENDS[entry.finish_reason] ?? entry.finish_reason}`);

@@ -33,6 +33,7 @@ function linesOf({ entry, block, mark }) {
   const status = block.kind === "aborted" && block.status !== "aborted" ? `step that failed (${block.status.replace("_", " ")})` : KINDS[block.kind];
   const steps = block.steps > 0 ? [plural(block.steps, "step")] : []; // those before the page was opened are not known
   const lines = [`${status}: ${[plural(block.tokens, "token"), ...steps, duration(block.until - block.at)].join(", ")}`];
+  if (block.drafted > 0) lines.push(`${count(block.accepted)} of ${plural(block.drafted, "drafted token")} accepted`);
   if (entry?.session) lines.push(`session ${shorten(entry.session, 40)}`);
   if (entry !== null && !entry.live) lines.push(shorten(ending(entry), 72));
   else if (entry !== null) lines.push(`${plural(entry.completion_tokens, "token")} so far`);

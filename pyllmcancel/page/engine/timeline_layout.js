@@ -1,4 +1,5 @@
 // The layout of a timeline: its rows, the window of time, and the object at a point. No drawing.
+import { SUMS } from "../lib/lanes.js";
 import { firstAfter } from "../lib/ring.js";
 
 export const AXIS = 20; // height of the axis above the rows
@@ -86,7 +87,7 @@ export function runsIn(model, row, from, to, shows) {
     const last = runs.at(-1);
     if (row.kind === "slot" && last?.entry === block.entry && last.kind === block.kind) {
       last.until = block.until;
-      for (const name of ["tokens", "steps", "busy"]) last[name] += block[name];
+      for (const name of SUMS) last[name] += block[name];
     } else {
       runs.push({ ...block });
     }

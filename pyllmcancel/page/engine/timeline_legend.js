@@ -1,7 +1,7 @@
 import { html } from "../lib/html.js";
 
 const KINDS = [
-  ["prefill", "prefill"], ["decode", "decode"], ["aborted", "aborted step"], ["waiting", "waiting"], ["idle", "idle"],
+  ["prefill", "prefill"], ["decode", "decode"], ["drafted", "decode with drafts"], ["aborted", "aborted step"], ["waiting", "waiting"], ["idle", "idle"],
   ["cancel", "cancel, until compute stopped"], ["gap", "not known"],
 ];
 

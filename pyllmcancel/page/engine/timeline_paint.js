@@ -1,5 +1,5 @@
 // Draws a timeline on a canvas. Kinds differ in shape and pattern, not in colour alone: prefill is tall and striped,
-// decode low and plain, an aborted step crossed, waiting a thin line, a cancel a flag with its milliseconds.
+// decode low and plain, with a second line above it if tokens were drafted, an aborted step crossed, waiting a thin line, a cancel a flag with its milliseconds.
 import { milliseconds, shorten, timeOfDay } from "../lib/format.js";
 import { shifted } from "./palette.js";
 import { AXIS, blocksIn, lineHeight, lineTop, marksOf, rowLine } from "./timeline_layout.js";
@@ -98,9 +98,10 @@ function slot(ctx, scene, row) {
     const x0 = scene.scale.x(block.at), x1 = scene.scale.x(block.until);
     if (run !== null && run.kind === block.kind && run.entry === block.entry && x0 - run.x1 < 1.5 && (run.x1 - run.x0 < 3 || x1 - x0 < 3)) {
       run.x1 = Math.max(run.x1, x1);
+      run.isDrafted ||= block.drafted > 0;
     } else {
       if (run !== null) box(ctx, scene, row, run);
-      run = { kind: block.kind, entry: block.entry, x0, x1 };
+      run = { kind: block.kind, entry: block.entry, isDrafted: block.drafted > 0, x0, x1 };
     }
     const name = names.at(-1);
     if (name !== undefined && name.entry === block.entry) name.x1 = x1; else names.push({ entry: block.entry, x0, x1 });
@@ -113,7 +114,7 @@ function slot(ctx, scene, row) {
 
 const space = (width) => (width > 4 ? 1 : 0); // between two blocks that can be told apart
 
-function box(ctx, scene, row, { kind, x0, x1 }) {
+function box(ctx, scene, row, { kind, isDrafted, x0, x1 }) {
   const { palette, scale, shift } = scene;
   const width = Math.max(1, x1 - x0 - space(x1 - x0));
   const { top, height } = row.bar;
@@ -121,6 +122,7 @@ function box(ctx, scene, row, { kind, x0, x1 }) {
     const low = Math.max(4, Math.round(height * 0.6));
     ctx.fillStyle = palette.decode;
     ctx.fillRect(x0, top + height - low, width, low);
+    if (isDrafted) ctx.fillRect(x0, top + height - low - 4, width, 2); // a second line above
     return;
   }
   const pattern = kind === "prefill" ? palette.prefillPattern : palette.abortedPattern;

@@ -76,7 +76,7 @@ function draw(entry, lanes, now) {
   for (const { tokens, ...phase } of phasesOf(entry, now)) {
     for (const [choice, slot] of entry.slots.entries()) {
       const share = Math.round(tokens / entry.slots.length);
-      lanes.step({ ...phase, entry, choice, busy: phase.until - phase.at, tokens: share, steps: 0, number: 0, status: "ok" }, slot);
+      lanes.step({ ...phase, entry, choice, busy: phase.until - phase.at, tokens: share, drafted: 0, accepted: 0, steps: 0, number: 0, status: "ok" }, slot);
     }
   }
 }

@@ -4,9 +4,11 @@ import { cap, trim } from "./ring.js";
 const KEEP = 300; // seconds for which blocks are kept
 const MAX_BLOCKS = 3000; // of one lane
 const MERGED = 0.25; // seconds: shorter blocks of one request and kind are merged
+export const SUMS = ["busy", "tokens", "drafted", "accepted", "steps"]; // of merged blocks
 const TOUCHING = 0.03; // seconds between two blocks that are drawn as one
 
-// A block: {kind, entry, choice, at, until, busy, tokens, steps, number}; `kind` is "prefill", "decode" or "aborted".
+// A block: {kind, entry, choice, at, until, busy, tokens, drafted, accepted, steps, number}; `kind` is "prefill", "decode"
+// or "aborted". Of its tokens, `drafted` were drafts, and `accepted` of those became part of the answer.
 export class Lanes {
   slots = []; // by slot: blocks in order of time
   queue = []; // {entry, row, at, until}; `until` is Infinity while it waits
@@ -38,9 +40,7 @@ export class Lanes {
     const last = lane.at(-1);
     if (last !== undefined && joins(last, block)) {
       last.until = block.until;
-      last.busy += block.busy;
-      last.tokens += block.tokens;
-      last.steps += block.steps;
+      for (const name of SUMS) last[name] += block[name];
       last.number = block.number;
     } else {
       lane.push(block);

@@ -153,17 +153,19 @@ export class Model {
     for (const one of event.sequences) {
       const entry = this.#inStep(one);
       const kind = event.status === "ok" ? (one.phase === "decode" ? "decode" : "prefill") : "aborted";
+      const { n_tokens: tokens, n_drafted: drafted = 0, n_accepted: accepted = 0 } = one;
+      const kept = tokens - drafted + accepted; // rejected drafts are no part of an answer
       if (event.status === "ok") {
-        this.series.add(at, until, kind, one.n_tokens);
-        if (entry?.live) advance(entry, kind, one.n_tokens, until);
+        this.series.add(at, until, kind, kept);
+        if (entry?.live) advance(entry, kind, kept, until);
       } else if (isAborted && entry !== undefined) {
-        entry.wasted += one.n_tokens;
+        entry.wasted += tokens;
       }
       // a lane that was given back may be another request's
       const slot = entry?.live ? this.lanes.of(one.slot) : entry?.slots[0];
       if (slot === undefined) continue;
       if (!entry.slots.includes(slot)) entry.slots = [...entry.slots, slot];
-      const part = { kind, entry, choice: one.choice, at, until, busy: event.busy, tokens: one.n_tokens };
+      const part = { kind, entry, choice: one.choice, at, until, busy: event.busy, tokens, drafted, accepted };
       this.lanes.step({ ...part, steps: event.n_steps, number: event.number, status: event.status }, slot);
     }
     if (event.wasted) this.series.add(at, until, "wasted", event.wasted);

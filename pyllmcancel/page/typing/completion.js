@@ -9,20 +9,24 @@ const page = crypto.getRandomValues(new Uint32Array(1))[0].toString(36);
 
 export function Completion() {
   const [run, setRun] = useState(null);       // {id, text, tokens, askedAt, firstAt, endedAt, ending, isStopped, latency}
+  const [other, setOther] = useState(null);   // {last, before}: the last complete run, and one of the same prompt that differs in drafts
   const current = useRef(null);
+  const compared = other?.last.id === run?.id ? other?.before ?? null : null;
   const isOpen = run !== null && run.endedAt === null;
 
   const submit = async (event) => {
     event.preventDefault();
     if (isOpen) return;
     const form = new FormData(event.target);
-    const mine = { id: `complete-${page}-${numbered += 1}`, text: "", tokens: 0, askedAt: performance.now(), firstAt: null, endedAt: null, ending: null, controller: new AbortController() };
+    const body = bodyOf(form);
+    const mine = { body, id: `complete-${page}-${numbered += 1}`, text: "", tokens: 0, askedAt: performance.now(), firstAt: null, endedAt: null, ending: null, controller: new AbortController() };
     current.current = mine;
     const drawn = drawer(() => { if (current.current === mine) setRun({ ...mine }); });
     drawn();
     const onPiece = (text) => { mine.text += text; mine.tokens += 1; mine.firstAt ??= performance.now(); drawn(); };
-    mine.ending = await complete(bodyOf(form), { id: mine.id, signal: mine.controller.signal, onPiece });
+    mine.ending = await complete(body, { id: mine.id, signal: mine.controller.signal, onPiece });
     mine.endedAt = performance.now();
+    if (mine.ending.outcome === "finished") setOther((before) => otherOf(before, mine));
     drawn();
   };
   const halt = async () => {
@@ -49,6 +53,7 @@ export function Completion() {
             <label>Token limit <input name="max_tokens" type="number" inputmode="numeric" min="1" required defaultValue="256" ...${invalid("max_tokens")} /></label>
             <label>Temperature <input name="temperature" type="number" inputmode="decimal" min="0" max="2" step="0.1" required defaultValue="0.6" ...${invalid("temperature")} /></label>
             <label class="try-check"><input name="stream" type="checkbox" defaultChecked /> as a stream</label>
+            <label class="try-check" title="Tokens that are guessed, and computed several at a time. The answer is the same."><input name="drafts" type="checkbox" defaultChecked /> with drafts</label>
           </div>
           <div class="row">
             <button class="primary" type="submit" aria-disabled=${isOpen}>Complete</button>
@@ -60,15 +65,26 @@ export function Completion() {
           <pre tabindex="0" aria-labelledby="answer-title">${run?.text || html`<span class="dim">${isOpen ? "…" : "Nothing yet."}</span>`}</pre>
           ${wrong && html`<p class="try-problem" id="complete-problem" role="alert">${wrong.problem}${wrong.param ? html` <span class="dim">(${wrong.param})</span>` : ""}</p>`}
           <p class="num dim" role=${isOpen ? undefined : "status"}>${run === null ? "" : summary(run)}</p>
+          ${compared !== null && html`<p class="num dim">${isDrafted(compared.body) ? "With" : "Without"} drafts: ${summary(compared)}</p>`}
         </div>
       </div>
     </section>`;
 }
 
 function bodyOf(form) {
+  const drafts = form.get("drafts") === null ? { "speculative.n_max": 0 } : {};
   return {
-    prompt: form.get("prompt"), max_tokens: Number(form.get("max_tokens")), temperature: Number(form.get("temperature")), stream: form.get("stream") !== null,
+    prompt: form.get("prompt"), max_tokens: Number(form.get("max_tokens")), temperature: Number(form.get("temperature")), stream: form.get("stream") !== null, ...drafts,
   };
+}
+
+const isDrafted = (body) => body["speculative.n_max"] !== 0;
+
+// Return {last, before} after a run: `before` is the last run that had the same body but for drafts.
+function otherOf(known, run) {
+  const alike = (one) => one !== null && JSON.stringify({ ...one.body, "speculative.n_max": 0 }) === JSON.stringify({ ...run.body, "speculative.n_max": 0 });
+  const before = [known?.last ?? null, known?.before ?? null].find((one) => alike(one) && isDrafted(one.body) !== isDrafted(run.body));
+  return { last: run, before: before ?? null };
 }
 
 // Calls at most once per frame.
@@ -90,6 +106,9 @@ function summary({ tokens, askedAt, firstAt, endedAt, ending, isStopped, latency
   const rate = ending?.timings?.predicted_per_second ?? (firstAt === null ? null : 1000 * tokens / ((endedAt ?? performance.now()) - firstAt));
   if (generated > 1 && Number.isFinite(rate)) parts.push(`${count(Math.round(rate))} tokens/s`);
   if (firstAt !== null) parts.push(`first text after ${milliseconds(firstAt - askedAt)}`);
+  if (ending?.outcome === "finished") parts.push(`all of it after ${milliseconds(endedAt - askedAt)}`);
+  const { draft_n: drafted = 0, draft_n_accepted: accepted = 0 } = ending?.timings ?? {};
+  if (drafted > 0) parts.push(`${count(accepted)} of ${plural(drafted, "drafted token")} accepted`);
   if (ending?.outcome === "finished") parts.push(`ended: ${REASONS[ending.reason] ?? ending.reason}`);
   if (ending?.outcome === "cancelled") parts.push(ending.code !== "explicit" ? ending.code : isStopped ? "stopped by you" : "cancelled elsewhere");
   if (typeof latency === "number") parts.push(`compute stopped after ${milliseconds(latency)}`);
