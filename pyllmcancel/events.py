@@ -68,7 +68,8 @@ class Usage:
     cached_tokens
         The tokens of the prompt that came from the cache.
     drafts
-        The tokens that were drafted, by sources; the request's prediction is one even if nothing was drafted from it.
+        For each source of drafts its name, and the numbers of drafted and of accepted tokens. The request's prediction
+        is a source even if nothing was drafted from it.
     """
 
     prompt_tokens: int = 0
