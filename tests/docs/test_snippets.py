@@ -39,7 +39,7 @@ RUN = [block for block in ALL if way(block) is Way.RUN]
 OUTPUTS = {
     "capital of France": r'"finish_reason": ?"(stop|length)"',
     "requests/story-1/cancel": r'(?=(.|\n)*"outcome": ?"cancelled")(?=(.|\n)*"code": ?"explicit")',
-    "X-Supersede: my-editor": r"499 (.|\n)*\n200  The three largest cities of France are\n\Z",
+    "X-Supersede: my-editor": r"(?=(.|\n)*499 )(?=(.|\n)*200  The three largest cities of France are\n)",
     "grep -i x-draft": r"x-draft: past 40/40\s*\Z",
     "http://127.0.0.1:8000/metrics": r"pyllmcancel_cancel_latency_seconds_count",
     "typing-storm": r"keys superseded",
@@ -238,7 +238,9 @@ def test_a_stream_ends_at_ctrl_c(
     before = server.log.count("cancelled (disconnect) in decode")
     with shell(block, server, tmp_path, environment) as process:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("data: {")
+        events = filter(lambda line: line.startswith("data: {"), process.stdout)
+        next(events)  # a chat's first event has a role only, and may come before the prompt is computed
+        next(events)
         os.killpg(process.pid, signal.SIGINT)
         process.stdout.read()
     until(lambda: server.log.count("cancelled (disconnect) in decode"), lambda count: count > before)
