@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import re
 import signal
@@ -85,7 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         listeners = listen(arguments.host, arguments.port)
     except OSError as error:
-        sys.stderr.write(f"pyllmcancel: {error.strerror}\n")
+        advice = "; --port chooses another port" if error.errno == errno.EADDRINUSE else ""
+        sys.stderr.write(f"pyllmcancel: {error.strerror}{advice}\n")
         return 1
     config = named(config, listeners)
     metrics = EngineMetrics()

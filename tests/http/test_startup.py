@@ -228,7 +228,8 @@ def test_a_port_that_is_taken_ends_the_process_and_says_so_before_anything_is_lo
         port = str(taken.getsockname()[1])
         with ServerProcess("--model", str(long_model), "--port", port) as server:
             assert server.wait() == 1
-            assert server.log == f"pyllmcancel: cannot listen on 127.0.0.1:{port}: address already in use\n"
+            said = f"pyllmcancel: cannot listen on 127.0.0.1:{port}: address already in use"
+            assert server.log == f"{said}; --port chooses another port\n"
 
 
 def test_version_and_no_command(capsys: pytest.CaptureFixture[str]) -> None:
