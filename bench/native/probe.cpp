@@ -96,7 +96,8 @@ void bind_values(py::module_ & module) {
     py::class_<StepRow>(module, "StepRow")
         .def_readonly("seq", &StepRow::seq)
         .def_readonly("n_tokens", &StepRow::n_tokens)
-        .def_property_readonly("token", [](const StepRow & row) { return row.sampled.empty() ? -1 : row.sampled.front().token; });
+        .def_property_readonly(
+            "token", [](const StepRow & row) { return row.sampled.empty() ? -1 : row.sampled.front().token; });
     py::class_<StepResult>(module, "StepResult")
         .def_readonly("status", &StepResult::status)
         .def_readonly("rows", &StepResult::rows)

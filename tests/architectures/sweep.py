@@ -30,8 +30,8 @@ GREEDY = SamplingParams(temperature=0.0)
 ALWAYS_ABORT = {"fixed_cost": -1.0, "cost_per_token": 0.0}
 
 Logits = NDArray[np.float32]
-# Where the victim is cancelled: in a chunk of its prompt, in a token beside the neighbour's, in the same step with drafts
-# for both, in a token of its own.
+# The step in which the victim is cancelled: a chunk of its prompt, a token beside the neighbour's, the same with drafts
+# for both, a token of its own.
 Phase = Literal["prefill", "decode", "draft", "decode alone"]
 DRAFT = (7, 8, 9)  # which none of the models accepts
 

@@ -31,7 +31,7 @@ def world(make_world: Callable[[str], World]) -> World:
 
 
 def probabilities(world: World, tokens: Sequence[int]) -> dict[int, float]:
-    """What TOP_K leaves of the model's distribution after `tokens`."""
+    """The model's distribution after `tokens`, of the TOP_K likeliest."""
     context = world.context()
     world.open(context, 0, tokens)
     ok(context.step([(0, len(tokens))]))

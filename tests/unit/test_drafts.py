@@ -166,7 +166,7 @@ def test_the_choices_of_a_request_have_drafts_of_their_own(make_driver: MakeDriv
 
 
 def test_who_types_into_a_gap_goes_along_what_was_suggested(drafting: Driver) -> None:
-    """What is typed stands before the gap, not at the prompt's end; the answer's first tokens show where it is."""
+    """Typed text stands before the gap, not at the prompt's end; the answer's first tokens show where it is."""
     before, behind, middle = 1, 2, 3
     drafting.model.special_tokens = {"fim_pre": before, "fim_suf": behind, "fim_mid": middle}
 
