@@ -26,8 +26,8 @@ and `HF_ENDPOINT` [are read](hub.md).
 SHORTCUT_HEAD = """
 ## Shortcuts
 
-A shortcut loads a model of the hub with llama-server's settings. Later options override the settings. No model drafts
-for another: shortcuts with `-spec` in their names serve the large model alone.
+A shortcut loads a model of the hub with llama-server's settings. Later options override the settings. In shortcuts with
+`-spec` in their names a smaller model drafts.
 
 | option | model | settings |
 |---|---|---|

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import argparse
 
+from pyllmcancel.cli.draft_model_options import add_draft_model_options
 from pyllmcancel.cli.options import add_option, add_switch, natural
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.drafting.answer_drafts import NGRAM, PAST, PREDICTION
+from pyllmcancel.drafting.answer_drafts import MODEL, NGRAM, SOURCES
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS
 
 ENGINE = EngineConfig()
 NONE = "none"
-TEXTS = (PAST, PREDICTION, NGRAM)
 # llama-server's kinds of look-ups in the prompt and the answer; here there is one.
 LOOKUPS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
-BY_A_MODEL = "draft-"  # llama-server's other kinds begin so
+BY_A_MODEL = "draft-simple"  # llama-server's name for a draft model
+BY_HEADS = "draft-"  # its other kinds begin so
 
 
 def add_draft_options(group: argparse._ArgumentGroup) -> None:
     text = (
         "sources of drafts, separated by commas: past, the API key's own recent answers; prediction, the request's"
-        " field; ngram, the prompt and the answer, also as llama-server's ngram-…; none"
+        " field; ngram, the prompt and the answer, also as llama-server's ngram-…; model, that of --model-draft, also"
+        " as draft-simple; none"
     )
-    add_option(group, "spec-type", draft_sources, ",".join(TEXTS), text, metavar="TYPES")
+    add_option(group, "spec-type", draft_sources, ",".join(ENGINE.draft_sources), text, metavar="TYPES")
     text = f"limit of drafted tokens in a step, at most {MOST_EXTRA_OUTPUTS}; 0: nothing is drafted"
     spellings = ("--draft", "--draft-n", "--spec-draft-n-max")
     add_option(group, "draft-max", natural, ENGINE.draft_max, text, also=spellings)
@@ -30,17 +32,20 @@ def add_draft_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "past-answers-mib", natural, ENGINE.past_answers_mib, text)
     text = "let a prompt end in mid-word: completions begin with its last word, if a request does not say"
     add_switch(group, "token-healing", ENGINE.token_healing, text)
+    add_draft_model_options(group)
 
 
 def draft_sources(text: str) -> tuple[str, ...]:
     """Return the sources, the likeliest first; with ``none`` there are none, as in llama-server."""
     names = [name.strip() for name in text.split(",")]
+    known = (NONE, *SOURCES, *LOOKUPS, BY_A_MODEL)
     for name in names:
-        if name.startswith(BY_A_MODEL):
+        if name not in known and name.startswith(BY_HEADS):
             raise argparse.ArgumentTypeError(
-                f"{name} needs a draft model, which is not supported: answers are the same without it"
+                f"{name} is not supported: drafts come from texts or, as {BY_A_MODEL}, from a smaller model"
             )
-        if name not in (NONE, *TEXTS, *LOOKUPS):
-            raise argparse.ArgumentTypeError(f"must be some of {', '.join((NONE, *TEXTS, *LOOKUPS))}, not {name!r}")
-    wanted = {NGRAM if name in LOOKUPS else name for name in names}
-    return () if NONE in wanted else tuple(source for source in TEXTS if source in wanted)
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"must be some of {', '.join(known)}, not {name!r}")
+    theirs = dict.fromkeys(LOOKUPS, NGRAM) | {BY_A_MODEL: MODEL}
+    wanted = {theirs.get(name, name) for name in names}
+    return () if NONE in wanted else tuple(source for source in SOURCES if source in wanted)

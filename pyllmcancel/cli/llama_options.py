@@ -17,7 +17,6 @@ from typing import Any, Literal
 logger = logging.getLogger("pyllmcancel.serve")
 
 Kind = Literal["anyway", "ignored", "refused"]
-NO_DRAFT_MODEL = "no model drafts here, only texts do: --spec-type; answers are the same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,26 +95,24 @@ IGNORED = (
     Foreign("drafts come from the prompt, the answer and the key's recent answers, not from files", "",
             "-lcs --lookup-cache-static -lcd --lookup-cache-dynamic"),
     Foreign("a draft is as long as pays, by what was accepted and by the measured cost of a step", "",
-            "--spec-draft-n-min --draft-min --draft-n-min --spec-ngram-mod-n-min --spec-ngram-mod-n-max"),
+            "--spec-ngram-mod-n-min --spec-ngram-mod-n-max"),
     Foreign("n-grams of several lengths are looked up, and the longest match counts; --draft-max limits a draft", "",
             "--spec-ngram-mod-n-match --spec-ngram-simple-size-n --spec-ngram-simple-size-m"
             " --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n --spec-ngram-map-k-size-m"
             " --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m"
             " --spec-ngram-map-k4v-min-hits --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits"),
-    Foreign(
-        NO_DRAFT_MODEL,
-        "--spec-draft-cpu-moe -cmoed --cpu-moe-draft",
-        "--spec-draft-threads -td --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft"
-        " --spec-draft-cpu-mask -Cd --cpu-mask-draft --spec-draft-cpu-range -Crd --cpu-range-draft"
-        " --spec-draft-cpu-strict --cpu-strict-draft --spec-draft-prio --prio-draft --spec-draft-poll --poll-draft"
-        " --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft --spec-draft-cpu-strict-batch"
-        " --cpu-strict-batch-draft --spec-draft-prio-batch --prio-batch-draft --spec-draft-poll-batch"
-        " --poll-batch-draft"
-        " --spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd --cache-type-v-draft"
-        " --spec-draft-override-tensor -otd --override-tensor-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed"
-        " --n-cpu-moe-draft --spec-draft-p-split --draft-p-split --spec-draft-p-min --draft-p-min"
-        " --spec-draft-device -devd --device-draft --spec-draft-ngl -ngld --gpu-layers-draft --n-gpu-layers-draft",
-    ),
+    Foreign("cores and priority belong to the process, as those of the model", "",
+            "--spec-draft-cpu-mask -Cd --cpu-mask-draft --spec-draft-cpu-range -Crd --cpu-range-draft"
+            " --spec-draft-cpu-strict --cpu-strict-draft --spec-draft-prio --prio-draft --spec-draft-poll --poll-draft"
+            " --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft --spec-draft-cpu-strict-batch"
+            " --cpu-strict-batch-draft --spec-draft-prio-batch --prio-batch-draft --spec-draft-poll-batch"
+            " --poll-batch-draft"),
+    Foreign("--gpu-layers-draft and --device-draft place the draft model, in whole layers",
+            "--spec-draft-cpu-moe -cmoed --cpu-moe-draft",
+            "--spec-draft-override-tensor -otd --override-tensor-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe"
+            " -ncmoed --n-cpu-moe-draft"),
+    Foreign("llama.cpp itself does not use it: a draft is one sequence of tokens", "",
+            "--spec-draft-p-split --draft-p-split"),
 )  # fmt: skip
 
 # These options would change answers, or the kind of server. They are refused, so that nobody is served something else
@@ -123,8 +120,6 @@ IGNORED = (
 REFUSED = (
     Foreign("images are not supported", "--vision-gemma-4b-default --vision-gemma-12b-default",
             "-mm --mmproj -mmu --mmproj-url"),
-    Foreign("a draft model is not supported: without it answers are the same, and are drafted from texts", "",
-            "-md --model-draft --spec-draft-model -hfd -hfrd --hf-repo-draft --spec-draft-hf"),
     Foreign("a draft is accepted as far as it says what the model chooses", "", "--spec-synth-len --spec-synth-rates"),
     Foreign("computing on other machines is not supported", "", "--rpc"),
     Foreign("each request has its own: grammar, or response_format with a JSON schema", "",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from pyllmcancel.cli.llama_options import NO_DRAFT_MODEL
 from pyllmcancel.cli.options import whole
 from pyllmcancel.sampling import SAMPLER_LETTERS
 
@@ -36,13 +36,19 @@ def _coder(model: str) -> dict[str, Any]:
     return CODER | {"hf_repo": f"ggml-org/{model}-GGUF", "hf_file": f"{model.lower()}.gguf"}
 
 
+def _drafted(model: str) -> dict[str, Any]:
+    small = "Qwen2.5-Coder-0.5B-Q8_0"
+    draft = {"hf_repo_draft": f"ggml-org/{small}-GGUF", "model_draft": Path(f"{small.lower()}.gguf")}
+    return _coder(model) | draft
+
+
 # A model of the hub, and the settings that llama-server uses with it.
 SHORTCUTS: dict[str, dict[str, Any]] = {
     "--fim-qwen-1.5b-default": _coder("Qwen2.5-Coder-1.5B-Q8_0"),
     "--fim-qwen-3b-default": _coder("Qwen2.5-Coder-3B-Q8_0"),
     "--fim-qwen-7b-default": _coder("Qwen2.5-Coder-7B-Q8_0"),
-    "--fim-qwen-7b-spec": _coder("Qwen2.5-Coder-7B-Q8_0"),
-    "--fim-qwen-14b-spec": _coder("Qwen2.5-Coder-14B-Q8_0"),
+    "--fim-qwen-7b-spec": _drafted("Qwen2.5-Coder-7B-Q8_0"),
+    "--fim-qwen-14b-spec": _drafted("Qwen2.5-Coder-14B-Q8_0"),
     "--fim-qwen-30b-default": _coder("Qwen3-Coder-30B-A3B-Instruct-Q8_0"),
     "--gpt-oss-20b-default": GPT_OSS | {"hf_repo": "ggml-org/gpt-oss-20b-GGUF", "hf_file": "gpt-oss-20b-mxfp4.gguf"},
     "--gpt-oss-120b-default": GPT_OSS | {"hf_repo": "ggml-org/gpt-oss-120b-GGUF", "hf_file": None},
@@ -68,13 +74,12 @@ def add_spellings(parser: argparse.ArgumentParser) -> None:
     text = "Models of the hub with llama-server's settings, which later options override."
     shortcuts = parser.add_argument_group("shortcuts", text)
     for name, settings in SHORTCUTS.items():
-        warning = NO_DRAFT_MODEL if "-spec" in name else ""
-        options: Any = {"action": Settings, "settings": settings, "warning": warning, "dest": argparse.SUPPRESS}
+        options: Any = {"action": Settings, "settings": settings, "dest": argparse.SUPPRESS}
         shortcuts.add_argument(name, nargs=0, help=settings["hf_repo"], **options)
     _add(parser, "-lm", "--load-mode", action=LoadMode, metavar="MODE", choices=tuple(LOAD_MODES))
     _add(parser, "-no-kvu", action="store_const", dest="kv_unified", const=False)
     _add(parser, "-nkvo", action="store_const", dest="kv_offload", const=False)
-    _add(parser, "-v", "--verbose", "--log-verbose", action=Settings, nargs=0, settings=VERBOSE, warning="")
+    _add(parser, "-v", "--verbose", "--log-verbose", action=Settings, nargs=0, settings=VERBOSE)
     parser.set_defaults(verbose=False)
     _add(parser, "--log-disable", action="store_const", dest="log_level", const="error")
     _add(parser, "--log-jsonl", action="store_const", dest="log_format", const="json")
@@ -90,21 +95,18 @@ def _add(parser: argparse.ArgumentParser, *names: str, dest: str = argparse.SUPP
 class Settings(argparse.Action):
     """Sets several options at once; later options on the command line override them."""
 
-    def __init__(self, *args: Any, settings: dict[str, Any], warning: str, **options: Any) -> None:
+    def __init__(self, *args: Any, settings: dict[str, Any], **options: Any) -> None:
         super().__init__(*args, **options)
         self.settings = settings
-        self.warning = warning
 
     def __call__(
         self,
         _parser: argparse.ArgumentParser,
         namespace: argparse.Namespace,
         _values: str | Sequence[Any] | None,
-        option: str | None = None,
+        _option: str | None = None,
     ) -> None:
         vars(namespace).update(self.settings)
-        if self.warning:
-            namespace.ignored_options = (*namespace.ignored_options, f"{option}: {self.warning}")
 
 
 class LoadMode(argparse.Action):

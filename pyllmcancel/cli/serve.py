@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cli import llama_options, logs, serve_options
 from pyllmcancel.cli.chat_options import chat_defaults, chat_template
+from pyllmcancel.cli.draft_model_options import draft_model_settings, draft_model_to_fetch
 from pyllmcancel.cli.environment import check_environment
 from pyllmcancel.cli.help import Formatter, add_help
 from pyllmcancel.cli.model_argument import check_model_file, check_named, name_of
@@ -74,9 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         check_environment(arguments, os.environ)
         model = model_to_fetch(arguments)
+        draft_model = draft_model_to_fetch(arguments, offline=is_offline(arguments))
         hangups = None if arguments.api_key_file is None else Hangups(partial(all_keys, arguments))
         config = server_config(arguments)
         check_placement(config.engine.placement)
+        check_placement(config.engine.draft_placement)
         certificate = certificate_of(arguments)
         tracing = open_tracing(wanted=arguments.otel)
     except (Error, OSError, UnicodeError) as error:
@@ -99,7 +102,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     observer = metrics if tracing is None else Observers(metrics, tracing)
     try:
-        with closing(Loading(config.engine, observer, fetch=None if model is None else model.fetch)) as loading:
+        fetched = {"fetch": model, "fetch_draft": draft_model}
+        fetches: Any = {name: None if one is None else one.fetch for name, one in fetched.items()}
+        with closing(Loading(config.engine, observer, **fetches)) as loading:
             # The model loads during this import, which takes about as long as to load a small model.
             try:
                 from pyllmcancel.server.running.process import serve
@@ -171,7 +176,9 @@ def model_to_fetch(arguments: argparse.Namespace) -> HubModel | NamedModel | Non
     None: a file is served that is on this machine.
     """
     check_named(arguments)
-    offline = arguments.offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in ON
+    offline = is_offline(arguments)
+    if arguments.hf_repo_draft is not None and not offline:
+        require_library()
     if arguments.hf_repo is not None:
         if arguments.model is not None:
             raise UsageError("--model and --hf-repo exclude each other")
@@ -182,6 +189,11 @@ def model_to_fetch(arguments: argparse.Namespace) -> HubModel | NamedModel | Non
         raise UsageError("--hf-file names a file of --hf-repo, which is missing")
     known = KNOWN.get(name_of(arguments))
     return None if known is None else NamedModel(known, offline=offline)
+
+
+def is_offline(arguments: argparse.Namespace) -> bool:
+    """Return whether models are loaded from the cache only."""
+    return arguments.offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in ON
 
 
 def limits(arguments: argparse.Namespace) -> Limits:
@@ -198,6 +210,7 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
     options["model"] = None if name_of(arguments) else arguments.model
     options["placement"] = placement_of(arguments)
     options["draft_sources"] = arguments.spec_type
+    options |= draft_model_settings(arguments, options["placement"])
     # As in llama-server, --parallel divides the context among the slots.
     if arguments.kv_unified is None and arguments.parallel is not None and arguments.parallel > 1:
         options["kv_unified"] = False

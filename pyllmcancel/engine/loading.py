@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyllmcancel.engine.engine import Engine
 
@@ -24,6 +24,9 @@ PROGRESS_EVERY_SECONDS = 1.0
 PATIENCE_SECONDS = 0.5
 
 
+Fetch = Callable[[Callable[[float], bool]], Path]
+
+
 class Loading:
     """A load, which begins at once. Every method may be called from any thread.
 
@@ -34,6 +37,8 @@ class Loading:
     fetch
         Finds the model's file if `config` names none. Takes `progress`, as `load` does, and raises LoadCancelled when
         `progress` returns False.
+    fetch_draft
+        The same for the draft model.
     load
         Loads the engine. Takes both, and `progress`, as `Engine.load` does.
 
@@ -54,18 +59,22 @@ class Loading:
         config: EngineConfig,
         observer: Observer,
         *,
-        fetch: Callable[[Callable[[float], bool]], Path] | None = None,
+        fetch: Fetch | None = None,
+        fetch_draft: Fetch | None = None,
         load: Callable[..., Engine] = Engine.load,
     ) -> None:
         self.future: Future[Engine] = Future()
         self.future.set_running_or_notify_cancel()  # a waiter that gives up must not cancel it
         self.began = self._reported_at = time.monotonic()
-        self.stage: Literal["downloading", "loading"] = "loading" if fetch is None else "downloading"
+        self.stage: Literal["downloading", "loading"] = "loading"
+        self._fetches = [("model", fetch)] if fetch is not None else []
+        self._fetches += [("draft_model", fetch_draft)] if fetch_draft is not None else []
+        if self._fetches:
+            self.stage = "downloading"
         self.progress = 0.0  # written by the loading thread, as are `stage`, `began` and `_reported_at`
         self._given_up = False  # sticky; read by the loading thread
         self._config = config
         self._observer = observer
-        self._fetch = fetch
         self._load = load
         # Not a daemon: the end of the interpreter would stop a daemon thread in the middle of llama.cpp.
         self._thread = threading.Thread(target=self._run, name="pyllmcancel-loading")
@@ -97,8 +106,10 @@ class Loading:
     def _run(self) -> None:
         try:
             config = self._config
-            if self._fetch is not None:
-                config = replace(config, model=self._fetch(self._on_fetched))
+            for name, fetch in self._fetches:
+                found: Any = {name: fetch(self._on_fetched)}
+                config = replace(config, **found)
+            if self._fetches:
                 self.stage, self.progress = "loading", 0.0
                 self.began = self._reported_at = time.monotonic()
             logger.info("loading %s", config.model or "the packaged model")

@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 
 from pyllmcancel.cli import llama_options, main, serve
+from pyllmcancel.cli.draft_model_options import draft_model_to_fetch
 from pyllmcancel.cli.environment import check_environment
 from pyllmcancel.cli.llama_options import ANYWAY, IGNORED, REFUSED, Foreign
 from pyllmcancel.cli.llama_spellings import SAMPLER_LETTERS, SHORTCUTS
 from pyllmcancel.cli.parser import Parser
 from pyllmcancel.errors import UsageError
+from pyllmcancel.hub.fetching import HubModel
+from pyllmcancel.hub.names import ModelName
+from pyllmcancel.placement import Placement
 from tests.http.test_serve_options import config_of
 from tests.http.test_startup import serve_parser
 from tests.support.llama_server_options import Option, options, sampler_letters
@@ -26,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FIELDS = {
     "model.hf_repo": "hf_repo",
     "model.hf_file": "hf_file",
+    "speculative.draft.mparams.hf_repo": "hf_repo_draft",
+    "speculative.draft.mparams.hf_file": "model_draft",
     "port": "port",
     "n_ubatch": "ubatch_size",
     "n_batch": "batch_size",
@@ -37,8 +43,8 @@ FIELDS = {
     "sampling.top_k": "top_k",
     "sampling.min_p": "min_p",
 }
-# Theirs alone: a draft model; pieces of the middle of a prompt; a dump at the start.
-NOT_OURS = ("speculative.", "n_cache_reuse", "verbose_prompt", "use_jinja")
+# Theirs alone: pieces of the middle of a prompt; a dump at the start.
+NOT_OURS = ("n_cache_reuse", "verbose_prompt", "use_jinja")
 
 
 def known() -> dict[str, argparse.Action]:
@@ -122,7 +128,7 @@ def shortcut(option: Option) -> dict[str, Any]:
             elif not text.startswith('"'):
                 factors = [numbers.get(word.removeprefix("params."), word) for word in text.rstrip("f").split("*")]
                 value = numbers[field] = float(factors[0]) * (float(factors[1]) if factors[1:] else 1)
-            found[FIELDS[field]] = value
+            found[FIELDS[field]] = Path(value) if FIELDS[field] == "model_draft" else value
     return found
 
 
@@ -138,13 +144,11 @@ def test_every_shortcut_of_llama_servers_is_one_or_is_refused() -> None:
     assert theirs == SHORTCUTS.keys() | {name for name in refused if name.startswith("--vision")}
 
 
-def test_what_follows_a_shortcut_changes_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_follows_a_shortcut_changes_it() -> None:
     arguments = parsed("--fim-qwen-7b-spec", "--port", "9000", "-c", "4096")
     assert (arguments.port, arguments.ctx_size, arguments.batch_size) == (9000, 4096, 1024)
     assert arguments.hf_file == "qwen2.5-coder-7b-q8_0.gguf"
-    with caplog.at_level(logging.WARNING):
-        llama_options.warn(arguments)
-    assert "no model drafts" in caplog.text
+    assert arguments.hf_repo_draft == "ggml-org/Qwen2.5-Coder-0.5B-Q8_0-GGUF"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +160,18 @@ def test_what_follows_a_shortcut_changes_it(caplog: pytest.LogCaptureFixture) ->
         ("-np 3 -no-kvu", "kv_unified", False),
         ("--parallel -1", "parallel", 4),
         ("--threads -1 -tb -1", "threads_batch", 0),
-        ("", "draft_sources", ("past", "prediction", "ngram")),
+        ("", "draft_sources", ("past", "prediction", "ngram", "model")),
+        ("--spec-type draft-simple", "draft_sources", ("model",)),
+        ("--spec-type draft-simple,ngram-mod", "draft_sources", ("ngram", "model")),
+        ("--spec-draft-n-min 2", "draft_min", 2),
+        ("--spec-draft-p-min 0.75", "draft_p_min", 0.75),
+        ("-td 3", "draft_threads", 3),
+        ("-td -1 -tbd 2", "draft_threads_batch", 2),
+        ("-ctkd q8_0", "draft_cache_type_k", "q8_0"),
+        ("--spec-draft-type-v bf16", "draft_cache_type_v", "bf16"),
+        ("-ngld 5", "draft_placement", Placement(n_gpu_layers=5)),
+        ("-ngl 7 -devd none --no-kv-offload", "draft_placement", Placement(devices=(), kv_offload=False)),
+        ("-hfd user/model -md file.gguf", "draft_model", None),
         ("--spec-type none", "draft_sources", ()),
         ("--spec-type ngram-mod,none", "draft_sources", ()),
         ("--spec-type ngram-mod,ngram-cache", "draft_sources", ("ngram",)),
@@ -178,9 +193,9 @@ def test_their_spellings_reach_the_engine(given: str, name: str, value: Any) -> 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("draft-simple", "draft-simple needs a draft model, which is not supported"),
-        ("ngram-mod,draft-mtp", "draft-mtp needs a draft model, which is not supported"),
-        ("ngram-mode", "must be some of none, past, prediction, ngram, ngram-simple"),
+        ("draft-eagle3", "draft-eagle3 is not supported: drafts come from texts or, as draft-simple, from a smaller"),
+        ("ngram-mod,draft-mtp", "draft-mtp is not supported"),
+        ("ngram-mode", "must be some of none, past, prediction, ngram, model, ngram-simple"),
         ("", "must be some of none, past"),
     ],
 )
@@ -189,6 +204,33 @@ def test_other_types_of_drafts_are_refused(capsys: pytest.CaptureFixture[str], g
         main(["serve", "--spec-type", given])
     assert ended.value.code == 2
     assert why in capsys.readouterr().err
+
+
+def test_a_draft_model_is_fetched_from_the_hub() -> None:
+    model = draft_model_to_fetch(parsed("-hfd", "user/model:Q8_0", "-hft", "secret"), offline=True)
+    assert model == HubModel(ModelName("user/model", "Q8_0"), "secret", offline=True)
+    model = draft_model_to_fetch(parsed("-hfd", "user/model", "-md", "model.gguf"), offline=False)
+    assert model == HubModel(ModelName("user/model", "", "model.gguf"), None)
+    assert draft_model_to_fetch(parsed("-md", "model.gguf"), offline=False) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["-md", "missing.gguf"], "there is no file missing.gguf"),
+        (["-hfd", "no name"], "--hf-repo-draft must be USER/MODEL or USER/MODEL:QUANT, not 'no name'"),
+    ],
+)
+def test_a_bad_name_of_a_draft_model_is_said(capsys: pytest.CaptureFixture[str], given: list[str], why: str) -> None:
+    assert main(["serve", "--offline", *given]) == 2
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["1.5", "-0.1", "half"])
+def test_a_probability_is_one(capsys: pytest.CaptureFixture[str], given: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--draft-p-min", given])
+    assert "--draft-p-min" in capsys.readouterr().err
 
 
 def test_their_spellings_reach_the_server() -> None:

@@ -1,0 +1,54 @@
+"""``serve`` with a draft model: its answers are those without, and what cannot draft is said at the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import tiny_models
+from tests.support.http_process import COMPLETIONS, ServerProcess
+
+PROMPTS = ["a prompt", "another one, which is longer", "the last"]
+SIZES = ("--ctx-size", "2048", "--parallel", "1")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("draft models")
+    return {
+        "model": tiny_models.write_tiny_llama(folder / "model.gguf"),
+        "other": tiny_models.write_tiny_llama(folder / "other.gguf", seed=5, n_layer=1),
+        "hybrid": tiny_models.write_tiny_hybrid(folder / "hybrid.gguf"),
+    }
+
+
+def answers(server: ServerProcess) -> list[str]:
+    found = []
+    for prompt in PROMPTS:
+        fields: dict[str, Any] = {"prompt": prompt, "max_tokens": 100, "temperature": 0, "ignore_eos": True}
+        answer = server.http.post(COMPLETIONS, json=fields)
+        assert answer.status_code == 200, answer.text
+        found.append(answer.json()["choices"][0]["text"])
+    return found
+
+
+def test_the_answers_are_those_without_a_draft_model(files: dict[str, Path]) -> None:
+    with ServerProcess("-m", str(files["model"]), "--spec-type", "none", *SIZES) as server:
+        server.started()
+        expected = answers(server)
+    drafting = ("-md", str(files["other"]), "--spec-type", "draft-simple")
+    with ServerProcess("-m", str(files["model"]), *drafting, *SIZES) as server:
+        server.started()
+        assert f"answers are drafted by {files['other']}" in server.log
+        (slot,) = server.http.get("/slots").json()
+        assert slot["speculative"] is True
+        assert answers(server) == expected
+
+
+def test_a_draft_model_that_cannot_draft_is_said_at_the_start(files: dict[str, Path]) -> None:
+    with ServerProcess("-m", str(files["model"]), "-md", str(files["hybrid"]), *SIZES) as server:
+        assert server.wait() == 1
+        assert "its memory is hybrid, and a rejected draft cannot be undone in it" in server.log.splitlines()[-1]
+        assert "Traceback" not in server.log
