@@ -134,7 +134,10 @@ class AnswerDrafts:
         return self._model_length.choose(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
 
     def take_model(self, n_tokens: int) -> None:
-        """Note that the step has this number of the model's tokens, in place of what `propose` returned."""
+        """Note the number of tokens that the model proposed. Unless there are none, they replace those of `propose`."""
+        if n_tokens == 0:
+            self._model_length.learn_nothing()
+            return
         self._last = MODEL, self._model_length, n_tokens
         self.n_since_draft = 0
 

@@ -217,6 +217,7 @@ class DraftLength:
         self.acceptance = acceptance
         self._budget = budget or LossBudget()
         self._price = 0.0  # of the draft that was chosen last
+        self._n_chosen = 0
         self._pause = FIRST_PAUSE
         self._n_idle = 0  # steps since the last draft
         self._probes = False  # if the last draft was tried although drafts did not seem to pay
@@ -238,7 +239,7 @@ class DraftLength:
         while k and not self._budget.affords(price := self._price_of(k, costs, n_other_rows, n_other_tokens)):
             k = best(max(self.acceptance.p, PROBED_P), k - 1)
         if k:
-            self._price = price
+            self._price, self._n_chosen = price, k
         self._n_idle = 0 if k else self._n_idle + 1
         return k
 
@@ -246,6 +247,13 @@ class DraftLength:
         """Return whether `choose` would return a draft, or try one, as far as the budget allows. Nothing is noted."""
         p = PROBED_P if self._n_idle >= self._pause else self.acceptance.p
         return best_length(p, costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens) > 0
+
+    def learn_nothing(self) -> None:
+        """Learn that the source gave no token, for which it took the time of one."""
+        self.acceptance.learn(1, 0)
+        self._budget.settle(self._price / max(1, self._n_chosen), 0)
+        if self._probes:
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     def learn(self, n_drafted: int, n_accepted: int) -> None:
         """Learn what became of the draft that was chosen last. Not called if the step was aborted."""

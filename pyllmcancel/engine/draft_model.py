@@ -42,7 +42,10 @@ HEAD_START = 16  # tokens that an answer is expected to have, at least
 MAX_FAILURES = 3  # in a row, after which nothing more is drafted by the model
 MAX_OWNERS = 256  # whose acceptance is remembered
 NO_ROOM = "its context has no room"
-SMALLEST_SHARE = 0.02  # of the model's size, for the assumed cost of a step
+# A drafted token's assumed cost, in steps of the model, until some drafts are measured: it is low, so that they are.
+ASSUMED_COST = 0.1
+MIN_MEASURED = 2  # drafts; a single one may be slow for another reason
+MAX_AGE = 512  # steps without a draft after which costs are measured anew
 
 
 class Want(NamedTuple):
@@ -115,7 +118,7 @@ class DraftModel:
         self._places = [Place(seq, native.Sampler(context.model, greedy)) for seq in range(context.n_seq_max)]
         self._max_seconds = config.max_step_seconds
         self._costs = RowCosts()  # of a drafted token, by the number of sequences that are drafted together
-        self._assumed_share = max(SMALLEST_SHARE, context.model.size / model.size) if model.size else SMALLEST_SHARE
+        self._n_measured = self._n_unmeasured = 0  # drafts, and the model's steps since the last one
         self._seconds_per_known: float | None = None  # for each token of a text, when many are computed together
         self._acceptances: dict[str, Acceptance] = {}
         self._n_calls = 0
@@ -159,9 +162,12 @@ class DraftModel:
 
     def costs(self, costs: StepCosts, n_known_rows: int, n_sequences: int) -> ModelDraftCosts:
         """Return the costs of steps, `costs`, together with those of drafts for `n_sequences` choices at once."""
-        seconds = self._costs.of(n_sequences)
+        self._n_unmeasured += 1
+        if self._n_unmeasured > MAX_AGE:
+            self._costs, self._n_measured, self._n_unmeasured = RowCosts(), 0, 0
+        seconds = self._costs.of(n_sequences) if self._n_measured >= MIN_MEASURED else None
         if seconds is None:
-            seconds = self._assumed_share * (costs.of(1) or 0.0)
+            seconds = ASSUMED_COST * (costs.of(1) or 0.0)
         return ModelDraftCosts(costs, seconds / n_sequences, n_known_rows)
 
     def lag(self, choice: Choice) -> int:
@@ -324,7 +330,7 @@ class DraftModel:
                     going_on.append(StepItem(row.seq, 1))
             items = going_on
         if n_steps:
-            self._costs.observe(n_sequences, (self._clock() - began) / n_steps)
+            self._note_costs(n_sequences, (self._clock() - began) / n_steps)
 
     def _is_likely(self, token: int, logprob: float | None) -> bool:
         # Nobody asks for tokens after an end.
@@ -379,6 +385,12 @@ class DraftModel:
         if self._seconds_per_known is None:
             return min(FIRST_CHUNK, self._context.n_batch)
         return min(max(int(max_seconds / self._seconds_per_known), MIN_CHUNK), self._context.n_batch)
+
+    def _note_costs(self, n_sequences: int, seconds: float) -> None:
+        self._n_unmeasured = 0
+        if seconds > 0.0:
+            self._n_measured += 1
+            self._costs.observe(n_sequences, seconds)
 
     def _note_speed(self, seconds: float) -> None:
         if seconds <= 0.0:

@@ -105,9 +105,9 @@ class Drafts:
         self._context.rest()  # its threads would spin beside those of the draft model
         drafts = self._model.draft(list(wants.values()))
         for (index, want), draft in zip(wants.items(), drafts, strict=True):
+            assert want.choice.drafts is not None
+            want.choice.drafts.take_model(len(draft))
             if draft:
-                assert want.choice.drafts is not None
-                want.choice.drafts.take_model(len(draft))
                 items[index] = items[index]._replace(draft=draft)
         if late:
             self._model.catch_up(late[0], self._costs.of(len(items)) if len(items) > 1 else None)

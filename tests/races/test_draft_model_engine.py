@@ -55,7 +55,6 @@ class Pair:
         drafting = None
         if self.draft_context is not None:
             drafting = DraftModel(self.draft_context, context.model, self.config, _native, clock=lambda: 0.0)
-            drafting._assumed_share = 0.01  # of the model's cost, as if the draft model were small
         generation = Generation(context, self.config, _native, drafting)
         generation._drafts._costs = FlatCosts()  # type: ignore[assignment]
         self.engine = Engine(generation, observer=self.watcher)

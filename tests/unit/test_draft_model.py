@@ -322,9 +322,17 @@ def test_short_drafts_may_be_refused(make_driver: MakeDriver) -> None:
 
 
 def test_an_improbable_token_ends_a_draft(make_driver: MakeDriver) -> None:
-    n_steps = [asked(drafting_driver(make_driver, draft_p_min=p))[1] for p in (0.0, 0.5, 1.0)]
+    n_steps = [asked(drafting_driver(make_driver, draft_p_min=p))[1] for p in (0.0, 0.2, 1.0)]
     assert n_steps[0] < n_steps[1] < n_steps[2]
     assert n_steps[2] >= LENGTH
+
+
+def test_a_model_that_is_never_sure_is_asked_less_often(make_driver: MakeDriver) -> None:
+    driver = drafting_driver(make_driver, draft_p_min=1.0)
+    steps = DraftSteps(driver)
+    tracked, n_steps = asked(driver, max_tokens=200)
+    assert tracked.sink.tokens() == tracked.expected
+    assert len(steps.items) < n_steps / 4
 
 
 def test_the_answers_end_is_not_drafted(drafting: Driver) -> None:
