@@ -69,7 +69,7 @@ def measure(model: Path, threads: int) -> dict[str, Any]:
 
 def ask(engine: Any, chance: random.Random, n_clients: int, n_prompt: int, n_decoded: int) -> float:
     """Ask at once for all clients; returns the seconds until the last one has its answer."""
-    prompts = [[chance.randrange(100, 40_000) for _ in range(n_prompt)] for _ in range(n_clients)]
+    prompts = [[chance.randrange(100, engine.model.n_vocab) for _ in range(n_prompt)] for _ in range(n_clients)]
 
     def answer(prompt: list[int]) -> int:
         with engine.generate(prompt, temperature=0.0, max_tokens=n_decoded, ignore_eos=True) as stream:
