@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import tomllib
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tools.release import changelog, checksums, urls, version
+from tools.release import changelog, checksums, repository, urls, version
 from tools.release.commands import ReleaseError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -168,6 +170,50 @@ def test_the_notes_are_the_section_of_the_version() -> None:
 def test_a_changelog_that_is_not_ready_is_refused(text: str, why: str) -> None:
     with pytest.raises(ReleaseError, match=why):
         changelog.check(text, "0.2.0")
+
+
+# -- commit and tag ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkout(copy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of the files that a release changes. No configuration of this machine is read."""
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, os.devnull)
+    (copy / "CHANGELOG.md").write_text(CHANGELOG.replace("0.2.0", "7.8.9"), "utf-8")
+    git(copy, "init", "--quiet")
+    for name, value in (("user.name", "somebody"), ("user.email", "somebody@example.org")):
+        git(copy, "config", name, value)
+    git(copy, "add", "--all")
+    git(copy, "commit", "--quiet", "-m", "Begin")
+    return copy
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_commit_and_the_tag_are_made_in_a_clone_and_taken_over(checkout: Path, tmp_path_factory: Any) -> None:
+    assert repository.check(checkout, "7.8.9") is False
+    begin = git(checkout, "rev-parse", "HEAD")
+    clone = tmp_path_factory.mktemp("clone")
+    git(clone, "clone", "--quiet", str(checkout), ".")
+    repository.commit_and_tag(checkout, clone, "7.8.9")
+    assert git(checkout, "rev-parse", "HEAD") == begin
+    assert git(checkout, "tag") == ""
+
+    repository.take_over(checkout, clone, "7.8.9")
+    assert version.current(checkout) == "7.8.9"
+    assert changelog.sections((checkout / "CHANGELOG.md").read_text("utf-8"))[0].when != "unreleased"
+    assert git(checkout, "describe", "--exact-match") == "v7.8.9\n"
+    assert repository.check(checkout, "7.8.9") is True
+    assert repository.date_of(checkout) == repository.date_of(clone)
+
+
+def test_nothing_is_released_from_a_checkout_with_changes(checkout: Path) -> None:
+    (checkout / "pyproject.toml").write_text("changed")
+    with pytest.raises(ReleaseError, match="not committed"):
+        repository.check(checkout, "7.8.9")
 
 
 # -- what is published ------------------------------------------------------------------------------------------------

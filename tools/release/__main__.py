@@ -15,47 +15,14 @@ import argparse
 import shutil
 import sys
 import tempfile
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from . import artefacts, changelog, checks, checksums, sbom, urls, version
+from . import artefacts, changelog, checks, checksums, repository, sbom
 from .commands import ReleaseError, run, say, timed
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def check_repository(new: str) -> bool:
-    """Check all that can be checked before anything is built; returns whether the checkout is at the version's tag."""
-    if run("git", "status", "--porcelain", "--untracked-files=no", cwd=ROOT):
-        raise ReleaseError("there are changes that are not committed")
-    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    if f"v{new}" in run("git", "tag", "--points-at", "HEAD", cwd=ROOT).split():
-        if version.current(ROOT) != new or changelog.sections(text)[0].version != new:
-            raise ReleaseError(f"pyproject.toml or CHANGELOG.md is not that of {new}, whose tag this is")
-        return True
-    version.check(new, version.current(ROOT), run("git", "tag", cwd=ROOT).split())
-    changelog.check(text, new)
-    return False
-
-
-def release_commit(clone: Path, new: str) -> None:
-    """Write version and date in the clone, commit and tag."""
-    version.write(clone, new)
-    remotes = run("git", "config", "--get-regexp", r"^remote\.origin\.url$", cwd=ROOT, may_fail=True).split()
-    if not urls.write(clone, remotes[-1] if remotes else ""):
-        say("pyproject.toml has no project.urls, and this checkout no origin to take them from")
-    file = clone / "CHANGELOG.md"
-    file.write_text(changelog.dated(file.read_text("utf-8"), new, datetime.now(UTC).date()), "utf-8")
-    for name in ("user.name", "user.email"):
-        run("git", "config", name, run("git", "config", name, cwd=ROOT).strip(), cwd=clone)
-    run("git", "commit", "--quiet", "--all", "-m", f"Release {new}", cwd=clone)
-    run("git", "tag", "--annotate", f"v{new}", "-m", f"pyllmcancel {new}", cwd=clone)
-
-
-def date_of(clone: Path) -> datetime:
-    """The commit's date, which all files of the release get: built again they are the same."""
-    return datetime.fromtimestamp(int(run("git", "log", "-1", "--format=%ct", cwd=clone)), UTC)
 
 
 def build(clone: Path, scratch: Path, out: Path, when: datetime) -> Path:
@@ -86,21 +53,14 @@ def try_everywhere(pythons: list[str], wheel: Path) -> dict[str, Any]:
     return report
 
 
-def take_over(clone: Path, new: str) -> None:
-    """Give this checkout the commit and the tag that were made in the clone."""
-    run("git", "fetch", "--quiet", clone, f"refs/tags/v{new}:refs/tags/v{new}", cwd=ROOT)
-    run("git", "merge", "--quiet", "--ff-only", f"v{new}", cwd=ROOT)
-    say(f"committed and tagged v{new}; `git push --follow-tags` publishes it")
-
-
 def release(new: str, pythons: list[str], out: Path, scratch: Path) -> Path:
     """Make and check everything; returns the clone, which has the commit and the tag."""
-    is_tagged = check_repository(new)
+    is_tagged = repository.check(ROOT, new)
     clone = scratch / "clone"
     run("git", "clone", "--quiet", ROOT, clone, cwd=scratch)
     if not is_tagged:
-        release_commit(clone, new)
-    when = date_of(clone)
+        repository.commit_and_tag(ROOT, clone, new)
+    when = repository.date_of(clone)
     made = scratch / "dist"
     made.mkdir()
     wheel = build(clone, scratch, made, when)
@@ -131,7 +91,7 @@ def main() -> int:
             pythons = arguments.pythons or checks.interpreters()
             clone = release(arguments.version, pythons, out, Path(folder))
             if arguments.tag:
-                take_over(clone, arguments.version)
+                repository.take_over(ROOT, clone, arguments.version)
     except ReleaseError as error:
         sys.stderr.write(f"release: {error}\n")
         return 1

@@ -44,11 +44,13 @@ class Timer:
         self.reached[what] = round(time.monotonic() - self._begin, 2)
 
 
-def install(wheel: Path, folder: Path) -> Path:
+def install(wheel: Path, folder: Path, timer: Timer) -> Path:
     """Install the wheel into a new environment; returns its Python."""
     venv.create(folder, with_pip=True)
+    timer.mark("empty environment")
     python = folder / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], check=True)
+    timer.mark("installed")
     return python
 
 
@@ -119,7 +121,7 @@ def serve(server: Server, timer: Timer) -> None:
         first = json.load(answer)
     if first["usage"]["completion_tokens"] != 1:
         raise SystemExit(f"installed: no token came: {first}")
-    timer.mark("first_token")
+    timer.mark("first token")
     long = prompt | {"max_tokens": 2000, "ignore_eos": True, "stream": True, "n": 8}
     with server.post("/v1/completions", long) as stream:
         stream.readline()
@@ -128,7 +130,7 @@ def serve(server: Server, timer: Timer) -> None:
         rest = stream.read()
     if cancelled["outcome"] != "cancelled" or b"[DONE]" in rest:
         raise SystemExit(f"installed: the cancel did not work: {cancelled}")
-    timer.mark("first_cancel")
+    timer.mark("first cancel")
     if b"<html" not in server.get("/"):
         raise SystemExit("installed: there is no page at /")
 
@@ -141,8 +143,7 @@ def main() -> int:
     timer = Timer()
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.keep or Path(scratch) / "venv"
-        python = install(arguments.wheel.resolve(), folder)
-        timer.mark("installed")
+        python = install(arguments.wheel.resolve(), folder, timer)
         found = what_is_installed(python, folder)
         timer.mark("imported")
         server = Server(python, folder)
