@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pyllmcancel.drafting.answer_drafts import MODEL, PRIORS
-from pyllmcancel.drafting.length import Acceptance, RowCosts
-from pyllmcancel.drafting.model_costs import ModelDraftCosts
+from pyllmcancel.drafting.length import Acceptance
+from pyllmcancel.drafting.model_costs import DraftModelCosts
 from pyllmcancel.errors import ContextError, Error
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import StepItem, StepStatus
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from pyllmcancel._native import CancelFlag, Context, Model, Sampler
     from pyllmcancel.config import EngineConfig
-    from pyllmcancel.drafting.length import StepCosts
     from pyllmcancel.requests.request import Choice
     from pyllmcancel.step import StepResult
 
@@ -36,16 +35,10 @@ logger = logging.getLogger("pyllmcancel.engine")
 
 # Limit of the tokens before a draft that its first step computes. If more are missing, steps without drafts come first.
 MAX_LAG = 32
-FIRST_CHUNK = 64  # tokens of such a step, until its cost is measured
-MIN_CHUNK = 16
 HEAD_START = 16  # tokens that an answer is expected to have, at least
 MAX_FAILURES = 3  # in a row, after which nothing more is drafted by the model
 MAX_OWNERS = 256  # whose acceptance is remembered
 NO_ROOM = "its context has no room"
-# A drafted token's assumed cost, in steps of the model, until some drafts are measured: it is low, so that they are.
-ASSUMED_COST = 0.1
-MIN_MEASURED = 2  # drafts; a single one may be slow for another reason
-MAX_AGE = 512  # steps without a draft after which costs are measured anew
 
 
 class Want(NamedTuple):
@@ -93,6 +86,8 @@ class DraftModel:
 
     Attributes
     ----------
+    costs
+        The times that drafts take.
     max_lag
         The limit of a choice's tokens that are not computed here when it gets a draft.
     """
@@ -117,9 +112,7 @@ class DraftModel:
         greedy = SamplingParams(temperature=0.0, n_logprobs=0 if config.draft_p_min > 0.0 else None)
         self._places = [Place(seq, native.Sampler(context.model, greedy)) for seq in range(context.n_seq_max)]
         self._max_seconds = config.max_step_seconds
-        self._costs = RowCosts()  # of a drafted token, by the number of sequences that are drafted together
-        self._n_measured = self._n_unmeasured = 0  # drafts, and the model's steps since the last one
-        self._seconds_per_known: float | None = None  # for each token of a text, when many are computed together
+        self.costs = DraftModelCosts()
         self._acceptances: dict[str, Acceptance] = {}
         self._n_calls = 0
         self._n_failures = 0
@@ -160,16 +153,6 @@ class DraftModel:
             del self._acceptances[next(iter(self._acceptances))]
         return found
 
-    def costs(self, costs: StepCosts, n_known_rows: int, n_sequences: int) -> ModelDraftCosts:
-        """Return the costs of steps, `costs`, together with those of drafts for `n_sequences` choices at once."""
-        self._n_unmeasured += 1
-        if self._n_unmeasured > MAX_AGE:
-            self._costs, self._n_measured, self._n_unmeasured = RowCosts(), 0, 0
-        seconds = self._costs.of(n_sequences) if self._n_measured >= MIN_MEASURED else None
-        if seconds is None:
-            seconds = ASSUMED_COST * (costs.of(1) or 0.0)
-        return ModelDraftCosts(costs, seconds / n_sequences, n_known_rows)
-
     def lag(self, choice: Choice) -> int:
         """Return the number of the choice's tokens that are not computed here."""
         place = self._place_of(choice)
@@ -185,9 +168,7 @@ class DraftModel:
         The delay is at most as long as the answer has taken so far, or would take for a few tokens. So an answer takes
         at most twice as long, if it ends then, and it is shorter than what is left of it otherwise.
         """
-        if self._seconds_per_known is None:
-            return True
-        n_steps = self.lag(choice) * self._seconds_per_known / step_seconds
+        n_steps = self.costs.of_text(self.lag(choice)) / step_seconds
         n_generated = len(choice.generated)
         return n_steps <= min(HEAD_START + n_generated, choice.max_tokens - n_generated)
 
@@ -205,14 +186,15 @@ class DraftModel:
         if place is None:
             return
         try:
-            n_tokens = min(n_pending, self._chunk(max_seconds or self._max_seconds))
+            chunk = self.costs.chunk(max_seconds or self._max_seconds)
+            n_tokens = min(n_pending, chunk, self._context.n_batch)
             if not self._make_room(n_tokens, [place]):
                 self._give_up([choice], NO_ROOM)
                 return
             began = self._clock()
             result = self._step([StepItem(place.seq, n_tokens)], [choice])
-            if result is not None and n_tokens >= MIN_CHUNK:
-                self._note_speed((self._clock() - began) / n_tokens)
+            if result is not None:
+                self.costs.observe_text(n_tokens, self._clock() - began)
         finally:
             self._close([place])
 
@@ -330,7 +312,7 @@ class DraftModel:
                     going_on.append(StepItem(row.seq, 1))
             items = going_on
         if n_steps:
-            self._note_costs(n_sequences, (self._clock() - began) / n_steps)
+            self.costs.observe_draft(n_sequences, (self._clock() - began) / n_steps)
 
     def _is_likely(self, token: int, logprob: float | None) -> bool:
         # Nobody asks for tokens after an end.
@@ -377,26 +359,6 @@ class DraftModel:
             assert choice.drafts is not None
             choice.drafts.drop_model()
             logger.warning("request %s goes on without the draft model: %s", choice.request.id, why)
-
-    # -- costs --------------------------------------------------------------------------------------------------------
-
-    def _chunk(self, max_seconds: float) -> int:
-        assert self._context is not None
-        if self._seconds_per_known is None:
-            return min(FIRST_CHUNK, self._context.n_batch)
-        return min(max(int(max_seconds / self._seconds_per_known), MIN_CHUNK), self._context.n_batch)
-
-    def _note_costs(self, n_sequences: int, seconds: float) -> None:
-        self._n_unmeasured = 0
-        if seconds > 0.0:
-            self._n_measured += 1
-            self._costs.observe(n_sequences, seconds)
-
-    def _note_speed(self, seconds: float) -> None:
-        if seconds <= 0.0:
-            return
-        before = self._seconds_per_known
-        self._seconds_per_known = seconds if before is None else 0.75 * before + 0.25 * seconds
 
 
 def is_wanted(choice: Choice) -> bool:

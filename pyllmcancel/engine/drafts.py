@@ -119,7 +119,7 @@ class Drafts:
             return 0
         if not model.works or not model.has_room(choice, most):
             return 0
-        costs = model.costs(self._costs, n_rows, n_items)
+        costs = model.costs.with_drafts(self._costs, n_rows, n_items)
         others = {"n_other_rows": n_rows - 1, "n_other_tokens": n_items - 1}
         if model.lag(choice) <= model.max_lag:
             return drafts.choose_model(most, costs, **others)
