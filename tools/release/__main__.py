@@ -34,7 +34,7 @@ def build(clone: Path, scratch: Path, out: Path, when: datetime) -> Path:
         made = artefacts.build_wheel(sdist, scratch, epoch)
     tagged = scratch / "tagged"
     tagged.mkdir()
-    wheel = Path(shutil.copy(artefacts.give_platform_tag(made, tagged), out))
+    wheel = Path(shutil.copy(artefacts.give_platform_tag(made, tagged, epoch), out))
     for artefact in (sdist, wheel):
         say(f"{artefact.name}: {artefact.stat().st_size / 1e6:.1f} MB")
     with timed("twine, auditwheel, abi3audit"):

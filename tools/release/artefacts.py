@@ -93,9 +93,10 @@ def check_names(artefact: Path, names: set[str], wants: Sequence[str], refuses: 
         raise ReleaseError(f"{artefact.name}: missing {missing}, unwanted {unwanted[:5]} (of {len(unwanted)})")
 
 
-def give_platform_tag(wheel: Path, out: Path) -> Path:
+def give_platform_tag(wheel: Path, out: Path, environment: Environment) -> Path:
     """Copy the wheel with the tag of the oldest Linux on which it runs. It needs no library that is not on each."""
-    run(sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "--only-plat", "-w", out, wheel, cwd=out)
+    command = (sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "--only-plat", "-w", out, wheel)
+    run(*command, cwd=out, environment=environment)
     tagged = only(out, "*.whl")
     if "-manylinux_" not in tagged.name:
         raise ReleaseError(f"auditwheel gives no manylinux tag to {tagged.name}")
