@@ -104,10 +104,11 @@ function summary({ tokens, askedAt, firstAt, endedAt, ending, isStopped, latency
   const generated = ending?.usage?.completion_tokens ?? tokens;
   if (generated > 0) parts.push(plural(generated, "token"));
   const rate = ending?.timings?.predicted_per_second ?? (firstAt === null ? null : 1000 * tokens / ((endedAt ?? performance.now()) - firstAt));
-  if (generated > 1 && Number.isFinite(rate)) parts.push(`${count(Math.round(rate))} tokens/s`);
+  const { draft_n: drafted = 0, draft_n_accepted: accepted = 0 } = ending?.timings ?? {};
+  const isKnown = accepted > 0 && accepted >= generated; // nothing was computed, so there is no speed
+  if (generated > 1 && !isKnown && Number.isFinite(rate)) parts.push(`${count(Math.round(rate))} tokens/s`);
   if (firstAt !== null) parts.push(`first text after ${milliseconds(firstAt - askedAt)}`);
   if (ending?.outcome === "finished") parts.push(`all of it after ${milliseconds(endedAt - askedAt)}`);
-  const { draft_n: drafted = 0, draft_n_accepted: accepted = 0 } = ending?.timings ?? {};
   if (drafted > 0) parts.push(`${count(accepted)} of ${plural(drafted, "drafted token")} accepted`);
   if (ending?.outcome === "finished") parts.push(`ended: ${REASONS[ending.reason] ?? ending.reason}`);
   if (ending?.outcome === "cancelled") parts.push(ending.code !== "explicit" ? ending.code : isStopped ? "stopped by you" : "cancelled elsewhere");
