@@ -20,9 +20,12 @@ UNMEASURED = frozenset({"AMX_INT8", "AVX_VNNI"})  # CPU features whose kernels w
 def kernels_were_compared(features: Set[str]) -> bool:
     """Return whether the kernels for these CPU features were compared bit by bit (tests/native/test_same_bits.py).
 
-    AVX-512 was compared on a processor that has its VNNI, too. Without that, K-quants take other kernels.
+    Those of SSE4.2, of AVX2, and of AVX-512 with its VNNI were: without VNNI, K-quants take other kernels. A wheel for
+    every processor also has kernels for AVX alone, and for SSE2, which has none of our attention.
     """
-    return features.isdisjoint(UNMEASURED) and ("AVX512" not in features or "AVX512_VNNI" in features)
+    if not features.isdisjoint(UNMEASURED) or "SSSE3" not in features:
+        return False
+    return ("AVX2" in features or "AVX" not in features) and ("AVX512_VNNI" in features or "AVX512" not in features)
 
 
 def varies_because(model: Model, context: Context, config: EngineConfig, features: Set[str]) -> str | None:

@@ -70,7 +70,7 @@ class SwappedPrefix:
 
 
 def kernel_features() -> frozenset[str]:
-    return frozenset()
+    return frozenset({"SSSE3"})
 
 
 class Context:
