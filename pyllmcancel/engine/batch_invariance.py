@@ -21,7 +21,7 @@ def kernels_were_compared(features: Set[str]) -> bool:
     """Return whether the kernels for these CPU features were compared bit by bit (tests/native/test_same_bits.py).
 
     Those of SSE4.2, of AVX2, and of AVX-512 with its VNNI were: without VNNI, K-quants take other kernels. A wheel for
-    every processor also has kernels for AVX alone, and for SSE2, which has none of our attention.
+    every processor also has kernels for AVX alone, and for SSE2, which has none of our attention: their bits differ.
     """
     if not features.isdisjoint(UNMEASURED) or "SSSE3" not in features:
         return False
