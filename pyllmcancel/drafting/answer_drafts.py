@@ -21,7 +21,12 @@ SOURCES = (PAST, PREDICTION, NGRAM, MODEL)  # of matches that are equally long, 
 PRIORS = {PAST: 0.8, PREDICTION: 0.8, NGRAM: 0.6, MODEL: 0.7}
 # Tokens that must agree. Two common tokens in a row occur in any text.
 SHORTEST = {PAST: 2, PREDICTION: 2, NGRAM: 3}
-LONG = 8  # tokens that agree: such a match is likelier to go on than a shorter one, and is learnt about apart
+# Tokens that agree: such a match mostly goes on, whatever its source is. A text that nobody can foretell has none. So
+# drafts from long matches are learnt about apart, and may lose more time at first: whole tiles of rows. The constants
+# are the best of a few dozen for copied source code, with the costs of tests/unit/test_answer_drafts.py.
+LONG = 8
+LONG_PRIOR, LONG_WEIGHT, LONG_PROBED_P = 0.96, 25.0, 0.9
+FIRST_LONG_BUDGET, MAX_LONG_BUDGET, LONG_STAKE = 6.0, 16.0, 0.5  # steps, and a share
 
 
 class Reference(NamedTuple):
@@ -75,7 +80,11 @@ class AnswerDrafts:
         self._references = references
         self._costs = costs
         self._own = own
-        self._budget = LossBudget()  # of all sources together, so that the answer is not noticeably slower
+        # Each of all sources together, so that the answer is not noticeably slower.
+        self._budget, self._long_budget = (
+            LossBudget(),
+            LossBudget(FIRST_LONG_BUDGET, most=MAX_LONG_BUDGET, stake=LONG_STAKE),
+        )
         self._lengths: dict[tuple[str, bool], DraftLength] = {}
         self._last: tuple[str, DraftLength, int] | None = None  # the source of the last draft, and its length
         self._last_is_long = False  # the last draft is from a text that agrees for long
@@ -199,6 +208,9 @@ class AnswerDrafts:
 
     def _length(self, source: str, *, long: bool) -> DraftLength:
         key = source, long
-        if key not in self._lengths:
+        if key not in self._lengths and long:
+            acceptance = Acceptance(LONG_PRIOR, LONG_WEIGHT)
+            self._lengths[key] = DraftLength(acceptance, self._long_budget, probed_p=LONG_PROBED_P)
+        elif key not in self._lengths:
             self._lengths[key] = DraftLength(Acceptance(PRIORS[source]), self._budget)
         return self._lengths[key]

@@ -25,7 +25,7 @@ MIN_GAIN = 1.02  # drafts that gain less are not worth their variance
 WINDOW = 40.0  # drafted tokens after which an older one has lost most of its weight
 PRIOR_WEIGHT = 3.0  # drafted tokens that a prior counts as
 FIRST_PAUSE, LONGEST_PAUSE = 16, 1024  # steps without a draft, where drafts do not pay
-PROBED_P = 0.7  # a probe is as long as would be best if this were the probability
+PROBED_P = 0.7  # a probe is as long as would be best if this were the probability, unless more is known of the source
 # The time that rejected drafts may cost, in steps without drafts: at first, for each step, and at most. What accepted
 # drafts save is added.
 FIRST_BUDGET, BUDGET_PER_STEP, MAX_BUDGET = 1.25, 0.005, 8.0
@@ -130,11 +130,13 @@ class Acceptance:
     ----------
     prior
         The estimate before anything is learnt.
+    weight
+        The number of drafted tokens that the prior counts as.
     """
 
-    def __init__(self, prior: float) -> None:
-        self._n_accepted = prior * PRIOR_WEIGHT
-        self._n_rejected = (1.0 - prior) * PRIOR_WEIGHT
+    def __init__(self, prior: float, weight: float = PRIOR_WEIGHT) -> None:
+        self._n_accepted = prior * weight
+        self._n_rejected = (1.0 - prior) * weight
 
     def learn(self, n_drafted: int, n_accepted: int) -> None:
         """Learn from a draft. Tokens after the first rejected one were not tried, and say nothing."""
@@ -187,23 +189,34 @@ class LossBudget:
     """The time that drafts may lose, counted in steps without drafts. A draft is accepted or is paid from here.
 
     A budget belongs to one request, whose loss it bounds; or several requests share one, and try more.
+
+    Parameters
+    ----------
+    first
+        The time that may be lost before anything is saved.
+    most
+        The limit of what is saved up.
+    stake
+        The share of what is left that one draft may lose.
     """
 
-    def __init__(self) -> None:
-        self._left = FIRST_BUDGET
+    def __init__(self, first: float = FIRST_BUDGET, *, most: float = MAX_BUDGET, stake: float = 1.0) -> None:
+        self._left = first
+        self._most = most
+        self._stake = stake
 
     def count_step(self) -> None:
         self._add(BUDGET_PER_STEP)
 
     def affords(self, price: float) -> bool:
-        return price <= self._left
+        return price <= self._stake * self._left
 
     def settle(self, price: float, n_accepted: int) -> None:
         """Pay for a draft of which `n_accepted` tokens saved a step each."""
         self._add(n_accepted - price)
 
     def _add(self, n_steps: float) -> None:
-        self._left = min(self._left + n_steps, MAX_BUDGET)
+        self._left = min(self._left + n_steps, self._most)
 
 
 class DraftLength:
@@ -213,8 +226,9 @@ class DraftLength:
     than the budget allows if all of it is rejected. So a request is not noticeably slower than without drafts.
     """
 
-    def __init__(self, acceptance: Acceptance, budget: LossBudget | None = None) -> None:
+    def __init__(self, acceptance: Acceptance, budget: LossBudget | None = None, *, probed_p: float = PROBED_P) -> None:
         self.acceptance = acceptance
+        self._probed_p = probed_p
         self._budget = budget or LossBudget()
         self._price = 0.0  # of the draft that was chosen last
         self._n_chosen = 0
@@ -235,9 +249,9 @@ class DraftLength:
         k = best(self.acceptance.p, most)
         self._probes = k == 0
         if self._probes and self._n_idle >= self._pause:
-            k = best(PROBED_P, most)
+            k = best(self._probed_p, most)
         while k and not self._budget.affords(price := self._price_of(k, costs, n_other_rows, n_other_tokens)):
-            k = best(max(self.acceptance.p, PROBED_P), k - 1)
+            k = best(max(self.acceptance.p, self._probed_p), k - 1)
         if k:
             self._price, self._n_chosen = price, k
         self._n_idle = 0 if k else self._n_idle + 1
@@ -245,7 +259,7 @@ class DraftLength:
 
     def may_pay(self, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> bool:
         """Return whether `choose` would return a draft, or try one, as far as the budget allows. Nothing is noted."""
-        p = PROBED_P if self._n_idle >= self._pause else self.acceptance.p
+        p = self._probed_p if self._n_idle >= self._pause else self.acceptance.p
         return best_length(p, costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens) > 0
 
     def learn_nothing(self) -> None:
