@@ -30,7 +30,7 @@ def add_draft_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "draft-max", natural, ENGINE.draft_max, text, also=spellings)
     text = "memory limit of the recent answers, in MiB"
     add_option(group, "past-answers-mib", natural, ENGINE.past_answers_mib, text)
-    text = "let a prompt end in mid-word: completions begin with its last word, if a request does not say"
+    text = "let prompts end in mid-word: completions write the last word anew, unless a request says otherwise"
     add_switch(group, "token-healing", ENGINE.token_healing, text)
     add_draft_model_options(group)
 
