@@ -108,6 +108,8 @@ def main() -> int:
     if arguments.measure:
         json.dump(measure(arguments.model), sys.stdout)
         return 0
+    if not arguments.builds:
+        parser.error("no build is named")
     builds = [Build(text) for text in arguments.builds]
     options = ["--model", str(arguments.model)]
     for number in range(arguments.runs):

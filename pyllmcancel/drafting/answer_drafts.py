@@ -17,7 +17,7 @@ PAST = "past"  # the owner's recent answers
 PREDICTION = "prediction"  # what the request itself expects
 NGRAM = "ngram"  # the prompt and the answer so far
 MODEL = "model"  # a draft model
-SOURCES = (PAST, PREDICTION, NGRAM, MODEL)  # of matches that are equally long, the first one's is taken
+SOURCES = (PAST, PREDICTION, NGRAM, MODEL)
 PRIORS = {PAST: 0.8, PREDICTION: 0.8, NGRAM: 0.6, MODEL: 0.7}
 # Tokens that must agree. Two common tokens in a row occur in any text.
 SHORTEST = {PAST: 2, PREDICTION: 2, NGRAM: 3}

@@ -118,7 +118,7 @@ def test_a_version_that_cannot_follow_is_refused(new: str, current: str, tags: l
         ("https://token@forge.example/owner/name", "https://forge.example/owner/name"),
         ("git@forge.example:owner/name.git", "https://forge.example/owner/name"),
         ("ssh://git@forge.example/group/owner/name.git/", "https://forge.example/group/owner/name"),
-        ("/work/name", None),
+        ("/srv/name", None),
         ("../name.git", None),
         ("", None),
     ],
@@ -128,7 +128,7 @@ def test_the_projects_page_is_found_from_the_remote(remote: str, page: str | Non
 
 
 def test_addresses_are_written_once(copy: Path) -> None:
-    assert not urls.write(copy, "/work/name")
+    assert not urls.write(copy, "/srv/name")
     assert urls.write(copy, "git@forge.example:owner/name.git")
     text = (copy / "pyproject.toml").read_text("utf-8")
     addresses = tomllib.loads(text)["project"]["urls"]

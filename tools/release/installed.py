@@ -2,7 +2,7 @@
 
 Needs nothing but Python's standard library and a package index, so that it can be run in a container, too. Installs the
 wheel, imports it, asks the command for its help, and serves: an answer, a cancel by id, the page, and an end by
-SIGTERM. Prints the times since the begin as a line of JSON.
+SIGTERM. Prints the times since the start as a line of JSON.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ print(json.dumps(found))
 
 
 class Timer:
-    """Seconds since the begin, by what was reached."""
+    """Seconds since the start, by what was reached."""
 
     def __init__(self) -> None:
         self._begin = time.monotonic()

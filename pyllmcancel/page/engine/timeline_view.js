@@ -137,7 +137,6 @@ export class TimelineView {
     paint(this.#ctx, this.#scene);
   }
 
-  // Looked up once a second, because the colour scheme seldom changes.
   // The colours are read again when their scheme has changed, and the patterns made again for another resolution.
   #freshPalette(scale) {
     if (this.#palette?.scale !== scale) this.#palette = { ...readPalette(this.#canvas, scale), scale };
