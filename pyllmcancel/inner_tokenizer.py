@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,13 +16,18 @@ class InnerTokenizer:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        beginning = model.tokenize(BEGINNING, add_special=False)
-        self._n_beginning = len(beginning)
-        self._puts_a_blank_first = b"".join(model.piece(token, special=True) for token in beginning) != BEGINNING
 
     def __call__(self, text: bytes | str) -> list[int]:
         if not self._puts_a_blank_first:
             return self._model.tokenize(text, add_special=False)
         # A single byte never joins with what follows it.
         following = text.encode() if isinstance(text, str) else text
-        return self._model.tokenize(BEGINNING + following, add_special=False)[self._n_beginning :]
+        return self._model.tokenize(BEGINNING + following, add_special=False)[len(self._beginning) :]
+
+    @cached_property
+    def _beginning(self) -> list[int]:
+        return self._model.tokenize(BEGINNING, add_special=False)
+
+    @cached_property
+    def _puts_a_blank_first(self) -> bool:
+        return b"".join(self._model.piece(token, special=True) for token in self._beginning) != BEGINNING

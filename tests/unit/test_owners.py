@@ -310,7 +310,7 @@ def test_a_turn_that_was_aborted_is_taken_again() -> None:
     aborted = bench.scheduler.plan()
     assert aborted[0].seq == other.seq
     bench.scheduler.resync(aborted)
-    assert bench.step() == aborted
+    assert bench.step() == [item[:2] for item in aborted]
 
 
 MakeDriver = Callable[..., Driver]
