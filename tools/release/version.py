@@ -14,9 +14,12 @@ from .commands import ReleaseError
 PLACES = (
     ("pyproject.toml", 'version = "{}"\n'),
     ("deploy/Containerfile", "pyllmcancel:{}"),
+    ("deploy/Containerfile", "dist/{}"),
     ("deploy/kubernetes/server.yaml", "pyllmcancel:{}"),
     ("deploy/kubernetes/balancer-config.yaml", "written by pyllmcancel {};"),
     ("docs/deploying.md", "pyllmcancel:{}"),
+    ("docs/deploying.md", "dist/{}"),
+    ("docs/deploying.md", "python -m tools.release {}"),
 )
 
 
@@ -41,7 +44,7 @@ def check(new: str, current: str, tags: list[str]) -> None:
 
 
 def write(root: Path, new: str) -> list[str]:
-    """Write the version into all files of `PLACES`; returns those that changed."""
+    """Write the version into all files of `PLACES`; returns the files of the places that changed."""
     old = current(root)
     changed = []
     for name, template in PLACES:
