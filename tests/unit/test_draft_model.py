@@ -288,8 +288,7 @@ def test_nobody_else_goes_on_from_them(drafting: Driver, options: dict[str, Any]
     longer = [*PROMPT.encode(), *first.sink.tokens()]
     steps = DraftSteps(drafting)
     asked(drafting, longer, max_tokens=8, **options)
-    n_computed = steps.n_tokens()
-    assert n_computed == 0 or n_computed > len(longer)
+    assert steps.n_tokens() > len(longer)
 
 
 @pytest.mark.parametrize("kv_unified", [True, False])
