@@ -8,7 +8,7 @@ suggestion that somebody types along goes on as it was, whichever letter the pro
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -82,7 +82,8 @@ class PieceIndex:
 
     def __init__(self, model: Model) -> None:
         self._pieces = model.pieces()
-        self._order = sorted((token for token, piece in enumerate(self._pieces) if piece), key=self._pieces.__getitem__)
+        order = sorted((token for token, piece in enumerate(self._pieces) if piece), key=self._pieces.__getitem__)
+        self._order = np.array(order, np.int64)
         self._n_words = (len(self._pieces) + 31) // 32
 
     def along(self, text: bytes) -> NDArray[np.uint32]:
@@ -90,17 +91,18 @@ class PieceIndex:
         bits = np.zeros(32 * self._n_words, np.uint8)
         bits[self._beginning_with(text)] = 1
         for length in range(1, len(text)):
-            bits[self._beginning_with(text[:length], exactly=True)] = 1
+            bits[self._equal_to(text[:length])] = 1
         return np.packbits(bits, bitorder="little").view(np.uint32)
 
-    def _beginning_with(self, text: bytes, *, exactly: bool = False) -> list[int]:
-        found = []
-        for place in range(bisect_left(self._order, text, key=self._pieces.__getitem__), len(self._order)):
-            piece = self._pieces[self._order[place]]
-            if piece != text if exactly else not piece.startswith(text):
-                break
-            found.append(self._order[place])
-        return found
+    # Nothing here goes from token to token: half of a vocabulary may begin with a blank.
+    def _beginning_with(self, text: bytes) -> NDArray[np.int64]:
+        begin = bisect_left(self._order, text, key=self._pieces.__getitem__)
+        end = bisect_right(self._order, text, begin, key=lambda token: self._pieces[token][: len(text)])
+        return self._order[begin:end]
+
+    def _equal_to(self, text: bytes) -> NDArray[np.int64]:
+        begin = bisect_left(self._order, text, key=self._pieces.__getitem__)
+        return self._order[begin : bisect_right(self._order, text, begin, key=self._pieces.__getitem__)]
 
 
 class HealingConstraint:

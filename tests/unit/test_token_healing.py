@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,6 +85,33 @@ def test_the_tokens_that_go_along_a_text(text: bytes) -> None:
         piece = PIECES[token]
         goes_along = bool(piece) and (piece.startswith(text) or text.startswith(piece))
         assert allows(mask, token) == goes_along, piece
+
+
+class CountedPieces(list[bytes]):
+    n_read = 0
+
+    def __getitem__(self, token: Any) -> Any:
+        self.n_read += 1
+        return super().__getitem__(token)
+
+
+class LargeVocabulary(Vocabulary):
+    def __init__(self, pieces: CountedPieces) -> None:
+        self._pieces = pieces
+
+    def pieces(self, *, special: bool = False) -> list[bytes]:
+        return self._pieces
+
+
+@pytest.mark.parametrize("text", [b" ", b" 1", b" 1234"])
+def test_a_text_that_much_of_the_vocabulary_begins_with_is_found_quickly(text: bytes) -> None:
+    pieces = CountedPieces(b" %d" % number for number in range(50_000))
+    index = PieceIndex(LargeVocabulary(pieces))
+    pieces.n_read = 0
+    mask = index.along(text)
+    assert pieces.n_read < 200
+    for token, piece in enumerate(pieces):
+        assert allows(mask, token) == (piece.startswith(text) or text.startswith(piece))
 
 
 def test_the_text_is_spelled_token_by_token_and_then_everything_is_allowed() -> None:
