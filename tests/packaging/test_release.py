@@ -140,8 +140,14 @@ def test_addresses_are_written_once(copy: Path) -> None:
 # -- the changelog ----------------------------------------------------------------------------------------------------
 
 
-def test_the_changelog_has_a_section_for_the_version_of_the_checkout() -> None:
-    changelog.check((ROOT / "CHANGELOG.md").read_text("utf-8"), version.current(ROOT))
+def test_the_changelogs_newest_section_is_the_checkouts_version_or_the_next_one() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    newest = changelog.sections(text)[0]
+    if newest.when == changelog.UNRELEASED:
+        changelog.check(text, newest.version)
+        version.check(newest.version, version.current(ROOT), [])
+    else:
+        assert newest.version == version.current(ROOT)
 
 
 def test_the_section_is_dated_and_nothing_else_changes() -> None:
