@@ -116,7 +116,7 @@ def test_a_text_that_much_of_the_vocabulary_begins_with_is_found_quickly(text: b
 
 def test_the_text_is_spelled_token_by_token_and_then_everything_is_allowed() -> None:
     index, piece = PieceIndex(Vocabulary()), Vocabulary().piece
-    constraint = HealingConstraint(index, piece, b"whit")
+    constraint = HealingConstraint(index, piece, b"white")
     assert not allows(constraint.mask(), *tokens(b"wrap"))
     fork = constraint.fork()
     fork.accept(*tokens(b"whitespace"))
