@@ -93,6 +93,8 @@ def main() -> int:
         **describe_code(),
         "results": {},
     }
+    if given.logs is not None:
+        given.logs.mkdir(parents=True, exist_ok=True)
     failed = 0
     for name in given.scenarios:
         try:

@@ -1,7 +1,8 @@
 """Random text, the worst case for drafts, and several clients at once.
 
 A server that drafts and one that does not get the same requests, turn about. Of random text the ratio of their speeds
-is computed with its 95 % interval, since its aim is narrow.
+is computed with its 95 % interval, since its aim is narrow. It is computed by the server's CPU time, too, which other
+programs on the machine change less.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bench.drafting.texts import Purpose
 from bench.side_by_side.measurement import Subject
 from pyllmcancel.bench.client import Exchange
 from pyllmcancel.bench.prompts import drawn
+from pyllmcancel.bench.server_truth import cpu_seconds
 
 WORDS, ANSWER = 60, 96
 CLIENTS = (1, 4, 8)
@@ -49,18 +51,27 @@ async def measure_random(bench: Bench, *, pairs: int) -> Result:
     subjects = bench.take_part((OFF, ON))
     vocabulary = await vocabulary_of(subjects)
     found: dict[str, list[Exchange]] = {name: [] for name in subjects}
+    cpu: dict[str, list[float]] = {name: [] for name in subjects}
     for number in range(pairs):
         for name, subject in in_turn(subjects, number):
+            used = cpu_seconds(subject.pid)
             found[name].append(await ask_random(subject, number, vocabulary))
             await subject.settle()
+            cpu[name].append(cpu_seconds(subject.pid) - used)
     times = {name: [decoding(one) / (one.n_tokens - 1) for one in answers] for name, answers in found.items()}
     rows = []
     for name, answers in found.items():
-        ratio, low, high = compared(times[OFF], times[name]) if name != OFF and OFF in times else (None, None, None)
+        ratios: list[float | None] = [None] * 6
+        if name != OFF and OFF in times:
+            ratios = [*compared(times[OFF], times[name]), *compared(cpu[OFF], cpu[name])]
         speed = len(times[name]) / sum(times[name])
-        rows.append([name, len(answers), speed, ratio, low, high, *drafts(answers).values()])
-    columns = ("server", "answers", "tokens/s", "times off", "95 % from", "to", "drafted", "accepted")
-    return Result("random words and tokens, temperature 1.0, one client", columns, rows, times)
+        rows.append([name, len(answers), speed, *ratios, *drafts(answers).values()])
+    columns = (
+        *("server", "answers", "tokens/s", "times off", "95 % from", "to"),
+        *("by CPU time", "95 % from", "to", "drafted", "accepted"),
+    )
+    values = {"seconds_per_token": times, "cpu_seconds": cpu}
+    return Result("random words and tokens, temperature 1.0, one client", columns, rows, values)
 
 
 def compared(without: list[float], drafting: list[float]) -> tuple[float, float, float]:
@@ -100,7 +111,7 @@ async def measure_clients(bench: Bench, purpose: Purpose, *, turns: int, seed: i
                     await subject.settle()
             rows += [row(kind, clients, name, found) for name in subjects]
             values[f"{kind}, {clients}"] = found
-    columns = ("kind", "clients", "server", "answers", "tokens/s", "times off", "drafted", "accepted")
+    columns = ("kind", "clients", "server", "answers", "tokens/s", "times off", "by CPU time", "drafted", "accepted")
     return Result("clients at once", columns, rows, values)
 
 
@@ -113,18 +124,25 @@ async def loop(subject: Subject, make: Make, numbers: list[int], clients: int) -
         while waiting:
             answers.append(await make(subject, waiting.pop()))
 
-    began = time.monotonic()
+    began, used = time.monotonic(), cpu_seconds(subject.pid)
     await asyncio.gather(*(client() for _ in range(clients)))
-    seconds = time.monotonic() - began
+    seconds, cpu = time.monotonic() - began, cpu_seconds(subject.pid) - used
     tokens = sum(one.n_tokens for one in answers)
-    return {"answers": len(answers), "tokens": tokens, "seconds": seconds, **drafts(answers)}
+    return {"answers": len(answers), "tokens": tokens, "seconds": seconds, "cpu": cpu, **drafts(answers)}
 
 
 def row(kind: str, clients: int, name: str, found: dict[str, list[dict[str, Any]]]) -> list[Any]:
-    speeds = {server: total(turns, "tokens") / total(turns, "seconds") for server, turns in found.items() if turns}
-    ratio = speeds[name] / speeds[OFF] if OFF in speeds else None
+    speeds = [speed(found, name, seconds) for seconds in ("seconds", "cpu")]
+    ratios = [
+        own / speed(found, OFF, seconds) if OFF in found else None
+        for own, seconds in zip(speeds, ("seconds", "cpu"), strict=True)
+    ]
     counts = [total(found[name], what) for what in ("drafted", "accepted")]
-    return [kind, clients, name, total(found[name], "answers"), speeds[name], ratio, *counts]
+    return [kind, clients, name, total(found[name], "answers"), speeds[0], *ratios, *counts]
+
+
+def speed(found: dict[str, list[dict[str, Any]]], name: str, seconds: str) -> float:
+    return float(total(found[name], "tokens") / total(found[name], seconds))
 
 
 def total(turns: list[dict[str, Any]], what: str) -> Any:

@@ -159,10 +159,10 @@ def test_the_speed_of_edits_counts_the_tokens_after_the_first() -> None:
 def test_clients_are_compared_by_all_their_turns_together() -> None:
     turn = {"answers": 2, "drafted": 1, "accepted": 1}
     found = {
-        OFF: [turn | {"tokens": 100, "seconds": 1.0}, turn | {"tokens": 100, "seconds": 3.0}],
-        ON: [turn | {"tokens": 100, "seconds": 1.0}, turn | {"tokens": 100, "seconds": 1.0}],
+        OFF: [turn | {"tokens": 100, "seconds": 1.0, "cpu": 1.0}, turn | {"tokens": 100, "seconds": 3.0, "cpu": 1.0}],
+        ON: [turn | {"tokens": 100, "seconds": 1.0, "cpu": 0.5}] * 2,
     }
-    assert row("edits", 4, ON, found) == ["edits", 4, ON, 4, 100.0, 2.0, 2, 2]
+    assert row("edits", 4, ON, found) == ["edits", 4, ON, 4, 100.0, 2.0, 2.0, 2, 2]
 
 
 # -- answers and statistics --------------------------------------------------------------------------------------------
