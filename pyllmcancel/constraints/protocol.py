@@ -43,6 +43,16 @@ class ConstraintFactory(Protocol):
     def new(self) -> Constraint: ...
 
 
+def after(constraint: Constraint, tokens: Sequence[int]) -> Constraint:
+    """Return the constraint's state once it has accepted `tokens`. The constraint itself does not change."""
+    if not tokens:
+        return constraint
+    fork = constraint.fork()
+    for token in tokens:
+        fork.accept(token)
+    return fork
+
+
 def masks_along(constraint: Constraint, draft: Sequence[int]) -> list[NDArray[np.uint32] | None]:
     """Return the mask of the next token, and those after each drafted token, as far as the draft is allowed.
 

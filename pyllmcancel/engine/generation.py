@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import Cancellation
-from pyllmcancel.constraints.protocol import masks_along
+from pyllmcancel.constraints.protocol import after, masks_along
 from pyllmcancel.engine.batch_invariance import varies_because
 from pyllmcancel.engine.cell_layout import cell_layout, report
 from pyllmcancel.engine.choices import ChoiceMaker
@@ -222,7 +222,8 @@ class Generation:
             if choice is None or choice.constraint is None or item.n_tokens < choice.n_pending:
                 continue
             try:
-                masks = masks_along(choice.constraint, item.draft)
+                # Tokens that are known already are computed with the prompt, and are delivered after this step.
+                masks = masks_along(after(choice.constraint, choice.foretold), item.draft)
             except ConstraintError as error:
                 updates.append(self._fail(choice.request, str(error), error.param, keep=True))
                 continue

@@ -173,6 +173,20 @@ def test_whoever_types_along_a_suggestion_waits_for_no_step(make_driver: MakeDri
     assert len(driver.watcher.steps) == n_steps
 
 
+def test_what_follows_known_tokens_need_not_begin_with_the_text_again(make_driver: MakeDriver) -> None:
+    """The prompt and the tokens that are known are computed in one step, and the next token is sampled in it."""
+    driver = make_driver(draft_sources=("past",), parallel=1, spare_seqs=0, cache_ram=0)
+    driver.model.answers[b"the "] = b"word and more"
+    for max_tokens in (6, 13):
+        tracked = driver.submit("the word", token_healing=True, max_tokens=max_tokens)
+        tracked.expected = list(b"word and more"[:max_tokens])
+        driver.run_to_the_end()
+        assert tracked.sink.tokens() == tracked.expected
+        driver.submit("something else, which takes the slot")
+        driver.run_to_the_end()
+    assert tracked.ending.usage.cached_tokens == 0
+
+
 def test_what_was_forced_is_no_answer_of_the_models_own(make_driver: MakeDriver) -> None:
     """Without healing, the prompt that ended in mid-word gets what it would have got."""
     driver = make_driver(draft_sources=("past",))
