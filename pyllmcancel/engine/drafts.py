@@ -9,6 +9,7 @@ Used by the engine thread only.
 from __future__ import annotations
 
 import math
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pyllmcancel.constraints.healing import HealingConstraint, n_along
@@ -211,11 +212,13 @@ def forced_key(key: Hashable, choice: Choice, text: bytes) -> Hashable:
     return key, text, len(choice.prompt)
 
 
-def answer_key(request: Request) -> Hashable | None:
+def answer_key(request: Request) -> bytes | None:
     """Return what the tokens of a request's answer depend on besides the prompt; None if they may differ each time."""
     params = request.params
     sampling = params.sampling
     if not sampling.is_greedy or sampling.grammar or params.constraint is not None:
         return None
-    # Logprobs need the rows of logits that nobody computes again.
-    return sampling.with_seed(0) if sampling.n_logprobs is None and not params.prompt_logprobs else None
+    if sampling.n_logprobs is not None or params.prompt_logprobs:
+        return None  # they need the rows of logits that nobody computes again
+    # A digest, since thousands of tokens may have a bias: keys are kept, and compared with each other.
+    return sha256(repr(sampling.with_seed(0)).encode()).digest()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.engine.drafts import answer_key
 from pyllmcancel.events import FinishReason
 from tests.support.driver import CHUNK, Driver, Tracked
 from tests.unit.test_generation_params import Spelling
@@ -114,6 +115,19 @@ def test_with_other_parameters_the_past_is_a_draft(make_driver: MakeDriver, othe
     assert n_steps_drafted > 0
     if "logit_bias" not in other:
         assert n_steps_drafted < n_steps / 2
+
+
+def test_a_remembered_answer_keeps_no_biases(drafting: Driver) -> None:
+    biases = tuple((number % 50 + 200, -0.001) for number in range(5_000))
+    tracked, _ = asked(drafting, logit_bias=biases)
+    key = answer_key(tracked.request)
+    assert key is not None
+    assert len(key) < 100
+    # Equal ones give the same key.
+    again, n_steps = asked(drafting, logit_bias=biases)
+    assert (again.sink.text(), n_steps) == (ANSWER.decode(), 0)
+    other, _ = asked(drafting, logit_bias=biases[1:])
+    assert answer_key(other.request) != key
 
 
 def test_an_answer_in_its_prompt_takes_few_steps(drafting: Driver) -> None:
