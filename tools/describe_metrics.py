@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from pyllmcancel.cancellation import CancelReason  # noqa: E402 - found by the line above
-from pyllmcancel.drafting.answer_drafts import SOURCES  # noqa: E402
+from pyllmcancel.drafting.sources import SOURCES  # noqa: E402
 from pyllmcancel.events import FinishReason, RequestStatus  # noqa: E402
 from tests.support.http_world import one_of_each, open_world  # noqa: E402
 

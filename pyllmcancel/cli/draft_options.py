@@ -7,7 +7,7 @@ import argparse
 from pyllmcancel.cli.draft_model_options import add_draft_model_options
 from pyllmcancel.cli.options import add_option, add_switch, natural
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.drafting.answer_drafts import MODEL, NGRAM, SOURCES
+from pyllmcancel.drafting.sources import MODEL, NGRAM, SOURCES
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS
 
 ENGINE = EngineConfig()

@@ -10,22 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyllmcancel.drafting.length import Acceptance, DraftLength, LossBudget, RowCosts, StepCosts
+from pyllmcancel.drafting.experience import Experience, weight_of
+from pyllmcancel.drafting.length import FIRST_BUDGET, PROBED_P, Acceptance, DraftLength, LossBudget, RowCosts, StepCosts
 from pyllmcancel.drafting.lookup import LONGEST, Match, TokenText, continuation
+from pyllmcancel.drafting.sources import MODEL, NGRAM, PAST, PREDICTION, SOURCES
 
-PAST = "past"  # the owner's recent answers
-PREDICTION = "prediction"  # what the request itself expects
-NGRAM = "ngram"  # the prompt and the answer so far
-MODEL = "model"  # a draft model
-SOURCES = (PAST, PREDICTION, NGRAM, MODEL)
-PRIORS = {PAST: 0.8, PREDICTION: 0.8, NGRAM: 0.6, MODEL: 0.7}
 # Tokens that must agree. Two common tokens in a row occur in any text.
 SHORTEST = {PAST: 2, PREDICTION: 2, NGRAM: 3}
 # Tokens that agree: such a match mostly goes on, whatever its source is. A text that nobody can foretell has none. So
-# drafts from long matches are learnt about apart, and may lose more time at first: whole tiles of rows. The constants
-# are the best of a few dozen for copied source code, with the costs of tests/unit/test_answer_drafts.py.
+# drafts from long matches are learnt about apart, and may lose more time at first, whole tiles of rows, unless the
+# owner's other answers have shown that they do not go on. The constants are the best of a few dozen for copied source
+# code, with the costs of tests/unit/test_answer_drafts.py.
 LONG = 8
-LONG_PRIOR, LONG_WEIGHT, LONG_PROBED_P = 0.96, 25.0, 0.9
+TRUSTED_P = LONG_PROBED_P = 0.9
 FIRST_LONG_BUDGET, MAX_LONG_BUDGET, LONG_STAKE = 6.0, 16.0, 0.5  # steps, and a share
 
 
@@ -54,10 +51,12 @@ class AnswerDrafts:
         Texts besides the answer's own, the likeliest first.
     costs
         The measured costs of steps, which many answers share.
+    experience
+        The owner's other answers have taught it, and this one adds to it.
     own
         True if the answer's own text, with its prompt, is a source.
     model
-        What is known of a draft model's tokens, from the owner's earlier answers too; None: there is no such model.
+        True if a draft model may propose tokens.
 
     Attributes
     ----------
@@ -72,24 +71,21 @@ class AnswerDrafts:
         tokens: Sequence[int],
         references: Sequence[Reference],
         costs: RowCosts,
+        experience: Experience,
         *,
         own: bool = True,
-        model: Acceptance | None = None,
+        model: bool = False,
     ) -> None:
         self._text = TokenText(tokens)
         self._references = references
         self._costs = costs
         self._own = own
-        # Each of all sources together, so that the answer is not noticeably slower.
-        self._budget, self._long_budget = (
-            LossBudget(),
-            LossBudget(FIRST_LONG_BUDGET, most=MAX_LONG_BUDGET, stake=LONG_STAKE),
-        )
+        self._experience = experience
+        # All sources share it, so that the answer is not noticeably slower. Long matches have budgets of their own.
+        self._budget = LossBudget()
         self._lengths: dict[tuple[str, bool], DraftLength] = {}
-        self._last: tuple[str, DraftLength, int] | None = None  # the source of the last draft, and its length
-        self._last_is_long = False  # the last draft is from a text that agrees for long
-        self._model = model
-        self._model_length = DraftLength(Acceptance(PRIORS[MODEL] if model is None else model.p), self._budget)
+        self._last: tuple[str, bool, int] | None = None  # of the last draft: the source, if it is long, its length
+        self._has_model = model
         self.n_since_proposal = self.n_since_draft = 0  # tokens
         self.counts = dict.fromkeys(SOURCES, Counts())
 
@@ -107,24 +103,24 @@ class AnswerDrafts:
         if found is None:
             return []
         source, match = found
-        self._last_is_long = match.length >= LONG
-        length = self._length(source, long=self._last_is_long)
+        long = match.length >= LONG
+        length = self._length(source, long=long)
         n_drafted = length.choose(self._costs, len(match.tokens), n_other_rows=n_other_rows)
         if n_drafted:
-            self._last = source, length, n_drafted
+            self._last = source, long, n_drafted
             self.n_since_draft = 0
         return match.tokens[:n_drafted]
 
     @property
     def has_model(self) -> bool:
         """True if a draft model may propose tokens of this answer."""
-        return self._model is not None
+        return self._has_model
 
     def model_may_pay(self, most: int, costs: StepCosts, *, n_other_rows: int = 0, n_other_tokens: int = 0) -> bool:
         """Return whether the model's tokens are wanted in place of what `propose` returned."""
-        if self._model is None or self._text_is_better():
+        if not self._has_model or self._text_is_better():
             return False
-        return self._model_length.may_pay(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
+        return self._length(MODEL).may_pay(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
 
     def choose_model(self, most: int, costs: StepCosts, *, n_other_rows: int = 0, n_other_tokens: int = 0) -> int:
         """Return how many tokens the model is to propose in place of what `propose` returned; possibly none.
@@ -138,16 +134,16 @@ class AnswerDrafts:
         n_other_tokens
             The tokens that the step gives to other answers, which wait for the draft model.
         """
-        if self._model is None or self._text_is_better():
+        if not self._has_model or self._text_is_better():
             return 0
-        return self._model_length.choose(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
+        return self._length(MODEL).choose(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
 
     def take_model(self, n_tokens: int) -> None:
         """Note the number of tokens that the model proposed. Unless there are none, they replace those of `propose`."""
         if n_tokens == 0:
-            self._model_length.learn_nothing()
+            self._length(MODEL).learn_nothing()
             return
-        self._last = MODEL, self._model_length, n_tokens
+        self._last = MODEL, False, n_tokens
         self.n_since_draft = 0
 
     def await_model(self) -> None:
@@ -156,18 +152,19 @@ class AnswerDrafts:
 
     def drop_model(self) -> None:
         """Go on without the model."""
-        self._model = None
+        self._has_model = False
 
     def _text_is_better(self) -> bool:
         if self._last is None:
             return False
-        return self._last_is_long or self._last[1].acceptance.p >= self._model_length.acceptance.p
+        source, long, _ = self._last
+        return long or self._length(source).acceptance.p >= self._length(MODEL).acceptance.p
 
     def cut(self, n_tokens: int) -> None:
         """Note that only the first `n_tokens` of what was proposed are computed."""
         if self._last is not None:
-            source, length, _ = self._last
-            self._last = (source, length, n_tokens) if n_tokens else None
+            source, long, _ = self._last
+            self._last = (source, long, n_tokens) if n_tokens else None
 
     def follow(self, tokens: Sequence[int], *, n_taken: int | None = None) -> None:
         """Take the tokens that a step sampled: the accepted ones of the draft, and one more.
@@ -182,12 +179,11 @@ class AnswerDrafts:
         self.n_since_draft += len(tokens)
         if self._last is None or not tokens:
             return
-        source, length, n_drafted = self._last
+        source, long, n_drafted = self._last
         self._last = None
         n_accepted = min(len(tokens) - 1, n_drafted)
-        length.learn(n_drafted, n_accepted)
-        if source == MODEL and self._model is not None:
-            self._model.learn(n_drafted, n_accepted)
+        self._length(source, long=long).learn(n_drafted, n_accepted)
+        self._experience.of(source, long=long).learn(n_drafted, n_accepted)
         before = self.counts[source]
         n_delivered = n_accepted if n_taken is None else min(n_accepted, n_taken)
         self.counts[source] = Counts(before.n_drafted + n_drafted, before.n_accepted + n_delivered)
@@ -206,11 +202,13 @@ class AnswerDrafts:
                 best = NGRAM, match
         return best
 
-    def _length(self, source: str, *, long: bool) -> DraftLength:
+    def _length(self, source: str, *, long: bool = False) -> DraftLength:
         key = source, long
-        if key not in self._lengths and long:
-            acceptance = Acceptance(LONG_PRIOR, LONG_WEIGHT)
-            self._lengths[key] = DraftLength(acceptance, self._long_budget, probed_p=LONG_PROBED_P)
-        elif key not in self._lengths:
-            self._lengths[key] = DraftLength(Acceptance(PRIORS[source]), self._budget)
+        if key not in self._lengths:
+            p = self._experience.of(source, long=long).p
+            budget, probed_p = self._budget, PROBED_P
+            if long:
+                first = FIRST_LONG_BUDGET if p >= TRUSTED_P else FIRST_BUDGET
+                budget, probed_p = LossBudget(first, most=MAX_LONG_BUDGET, stake=LONG_STAKE), LONG_PROBED_P
+            self._lengths[key] = DraftLength(Acceptance(p, weight_of(long=long)), budget, probed_p=probed_p)
         return self._lengths[key]

@@ -9,7 +9,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.drafting.answer_drafts import MODEL
+from pyllmcancel.drafting.sources import MODEL
 from pyllmcancel.embeddings.workload import pooling_of
 from pyllmcancel.engine.fitting import placed
 from pyllmcancel.engine.host_memory import check_memory_of_both

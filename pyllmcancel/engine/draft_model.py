@@ -16,8 +16,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from pyllmcancel.drafting.answer_drafts import MODEL, PRIORS
-from pyllmcancel.drafting.length import Acceptance
 from pyllmcancel.drafting.model_costs import DraftModelCosts
 from pyllmcancel.errors import ContextError, Error
 from pyllmcancel.sampling import SamplingParams
@@ -37,7 +35,6 @@ logger = logging.getLogger("pyllmcancel.engine")
 MAX_LAG = 32
 HEAD_START = 16  # tokens that an answer is expected to have, at least
 MAX_FAILURES = 3  # in a row, after which nothing more is drafted by the model
-MAX_OWNERS = 256  # whose acceptance is remembered
 NO_ROOM = "its context has no room"
 
 
@@ -113,7 +110,6 @@ class DraftModel:
         self._places = [Place(seq, native.Sampler(context.model, greedy)) for seq in range(context.n_seq_max)]
         self._max_seconds = config.max_step_seconds
         self.costs = DraftModelCosts()
-        self._acceptances: dict[str, Acceptance] = {}
         self._n_calls = 0
         self._n_failures = 0
 
@@ -144,14 +140,6 @@ class DraftModel:
     @property
     def works(self) -> bool:
         return self._context is not None
-
-    def acceptance(self, owner: str) -> Acceptance:
-        """Return what is known of the drafts for an owner's answers."""
-        found = self._acceptances.pop(owner, None) or Acceptance(PRIORS[MODEL])
-        self._acceptances[owner] = found  # the newest last
-        if len(self._acceptances) > MAX_OWNERS:
-            del self._acceptances[next(iter(self._acceptances))]
-        return found
 
     def lag(self, choice: Choice) -> int:
         """Return the number of the choice's tokens that are not computed here."""

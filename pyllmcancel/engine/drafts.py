@@ -13,10 +13,12 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pyllmcancel.constraints.healing import HealingConstraint, n_along
-from pyllmcancel.drafting.answer_drafts import MODEL, NGRAM, PAST, PREDICTION, AnswerDrafts, Reference
+from pyllmcancel.drafting.answer_drafts import AnswerDrafts, Reference
+from pyllmcancel.drafting.experience import Experiences
 from pyllmcancel.drafting.length import RowCosts
 from pyllmcancel.drafting.lookup import LONGEST, TokenText
 from pyllmcancel.drafting.past_answers import PastAnswers
+from pyllmcancel.drafting.sources import MODEL, NGRAM, PAST, PREDICTION
 from pyllmcancel.engine.draft_model import Want
 from pyllmcancel.inner_tokenizer import InnerTokenizer
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS, StepStatus
@@ -47,6 +49,7 @@ class Drafts:
         self.sources = tuple(source for source in sources if source != MODEL or draft_model is not None)
         self._most = min(config.draft_max, MOST_EXTRA_OUTPUTS)
         self._costs = RowCosts()
+        self._experiences = Experiences()
         self._piece = model.piece
         self._past = PastAnswers(model.piece, InnerTokenizer(model), most_bytes=config.past_answers_mib << 20)
 
@@ -178,8 +181,9 @@ class Drafts:
             if expected:
                 references.append(Reference(PAST, TokenText([*tokens[-LONGEST:], *expected])))
             references += [Reference(PAST, text) for text in self._past.texts(request.owner)]
-        model = self._model.acceptance(request.owner) if self._model is not None else None
-        return AnswerDrafts(tokens, references, self._costs, own=NGRAM in self.sources, model=model)
+        experience = self._experiences.of(request.owner)
+        own, model = NGRAM in self.sources, self._model is not None
+        return AnswerDrafts(tokens, references, self._costs, experience, own=own, model=model)
 
     def learn(self, items: list[StepItem], result: StepResult) -> None:
         """Learn what a step with these items cost."""

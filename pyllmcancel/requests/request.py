@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
 
-from pyllmcancel.drafting.answer_drafts import PAST, PREDICTION, SOURCES
+from pyllmcancel.drafting.sources import PAST, PREDICTION, SOURCES
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.events import Drafted, RequestStatus, Usage
 

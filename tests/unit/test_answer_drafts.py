@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
-from pyllmcancel.drafting.answer_drafts import NGRAM, AnswerDrafts
+from pyllmcancel.drafting.answer_drafts import AnswerDrafts
+from pyllmcancel.drafting.experience import Experience
 from pyllmcancel.drafting.length import MAX_ROWS, RowCosts
+from pyllmcancel.drafting.sources import NGRAM
 
 # The time of a step by its rows, in steps of one row: SmolLM2 on one thread of a CPU with AVX-512, where several rows
 # gain little. Between these it is a straight line.
@@ -41,10 +43,10 @@ def known_costs() -> RowCosts:
     return costs
 
 
-def decode(prompt: list[int], answer: list[int]) -> tuple[float, AnswerDrafts]:
+def decode(prompt: list[int], answer: list[int], experience: Experience | None = None) -> tuple[float, AnswerDrafts]:
     """Decode an answer with drafts; returns the time, in steps of one row."""
     costs = known_costs()
-    drafts = AnswerDrafts([*prompt, answer[0]], (), costs)
+    drafts = AnswerDrafts([*prompt, answer[0]], (), costs, experience or Experience())
     place, seconds = 1, 0.0
     while place < len(answer):
         draft = drafts.propose(min(MOST, len(answer) - place - 1))
@@ -84,3 +86,25 @@ def test_what_nobody_can_foretell_costs_nothing() -> None:
     seconds, drafts = decode(tokens(4, 300), tokens(5, 200))
     assert seconds < 1.01 * 200
     assert drafts.counts[NGRAM].n_drafted <= 2
+
+
+def test_an_owner_whose_texts_go_on_otherwise_is_soon_not_slower() -> None:
+    """Each answer is short, and begins as its prompt does; nothing of the last ones is drafted in vain."""
+    experience, seconds = Experience(), 0.0
+    for number in range(12):
+        source = tokens(20 + number, 300)
+        answer = [*source[:12], *tokens(50 + number, 40)]
+        took, _ = decode([*source, 1, 2, 3], answer, experience)
+        seconds += took if number >= 6 else 0.0
+    assert seconds < 1.01 * 6 * 52
+
+
+def test_an_owner_whose_copies_were_right_begins_with_longer_drafts() -> None:
+    source, experience = tokens(1, 300), Experience()
+    alone, _ = decode([*source, 1, 2, 3, *source[:12]], source[12:80])
+    for number in range(5):
+        other = tokens(80 + number, 300)
+        decode([*other, 1, 2, 3, *other[:12]], other[12:], experience)
+    after_others, _ = decode([*source, 1, 2, 3, *source[:12]], source[12:80], experience)
+    assert after_others <= alone
+    assert after_others < 68 / 1.4

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from pyllmcancel import __version__
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.drafting.answer_drafts import SOURCES
+from pyllmcancel.drafting.sources import SOURCES
 from pyllmcancel.events import FinishReason
 
 if TYPE_CHECKING:

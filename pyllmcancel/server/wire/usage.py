@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NotRequired
 
 from pydantic import Field
 
-from pyllmcancel.drafting.answer_drafts import PREDICTION
+from pyllmcancel.drafting.sources import PREDICTION
 from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
