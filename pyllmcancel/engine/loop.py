@@ -180,6 +180,8 @@ class EngineLoop:
             else:
                 self._running.append(request)
                 self._report(self._workload.admit(request, self._observer))
+                if request not in self._running:
+                    break  # its answer was known: a flood of such requests, for which slots are no limit, has to wait
 
     def _choose(self, heads: Sequence[Request]) -> Request | None:
         cancelled = next((request for request in heads if request.cancellation.requested), None)

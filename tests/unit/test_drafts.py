@@ -44,6 +44,20 @@ def test_an_answer_that_is_known_takes_no_step(drafting: Driver) -> None:
     assert again.ending.usage.prompt_tokens == again.ending.usage.cached_tokens == len(PROMPT)
 
 
+def test_a_flood_of_known_answers_lets_others_compute(drafting: Driver) -> None:
+    asked(drafting)
+    other = drafting.submit("another prompt", max_tokens=60)
+    flood = [drafting.submit(PROMPT, settle=False, max_tokens=60) for _ in range(5)]
+    for n_ended in (1, 2):
+        n_tokens = len(other.sink.tokens())
+        drafting.step()
+        assert sum(tracked.ended for tracked in flood) == n_ended
+        assert len(other.sink.tokens()) > n_tokens
+    drafting.cancel(other)
+    drafting.run_to_the_end()
+    assert [tracked.sink.text() for tracked in flood] == 5 * [ANSWER.decode()]
+
+
 def test_what_was_cancelled_goes_on_where_it_was(drafting: Driver) -> None:
     cut = drafting.submit(PROMPT, max_tokens=60)
     drafting.step_until(lambda: len(cut.sink.tokens()) >= 20)
