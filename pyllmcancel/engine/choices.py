@@ -60,6 +60,9 @@ class ChoiceMaker:
             raise InvalidRequestError("timeout must not be negative", "timeout")
         if any(not isinstance(token, int) or not 0 <= token < MAX_TOKENS for token in params.stop_tokens):
             raise InvalidRequestError("stop_tokens must be token ids", "stop_tokens")
+        n_vocab = self._model.n_vocab
+        if any(not isinstance(token, int) or not 0 <= token < n_vocab for token in params.prediction):
+            raise InvalidRequestError("prediction must be token ids of the vocabulary", "prediction")
         choices: list[Choice] = []
         for given in prompts:
             room = room_after(given, n_ctx)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.engine.drafts import answer_key
+from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.events import FinishReason
 from tests.support.driver import CHUNK, Driver, Tracked
 from tests.unit.test_generation_params import Spelling
@@ -158,6 +159,13 @@ def test_a_prediction_is_a_draft(drafting: Driver) -> None:
     tracked, n_steps = asked(drafting, "write it", max_tokens=100, prediction=prediction)
     assert tracked.sink.text() == FILE
     assert n_steps < len(FILE) / 3
+
+
+@pytest.mark.parametrize("token", [-1, 257, 2**40, "x", 1.5])
+def test_a_prediction_of_no_tokens_is_refused(drafting: Driver, token: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="prediction"):
+        drafting.submit("write it", prediction=(116, token))
+    assert asked(drafting)[0].sink.text() == ANSWER.decode()
 
 
 @pytest.mark.parametrize("limit", [{"max_tokens": 9}, {"stop": ("ten",)}, {"stop": ("e ten",)}, {"stop": ("z", "w")}])
