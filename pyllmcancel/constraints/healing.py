@@ -9,7 +9,7 @@ suggestion that somebody types along goes on as it was, whichever letter the pro
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -29,14 +29,14 @@ class Healed(NamedTuple):
     text: bytes
 
 
-def give_back(prompt: Sequence[int], model: Model) -> Healed:
+def give_back(prompt: Sequence[int], model: Model, banned: Collection[int] = ()) -> Healed:
     """Take the last word off a prompt, or the blanks or the signs at its end.
 
     Where a gap is to be filled, it is the last word before the gap. One token of the prompt is kept, and control
-    tokens, which have no text, are never taken.
+    tokens, which have no text, are never taken. Nor are `banned` tokens: the answer could not spell their text.
     """
     tail = len(prompt) - _n_after_gap(prompt, model.special_tokens)
-    healed = _give_back(prompt[:tail], model.piece)
+    healed = _give_back(prompt[:tail], lambda token: b"" if token in banned else model.piece(token))
     return Healed([*healed.prompt, *prompt[tail:]], healed.text)
 
 

@@ -5,6 +5,7 @@ Every error in a request is found here, before the request is accepted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -85,7 +86,10 @@ class ChoiceMaker:
         against = "the logprobs of the prompt" if params.prompt_logprobs else against
         if against is not None and params.token_healing:
             raise InvalidRequestError(f"token_healing cannot be combined with {against}", "token_healing")
-        return give_back(prompt, self._model) if wanted and against is None else Healed(prompt, b"")
+        if not wanted or against is not None:
+            return Healed(prompt, b"")
+        banned = {token for token, bias in params.sampling.logit_bias if bias == -math.inf}
+        return give_back(prompt, self._model, banned)
 
     @cached_property
     def _piece_index(self) -> PieceIndex:

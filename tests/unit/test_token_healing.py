@@ -156,6 +156,15 @@ def test_the_answer_has_to_begin_with_the_text(driver: Driver) -> None:
     assert tracked.sink.text().encode("utf-8", "replace")[:1] != b"w"
 
 
+@pytest.mark.parametrize(("banned", "n_given_back"), [(b"d", 0), (b"o", 2), (b"w", 3), (b"x", 4)])
+def test_what_the_answer_may_not_spell_is_not_taken_back(driver: Driver, banned: bytes, n_given_back: int) -> None:
+    tracked = driver.submit("the word", token_healing=True, max_tokens=6, logit_bias=((banned[0], float("-inf")),))
+    driver.run_to_the_end()
+    tracked.expected = tracked.sink.tokens()
+    assert tracked.ending.finish_reason is FinishReason.LENGTH
+    assert tracked.ending.usage.prompt_tokens == len("the word") - n_given_back
+
+
 def test_whoever_types_along_a_suggestion_waits_for_no_step(make_driver: MakeDriver) -> None:
     driver = make_driver(draft_sources=("past",))
     suggestion = b"return the value of it"
