@@ -48,6 +48,7 @@ LONG: dict[str, tuple[str, ...]] = {
     "model/test_steps_ahead.py": ("test_a_broken_variant_is_caught[DEAF]",),
     # Each source of a cancel in each phase: attention is the memory that stays.
     "races/test_cancel_matrix.py::test_a_cancel_ends_its_request_and_touches_no_other": ("[*-1-attention]",),
+    "races/test_drafted_answers_are_the_same.py": ("[1]",),
     "races/test_state_machine.py": ("TestFewEngineSchedules::runTest",),
     "races/test_real_engine.py::test_two_hundred_clients_that_leave_the_queue_do_not_touch_the_one_that_decodes": (
         "[*attention]",

@@ -1,0 +1,156 @@
+"""Random requests that extend, repeat and cut earlier ones have the same answers with drafts and without."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.generation import Generation
+from pyllmcancel.events import Delta, Event, FinishReason
+from pyllmcancel.requests.request import Request
+from tests.support import tiny_models
+from tests.support.driver import RecordingSink
+from tests.support.threads import N_THREADS
+
+N_ROUNDS = 60
+N_CTX, N_VOCAB = 256, 1024
+# Each is part of a request with a probability of its own.
+OPTIONS: list[tuple[float, dict[str, list[Any]]]] = [
+    (0.5, {"token_healing": [True]}),
+    (0.2, {"repeat_penalty": [1.5, 0.8], "penalty_last_n": [-1, 3]}),
+    (0.1, {"dry_multiplier": [0.8], "dry_penalty_last_n": [-1, 20]}),
+    (0.2, {"logit_bias": [((5, 4.0), (220, float("-inf")))]}),
+    (0.2, {"ignore_eos": [True]}),
+    (0.2, {"n_logprobs": [0, 2]}),
+    (0.1, {"temperature": [0.3, 1.5], "seed": [1, 2]}),
+    (0.1, {"n": [2, 3]}),
+    (0.2, {"stop": [("e",), (" ", "th")], "stop_shown": [True, False]}),
+    (0.1, {"stop_tokens": [frozenset(range(0, N_VOCAB, 20))]}),
+    (0.1, {"draft_max": [0, 1, 3]}),
+    (0.1, {"reuse_prefix": [False]}),
+    (0.2, {"prediction": [(5, 6, 7, 8) * 4, tuple(range(30))]}),
+]
+
+
+class CheapRows:
+    """Costs of steps at which drafts pay, whatever else runs on this machine."""
+
+    def of(self, n_rows: int) -> float:
+        return 1.0 + 0.01 * n_rows
+
+    def observe(self, n_rows: int, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True)
+class Asked:
+    prompt: list[int]
+    options: dict[str, Any]
+    cancel_after: int | None = None  # tokens
+
+
+class Asker:
+    """Makes up requests; many of them go on with an earlier one, as a typist's or a retry do."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._earlier: list[tuple[Asked, list[int]]] = []
+
+    def requests(self) -> list[Asked]:
+        return [self._request() for _ in range(self._random.randint(1, 4))]
+
+    def remember(self, asked: Asked, answer: list[int]) -> None:
+        self._earlier = [*self._earlier, (asked, answer)][-8:]
+
+    def _request(self) -> Asked:
+        pick = self._random
+        options: dict[str, Any] = {"temperature": 0.0, "max_tokens": pick.choice([0, 1, 5, 20, 60, None])}
+        if self._earlier and pick.random() < 0.7:
+            before, answer = pick.choice(self._earlier)
+            prompt = before.prompt + answer[: pick.randint(0, len(answer))]
+            prompt = prompt[: pick.choice([len(prompt), len(prompt), pick.randint(1, len(prompt))])]
+            options = before.options | options if pick.random() < 0.7 else options
+        else:
+            some = [pick.randrange(N_VOCAB) for _ in range(pick.randint(1, 20))]
+            prompt = some * pick.randint(1, 6)
+        for probability, values in OPTIONS:
+            if pick.random() < probability / 2:
+                options |= {name: pick.choice(value) for name, value in values.items()}
+        return Asked(prompt[: N_CTX - 1], options, pick.choice([None, None, None, 1, 10]))
+
+
+def cancel_late(engine: Engine, request: Request, sink: RecordingSink, n_tokens: int, event: Event) -> None:
+    if isinstance(event, Delta) and len(sink.tokens()) >= n_tokens:
+        engine.cancel(request)
+
+
+def answers(engine: Engine, asked: list[Asked], *, cancels: bool) -> list[RecordingSink]:
+    """Ask all at once, and wait for all endings."""
+    sinks = []
+    for one in asked:
+        sink = RecordingSink()
+        request = engine.submit([one.prompt], generation_params(**one.options), sink)
+        if cancels and one.cancel_after is not None:
+            sink.on_event = partial(cancel_late, engine, request, sink, one.cancel_after)
+        sinks.append(sink)
+    for sink in sinks:
+        sink.ending()
+    return sinks
+
+
+def everything(sink: RecordingSink, index: int) -> tuple[Any, ...]:
+    deltas = [delta for delta in sink.deltas if delta.index == index]
+    logprobs = [(one.token, one.logprob, one.top.tolist()) for delta in deltas for one in delta.logprobs]
+    reasons = [delta.finish_reason for delta in deltas if delta.finish_reason is not None]
+    return sink.tokens(index), sink.text(index), logprobs, reasons
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_models.write_tiny_llama(tmp_path_factory.mktemp("tiny") / "model.gguf")
+
+
+@pytest.fixture
+def engines(model: Path) -> Iterator[tuple[Engine, Engine]]:
+    # With cells of their own, requests change no bit of each other. Idle prefixes are soon lost, which matters, too.
+    options: dict[str, Any] = {"parallel": 3, "ctx_size": 3 * N_CTX, "kv_unified": False, "cache_ram": 0}
+    options |= {"model": model, "threads": N_THREADS}
+    plain = Engine.load(EngineConfig(**options, draft_sources=()))
+    drafting = Engine.load(EngineConfig(**options))
+    assert isinstance(drafting.workload, Generation)
+    drafting.workload._drafts._costs = CheapRows()  # type: ignore[assignment]
+    with plain, drafting:
+        yield plain, drafting
+    assert (plain.failure, drafting.failure) == (None, None)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_drafts_change_no_answer(engines: tuple[Engine, Engine], seed: int) -> None:
+    plain, drafting = engines
+    if plain.varies_because is not None:
+        pytest.skip(f"an answer depends on the steps: {plain.varies_because}")
+    asker, n_accepted = Asker(seed), 0
+    for _ in range(N_ROUNDS):
+        asked = asker.requests()
+        expected = answers(plain, asked, cancels=False)
+        for one, want, got in zip(asked, expected, answers(drafting, asked, cancels=True), strict=True):
+            ending, usage = got.ending(), got.ending().usage
+            n_accepted += sum(drafted.n_accepted for drafted in usage.drafts)
+            for index in range(one.options.get("n", 1)):
+                if ending.finish_reason is FinishReason.CANCELLED:
+                    assert want.tokens(index)[: len(got.tokens(index))] == got.tokens(index), one
+                else:
+                    assert everything(got, index) == everything(want, index), one
+            if ending.finish_reason is not FinishReason.CANCELLED:
+                before = want.ending().usage
+                assert usage.prompt_tokens == before.prompt_tokens, one
+                assert usage.completion_tokens == before.completion_tokens, one
+            asker.remember(one, want.tokens())
+    assert n_accepted > 20
