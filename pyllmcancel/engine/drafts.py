@@ -81,6 +81,9 @@ class Drafts:
 
     def attach(self, items: list[StepItem], choices: Sequence[Choice]) -> list[StepItem]:
         """Return the step's items, with drafts where those pay."""
+        for choice in choices:
+            if choice.drafts is not None:
+                choice.drafts.cut(0)  # the draft of a step that was aborted, or never began
         if not self.sources or not self._may_draft(items):
             return items
         n_rows = sum(item.n_tokens for item in items)

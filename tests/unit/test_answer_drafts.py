@@ -108,3 +108,12 @@ def test_an_owner_whose_copies_were_right_begins_with_longer_drafts() -> None:
     after_others, _ = decode([*source, 1, 2, 3, *source[:12]], source[12:80], experience)
     assert after_others <= alone
     assert after_others < 68 / 1.4
+
+
+def test_a_draft_that_was_not_computed_counts_for_nothing() -> None:
+    source = tokens(1, 60)
+    drafts = AnswerDrafts([*source, *source[:20]], (), known_costs(), Experience())
+    assert drafts.propose(MOST)
+    drafts.cut(0)
+    drafts.follow(source[20:21])
+    assert drafts.counts[NGRAM].n_drafted == 0
