@@ -116,7 +116,7 @@ class Model:
         logits = logits_after(array("i", tokens).tobytes())
         for prompt, answer in self.answers.items():
             n_said = len(tokens) - len(prompt)
-            if n_said >= 0 and bytes(tokens) == prompt + answer[:n_said]:
+            if n_said >= 0 and list(tokens) == list(prompt + answer[:n_said]):
                 logits = logits.copy()
                 logits[[*answer, EOS][n_said]] = 100.0
         return logits

@@ -34,6 +34,7 @@ class Connection:
 
     def __init__(self, transport: asyncio.Transport, limits: Limits) -> None:
         self._transport = transport
+        self._is_closed = False
         self._cancel: Cancel | None = None  # of the request that is being answered
         # All bytes that the kernel does not take count as waiting for the client, and block the next `send`.
         transport.set_write_buffer_limits(high=1)
@@ -69,11 +70,16 @@ class Connection:
 
     def closed(self) -> None:
         """Note that the connection is closed."""
+        self._is_closed = True
         self.watch.stop()
 
     def drop(self) -> None:
-        """Close the connection at once: ``receive()`` then reports that the client has left. In the event loop only."""
-        self._transport.abort()
+        """Close the connection at once: ``receive()`` then reports that the client has left. In the event loop only.
+
+        Idempotent. asyncio's transport fails if it is aborted after its buffer was sent and it was closed.
+        """
+        if not self._is_closed:
+            self._transport.abort()
 
 
 def connection_of(scope: Scope) -> Connection | None:
