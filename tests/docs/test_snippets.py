@@ -46,6 +46,14 @@ OUTPUTS = {
 }
 
 
+LONG_ANSWERS = ("--n-predict", "2000", "--max-queue", "1000")
+
+
+def sooner(code: str) -> str:
+    """The block with half of its pauses: the packaged model is many times as fast as the pages' model."""
+    return re.sub(r"\bsleep ([0-9.]+)", lambda pause: f"sleep {float(pause[1]) / 2}", code)
+
+
 def only(blocks: list[Block], *languages: str) -> list[Any]:
     return [pytest.param(block, id=str(block)) for block in blocks if block.language in languages]
 
@@ -54,7 +62,14 @@ def only(blocks: list[Block], *languages: str) -> list[Any]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server whose answers go on until a limit, so that there is time to cancel them."""
     folder = tmp_path_factory.mktemp("models")
-    with serving(folder, "--n-predict", "2000", "--max-queue", "1000", whole_prompts=True) as process:
+    with serving(folder, *LONG_ANSWERS, "--spec-type", "none", whole_prompts=True) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def drafting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """The same, with drafts, which are over too soon for a cancel."""
+    with serving(tmp_path_factory.mktemp("models"), *LONG_ANSWERS, whole_prompts=True) as process:
         yield process
 
 
@@ -196,7 +211,7 @@ class Canceller(threading.Thread):
 def shell(block: Block, server: ServerProcess, folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
     """Start a block in a folder in which the virtual environment lies, as in a checkout."""
     (folder / ".venv").symlink_to(sys.prefix)
-    script = ["/bin/bash", "-ec", block.code.replace(THERE, server.url)]
+    script = ["/bin/bash", "-ec", sooner(block.code).replace(THERE, server.url)]
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", WITH_SIGINT, *script],
         stdout=subprocess.PIPE,
@@ -218,7 +233,15 @@ def run_to_its_end(block: Block, server: ServerProcess, folder: Path, environmen
 
 STREAMS = [block for block in RUN if "curl -N" in block.code]
 BENCHMARKS = [block for block in RUN if f"{OURS} bench" in block.code]
-COMMANDS = [block for block in RUN if block not in (*STREAMS, *BENCHMARKS)]
+DRAFTS = [block for block in RUN if "x-draft" in block.code]
+COMMANDS = [block for block in RUN if block not in (*STREAMS, *BENCHMARKS, *DRAFTS)]
+
+
+@pytest.mark.parametrize("block", only(DRAFTS, *SHELL))
+def test_commands_that_show_drafts_run(
+    block: Block, drafting_server: ServerProcess, environment: dict[str, str], tmp_path: Path
+) -> None:
+    run_to_its_end(block, drafting_server, tmp_path, environment)
 
 
 @pytest.mark.parametrize("block", only(COMMANDS, *SHELL))
