@@ -72,11 +72,11 @@ GENERATING: tuple[Kind, ...] = (
     *both("completion", "/completion", completion, "n_predict"),
     *both("infill", "/infill", infill, "n_predict"),
 )
-# These report the progress of their prompts, too.
+# These report the progress of their prompts, too, in which they are cut. A known answer would come before its cut.
 TELLING = Kind(
     "completion, progress",
     "/completion",
-    lambda text: completion(text) | {"return_progress": True},
+    lambda text: completion(text) | {"return_progress": True, "speculative.n_max": 0},
     "n_predict",
     stream=True,
 )
