@@ -362,7 +362,7 @@ class Context:
         self._validate(parts)
         for sequence in self._sequences:
             sequence.logits = None
-        flags = tuple(self._at(part.seq).flag for part in parts)
+        flags = tuple(flag for part in parts if (flag := self._at(part.seq).flag) is not None)
         only_unanimous = not self._keeps_truth or not self.kv_unified
         held = HeldStep(parts, flags, *costs, only_unanimous, self._first_step, self._abortable)
         if not self._cells.suffice((part.seq, part.n_rows) for part in parts):

@@ -81,14 +81,14 @@ class World:
         limits = Limits(**{name: options.pop(name) for name in Limits.__slots__ if name in options})
         self.model = model or fake_native.Model()
         # Chunks as large as the batch: what a held step costs is no measure of anything.
-        defaults = {"parallel": 2, "alias": "fake-model", "itl_target": 1e9, "max_step_seconds": 1e9}
+        defaults: dict[str, Any] = {"parallel": 2, "alias": "fake-model", "itl_target": 1e9, "max_step_seconds": 1e9}
         config = EngineConfig(**(defaults | options))
         self.context = fake_native.Context(
             self.model, n_ctx=n_ctx, n_seq_max=config.parallel + 2, n_batch=256, n_threads=1
         )
         self.context.step_cost = (0.0, 1.0)
         self.metrics = WatchedMetrics()
-        self.engine = Engine(Generation(self.context, config, fake_native), observer=self.metrics)
+        self.engine = Engine(Generation(cast("Any", self.context), config, fake_native), observer=self.metrics)
         server_config = ServerConfig(engine=config, limits=limits, **server_options)
         self.app = create_app(server_config, self.engine, self.metrics)
         if self.model.chat_template is None and server_config.chat_template is None and server_config.chat.jinja:
