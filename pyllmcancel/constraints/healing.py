@@ -63,14 +63,14 @@ def _give_back(prompt: Sequence[int], piece: Callable[[int], bytes]) -> Healed:
 def n_along(tokens: Sequence[int], text: bytes, piece: Callable[[int], bytes]) -> int:
     """Return how many of `tokens` an answer may begin with that has to begin with `text`."""
     for n_tokens, token in enumerate(tokens):
-        left = after(text, piece(token))
+        left = left_after(text, piece(token))
         if left is None:
             return n_tokens
         text = left
     return len(tokens)
 
 
-def after(text: bytes, piece: bytes) -> bytes | None:
+def left_after(text: bytes, piece: bytes) -> bytes | None:
     """Return what is left of `text` after a token's `piece`; None if the token does not go along it."""
     if not text or piece.startswith(text):
         return b""
@@ -119,7 +119,7 @@ class HealingConstraint:
 
     def accept(self, token: int) -> bool:
         if self._left:
-            self._left = after(self._left, self._piece(token)) or b""
+            self._left = left_after(self._left, self._piece(token)) or b""
             self.n_tokens += 1
         return False
 

@@ -175,7 +175,7 @@ class Drafts:
 
     def _drafts_of(self, choice: Choice) -> AnswerDrafts:
         request = choice.request
-        tokens = [*choice.prompt, *choice.generated]
+        tokens = choice.tokens
         references: list[Reference] = []
         if PREDICTION in self.sources and request.params.prediction:
             references.append(Reference(PREDICTION, TokenText(request.params.prediction)))

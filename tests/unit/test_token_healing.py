@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.constraints.healing import MAX_GIVEN_BACK, HealingConstraint, PieceIndex, after, give_back, n_along
+from pyllmcancel.constraints.healing import (
+    MAX_GIVEN_BACK,
+    HealingConstraint,
+    PieceIndex,
+    give_back,
+    left_after,
+    n_along,
+)
 from pyllmcancel.constraints.protocol import allows, masks_along
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.events import FinishReason
@@ -135,7 +142,7 @@ def test_known_tokens_count_as_far_as_they_go_along_the_text() -> None:
     assert n_along(tokens(b"whi", b"_"), b"white", piece) == 1
     assert n_along(tokens(b"_"), b"white", piece) == 0
     assert n_along(tokens(b"_"), b"", piece) == 1
-    assert after(b"a", b"") is None
+    assert left_after(b"a", b"") is None
 
 
 def test_an_answer_begins_after_the_prompts_text(driver: Driver) -> None:
