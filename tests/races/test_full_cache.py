@@ -46,10 +46,20 @@ class Crowd:
         self.sinks[request.id] = sink
         return request
 
-    def submit_together(self, prompts: list[list[int]], max_tokens: int) -> list[Request]:
-        """One request for each; none computes its second step before all are there, and so they crowd each other."""
+    def submit_together(
+        self, prompts: list[list[int]], max_tokens: int, then: Callable[[], None] = lambda: None
+    ) -> list[Request]:
+        """One request for each; none computes its second step before all are there, and so they crowd each other.
+
+        `then` is called by the engine's thread after each step.
+        """
         stop = Stop()
-        self.watcher.on_step_done = stop.here
+
+        def step_done(_record: object) -> None:
+            stop.here()
+            then()
+
+        self.watcher.on_step_done = step_done
         try:
             return [self.submit(prompt, max_tokens) for prompt in prompts]
         finally:
@@ -126,13 +136,14 @@ def test_a_neighbour_is_not_touched_when_a_preempted_request_is_cancelled(
     crowd: Callable[..., Crowd], kind: str
 ) -> None:
     crowded = crowd(kind, parallel=2)
-    stays, gives_way = crowded.submit_together([PROMPT[:60], PROMPT[60:120]], 150)
+    requests: list[Request] = []
+    crowded.watcher.on_added = requests.append
 
-    def cancel_once_it_gave_way(_record: object) -> None:
+    def cancel_once_it_gave_way() -> None:
         if crowded.n_preempted:
-            crowded.engine.cancel(gives_way)
+            crowded.engine.cancel(requests[1])
 
-    crowded.watcher.on_step_done = cancel_once_it_gave_way
+    stays, gives_way = crowded.submit_together([PROMPT[:60], PROMPT[60:120]], 150, cancel_once_it_gave_way)
     assert crowded.tokens(stays) == alone(crowd, kind, [PROMPT[:60]], 150)[0]
     assert gives_way.ended.result(TEST_LIMIT).finish_reason is FinishReason.CANCELLED
 

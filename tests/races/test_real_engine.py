@@ -181,7 +181,7 @@ def test_neighbours_of_cancelled_prefills_get_the_tokens_they_get_alone(
 ) -> None:
     real = make_real(kind)
     survivor = real.submit(LONG[:40], max_tokens=150)
-    victims = []
+    victims: list[Request] = []
     cancelled = threading.Semaphore(0)
 
     def cancel_newest(_record: object) -> None:
@@ -189,12 +189,38 @@ def test_neighbours_of_cancelled_prefills_get_the_tokens_they_get_alone(
             real.engine.cancel(victims[-1])
             cancelled.release()
 
+    # Known before the first of their steps, which none of them survives: not even if this thread is late.
+    real.watcher.on_added = victims.append
+    real.watcher.on_step_done = cancel_newest
     for number in range(10):
-        victims.append(real.submit([number, *LONG]))
-        real.watcher.on_step_done = cancel_newest
+        real.submit([number, *LONG])
         assert cancelled.acquire(timeout=TEST_LIMIT)
+    real.watcher.on_added = lambda _: None
     assert alone(make_real, kind, LONG[:40], 150).is_whole(real.tokens(survivor))
     assert {victim.ended.result(TEST_LIMIT).finish_reason for victim in victims} == {FinishReason.CANCELLED}
+
+
+def cancel_after(real: Real, n_steps: int) -> list[Request]:
+    """Have the engine's thread, which cannot be late, cancel the next request after `n_steps` steps of it.
+
+    Returns
+    -------
+    list of Request
+        Empty until that request is submitted.
+    """
+    submitted: list[Request] = []
+    n_left = n_steps
+
+    def count_down(record: StepRecord) -> None:
+        nonlocal n_left
+        if submitted[0].id in {entry[0] for entry in record.sequences}:
+            n_left -= 1
+            if n_left == 0:
+                real.engine.cancel(submitted[0])
+
+    real.watcher.on_added = submitted.append
+    real.watcher.on_step_done = count_down
+    return submitted
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -203,13 +229,10 @@ def test_a_retry_of_a_cancelled_prompt_gets_the_tokens_of_one_computed_afresh(
 ) -> None:
     real = make_real(kind)
     for n_steps in range(1, 4):
-        request = real.submit(LONG)
-        real.watcher.steps.clear()
-        steps = threading.Semaphore(0)
-        real.watcher.on_step_done = lambda _, steps=steps: steps.release()
-        assert all(steps.acquire(timeout=TEST_LIMIT) for _ in range(n_steps))
-        real.engine.cancel(request)
-        request.ended.result(TEST_LIMIT)
+        submitted = cancel_after(real, n_steps)
+        real.submit(LONG)
+        (request,) = submitted
+        assert request.ended.result(TEST_LIMIT).cancel_reason is CancelReason.EXPLICIT
     assert alone(make_real, kind, LONG, 8).is_whole(real.tokens(real.submit(LONG)))
 
 
