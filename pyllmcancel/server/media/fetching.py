@@ -1,0 +1,196 @@
+"""Fetching one picture by HTTP: from a public address only, and limited in bytes, redirects and time.
+
+A name is resolved once, and the connection is made to the address that was checked, so that a name which is resolved
+differently the next time is of no use. All of it is awaited, and so ends where it is when its task is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+from urllib.parse import quote, urljoin, urlsplit
+
+import h11
+
+from pyllmcancel import __version__
+from pyllmcancel.server.media.addresses import Resolve, is_public, resolve
+
+MAX_URL = 8_192  # characters
+MAX_REDIRECTS = 3
+MAX_ADDRESSES = 4  # of a host that are tried
+MAX_HEAD = 1 << 14  # bytes of an answer's head
+PIECE = 1 << 16
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+PORTS = {"http": 80, "https": 443}
+HOST = re.compile(r"[A-Za-z0-9._~-]{1,253}|[0-9A-Fa-f:.]{2,45}")
+
+# Called with the number of bytes that have come; ends the fetching by raising an error.
+Progress = Callable[[int], None]
+
+
+class FetchError(Exception):
+    """Nothing can be fetched from there; the message says why."""
+
+
+class Place(NamedTuple):
+    """The parts of a URL that a request needs."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+
+    @property
+    def host_header(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+
+
+class Redirect(NamedTuple):
+    """An answer that names another URL."""
+
+    target: str
+
+
+@cache
+def tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def place_of(url: str) -> Place:
+    """Return the parts of a URL; FetchError if it is none of http or https."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        host = host if ":" in host else host.encode("idna").decode()
+    except ValueError as error:  # a UnicodeError is one, too
+        raise FetchError(f"the URL is invalid: {error}") from None
+    if parts.scheme not in PORTS or not HOST.fullmatch(host):
+        raise FetchError("the URL is not one of http or https with a host")
+    if "@" in parts.netloc:
+        raise FetchError("the URL has a user's name, which is never sent")
+    target = quote(parts.path or "/", safe="/%:@!$&'()*+,;=-._~")
+    if parts.query:
+        target += "?" + quote(parts.query, safe="/%:@!$&'()*+,;=-._~?")
+    return Place(parts.scheme, host, port or PORTS[parts.scheme], target)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetcher:
+    """Fetches pictures. Used in the event loop only.
+
+    Parameters
+    ----------
+    max_bytes
+        The size limit of an answer's content.
+    resolve
+        Finds the addresses of a name.
+    is_allowed
+        Returns whether an address may be connected to.
+    """
+
+    max_bytes: int
+    resolve: Resolve = resolve
+    is_allowed: Callable[[str], bool] = is_public
+
+    async def fetch(self, url: str, progress: Progress) -> bytes:
+        """Return the content at a URL. The time is limited by the caller.
+
+        Raises
+        ------
+        FetchError
+            The URL is invalid, leads to an address that is not public, or has no content that may be taken.
+        """
+        for _ in range(MAX_REDIRECTS + 1):
+            if len(url) > MAX_URL:
+                raise FetchError(f"the URL has more than {MAX_URL:,} characters")
+            place = place_of(url)
+            found = await self._ask(place, progress)
+            if isinstance(found, bytes):
+                return found
+            try:
+                url = urljoin(url, found.target)
+            except ValueError:
+                raise FetchError(f"{place.host} redirects to an invalid URL") from None
+        raise FetchError(f"there are more than {MAX_REDIRECTS} redirects")
+
+    async def _ask(self, place: Place, progress: Progress) -> bytes | Redirect:
+        reader, writer = await self._connect(place)
+        try:
+            return await self._exchange(place, reader, writer, progress)
+        except (OSError, EOFError) as error:
+            raise FetchError(f"{place.host} broke off") from error
+        except h11.RemoteProtocolError as error:
+            raise FetchError(f"{place.host} does not speak HTTP: {error}") from None
+        finally:
+            writer.transport.abort()
+
+    async def _connect(self, place: Place) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            addresses = await self.resolve(place.host, place.port)
+        except (OSError, UnicodeError):
+            raise FetchError(f"there is no address of {place.host}") from None
+        # One address that is not public is enough: the name's owner wants to lead somewhere else.
+        if not addresses or not all(map(self.is_allowed, addresses)):
+            raise FetchError(f"{place.host} is not on the public network")
+        secure: dict[str, Any] = {}
+        if place.scheme == "https":
+            # Reads the system's certificates from the disk, the first time.
+            secure = {"ssl": await asyncio.to_thread(tls), "server_hostname": place.host}
+        for address in addresses[:MAX_ADDRESSES]:
+            with suppress(OSError):
+                return await asyncio.open_connection(address, place.port, limit=PIECE, **secure)
+        raise FetchError(f"{place.host} cannot be reached")
+
+    async def _exchange(
+        self, place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, progress: Progress
+    ) -> bytes | Redirect:
+        http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+        headers = [
+            ("Host", place.host_header),
+            ("User-Agent", f"pyllmcancel/{__version__}"),
+            ("Accept", "image/*, audio/*"),
+            ("Accept-Encoding", "identity"),
+            ("Connection", "close"),
+        ]
+        request = h11.Request(method="GET", target=place.target, headers=headers)
+        writer.write((http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b""))
+        await writer.drain()
+        content = bytearray()
+        while True:
+            event = http.next_event()
+            if event is h11.NEED_DATA:
+                http.receive_data(await reader.read(PIECE))
+            elif isinstance(event, h11.Response):
+                redirect = self._read_head(place, event)
+                if redirect is not None:
+                    return redirect
+            elif isinstance(event, h11.Data):
+                content += event.data
+                self._check(place, len(content))
+                progress(len(event.data))
+            elif isinstance(event, h11.EndOfMessage):
+                return bytes(content)
+            elif not isinstance(event, h11.InformationalResponse):
+                raise EOFError
+
+    def _read_head(self, place: Place, response: h11.Response) -> Redirect | None:
+        headers = {name: value for name, value in response.headers}  # noqa: C416 - h11's own type of headers
+        if response.status_code in REDIRECTS and b"location" in headers:
+            return Redirect(headers[b"location"].decode("latin-1"))
+        if response.status_code != 200:
+            raise FetchError(f"{place.host} answered with status {response.status_code}")
+        length = headers.get(b"content-length", b"")
+        if length.isdigit():
+            self._check(place, int(length[:20]))
+        return None
+
+    def _check(self, place: Place, n_bytes: int) -> None:
+        if n_bytes > self.max_bytes:
+            raise FetchError(f"what {place.host} sends is longer than {self.max_bytes:,} bytes")

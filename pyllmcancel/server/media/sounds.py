@@ -1,0 +1,120 @@
+"""The lengths of sounds, read from their files, so that none is decoded that would take too much memory.
+
+The core's decoder makes room for all samples before it decodes the first one: as many as the header of a WAV or FLAC
+file says, and as many as an MP3 file has.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+from pyllmcancel.pausing import Pause
+
+# Formats of a WAV's samples: integers, floats, A-law, µ-law, and the first two under a longer header.
+WAV_FORMATS = frozenset({1, 3, 6, 7, 0xFFFE})
+MAX_CHUNKS = 1_000  # before a WAV's samples
+# The header that each frame of an MP3 begins with, wherever a decoder looks for one. Bytes in between may look like
+# one, too: they make a sound longer by some percent at most.
+FRAME = re.compile(rb"(?=\xff([\xe2-\xe7\xf2-\xff])([\x00-\xef]))", re.DOTALL)
+RATES = (44_100, 48_000, 32_000)  # of MPEG 1; half of them of MPEG 2, a quarter of MPEG 2.5
+SAMPLES = {1: 1152, 2: 1152, 3: 384}  # of a frame, by the two bits that name its layer
+FRAMES_PER_PAUSE = 4_096
+
+
+class BadSound(ValueError):  # noqa: N818 - reads as what it is
+    """The bytes are no sound that can be decoded here; the message says why."""
+
+
+def check_sound(data: bytes, max_seconds: float, pause: Pause) -> float:
+    """Return the length of a sound that may be decoded, in seconds; an upper limit of it, if the file does not say.
+
+    Parameters
+    ----------
+    pause
+        Called now and then; ends the check by raising an error.
+
+    Raises
+    ------
+    BadSound
+        The format is unknown or not supported, the file is cut or contradicts its header, or the sound is too long.
+    """
+    try:
+        length = _length(data, max_seconds, pause)
+    except (struct.error, IndexError):
+        raise BadSound("its header is cut short") from None
+    if length > max_seconds:
+        raise BadSound(f"it is longer than {max_seconds:g} s")
+    if length <= 0:
+        raise BadSound("it has no samples")
+    return length
+
+
+def _length(data: bytes, max_seconds: float, pause: Pause) -> float:
+    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
+        return _wav_length(data)
+    # A decoder looks behind tags.
+    behind = _behind_tags(data)
+    if data[behind : behind + 4] == b"fLaC":
+        return _flac_length(data, behind + 4)
+    begins = behind > 0 or (data[:1] == b"\xff" and data[1] >= 0xE0)
+    if begins and data[behind : behind + 4] != b"OggS":
+        return _mp3_length(data, max_seconds, pause)
+    raise BadSound("this format is not supported; WAV, MP3 and FLAC are")
+
+
+def _behind_tags(data: bytes) -> int:
+    """Return where the file goes on behind ID3 tags at its beginning."""
+    at = 0
+    while data[at : at + 3] == b"ID3" and at + 10 <= len(data):
+        size = sum((byte & 0x7F) << shift for byte, shift in zip(data[at + 6 : at + 10], (21, 14, 7, 0), strict=True))
+        at += 10 + size + (10 if data[at + 5] & 0x10 else 0)
+    return at
+
+
+def _wav_length(data: bytes) -> float:
+    at, frame, rate = 12, 0, 0
+    for _ in range(MAX_CHUNKS):
+        kind, size = struct.unpack_from("<4sI", data, at)
+        at += 8
+        if kind == b"fmt ":
+            form, channels, rate, _, frame, bits = struct.unpack_from("<HHIIHH", data, at)
+            if form not in WAV_FORMATS or frame != channels * ((bits + 7) // 8):
+                raise BadSound("this kind of WAV is not supported; uncompressed samples are")
+        elif kind == b"data":
+            if not (frame and rate):
+                raise BadSound("the WAV does not say how its samples are stored")
+            if size > len(data) - at:
+                raise BadSound("the WAV has fewer samples than its header says")
+            return float(size / frame / rate)
+        at += size + size % 2
+    raise BadSound("the WAV has no samples")
+
+
+def _flac_length(data: bytes, at: int) -> float:
+    kind, _, _, packed = struct.unpack_from(">B3s10sQ", data, at)
+    if kind & 0x7F:
+        raise BadSound("the FLAC does not begin with its header")
+    # 20 bits of the rate, 3 of the channels, 5 of the samples' size, 36 of their number.
+    rate, n_samples = packed >> 44, packed & ((1 << 36) - 1)
+    if not (rate and n_samples):
+        raise BadSound("the FLAC does not say how long it is")
+    return float(n_samples / rate)
+
+
+def _mp3_length(data: bytes, max_seconds: float, pause: Pause) -> float:
+    length = 0.0
+    for n, found in enumerate(FRAME.finditer(data)):
+        if n % FRAMES_PER_PAUSE == 0:
+            pause()
+        first, second = found[1][0], found[2][0]
+        rate = second >> 2 & 3
+        layer = first >> 1 & 3
+        if rate == 3 or layer == 0:
+            continue
+        slower = {3: 1, 2: 2, 0: 4}.get(first >> 3 & 3, 4)
+        samples = 576 if layer == 1 and slower > 1 else SAMPLES[layer]
+        length += samples * slower / RATES[rate]
+        if length > max_seconds:
+            break
+    return length

@@ -1,0 +1,87 @@
+"""The sources of pictures and sounds: base64, alone or in a ``data:`` URL, files below a folder, and URLs."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import stat
+from pathlib import Path
+from urllib.parse import unquote
+
+from pyllmcancel.server.media.settings import MediaSettings
+
+DATA_KINDS = ("data:image/", "data:audio/")
+SHOWN = 60  # characters of a source in an error
+
+
+class BadSource(ValueError):  # noqa: N818 - reads as what it is
+    """A source that is invalid, or that may not be used; the message says why."""
+
+
+def is_url(source: str) -> bool:
+    """Return whether the source has to be fetched."""
+    return source[:8].lower().startswith(("http://", "https://"))
+
+
+def read(source: str, settings: MediaSettings) -> bytes:
+    """Return the bytes of a source that is no URL of http or https. It may take a moment, and so is done by a worker.
+
+    Raises
+    ------
+    BadSource
+        The source is invalid, or is a file that may not be read.
+    """
+    if source[:7].lower() == "file://":
+        return _file(unquote(source[7:]), settings)
+    if source[:5].lower() == "data:":
+        return _data(source, settings.max_bytes)
+    return decoded(source, settings.max_bytes)
+
+
+def decoded(text: str, max_bytes: int) -> bytes:
+    """Return the bytes that base64 stands for; BadSource if it is broken, or for too many."""
+    text = "".join(text.split())  # MIME breaks base64 into lines
+    if len(text) * 3 // 4 > max_bytes + 3:
+        raise BadSource(f"it has more than {max_bytes:,} bytes")
+    try:
+        found = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        shown = text[:SHOWN] + "…" * (len(text) > SHOWN)
+        raise BadSource(f"neither a URL nor valid base64: {shown!r}") from None
+    if len(found) > max_bytes:
+        raise BadSource(f"it has more than {max_bytes:,} bytes")
+    if not found:
+        raise BadSource("it is empty")
+    return found
+
+
+def _data(url: str, max_bytes: int) -> bytes:
+    head, comma, content = url.partition(",")
+    if not comma or not head.lower().startswith(DATA_KINDS):
+        raise BadSource(f"a data URL must begin with data:image/ or data:audio/, not {head[:SHOWN]!r}")
+    if not head.lower().endswith(";base64"):
+        raise BadSource("a data URL must be base64")
+    return decoded(content, max_bytes)
+
+
+def _file(name: str, settings: MediaSettings) -> bytes:
+    if settings.path is None:
+        raise BadSource("files are not read: this server was started without --media-path")
+    root = settings.path.resolve()
+    try:
+        path = Path(os.path.realpath(root / name))
+        if not path.is_relative_to(root):
+            raise FileNotFoundError
+        # A pipe would block the opening.
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise FileNotFoundError
+            if found.st_size > settings.max_bytes:
+                raise BadSource(f"it has more than {settings.max_bytes:,} bytes")
+            return file.read(settings.max_bytes)
+    except BadSource:
+        raise
+    except (OSError, ValueError):
+        raise BadSource(f"there is no file {name[:SHOWN]!r} below --media-path") from None
