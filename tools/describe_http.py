@@ -26,6 +26,7 @@ PAGES = {
     "Anthropic": "[Messages](messages.md).",
     "llama-server": "[The dialect](llama-server-dialect.md), with the paths that have no version number.",
     "Requests": "[Cancelling](cancelling.md), [the feed](events.md).",
+    "Streams": "[Streams that can be taken up again](streams.md).",
     "Models": "[Models](hub.md).",
     "Health": "[Deploying](deploying.md), [metrics](metrics.md).",
 }

@@ -39,7 +39,7 @@ SECTIONS = {
     "Server and model": "build_info model_info model_size_bytes model_context_tokens engine_dead compute_threads "
     "asyncio_tasks",
     "Requests": "requests_total requests_cancelled_total requests_waiting requests_running requests_paused "
-    "requests_cancelling sessions_live",
+    "requests_cancelling sessions_live streams_kept streams_unread streams_bytes",
     "Times": "cancel_latency_seconds queue_seconds ttft_seconds itl_seconds step_seconds engine_turn_seconds "
     "event_loop_lag_seconds",
     "Tokens": "prompt_tokens_total prefix_tokens_reused_total generated_tokens_total tokens_delivered_total "

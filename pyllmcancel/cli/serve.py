@@ -153,6 +153,7 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         chat_template=chat_template(arguments),
         chat=chat_defaults(arguments),
         sse_ping_interval=arguments.sse_ping_interval,
+        stream_keep=arguments.stream_keep,
         limits=limits(arguments),
         cors_origins=arguments.cors_origins,
         bound_to=tuple(name.strip() for name in arguments.host.split(",")),

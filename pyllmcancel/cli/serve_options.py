@@ -223,6 +223,9 @@ def _add_http_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "drain-delay", seconds, SERVER.drain_delay, text, metavar="S")
     text = "send a comment in a stream that has been silent for this time, so that proxies keep it open; 0: never"
     add_option(group, "sse-ping-interval", seconds_or_off, SERVER.sse_ping_interval, text, metavar="S")
+    text = "time for which a stream that can be taken up again goes on without a reader, and is kept after its end"
+    text += "; 0: no stream can be taken up again"
+    add_option(group, "stream-keep", seconds_or_off, SERVER.stream_keep, text, metavar="S")
     text = "where /v1/responses stores responses: a file, or memory, or off [a file in XDG_STATE_HOME]"
     add_option(group, "store", str, None, text, metavar="FILE")
     text = "days without use after which a response is deleted"

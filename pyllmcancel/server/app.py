@@ -42,6 +42,7 @@ from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.server.responses.stored import Responses
 from pyllmcancel.server.running.loop_lag import LoopLag
 from pyllmcancel.server.state import ServerState
+from pyllmcancel.server.streams import routes as streams_routes
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -57,6 +58,7 @@ ROUTERS = (
     openai_routes.router,
     routes_requests.router,
     routes_sessions.router,
+    streams_routes.router,
     routes_health.router,
     routes_models.router,
     live_routes.router,
@@ -130,6 +132,7 @@ def create_app(
             if state.fleet is not None:
                 await state.fleet.close()
             await openapi_page.close()
+            await state.streams.close()
             await created.close()
             await state.workers.wait_closed()
             await state.end_helpers()

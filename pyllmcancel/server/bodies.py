@@ -6,6 +6,7 @@ body parsed, because a parser keeps the GIL until it is done.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -25,11 +26,13 @@ from pyllmcancel.server.http.workers import Work
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
 from pyllmcancel.server.origin import origin_of, plain_origin
 from pyllmcancel.server.state import ServerState, state_of
+from pyllmcancel.server.streams.names import keeping_of
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
 
 if TYPE_CHECKING:
     from pyllmcancel.requests.request import Origin
     from pyllmcancel.server.config import UnknownFields
+    from pyllmcancel.server.streams.kept import Keeping
 
 T = TypeVar("T")
 Body = TypeVar("Body", bound=RequestBody)
@@ -44,6 +47,7 @@ class Incoming(Generic[Body_co]):
     http: Request
     body: Body_co
     origin: Origin
+    keeping: Keeping | None = None  # how its stream is kept, if it can be taken up again
 
     @property
     def state(self) -> ServerState:
@@ -51,7 +55,7 @@ class Incoming(Generic[Body_co]):
 
     def asking(self, body: Body) -> Incoming[Body]:
         """Return the same request with another body, which was made of its own."""
-        return Incoming(self.http, body, self.origin)
+        return Incoming(self.http, body, self.origin, self.keeping)
 
 
 def reads(body_type: type[RequestBody], *, alone: bool = False) -> Any:
@@ -75,7 +79,15 @@ def reads(body_type: type[RequestBody], *, alone: bool = False) -> Any:
 def incoming(request: Request, body: Body, *, alone: bool) -> Incoming[Body]:
     if alone or not isinstance(body, GeneratingBody):
         return Incoming(request, body, plain_origin(request))
-    return Incoming(request, body, origin_of(request, body))
+    origin, keeping = origin_of(request, body), keeping_of(request, body)
+    if keeping is None:
+        return Incoming(request, body, origin)
+    # From here on its client may leave.
+    return Incoming(Request(request.scope, _receive_nothing), body, {**origin, "client": None}, keeping)
+
+
+async def _receive_nothing() -> Any:
+    await asyncio.get_running_loop().create_future()
 
 
 async def read_body(request: Request, body_type: type[RequestBody]) -> RequestBody:

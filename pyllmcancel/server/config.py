@@ -135,6 +135,9 @@ class ServerConfig:
         The defaults of conversations.
     sse_ping_interval
         Seconds of silence after which a stream gets a comment; 0: never.
+    stream_keep
+        The number of seconds for which a stream that can be taken up again goes on without a reader, and is kept after
+        its end; 0: no stream can be taken up again.
     limits
         The limits of what one client can ask of the server.
     cors_origins
@@ -179,6 +182,7 @@ class ServerConfig:
     chat_template: str | None = None
     chat: ChatDefaults = field(default_factory=ChatDefaults)
     sse_ping_interval: float = 15.0
+    stream_keep: float = 300.0
     limits: Limits = field(default_factory=Limits)
     cors_origins: tuple[str, ...] = ()
     bound_to: tuple[str, ...] = ()

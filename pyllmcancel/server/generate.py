@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import JSONResponse, Response
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.requests.token_stream import AsyncStream, Bound, LoopSink
-from pyllmcancel.server.errors.openai import openai_error
+from pyllmcancel.server.answer_events import SSE_HEADERS, AnswerEvents, worded
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.body_limit import body_is_used
 from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.http.request_context import is_client_gone, mark_client_gone, request_id_of
+from pyllmcancel.server.http.request_context import is_client_gone, mark_client_gone
 from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
+from pyllmcancel.server.streams.kept import KeptStream
+from pyllmcancel.server.streams.reading import KeptResponse
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -31,69 +31,12 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.requests.request import GenerationParams, Request
     from pyllmcancel.server.bodies import Incoming
+    from pyllmcancel.server.dialect import Dialect
     from pyllmcancel.server.wire.fields import GeneratingBody
 
-T = TypeVar("T")
 # Longer prompts are submitted in a thread, because making the samplers, which read them, takes time.
 INLINE_PROMPT = 20_000
-# Answers of more tokens are encoded in a thread: the event loop must notice disconnects meanwhile.
-INLINE_ANSWER = 4_096
 DRAFTS = "X-Draft"
-# A comment, which every reader of server-sent events skips.
-PING = b": ping\n\n"
-SSE_HEADERS = (
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-)
-
-
-class Dialect(ABC):
-    """The format of one endpoint's answers.
-
-    Attributes
-    ----------
-    says_done
-        True if a complete stream ends with OpenAI's ``[DONE]``.
-    names_events
-        True if the type of an event, which is in its data, is also its name in the stream.
-    ping
-        The text that is sent after a silence.
-    """
-
-    says_done: ClassVar[bool] = False
-    names_events: ClassVar[bool] = False
-    ping: ClassVar[bytes] = PING
-
-    def opening(self) -> Iterable[Mapping[str, Any]]:
-        """Return the events before the first delta."""
-        return ()
-
-    @abstractmethod
-    def chunks(self, delta: Delta) -> Iterable[Mapping[str, Any]]:
-        """Return the events of one delta."""
-
-    @abstractmethod
-    def closing(self, usage: Usage) -> Iterable[Mapping[str, Any]]:
-        """Return the events after the last delta of a complete answer."""
-
-    def failure(self, error: ApiError, request_id: str) -> Iterable[Mapping[str, Any]]:
-        """Return the last events of an answer that broke off, which must not look complete."""
-        yield openai_error(error, request_id)
-
-    async def keep(self) -> None:  # noqa: B027 - most keep nothing
-        """Store an answer, if need be. Called when an answer, whole or broken off, has been encoded, before its end is
-        sent.
-
-        Raises
-        ------
-        ApiError
-            The answer cannot be stored as requested. This error is sent instead, in a stream by `failure`.
-        """
-
-    @abstractmethod
-    def whole(self, deltas: list[Delta], usage: Usage) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
-        """Return a complete answer in one piece."""
 
 
 async def generate(
@@ -103,16 +46,24 @@ async def generate(
     dialect: Dialect,
     *,
     ping_interval: float | None = None,
-) -> EngineResponse:
+) -> EngineResponse | KeptResponse:
     """Submit a request, and answer in the requested form. The engine's errors pass through to the handlers.
 
     A `ping_interval` in seconds takes the place of the server's own.
     """
+    streams, keeping = incoming.state.streams, incoming.keeping
+    if keeping is not None:
+        streams.make_room(incoming.origin["owner"], keeping.name)
     stream = await submit(incoming, prompts, params)
     if not incoming.body.stream:
         return WholeResponse(stream, dialect)
     interval = incoming.state.config.sse_ping_interval if ping_interval is None else ping_interval
-    return EventStreamResponse(stream, dialect, interval)
+    events = AnswerEvents(stream, dialect, interval)
+    if keeping is None:
+        return EventStreamResponse(stream, events)
+    kept = KeptStream(keeping, stream, events)
+    streams.begin(kept)
+    return KeptResponse(kept)
 
 
 async def submit(
@@ -196,14 +147,6 @@ class EngineResponse(Response, ABC):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer, or call `error_told` and send the error that it returns."""
 
-    async def _worded(self, word: Callable[[Usage], T]) -> T:
-        """Encode a complete answer with `word`, which is called in a thread if there are many tokens to detokenize."""
-        assert self._stream.ending is not None
-        usage = self._stream.ending.usage
-        if self.request.n_prompt_tokens * self.request.params.n + usage.completion_tokens <= INLINE_ANSWER:
-            return word(usage)
-        return await asyncio.to_thread(word, usage)
-
 
 def error_told(scope: Scope, error: RequestCancelled | RequestFailed | ApiError) -> ApiError | None:
     """Return the error that a client gets if its request did not complete; None if it has left, or does not read."""
@@ -225,7 +168,7 @@ class WholeResponse(EngineResponse):
         try:
             async for batch in self._stream.batches():
                 deltas += batch
-            response = await self._worded(lambda usage: whole_answer(self._dialect.whole(deltas, usage), usage))
+            response = await worded(self._stream, lambda usage: whole_answer(self._dialect.whole(deltas, usage), usage))
             await self._dialect.keep()
         except (RequestCancelled, RequestFailed, ApiError) as error:
             told = error_told(scope, error)
@@ -244,81 +187,16 @@ def whole_answer(answer: Any, usage: Usage) -> Response:
 
 
 class EventStreamResponse(EngineResponse):
-    """Server-sent events. The headers go out at once: they carry the id by which the request can be cancelled.
+    """Server-sent events. The headers go out at once: they carry the id by which the request can be cancelled."""
 
-    Parameters
-    ----------
-    ping_interval
-        Seconds of silence after which the dialect's ping is sent, so that proxies do not take the connection for dead;
-        0: never.
-    """
-
-    def __init__(self, stream: AsyncStream, dialect: Dialect, ping_interval: float) -> None:
+    def __init__(self, stream: AsyncStream, events: AnswerEvents) -> None:
         super().__init__(stream)
-        self._dialect = dialect
-        self._ping_interval = ping_interval
-        self._sent_at = 0.0
+        self._events = events
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def write(events: bytes) -> None:
+            await send({"type": "http.response.body", "body": events, "more_body": True})
+
         await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
-        pinger = asyncio.create_task(self._ping(send), name=f"ping {self.request.id}")
-        try:
-            complete = await self._send_answer(scope, send)
-        finally:
-            # Before the end of the body: nothing may follow that.
-            pinger.cancel()
-        if complete:
+        if await self._events.write_to(write, partial(error_told, scope)):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _send_answer(self, scope: Scope, send: Send) -> bool:
-        """Send the events; False if the client has left."""
-        try:
-            await self._send_events(send, self._dialect.opening())
-            async for batch in self._stream.batches():
-                await self._send_events(send, (chunk for delta in batch for chunk in self._dialect.chunks(delta)))
-            last = await self._worded(lambda usage: list(self._dialect.closing(usage)))
-            await self._dialect.keep()
-        except (RequestCancelled, RequestFailed, ApiError) as error:
-            told = error_told(scope, error)
-            last = list(self._dialect.failure(api_error(error), request_id_of(scope)))
-            if not isinstance(error, ApiError):
-                with suppress(ApiError):
-                    await self._dialect.keep()
-            if told is None:
-                return False
-            # No [DONE] after an error: a cut answer must not look whole.
-            await self._send_events(send, last)
-            return True
-        await self._send_events(send, last)
-        if self._dialect.says_done:
-            await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": True})
-        return True
-
-    async def _send_events(self, send: Send, events: Iterable[Mapping[str, Any]]) -> None:
-        body = b"".join(frame(event, named=self._dialect.names_events) for event in events)
-        if body:
-            self._sent_at = time.monotonic()
-            await send({"type": "http.response.body", "body": body, "more_body": True})
-
-    async def _ping(self, send: Send) -> None:
-        """Break the silence. A client that does not read blocks this task, as it blocks its answer, and no other."""
-        self._sent_at = time.monotonic()
-        while self._ping_interval > 0:
-            silence = time.monotonic() - self._sent_at
-            if silence < self._ping_interval:
-                await asyncio.sleep(self._ping_interval - silence)
-                continue
-            self._sent_at = time.monotonic()
-            try:
-                await send({"type": "http.response.body", "body": self._dialect.ping, "more_body": True})
-            except OSError:
-                # Some servers report so that the client is gone.
-                self._stream.cancel(CancelReason.DISCONNECT)
-                return
-
-
-def frame(event: Mapping[str, Any], *, named: bool = False) -> bytes:
-    """Return a server-sent event."""
-    # In ASCII: for some readers other characters end a line, too.
-    data = b"data: " + json.dumps(event).encode() + b"\n\n"
-    return b"event: " + event["type"].encode() + b"\n" + data if named else data

@@ -61,6 +61,9 @@ MAX_CONNECTIONS = 4_096
 UNSENT_BYTES = 1 << 14
 # Unread deltas of a stream: at the first number its generation pauses, at the second it continues.
 MAX_UNREAD, FEW_UNREAD = 256, 64
+# Bytes of an answer that can be taken up again; of more, the oldest are dropped. As many as in llama-server.
+MAX_STREAM_BYTES = 4 << 20
+MAX_STREAMS = 64  # such answers, of all owners
 # Connections of one address whose clients do not read; with more, the longest blocked one is cancelled as stalled.
 MAX_BLOCKED = 256
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SESSION_HEADERS = ("X-Session-Id", "x-session-affinity", "X-Claude-Code-Session-Id")
 SESSION_FIELDS = ("session_id", "prompt_cache_key")
 PARENT_HEADERS, PARENT_FIELDS = ("X-Parent-Session-Id",), ("parent_session_id",)
+CONVERSATION_HEADERS = ("X-Conversation-Id",)  # llama-server's
 KEY_HEADERS, KEY_FIELDS = ("X-Supersede",), ("supersede",)
 # W3C's format, in which version ff and a trace of zeros mean that there is none.
 MAX_TRACESTATE = 1024
@@ -58,7 +59,11 @@ def origin_of(request: Request, body: GeneratingBody) -> Origin:
     """
     session = named(request, SESSION_HEADERS, body, SESSION_FIELDS)
     parent = named(request, PARENT_HEADERS, body, PARENT_FIELDS)
-    key = named(request, KEY_HEADERS, body, KEY_FIELDS) or implied_key(request, body, session)
+    conversation = conversation_of(request, body)
+    key = named(request, KEY_HEADERS, body, KEY_FIELDS)
+    if key is None and conversation is not None:
+        key = conversation_key(conversation)
+    key = key or implied_key(request, body, session)
     if session is None and parent is None:  # requests of one trace may have several parents
         session = trace_of(request)
     origin = plain_origin(request)
@@ -78,6 +83,21 @@ def named(request: Request, headers: tuple[str, ...], body: GeneratingBody, fiel
         if value is not None:
             return checked(value, field)
     return None
+
+
+def conversation_of(request: Request, body: GeneratingBody) -> str | None:
+    """Return the name under which the request's stream can be taken up again; None if it has none.
+
+    Answers in one piece have none: as in llama-server, they end when their clients leave.
+    """
+    if not body.stream or body.runs_alone or state_of(request).config.stream_keep <= 0:
+        return None
+    return named(request, CONVERSATION_HEADERS, body, ())
+
+
+def conversation_key(conversation: str) -> str:
+    """Return the supersede key of a conversation's streams; no client can name it, as in `implied_key`."""
+    return f" conversation {conversation}"
 
 
 def from_header(value: str, header: str) -> str:

@@ -112,17 +112,18 @@ class Preparations:
     def supersede(self, newer: Origin) -> None:
         """Cancel preparations under the key of an accepted request that arrived before it."""
         arrived_at = newer["arrived_at"] or 0.0
-        for older in self._of_key(newer["owner"], newer.get("supersede")):
+        for older in self.of_key(newer["owner"], newer.get("supersede")):
             if older.arrived_at < arrived_at:
                 older.cancel(CancelReason.SUPERSEDED)
 
     def heed(self, owner: str, key: str, rank: Rank) -> None:
         """As `supersede`, for a request that another process has accepted."""
-        for older in self._of_key(owner, key):
+        for older in self.of_key(owner, key):
             if older.rank < rank:
                 older.cancel(CancelReason.SUPERSEDED)
 
-    def _of_key(self, owner: str, key: str | None) -> list[Preparation]:
+    def of_key(self, owner: str, key: str | None) -> list[Preparation]:
+        """Return the preparations under a supersede key."""
         return [] if key is None else list(self._keyed.get((owner, key), ()))
 
     async def run(self, request: HttpRequest, function: Callable[[Pause], T], origin: Origin) -> T:

@@ -25,6 +25,8 @@ from pyllmcancel.server.live.feed import Feed
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.preparing import Preparations
 from pyllmcancel.server.running.metrics import EngineMetrics
+from pyllmcancel.server.streams.gauges import StreamGauges
+from pyllmcancel.server.streams.kept_streams import KeptStreams
 from pyllmcancel.server.wire.fields import Answer
 from pyllmcancel.server.wire.tokens import TextReader
 from pyllmcancel.shares import Shares
@@ -99,6 +101,7 @@ class ServerState:
         self.feed = Feed(self.metrics, Shares(config.limits.max_event_clients, several=config.shared))
         self.chat_template = ChatTemplate(None)  # the model's, once it is loaded; each use may raise
         self.preparations = Preparations(shared=config.shared)
+        self.streams = KeptStreams(several=config.shared)
         self._guidance: BoundedGuidance | None = None
         self.keys = KeyRing(config.api_keys, config.admin_api_keys)
         self.model_name = ""
@@ -189,6 +192,7 @@ class ServerState:
         self.aliases = engine.config.aliases()
         self.model_name = next(iter(self.aliases), path.stem if path is not None else PACKAGED_MODEL_NAME)
         self.metrics.watch(engine, self.model_name)
+        self.metrics.registry.register(StreamGauges(self.streams))
         texts = Texts(model) if self.config.expose_prompts else None
         if texts is not None:
             engine.add_observer(texts)

@@ -159,7 +159,7 @@ def test_every_operation_is_summarised_and_every_answer_has_a_schema() -> None:
     for path, method, operation in operations(page_of()):
         assert operation["summary"], path
         for status, answer in operation["responses"].items():
-            for content in answer["content"].values():
+            for content in () if status == "204" else answer["content"].values():
                 schema = content.get("schema") or content["itemSchema"]
                 assert not set(schema) <= {"title"}, (path, method, status)
 

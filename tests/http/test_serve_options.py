@@ -73,6 +73,8 @@ def test_llama_servers_spellings_reach_the_engine(options: str, name: str, value
         ("--seed -1", "seed", None),
         ("--sse-ping-interval 0", "sse_ping_interval", 0.0),
         ("--sse-ping-interval -1", "sse_ping_interval", 0.0),
+        ("--stream-keep 60", "stream_keep", 60.0),
+        ("--stream-keep 0", "stream_keep", 0.0),
         ("--cors-origins http://a,http://b", "cors_origins", ("http://a", "http://b")),
         ("--cors-origins HTTPS://Page.example/", "cors_origins", ("https://page.example",)),
         ("--cors-origins *,null,localhost", "cors_origins", ("*", "null", "localhost")),

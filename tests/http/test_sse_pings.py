@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from pyllmcancel.server.generate import PING
+from pyllmcancel.server.dialect import PING
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.events import FinishReason, Usage
+from pyllmcancel.server.answer_events import frame
 from pyllmcancel.server.anthropic.answer import (
     BlockEvent,
     ContentBlock,
@@ -18,8 +19,8 @@ from pyllmcancel.server.anthropic.answer import (
 )
 from pyllmcancel.server.anthropic.message_blocks import MessageBlocks, whole_blocks
 from pyllmcancel.server.anthropic.usage import message_usage
+from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.errors.anthropic import AnthropicErrorAnswer, anthropic_error
-from pyllmcancel.server.generate import Dialect, frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

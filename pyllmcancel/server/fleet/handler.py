@@ -40,7 +40,7 @@ from pyllmcancel.server.fleet.messages import (
 )
 from pyllmcancel.server.fleet.transport import WAIT_SECONDS
 from pyllmcancel.server.live.snapshot import snapshot
-from pyllmcancel.server.requests.answers import outside_status, request_entry, session_entry
+from pyllmcancel.server.requests.answers import outside_status, session_entry
 from pyllmcancel.server.requests.visible import Visible, summary_of, without_prefix
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class MessageHandler:
             found = [summary_of(targets[-1]) for one in message.ids if (targets := see.find(one))]
         return Requests(
             data=[
-                request_entry(one)
+                see.entry(one)
                 for one in found
                 if message.session in (None, one.session) and message.status in (None, outside_status(one))
             ]

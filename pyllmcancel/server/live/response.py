@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import Response
 
+from pyllmcancel.server.answer_events import SSE_HEADERS
+from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.generate import PING, SSE_HEADERS
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import mark_client_gone
 

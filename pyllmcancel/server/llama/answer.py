@@ -15,8 +15,8 @@ from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from pyllmcancel.events import FinishReason
+from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.errors.llama import LlamaErrorAnswer, llama_error
-from pyllmcancel.server.generate import Dialect
 from pyllmcancel.server.wire.chosen import chosen
 from pyllmcancel.server.wire.fields import ABSENT, Answer
 from pyllmcancel.server.wire.timings import PromptProgress, Timings, progress, timings

@@ -31,6 +31,7 @@ from pyllmcancel.server.llama.params import (
     token_biases,
 )
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
+from pyllmcancel.server.streams.reading import KeptResponse
 from pyllmcancel.server.wire.fields import Answer
 from pyllmcancel.server.wire.lora import check_lora
 from pyllmcancel.server.wire.tokens import check_tokens, text_of
@@ -129,7 +130,7 @@ def gap_tokens(texts: TextReader, body: InfillBody, pause: Pause) -> list[int]:
 
 async def respond(
     incoming: Incoming[AnsweringBody], prompts: Sequence[Sequence[int]], biases: Biases
-) -> EngineResponse:
+) -> EngineResponse | KeptResponse:
     """Submit a request, and answer in the requested form."""
     state, body = incoming.state, incoming.body
     engine = state.engine

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyllmcancel.server.generate import Dialect, generate
+from pyllmcancel.server.dialect import Dialect
+from pyllmcancel.server.generate import generate
 from pyllmcancel.server.wire.chosen import chosen
 from pyllmcancel.server.wire.timings import progress, timings
 from pyllmcancel.server.wire.tokens import text_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyllmcancel.requests.request import Choice, GenerationParams, Request
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.generate import EngineResponse
+    from pyllmcancel.server.streams.reading import KeptResponse
     from pyllmcancel.server.wire.generation import GenerationBody
 
 
@@ -38,7 +40,7 @@ async def generate_with_extras(
     prompts: Sequence[Sequence[int]],
     params: GenerationParams,
     dialect: OpenAIDialect,
-) -> EngineResponse:
+) -> EngineResponse | KeptResponse:
     """As `generate`, in an OpenAI dialect with llama-server's additions."""
     state, body = incoming.state, incoming.body
     verbose = state.config.verbose if body.verbose is None else body.verbose

@@ -27,6 +27,7 @@ from pyllmcancel.server.openapi.examples import EXAMPLES
 from pyllmcancel.server.requests.body import CancelBody
 from pyllmcancel.server.responses.answer import ResponseEvent
 from pyllmcancel.server.responses.body import ResponsesBody
+from pyllmcancel.server.streams.answers import LookupBody
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -64,7 +65,7 @@ ERRORS = {
 # Bodies that `pyllmcancel.server.bodies` reads, of which FastAPI does not know.
 BODIES = (
     *(CompletionBody, ChatBody, ResponsesBody, EmbeddingBody, MessagesBody, CountBody),
-    *(LlamaCompletionBody, InfillBody, TokenizeBody, DetokenizeBody, CancelBody),
+    *(LlamaCompletionBody, InfillBody, TokenizeBody, DetokenizeBody, CancelBody, LookupBody),
 )
 # FastAPI collects the models of whole answers only, and takes all errors for OpenAI's.
 STREAM_EVENTS = (CompletionChunk, ChatCompletionChunk, CompletionEvent, ResponseEvent, *MESSAGE_EVENTS, *FEED_EVENTS)
@@ -96,6 +97,15 @@ REQUEST_HEADERS = (
         "name": "X-Supersede",
         "in": "header",
         "description": "A key under which at most one request lives: the newest cancels the older one.",
+        "schema": NAME,
+    },
+    {
+        "name": "X-Conversation-Id",
+        "in": "header",
+        "description": (
+            "The stream goes on when its client leaves, and can be taken up by `GET /v1/stream/{name}`. The newest"
+            " stream of a conversation cancels the older one."
+        ),
         "schema": NAME,
     },
 )

@@ -64,6 +64,15 @@ class RequestEntry(Answer):
         bool,
         Field(description="The client leaves too much unread. The request has no slot until the client reads again."),
     ]
+    readers: NotRequired[
+        Annotated[
+            int | None,
+            Field(
+                default=None,
+                description="The clients that read a stream that can be taken up again. At 0 it is kept going.",
+            ),
+        ]
+    ]
     prompt_tokens: int
     prompt_tokens_done: int
     cached_tokens: int

@@ -23,7 +23,6 @@ from pyllmcancel.server.requests.answers import (
     StepList,
     UnknownAnswer,
     outside_status,
-    request_entry,
     step_entry,
 )
 from pyllmcancel.server.requests.body import CancelBody
@@ -54,7 +53,7 @@ async def list_requests(
         return with_unreached(RequestList(object="list", data=data), see)
     summaries = [one for one in see.summaries() if session in (None, one.session)]
     return RequestList(
-        object="list", data=[request_entry(one) for one in summaries if status in (None, outside_status(one))]
+        object="list", data=[see.entry(one) for one in summaries if status in (None, outside_status(one))]
     )
 
 
@@ -104,7 +103,7 @@ async def get_request(see: See, request_id: PathName) -> Any:
     found = see.find(request_id)
     if not found:
         raise unknown_id()
-    return request_entry(summary_of(found[-1]))
+    return see.entry(summary_of(found[-1]))
 
 
 @router.post(

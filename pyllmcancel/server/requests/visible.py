@@ -19,7 +19,14 @@ from pyllmcancel.server.http.request_context import SANE_ID, bad_id
 from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.origin import checked
 from pyllmcancel.server.preparing import Preparation
-from pyllmcancel.server.requests.answers import CancelAnswer, cancel_answer, ended_answer, outside_status
+from pyllmcancel.server.requests.answers import (
+    CancelAnswer,
+    RequestEntry,
+    cancel_answer,
+    ended_answer,
+    outside_status,
+    request_entry,
+)
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
@@ -67,6 +74,13 @@ class Visible:
             if (preparation.owner, preparation.id) not in known_ids
         ]
         return accepted + prepared + ended
+
+    def entry(self, summary: RequestSummary) -> RequestEntry:
+        """Return the entry of a request, with the readers of its stream if that can be taken up again."""
+        entry, kept = request_entry(summary), self._state.streams.of_request(summary.owner, summary.id)
+        if kept is not None and kept.request.created_at == summary.created_at:
+            entry["readers"] = kept.n_readers
+        return entry
 
     def sessions(self) -> list[SessionSummary]:
         return self._registry.sessions(self.owner)

@@ -179,6 +179,10 @@ class ResponsesBody(SamplingFields, GeneratingBody):
         loaded = {f"input[{n}]": item.tools for n, item in enumerate(self.items) if isinstance(item, LoadedTools)}
         return ToolTable.of(self.tools or [], loaded)
 
+    @property
+    def runs_alone(self) -> bool:
+        return bool(self.background)
+
     def includes(self, what: str) -> bool:
         return what in (self.include or ())
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
-from pyllmcancel.server.generate import Dialect
+from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.http.request_context import request_id_of
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
 from pyllmcancel.server.responses.output import End, Output, broken_off, ended

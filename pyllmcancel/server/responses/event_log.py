@@ -5,7 +5,6 @@ The model's output is kept as it was generated; the events follow from it.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import TypeAdapter
 
 from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
+from pyllmcancel.server.following import Change
 from pyllmcancel.server.responses.answer import ResponseHead
 from pyllmcancel.server.responses.output import Cause, End, Output
 from pyllmcancel.server.responses.reading import Told, merged
@@ -48,29 +48,23 @@ class EventLog:
         The entries so far, at most one per token.
     end
         Set after the response has ended and its end is stored.
+    changed
+        Tells of new entries, and of the end.
     """
 
     def __init__(self, head: Head, told: list[Told] | None = None, end: End | None = None) -> None:
         self.head = head
         self.told = told or []
         self.end = end
-        self._changed = asyncio.Event()
+        self.changed = Change()
 
     def add(self, told: Iterable[Told]) -> None:
         self.told += told
-        self._change()
+        self.changed.tell()
 
     def finish(self, end: End) -> None:
         self.end = end
-        self._change()
-
-    async def change(self) -> None:
-        """Wait for the next change."""
-        await self._changed.wait()
-
-    def _change(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self.changed.tell()
 
     def response(self, end: End) -> ResponseAnswer:
         """Return the response with this end."""

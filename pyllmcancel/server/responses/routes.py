@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request
 from pyllmcancel.server.bodies import Incoming, prepared, reads
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.following import FollowingResponse
 from pyllmcancel.server.generate import generate, submit
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.request_context import request_id_of
@@ -24,7 +25,7 @@ from pyllmcancel.server.responses.body import ENCRYPTED, ResponsesBody, params_r
 from pyllmcancel.server.responses.created import id_taken
 from pyllmcancel.server.responses.dialect import ResponsesDialect, head_of
 from pyllmcancel.server.responses.event_log import Head
-from pyllmcancel.server.responses.following import FollowingResponse
+from pyllmcancel.server.responses.following import LogFollower
 from pyllmcancel.server.responses.input_items import AnyItem, ReferenceItem
 from pyllmcancel.server.responses.reading import Reader
 from pyllmcancel.server.responses.storage.items import kept
@@ -99,7 +100,7 @@ async def in_background(asked: Asked, *, stream: bool) -> Any:
     background = Background(owner_of(request.scope), asked.head, submitted, reader_of(request, turn))
     await created_responses(request).begin(background, asked.items)
     if stream:
-        return FollowingResponse(background.log, -1, state_of(request).config.sse_ping_interval)
+        return FollowingResponse(LogFollower(background.log, -1), state_of(request).config.sse_ping_interval)
     return background.response()
 
 

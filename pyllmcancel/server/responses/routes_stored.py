@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.following import FollowingResponse
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.responses.answer import (
@@ -17,7 +18,7 @@ from pyllmcancel.server.responses.answer import (
 )
 from pyllmcancel.server.responses.body import INCLUDABLE
 from pyllmcancel.server.responses.event_log import EventLog
-from pyllmcancel.server.responses.following import FollowingResponse
+from pyllmcancel.server.responses.following import LogFollower
 from pyllmcancel.server.responses.stored import (
     asking,
     cancelled,
@@ -149,7 +150,7 @@ def ends_an_id(request: Request, ending: str) -> bool:
 
 
 def following(request: Request, log: EventLog, after: int) -> FollowingResponse:
-    return FollowingResponse(log, after, state_of(request).config.sse_ping_interval)
+    return FollowingResponse(LogFollower(log, after), state_of(request).config.sse_ping_interval)
 
 
 def check_include(include: list[str]) -> None:

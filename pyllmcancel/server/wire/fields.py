@@ -15,6 +15,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
+    StrictBool,
     StrictInt,
     ValidationError,
     ValidationInfo,
@@ -186,6 +187,13 @@ class GeneratingBody(RequestBody):
     timeout: float | None = Field(
         None, gt=0, le=MAX_TIMEOUT, description="Ours: deadline in seconds, time in the queue included."
     )
+    keep_going: StrictBool | Annotated[float, Field(gt=0, le=MAX_TIMEOUT)] | None = Field(
+        None,
+        description=(
+            "Ours: the stream goes on when its client leaves, and can be taken up by `GET /v1/stream/{request id}`;"
+            " a number limits the seconds without a reader."
+        ),
+    )
     user: Name | None = None
     safety_identifier: Name | None = None
     prompt_cache_key: Name | None = Field(None, min_length=1, description="As `session_id`, if that is not given.")
@@ -193,6 +201,11 @@ class GeneratingBody(RequestBody):
     @property
     def only_warms(self) -> bool:
         """True if nothing is to be generated: the prompt is computed for the cache."""
+        return False
+
+    @property
+    def runs_alone(self) -> bool:
+        """True if the answer goes on in any case when its client leaves."""
         return False
 
     @property

@@ -1,0 +1,131 @@
+"""An answer as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import RequestCancelled, RequestFailed
+from pyllmcancel.server.errors.responses import ApiError, api_error
+
+if TYPE_CHECKING:
+    from pyllmcancel.events import Usage
+    from pyllmcancel.requests.token_stream import AsyncStream
+    from pyllmcancel.server.dialect import Dialect
+
+T = TypeVar("T")
+Write = Callable[[bytes], Awaitable[None]]
+# Answers of more tokens are encoded in a thread: the event loop must notice disconnects meanwhile.
+INLINE_ANSWER = 4_096
+SSE_HEADERS = (
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+)
+
+
+class AnswerEvents:
+    """The events of one answer, from the first to the last.
+
+    Parameters
+    ----------
+    ping_interval
+        Seconds of silence after which the dialect's ping is written, so that proxies do not take the connection for
+        dead; 0: never.
+    """
+
+    def __init__(self, stream: AsyncStream, dialect: Dialect, ping_interval: float) -> None:
+        self._stream = stream
+        self._dialect = dialect
+        self._ping_interval = ping_interval
+        self._written_at = 0.0
+
+    @property
+    def names_events(self) -> bool:
+        return self._dialect.names_events
+
+    async def write_to(
+        self, write: Write, told: Callable[[RequestCancelled | RequestFailed | ApiError], ApiError | None]
+    ) -> bool:
+        """Pass the events to `write` as they come, and return whether the last one was written.
+
+        Parameters
+        ----------
+        told
+            Returns the error that a reader gets if the answer breaks off; None if no reader is left, so that nothing
+            more is written.
+        """
+        pinger = asyncio.create_task(self._ping(write), name=f"ping {self._stream.request.id}")
+        try:
+            return await self._write_answer(write, told)
+        finally:
+            # Before the end of the body: nothing may follow that.
+            pinger.cancel()
+
+    async def _write_answer(
+        self, write: Write, told: Callable[[RequestCancelled | RequestFailed | ApiError], ApiError | None]
+    ) -> bool:
+        try:
+            await self._write_events(write, self._dialect.opening())
+            async for batch in self._stream.batches():
+                await self._write_events(write, (chunk for delta in batch for chunk in self._dialect.chunks(delta)))
+            last = await worded(self._stream, lambda usage: list(self._dialect.closing(usage)))
+            await self._dialect.keep()
+        except (RequestCancelled, RequestFailed, ApiError) as error:
+            shown = told(error)
+            last = list(self._dialect.failure(api_error(error), self._stream.request.id))
+            if not isinstance(error, ApiError):
+                with suppress(ApiError):
+                    await self._dialect.keep()
+            if shown is None:
+                return False
+            # No [DONE] after an error: a cut answer must not look whole.
+            await self._write_events(write, last)
+            return True
+        await self._write_events(write, last)
+        if self._dialect.says_done:
+            await write(b"data: [DONE]\n\n")
+        return True
+
+    async def _write_events(self, write: Write, events: Iterable[Mapping[str, Any]]) -> None:
+        text = b"".join(frame(event, named=self._dialect.names_events) for event in events)
+        if text:
+            self._written_at = time.monotonic()
+            await write(text)
+
+    async def _ping(self, write: Write) -> None:
+        """Break the silence. A client that does not read blocks this task, as it blocks its answer, and no other."""
+        self._written_at = time.monotonic()
+        while self._ping_interval > 0:
+            silence = time.monotonic() - self._written_at
+            if silence < self._ping_interval:
+                await asyncio.sleep(self._ping_interval - silence)
+                continue
+            self._written_at = time.monotonic()
+            try:
+                await write(self._dialect.ping)
+            except OSError:
+                # Some servers report so that the client is gone.
+                self._stream.cancel(CancelReason.DISCONNECT)
+                return
+
+
+async def worded(stream: AsyncStream, word: Callable[[Usage], T]) -> T:
+    """Encode a complete answer with `word`, which is called in a thread if there are many tokens to detokenize."""
+    assert stream.ending is not None
+    usage, request = stream.ending.usage, stream.request
+    if request.n_prompt_tokens * request.params.n + usage.completion_tokens <= INLINE_ANSWER:
+        return word(usage)
+    return await asyncio.to_thread(word, usage)
+
+
+def frame(event: Mapping[str, Any], *, named: bool = False) -> bytes:
+    """Return a server-sent event."""
+    # In ASCII: for some readers other characters end a line, too.
+    data = b"data: " + json.dumps(event).encode() + b"\n\n"
+    return b"event: " + event["type"].encode() + b"\n" + data if named else data

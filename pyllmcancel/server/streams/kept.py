@@ -1,0 +1,137 @@
+"""One answer that goes on without a reader."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.server.answer_events import frame
+from pyllmcancel.server.errors.openai import openai_error
+from pyllmcancel.server.errors.responses import ApiError, api_error
+from pyllmcancel.server.limits import MAX_STREAM_BYTES
+from pyllmcancel.server.streams.byte_log import ByteLog
+
+if TYPE_CHECKING:
+    from pyllmcancel.requests.request import Request
+    from pyllmcancel.requests.token_stream import AsyncStream
+    from pyllmcancel.server.answer_events import AnswerEvents
+
+logger = logging.getLogger("pyllmcancel.server")
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How an answer is kept.
+
+    Attributes
+    ----------
+    name
+        The name by which its stream is found: the conversation's, or the request's id.
+    seconds
+        The time for which the answer goes on without a reader, and for which it is kept after its end.
+    """
+
+    name: str
+    seconds: float
+
+
+class KeptStream:
+    """The events of one answer, written by a task of its own, and read by any number of clients.
+
+    If nobody reads it for as long as it is kept, it is cancelled: its client has left. Used in the event loop only.
+
+    Attributes
+    ----------
+    log
+        The events so far, as bytes.
+    n_readers
+        The number of clients that read it now.
+    started, completed
+        Seconds since the epoch; `completed` is 0 until the end.
+    """
+
+    def __init__(self, keeping: Keeping, stream: AsyncStream, events: AnswerEvents) -> None:
+        self.name = keeping.name
+        self.owner = stream.request.owner
+        self.log = ByteLog(MAX_STREAM_BYTES)
+        self.n_readers = 0
+        self.started, self.completed = time.time(), 0.0
+        self._seconds = keeping.seconds
+        self._stream = stream
+        self._events = events
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def request(self) -> Request:
+        """Read-only."""
+        return self._stream.request
+
+    async def run(self) -> None:
+        """Write the answer to its end."""
+        self._expect_reader()
+        try:
+            await self._events.write_to(self._write, api_error)
+        except Exception as error:
+            logger.exception("the stream of %s failed", self.request.id, extra={"request_id": self.request.id})
+            self.cancel()
+            self.log.write(self.error_event(api_error(error)))
+        finally:
+            self._stop_timer()
+            self.completed = time.time()
+            self.log.finish()
+
+    async def _write(self, events: bytes) -> None:
+        self.log.write(events)
+
+    def error_event(self, error: ApiError) -> bytes:
+        """Return an event for a reader that gets no further, although the answer may go on."""
+        named = self._events.names_events
+        told = openai_error(error, self.request.id)
+        return frame({"type": "error", **told} if named else told, named=named)
+
+    def cancel(self, reason: CancelReason = CancelReason.EXPLICIT) -> bool:
+        """Cancel it; return whether this call decided its fate."""
+        return self._stream.cancel(reason)
+
+    async def stopped(self) -> None:
+        """Wait until nothing is computed for it any more."""
+        await asyncio.shield(asyncio.wrap_future(self.request.ended))
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Count a reader inside the block."""
+        self.n_readers += 1
+        if not self.log.ended:
+            self._stop_timer()
+        try:
+            yield
+        finally:
+            self.n_readers -= 1
+            self._expect_reader()
+
+    def _expect_reader(self) -> None:
+        if self.n_readers == 0 and not self.log.ended:
+            self._set_timer(self.cancel, CancelReason.DISCONNECT)
+
+    def expire(self, forget: Callable[[KeptStream], object]) -> None:
+        """Call `forget` when it has been kept long enough after its end."""
+        self._set_timer(forget, self)
+
+    def forgotten(self) -> None:
+        if self.log.ended:
+            self._stop_timer()
+
+    def _set_timer(self, action: Callable[..., object], *arguments: object) -> None:
+        self._stop_timer()
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, action, *arguments)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,39 @@
+"""The request's wish that its answer goes on without a reader, and the name of its stream."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.server.http.request_context import request_id_of
+from pyllmcancel.server.origin import conversation_of
+from pyllmcancel.server.state import state_of
+from pyllmcancel.server.streams.kept import Keeping
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from pyllmcancel.server.wire.fields import GeneratingBody
+
+
+def keeping_of(request: Request, body: GeneratingBody) -> Keeping | None:
+    """Return how the answer is kept; None if it ends when its client leaves.
+
+    Raises
+    ------
+    InvalidRequestError
+        The conversation's name has a wrong form, or the answer cannot be kept as requested.
+    """
+    wish, most = body.keep_going or None, state_of(request).config.stream_keep
+    if body.runs_alone:
+        return None
+    if wish is not None and not body.stream:
+        raise InvalidRequestError("only a stream can go on without its reader: set `stream`, too", "keep_going")
+    if wish is not None and most <= 0:
+        raise InvalidRequestError("this server keeps no streams (--stream-keep 0)", "keep_going")
+    conversation = conversation_of(request, body)
+    if wish is None and conversation is None:
+        return None
+    seconds = wish if isinstance(wish, float) else math.inf
+    return Keeping(conversation or request_id_of(request.scope), min(seconds, most))

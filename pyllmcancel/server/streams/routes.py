@@ -1,0 +1,111 @@
+"""``/v1/stream``: answers that can be taken up again. The conversation's name is in the path, or in the query."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.server.bodies import Incoming, reads
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.server.limits import MAX_NAME
+from pyllmcancel.server.openapi.description import answers, asks, errors
+from pyllmcancel.server.origin import conversation_key
+from pyllmcancel.server.state import state_of
+from pyllmcancel.server.streams.answers import LookupBody, StreamEntry, stream_entry
+from pyllmcancel.server.streams.reading import KeptResponse, offset_lost
+
+router = APIRouter(prefix="/v1", tags=["Streams"], responses=errors(400, 404, 503))
+
+SEPARATOR = "::"  # between a conversation's name and a model's, in names that llama-server's page makes
+
+# Names are path parameters to the router: they may contain slashes.
+PathName = Annotated[str, Path(max_length=MAX_NAME, description="The conversation's name, or the request's id.")]
+QueryName = Annotated[str, Query(max_length=MAX_NAME, description="As in the path.")]
+From = Annotated[int, Query(alias="from", ge=0, description="Bytes of the stream to leave out.")]
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The stream, as its request's client got it",
+        "content": {
+            "text/event-stream": {"itemSchema": {"type": "object", "properties": {"data": {"type": "string"}}}},
+        },
+    }
+}
+
+
+@router.get("/stream", summary="As by GET /v1/stream/{stream_id}", response_class=Response, responses=STREAM)
+async def get_stream_by_query(request: Request, conv_id: QueryName, start: From = 0) -> Response:
+    return await get_stream(request, conv_id, start)
+
+
+@router.get(
+    "/stream/{stream_id:path}",
+    summary="Read an answer again, and follow it to its end",
+    response_class=Response,
+    responses=STREAM,
+)
+async def get_stream(request: Request, stream_id: PathName, start: From = 0) -> Response:
+    kept = state_of(request).streams.find(owner_of(request.scope), stream_id)
+    if kept is None:
+        raise not_ready() if is_prepared(request, stream_id) else not_found()
+    log = kept.log
+    if start < log.begin:
+        raise offset_lost(log)
+    if start > log.end:
+        raise ApiError(400, f"the stream has {log.end:,} bytes so far", param="from", code="invalid_request")
+    return KeptResponse(kept, start)
+
+
+@router.delete("/stream", summary="As by DELETE /v1/stream/{stream_id}", status_code=204, response_class=Response)
+async def delete_stream_by_query(request: Request, conv_id: QueryName) -> Response:
+    return await delete_stream(request, conv_id)
+
+
+@router.delete(
+    "/stream/{stream_id:path}",
+    summary="Cancel an answer that can be taken up again, and forget it",
+    status_code=204,
+    response_class=Response,
+)
+async def delete_stream(request: Request, stream_id: PathName) -> Response:
+    """As in llama-server the answer is the same if there is no such stream."""
+    state, owner = state_of(request), owner_of(request.scope)
+    for preparation in state.preparations.of_key(owner, conversation_key(stream_id)):
+        preparation.cancel(CancelReason.EXPLICIT)
+    kept = state.streams.find(owner, stream_id)
+    if kept is not None:
+        kept.cancel()
+        state.streams.forget(kept)
+        await kept.stopped()
+    return Response(status_code=204)
+
+
+@router.post(
+    "/streams/lookup",
+    summary="The streams of some conversations, as far as they can be read",
+    openapi_extra=asks(LookupBody),
+    responses=answers(list[StreamEntry]) | errors(413, 415),
+)
+async def look_up(incoming: Annotated[Incoming[LookupBody], reads(LookupBody)]) -> Any:
+    owner = owner_of(incoming.http.scope)
+    own = [kept for kept in incoming.state.streams if kept.owner == owner]
+    asked = set(incoming.body.conversation_ids)
+    return [stream_entry(kept) for kept in own if kept.name in asked or kept.name.split(SEPARATOR)[0] in asked]
+
+
+def is_prepared(request: Request, stream_id: str) -> bool:
+    """Return whether a request of this name is prepared, and not submitted yet."""
+    preparations, owner = state_of(request).preparations, owner_of(request.scope)
+    of_conversation = preparations.of_key(owner, conversation_key(stream_id))
+    return bool(of_conversation) or preparations.find(owner, stream_id) is not None
+
+
+def not_found() -> ApiError:
+    message = "there is no stream of this name: it never was, has been deleted, or has been kept long enough"
+    return ApiError(404, message, code="stream_not_found")
+
+
+def not_ready() -> ApiError:
+    return ApiError(503, "the request is being prepared, and its stream begins soon", "server_error", code="preparing")

@@ -1,0 +1,488 @@
+"""Streams that go on when their readers leave, and are read again from any place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.requests.request import NO_OWNER
+from pyllmcancel.server.streams import kept as kept_module
+from pyllmcancel.server.streams import kept_streams
+from tests.support.chat_models import Says
+from tests.support.http_asgi import LIMIT, Exchange
+from tests.support.http_world import World, open_world, unnamed
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.streams.kept import KeptStream
+
+pytestmark = pytest.mark.anyio
+
+NAME = "conversation/1::model:Q8"
+ENDED = "data: [DONE]\n\n"
+
+
+def ask(world: World, request_id: str = "mine", conversation: str | None = NAME, **fields: Any) -> Exchange:
+    headers = {"x-request-id": request_id} | fields.pop("headers", {})
+    if conversation is not None:
+        headers["x-conversation-id"] = conversation
+    fields = {"stream": True, "max_tokens": 6, "temperature": 0, "ignore_eos": True} | fields
+    return world.complete(headers=headers, **fields)
+
+
+def read(world: World, name: str = NAME, start: int | str = 0, **options: Any) -> Exchange:
+    return world.begin("GET", f"/v1/stream/{name}?from={start}", **options)
+
+
+async def delete(world: World, name: str = NAME, **options: Any) -> int:
+    return (await world.begin("DELETE", f"/v1/stream/{name}", **options).end()).status
+
+
+def found(world: World, name: str = NAME, owner: str = NO_OWNER) -> KeptStream:
+    kept = world.app.state.server.streams.find(owner, name)
+    assert kept is not None
+    return kept
+
+
+async def written(world: World, name: str = NAME) -> bytes:
+    """The whole stream, after its end."""
+    return (await read(world, name).end()).body
+
+
+# -- leaving is not cancelling ----------------------------------------------------------------------------------------
+
+
+async def test_an_answer_goes_on_when_its_reader_leaves_and_is_read_again_as_it_was() -> None:
+    async with open_world() as world:
+        world.hold()
+        first = ask(world)
+        await world.step(2)
+        await first.until_body(b"data: ")
+        first.leave()
+        await first.end()
+        world.gate.open()
+        again = (await read(world).end()).body
+        assert again.startswith(first.body)
+        assert again.decode().endswith(ENDED)
+        assert (await world.ended("mine"))["status"] == "finished"
+
+
+async def test_a_request_without_a_conversation_ends_with_its_client() -> None:
+    async with open_world() as world:
+        world.hold()
+        first = ask(world, conversation=None)
+        await world.step(2)
+        first.leave()
+        await world.cancelling("mine")
+        world.gate.open()
+        await first.end()
+        assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
+        assert (await world.get("/v1/stream/mine")).status == 404
+
+
+async def test_keep_going_makes_the_request_s_id_the_name() -> None:
+    async with open_world() as world:
+        world.hold()
+        first = ask(world, conversation=None, keep_going=True)
+        await first.until_headers()
+        first.leave()
+        await first.end()
+        world.gate.open()
+        assert (await written(world, "mine")).decode().endswith(ENDED)
+
+
+async def test_a_client_that_leaves_before_its_request_is_submitted_finds_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entered, go_on = asyncio.Event(), asyncio.Event()
+    submit = "pyllmcancel.server.generate.submit"
+    from pyllmcancel.server import generate
+
+    real = generate.submit
+
+    async def late(*arguments: Any) -> Any:
+        entered.set()
+        await go_on.wait()
+        return await real(*arguments)
+
+    monkeypatch.setattr(submit, late)
+    async with open_world() as world:
+        first = ask(world)
+        await entered.wait()
+        first.leave()
+        go_on.set()
+        await first.end()
+        assert (await written(world)).decode().endswith(ENDED)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/completion"])
+async def test_every_streaming_dialect_is_read_again(path: str) -> None:
+    bodies: dict[str, Any] = {
+        "/v1/responses": {"input": "hello", "max_output_tokens": 5, "store": False},
+        "/completion": {"prompt": "hello", "n_predict": 5},
+    }
+    chat = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
+    async with open_world(model=Says("It is 4.")) as world:
+        body = bodies.get(path, chat) | {"stream": True, "keep_going": True}
+        first = await world.begin("POST", path, body, headers={"x-request-id": "mine"}).end()
+        assert first.status == 200
+        assert first.body == await written(world, "mine")
+        assert first.events
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+async def test_any_number_of_readers_read_from_any_place_live() -> None:
+    async with open_world() as world:
+        world.hold()
+        first = ask(world)
+        await world.step(2)
+        await first.until_body(b"data: ")
+        n_sent = len(first.body)
+        readers = [read(world, start=place) for place in (0, 1, n_sent - 1, n_sent)]
+        for reader in readers:
+            await reader.until_headers()
+        world.gate.open()
+        for exchange in (first, *readers):
+            await exchange.end()
+        for reader, place in zip(readers, (0, 1, n_sent - 1, n_sent), strict=True):
+            assert reader.body == first.body[place:]
+            assert reader.headers["content-type"].startswith("text/event-stream")
+
+
+async def test_the_name_may_be_in_the_query_as_in_llama_server() -> None:
+    async with open_world() as world:
+        first = await ask(world).end()
+        query = "conv_id=conversation%2F1%3A%3Amodel%3AQ8"
+        assert (await world.get(f"/v1/stream?{query}&from=3")).body == first.body[3:]
+        assert (await world.begin("DELETE", f"/v1/stream?{query}").end()).status == 204
+        assert (await world.get(f"/v1/stream?{query}")).status == 404
+
+
+async def test_an_ended_stream_is_read_from_its_end() -> None:
+    async with open_world() as world:
+        first = await ask(world).end()
+        assert (await read(world, start=len(first.body)).end()).body == b""
+
+
+@pytest.mark.parametrize("start", ["-1", "1e3", "x", "9" * 30, "1000000"])
+async def test_a_place_that_is_none_is_refused(start: str) -> None:
+    async with open_world() as world:
+        await ask(world).end()
+        exchange = await read(world, start=start).end()
+        assert exchange.status == 400
+        assert exchange.json()["error"]["param"] == "from"
+
+
+@pytest.mark.parametrize("name", ["x" * 257, " x", "a\tb"])
+async def test_a_name_that_is_none_is_refused_and_nothing_is_computed(name: str) -> None:
+    async with open_world() as world:
+        exchange = await ask(world, conversation=name).end()
+        assert exchange.status == 400
+        assert exchange.json()["error"]["param"] == "X-Conversation-Id"
+        assert await world.requests() == []
+
+
+async def test_unknown_streams_are_not_found() -> None:
+    async with open_world() as world:
+        exchange = await read(world, "unknown").end()
+        assert (exchange.status, exchange.json()["error"]["code"]) == (404, "stream_not_found")
+        assert (await read(world, "x" * 9_000).end()).status == 400
+        assert (await world.get("/v1/stream")).status == 400
+
+
+@pytest.mark.parametrize("fields", [{"keep_going": 0}, {"keep_going": "yes"}, {"keep_going": True, "stream": False}])
+async def test_an_answer_that_cannot_be_kept_is_refused(fields: dict[str, Any]) -> None:
+    async with open_world() as world:
+        exchange = await ask(world, conversation=None, **fields).end()
+        assert exchange.status == 400
+        assert exchange.json()["error"]["param"] == "keep_going"
+
+
+async def test_an_answer_in_one_piece_has_no_stream() -> None:
+    async with open_world() as world:
+        assert (await ask(world, stream=False).end()).status == 200
+        assert (await read(world).end()).status == 404
+
+
+async def test_a_server_can_keep_nothing() -> None:
+    async with open_world(stream_keep=0.0) as world:
+        exchange = await ask(world, conversation=None, keep_going=True).end()
+        assert exchange.status == 400
+        assert (await ask(world, "other").end()).status == 200
+        assert (await read(world).end()).status == 404
+
+
+# -- endings ----------------------------------------------------------------------------------------------------------
+
+
+async def unread(world: World, **fields: Any) -> None:
+    """A stream that goes on without a reader, its step held."""
+    world.hold()
+    first = ask(world, **fields)
+    await world.step(2)
+    await first.until_body(b"data: ")
+    first.leave()
+    await first.end()
+    await world.held()
+
+
+async def check_broken_off(world: World, reader: Exchange, reason: CancelReason) -> None:
+    await reader.end()
+    assert reader.json_events()[-1]["error"]["code"] == reason
+    assert ENDED not in reader.body.decode()
+    entry = await world.ended("mine")
+    assert (entry["status"], entry["cancel_reason"]) == ("cancelled", reason)
+
+
+async def test_a_cancel_by_id_ends_it_for_its_readers() -> None:
+    async with open_world() as world:
+        await unread(world)
+        reader = read(world)
+        await reader.until_body(b"data: ")
+        await world.post("/v1/requests/mine/cancel?wait=false")
+        world.gate.open()
+        await check_broken_off(world, reader, CancelReason.EXPLICIT)
+        await check_broken_off(world, read(world), CancelReason.EXPLICIT)
+
+
+async def test_its_deadline_ends_it() -> None:
+    async with open_world() as world:
+        await unread(world, timeout=60)
+        world.expire("mine")
+        await world.cancelling("mine")
+        world.gate.open()
+        await check_broken_off(world, read(world), CancelReason.DEADLINE)
+
+
+async def test_a_shutdown_ends_it_for_its_readers() -> None:
+    async with open_world() as world:
+        await unread(world)
+        reader = await read(world).until_body(b"data: ")
+        closing = asyncio.create_task(world.shut_down())
+        await world.cancelling("mine")
+        world.gate.open()
+        await closing
+        await reader.end()
+        assert reader.json_events()[-1]["error"]["code"] == "shutdown"
+
+
+async def test_deleting_cancels_and_forgets_it_and_its_readers_are_told() -> None:
+    async with open_world() as world:
+        await unread(world)
+        reader = await read(world).until_body(b"data: ")
+        deleting = world.begin("DELETE", f"/v1/stream/{NAME}")
+        await world.cancelling("mine")
+        assert (await read(world).end()).status == 404
+        assert (await deleting.end()).status == 204
+        assert (await world.request("mine"))["times"]["ended"] is not None
+        world.gate.open()
+        await check_broken_off(world, reader, CancelReason.EXPLICIT)
+        assert await delete(world) == 204
+
+
+async def test_nobody_who_reads_for_long_cancels_it() -> None:
+    async with open_world(stream_keep=0.05) as world:
+        await unread(world)
+        await world.cancelling("mine")
+        kept = found(world)
+        world.gate.open()
+        await asyncio.wait_for(kept.stopped(), LIMIT)
+        entry = await world.request("mine")
+        assert entry["cancel_reason"] == "disconnect"
+
+
+async def test_a_reader_that_comes_back_in_time_keeps_it_alive() -> None:
+    async with open_world() as world:
+        await unread(world)
+        kept = found(world)
+        kept._seconds = 0.0  # from now on every moment without a reader is too long
+        with kept.reading():
+            await asyncio.sleep(0.01)  # the event loop's timers have had their turn
+            assert not kept.request.cancellation.requested
+            reader = await read(world).until_body(b"data: ")
+        world.gate.open()
+        await reader.end()
+        assert reader.body.decode().endswith(ENDED)
+
+
+async def test_it_is_forgotten_when_it_has_been_kept_long_enough() -> None:
+    async with open_world() as world:
+        gone = asyncio.Event()
+        streams = world.app.state.server.streams
+        forget = streams.forget
+
+        def forgotten(kept: KeptStream) -> None:
+            forget(kept)
+            gone.set()
+
+        streams.forget = forgotten
+        await ask(world, conversation=None, keep_going=0.01).end()
+        await asyncio.wait_for(gone.wait(), LIMIT)
+        assert (await read(world, "mine").end()).status == 404
+
+
+# -- superseding ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_newer_request_of_the_conversation_supersedes_the_older() -> None:
+    async with open_world() as world:
+        await unread(world)
+        reader = await read(world).until_body(b"data: ")
+        newer = ask(world, "newer")
+        await world.cancelling("mine")
+        world.gate.open()
+        await newer.end()
+        await reader.end()
+        assert reader.json_events()[-1]["error"]["code"] == "superseded"
+        assert (await world.ended("mine"))["superseded_by"] == "newer"
+        assert await written(world) == newer.body
+        assert (await read(world, "mine").end()).status == 404
+
+
+async def test_a_request_that_is_refused_leaves_the_older_one_alone() -> None:
+    async with open_world() as world:
+        await unread(world)
+        assert (await ask(world, "newer", max_tokens="x").end()).status == 400
+        assert (await ask(world, "newer", prompt="word " * 5_000).end()).status == 400
+        assert not found(world).request.cancellation.requested
+        world.gate.open()
+        assert (await written(world)).decode().endswith(ENDED)
+
+
+async def test_a_key_of_its_own_does_not_keep_two_streams_of_a_conversation_alive() -> None:
+    async with open_world() as world:
+        await unread(world)
+        newer = ask(world, "newer", headers={"x-supersede": "another"})
+        await world.cancelling("mine")
+        world.gate.open()
+        await newer.end()
+        assert (await world.ended("mine"))["cancel_reason"] == "superseded"
+        assert await written(world) == newer.body
+
+
+# -- bounds -----------------------------------------------------------------------------------------------------------
+
+
+async def test_of_a_long_answer_the_oldest_bytes_are_dropped_in_whole_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_module, "MAX_STREAM_BYTES", 1_000)
+    async with open_world() as world:
+        first = await ask(world, max_tokens=40).end()
+        kept = found(world)
+        assert kept.log.begin > 0
+        assert kept.log.end - kept.log.begin <= 1_000
+        lost = await read(world).end()
+        assert (lost.status, lost.json()["error"]["code"]) == (400, "offset_lost")
+        rest = await read(world, start=kept.log.begin).end()
+        assert rest.body.startswith(b"data: ")
+        assert first.body.endswith(rest.body)
+
+
+async def test_a_reader_that_is_too_slow_gets_an_error_and_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_module, "MAX_STREAM_BYTES", 1_000)
+    async with open_world() as world:
+        world.hold()
+        slow = ask(world, max_tokens=60)
+        await world.step(2)
+        await slow.until_body(b"data: ")
+        slow.stop_reading()
+        world.gate.open()
+        await asyncio.wait_for(found(world).stopped(), LIMIT)
+        while not found(world).log.ended:
+            await found(world).log.changed.wait()
+        slow.read_on()
+        await slow.end()
+        assert slow.json_events()[-1]["error"]["code"] == "offset_lost"
+        assert ENDED not in slow.body.decode()
+        assert (await world.request("mine"))["status"] == "finished"
+
+
+async def test_too_many_that_go_on_are_refused_and_ended_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_streams, "MAX_STREAMS", 2)
+    async with open_world() as world:
+        await ask(world, "ended", "a", max_tokens=1).end()
+        await unread(world)
+        waiting = ask(world, "waiting", "b")
+        await world.added("waiting")
+        assert (await read(world, "a").end()).status == 404
+        refused = await ask(world, "refused", "c").end()
+        assert (refused.status, refused.json()["error"]["code"]) == (429, "too_many_streams")
+        world.gate.open()
+        await waiting.end()
+        await written(world)
+        assert (await ask(world, "later", "c").end()).status == 200
+
+
+# -- owners -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stream_is_its_owner_s() -> None:
+    mine, theirs = ({"authorization": f"Bearer {key}"} for key in ("key-a", "key-b"))
+    async with open_world(api_keys=unnamed("key-a", "key-b")) as world:
+        world.hold()
+        first = ask(world, headers=mine)
+        await world.step(2)
+        await first.until_body(b"data: ")
+        assert (await read(world, headers=theirs).end()).status == 404
+        assert await delete(world, headers=theirs) == 204
+        asked = {"conversation_ids": [NAME, "mine"]}
+        assert (await world.post("/v1/streams/lookup", asked, headers=theirs)).json() == []
+        other = ask(world, "other", headers=theirs)
+        await world.added("other")
+        world.gate.open()
+        await other.end()
+        await first.end()
+        assert first.body.decode().endswith(ENDED)
+        assert (await read(world, headers=mine).end()).body == first.body
+
+
+# -- looking ----------------------------------------------------------------------------------------------------------
+
+
+async def test_lookup_tells_of_the_streams_of_known_conversations() -> None:
+    async with open_world() as world:
+        first = await ask(world).end()
+        (entry,) = (await world.post("/v1/streams/lookup", {"conversation_ids": ["conversation/1", "x"]})).json()
+        assert entry | {"started_at": 0, "completed_at": 0} == {
+            "conversation_id": NAME,
+            "request_id": "mine",
+            "is_done": True,
+            "readers": 0,
+            "total_bytes": len(first.body),
+            "dropped_bytes": 0,
+            "started_at": 0,
+            "completed_at": 0,
+        }
+        assert 0 < entry["started_at"] <= entry["completed_at"]
+        assert (await world.post("/v1/streams/lookup", {"conversation_ids": []})).json() == []
+        assert (await world.post("/v1/streams/lookup", {"conversation_ids": "x"})).status == 400
+
+
+async def test_requests_and_metrics_show_that_nobody_reads() -> None:
+    async with open_world() as world:
+        await unread(world)
+        (entry,) = await world.requests()
+        assert entry["readers"] == 0
+        assert "pyllmcancel_streams_unread 1.0" in (await world.get("/metrics")).body.decode()
+        reader = await read(world).until_headers()
+        assert (await world.request("mine"))["readers"] == 1
+        world.gate.open()
+        await reader.end()
+        shown = (await world.get("/metrics")).body.decode()
+        assert "pyllmcancel_streams_unread 0.0" in shown
+        assert "pyllmcancel_streams_kept 1.0" in shown
+
+
+async def test_an_unexpected_failure_ends_the_stream_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("a defect")
+
+    async with open_world() as world:
+        monkeypatch.setattr("pyllmcancel.server.openai.completion_answer.CompletionDialect.chunks", fails)
+        first = await ask(world, max_tokens=200).end()
+        assert json.loads(first.events[-1])["error"]["code"] == "internal_error"
+        assert (await world.ended("mine"))["status"] == "cancelled"
