@@ -116,11 +116,11 @@ class AnswerDrafts:
         """True if a draft model may propose tokens of this answer."""
         return self._has_model
 
-    def model_may_pay(self, most: int, costs: StepCosts, *, n_other_rows: int = 0, n_other_tokens: int = 0) -> bool:
-        """Return whether the model's tokens are wanted in place of what `propose` returned."""
+    def saved_by_model(self, most: int, costs: StepCosts, *, n_other_rows: int = 0, n_other_tokens: int = 0) -> float:
+        """Return the share of the time that the model's drafts would save; 0 if `propose` returned a better one."""
         if not self._has_model or self._text_is_better():
-            return False
-        return self._length(MODEL).may_pay(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
+            return 0.0
+        return self._length(MODEL).saved(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
 
     def choose_model(self, most: int, costs: StepCosts, *, n_other_rows: int = 0, n_other_tokens: int = 0) -> int:
         """Return how many tokens the model is to propose in place of what `propose` returned; possibly none.

@@ -14,6 +14,9 @@ PRIORS = {PAST: 0.8, PREDICTION: 0.8, NGRAM: 0.6, MODEL: 0.7}
 LONG_PRIOR = 0.96  # of matches of many tokens, whatever the source is
 LONG_WEIGHT = 25.0  # drafted tokens
 MAX_OWNERS = 256
+# Answers of an owner after which a draft model is tried as if nothing were known of it. Where it was mostly wrong, its
+# context does not even follow the answers, and it would never be asked again.
+RETRIAL = 64
 
 
 class Experience:
@@ -21,6 +24,13 @@ class Experience:
 
     def __init__(self) -> None:
         self._acceptances: dict[tuple[str, bool], Acceptance] = {}
+        self._n_answers = 0
+
+    def begin_answer(self) -> None:
+        """Note that a further answer begins."""
+        self._n_answers += 1
+        if self._n_answers % RETRIAL == 0:
+            self._acceptances.pop((MODEL, False), None)
 
     def of(self, source: str, *, long: bool = False) -> Acceptance:
         """Return what is known of drafts from a source, and from matches that are `long`, to be learnt from."""

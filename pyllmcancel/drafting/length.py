@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 MAX_ROWS = 32
 TILE = 4  # rows; smaller numbers of rows say little about what a tile costs
@@ -155,7 +155,14 @@ class Acceptance:
         self._n_rejected = decay * self._n_rejected + (not accepted)
 
 
-def best_length(p: float, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> int:
+class Best(NamedTuple):
+    """The number of tokens to draft, and the share of the time without drafts that such drafts save."""
+
+    n_tokens: int
+    saved: float
+
+
+def best_draft(p: float, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> Best:
     """Return the number of tokens to draft, from 0 to `most`, that gives the most tokens per second.
 
     A draft of k tokens, each accepted with probability `p`, gives 1 + p + ... + p^k tokens. Zero is returned if drafts
@@ -170,9 +177,10 @@ def best_length(p: float, costs: StepCosts, most: int, *, n_other_rows: int = 0,
     """
     without = costs.of(n_other_rows + 1)
     if without is None:
-        return 0
+        return Best(0, 0.0)
     n_tokens = n_other_tokens + 1.0
-    best, best_rate = 0, MIN_GAIN * n_tokens / without
+    rate_without = n_tokens / without
+    best, best_rate = 0, MIN_GAIN * rate_without
     limit = min(most, MAX_ROWS - 1 - n_other_rows)
     for k in range(1, limit + 1):
         n_tokens += p**k
@@ -182,7 +190,12 @@ def best_length(p: float, costs: StepCosts, most: int, *, n_other_rows: int = 0,
         rate = n_tokens / (costs.of(n_other_rows + 1 + k) or without)
         if rate > best_rate:
             best, best_rate = k, rate
-    return best
+    return Best(best, 1.0 - rate_without / best_rate if best else 0.0)
+
+
+def best_length(p: float, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> int:
+    """Return the number of tokens of `best_draft`, which has the same parameters."""
+    return best_draft(p, costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens).n_tokens
 
 
 class LossBudget:
@@ -257,10 +270,10 @@ class DraftLength:
         self._n_idle = 0 if k else self._n_idle + 1
         return k
 
-    def may_pay(self, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> bool:
-        """Return whether `choose` would return a draft, or try one, as far as the budget allows. Nothing is noted."""
-        p = self._probed_p if self._n_idle >= self._pause else self.acceptance.p
-        return best_length(p, costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens) > 0
+    def saved(self, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> float:
+        """Return the share of the time without drafts that drafts would save, by what is known. Nothing is noted."""
+        p = self.acceptance.p
+        return best_draft(p, costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens).saved
 
     def learn_nothing(self) -> None:
         """Learn that the source gave no token, for which it took the time of one."""

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from pyllmcancel.drafting.length import StepCosts
 
 
-# A drafted token's assumed cost, in steps of the model, until some drafts are measured: it is low, so that they are.
+# A drafted token's assumed cost, in steps of the model, until some steps are measured: it is low, so that they are.
 ASSUMED_COST = 0.1
-MIN_MEASURED = 2  # drafts; a single one may be slow for another reason
-MAX_AGE = 512  # steps without a draft after which drafts are measured anew
+MIN_MEASURED = 8  # steps of one token for each answer, some drafts: a single one may be slow for another reason
+FIRST_DRAFT = 3  # tokens, a tile of rows: the limit of a draft that is made to learn its cost
+MAX_AGE, OLDEST = 512, 8192  # steps without a draft after which the measured cost is doubted, at first and at most
+DOUBT = 0.5  # the factor by which it is taken to be lower then, so that a draft which seemed too slow is measured anew
 FIRST_CHUNK = 64  # tokens of a text that are computed at once, until their cost is measured
 MIN_CHUNK = 16  # fewer tokens say little about the cost of many
 NEW_SHARE = 0.25  # of a measurement in the average
@@ -29,49 +31,83 @@ class ModelDraftCosts:
     ----------
     costs
         The seconds of the step itself.
-    seconds_per_token
-        The draft model's time for one drafted token.
+    first, each
+        The draft model's time for the first drafted token, before which it computes the tokens that it has not seen,
+        and for each further one.
     n_known_rows
         The step's rows that no draft adds, and those of drafts that are there already.
     """
 
-    def __init__(self, costs: StepCosts, seconds_per_token: float, n_known_rows: int) -> None:
+    def __init__(self, costs: StepCosts, first: float, each: float, n_known_rows: int) -> None:
         self._costs = costs
-        self._seconds_per_token = seconds_per_token
+        self._first = first
+        self._each = each
         self._n_known_rows = n_known_rows
 
     def of(self, n_rows: int) -> float | None:
         seconds = self._costs.of(n_rows)
-        if seconds is None:
-            return None
-        return seconds + self._seconds_per_token * max(0, n_rows - self._n_known_rows)
+        n_drafted = n_rows - self._n_known_rows
+        if seconds is None or n_drafted <= 0:
+            return seconds
+        return seconds + self._first + self._each * (n_drafted - 1)
 
 
 class DraftModelCosts:
     """The times that a draft model takes: for a drafted token, and for each token of a text before a draft."""
 
     def __init__(self) -> None:
-        self._drafted = RowCosts()  # of a token, by the number of sequences that are drafted for together
-        self._n_measured = 0  # drafts
-        self._n_steps = 0  # of the model, since a draft was measured
+        self._steps = RowCosts()  # of the draft model, by their tokens
+        self._n_measured = 0  # steps of one token for each answer
+        self._n_without = 0  # steps of the model, since a draft was measured
+        self._max_age = MAX_AGE
+        self._doubt = 1.0
         self._per_token: float | None = None  # seconds, of a text
 
-    def with_drafts(self, costs: StepCosts, n_known_rows: int, n_sequences: int) -> ModelDraftCosts:
-        """Return the costs of steps, `costs`, together with those of drafts for `n_sequences` answers at once."""
-        self._n_steps += 1
-        if self._n_steps > MAX_AGE:
-            self._drafted, self._n_measured, self._n_steps = RowCosts(), 0, 0
-        seconds = self._drafted.of(n_sequences) if self._n_measured >= MIN_MEASURED else None
-        if seconds is None:
-            seconds = ASSUMED_COST * (costs.of(1) or 0.0)
-        return ModelDraftCosts(costs, seconds / n_sequences, n_known_rows)
+    @property
+    def n_tried(self) -> int | None:
+        """The limit of tokens of a draft that is made to learn its cost; None where that is known, and not doubted."""
+        return FIRST_DRAFT if self._n_measured < MIN_MEASURED or self._doubt < 1.0 else None
 
-    def observe_draft(self, n_sequences: int, seconds: float) -> None:
-        """Learn the time of a drafted token."""
-        self._n_steps = 0
-        if seconds > 0.0:
+    def with_drafts(self, costs: StepCosts, n_known_rows: int, n_sequences: int, lag: int = 1) -> ModelDraftCosts:
+        """Return the costs of steps, `costs`, together with those of drafts for `n_sequences` answers at once.
+
+        Parameters
+        ----------
+        n_known_rows
+            As for `ModelDraftCosts`.
+        lag
+            The tokens that the draft model computes in its first step, of each answer.
+        """
+        self._n_without += 1
+        if self._n_without > self._max_age:
+            self._n_without, self._doubt = 0, DOUBT * self._doubt
+        first, each = (self._seconds(n_tokens * n_sequences, costs) / n_sequences for n_tokens in (lag, 1))
+        return ModelDraftCosts(costs, first, each, n_known_rows)
+
+    def _seconds(self, n_tokens: int, costs: StepCosts) -> float:
+        measured = self._steps.of(n_tokens) if self._n_measured >= MIN_MEASURED else None
+        return ASSUMED_COST * (costs.of(1) or 0.0) if measured is None else self._doubt * measured
+
+    def observe_step(self, n_sequences: int, n_tokens: int, seconds: float) -> None:
+        """Learn the time of one of the draft model's steps.
+
+        Parameters
+        ----------
+        n_sequences
+            The answers that the step drafted a token for.
+        n_tokens
+            The tokens of all of them that the step computed.
+        """
+        if seconds <= 0.0:
+            return
+        if self._doubt < 1.0:
+            self._max_age = min(2 * self._max_age, OLDEST)
+        self._n_without, self._doubt = 0, 1.0
+        if n_tokens == n_sequences:
+            if self._n_measured == 0:
+                self._steps.observe(1, seconds)  # an upper limit, which gives the others a scale
             self._n_measured += 1
-            self._drafted.observe(n_sequences, seconds)
+        self._steps.observe(n_tokens, seconds)
 
     def observe_text(self, n_tokens: int, seconds: float) -> None:
         """Learn the time that the tokens of a text took."""

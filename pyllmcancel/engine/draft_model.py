@@ -150,15 +150,20 @@ class DraftModel:
         """Return whether the choice and a draft of `n_tokens` fit into the draft model's context."""
         return choice.n_known + n_tokens <= self._n_ctx
 
-    def is_worth_catching_up(self, choice: Choice, step_seconds: float) -> bool:
+    def is_worth_catching_up(self, choice: Choice, saved_seconds: float) -> bool:
         """Return whether to compute the tokens before a draft, for an answer whose end nobody knows.
 
-        The delay is at most as long as the answer has taken so far, or would take for a few tokens. So an answer takes
-        at most twice as long, if it ends then, and it is shorter than what is left of it otherwise.
+        It is expected to have as many further tokens as it has, and a few. What is computed must take less time than
+        drafts save until then. So an answer of a short prompt is soon drafted for, and one of a long prompt later.
+
+        Parameters
+        ----------
+        saved_seconds
+            The time that drafts are expected to save, for each token of the answer.
         """
-        n_steps = self.costs.of_text(self.lag(choice)) / step_seconds
         n_generated = len(choice.generated)
-        return n_steps <= min(HEAD_START + n_generated, choice.max_tokens - n_generated)
+        n_expected = min(HEAD_START + n_generated, choice.max_tokens - n_generated)
+        return self.costs.of_text(self.lag(choice)) <= saved_seconds * n_expected
 
     def catch_up(self, choice: Choice, max_seconds: float | None = None) -> None:
         """Compute some of the choice's tokens that are not computed here.
@@ -284,13 +289,14 @@ class DraftModel:
     ) -> None:
         """Draft a token for each of `items`, and again for those that go on."""
         numbers = {place.seq: number for number, place in places.items()}
-        n_sequences, n_steps, began = len(items), 0, self._clock()
+        began = self._clock()
         while items:
             result = self._step(items, [wants[numbers[item.seq]].choice for item in items])
             if result is None:
                 return
-            n_steps += 1
-            going_on = []
+            now = self._clock()
+            self.costs.observe_step(len(items), sum(item.n_tokens for item in items), now - began)
+            began, going_on = now, []
             for row in result.rows:
                 number = numbers[row.seq]
                 if not row.sampled or not self._is_likely(row.sampled[0].token, row.sampled[0].logprob):
@@ -299,8 +305,6 @@ class DraftModel:
                 if len(drafts[number]) < wants[number].n_tokens and is_wanted(wants[number].choice):
                     going_on.append(StepItem(row.seq, 1))
             items = going_on
-        if n_steps:
-            self.costs.observe_draft(n_sequences, (self._clock() - began) / n_steps)
 
     def _is_likely(self, token: int, logprob: float | None) -> bool:
         # Nobody asks for tokens after an end.

@@ -126,13 +126,16 @@ class Drafts:
             return 0
         if not model.works or not model.has_room(choice, most):
             return 0
-        costs = model.costs.with_drafts(self._costs, n_rows, n_items)
-        others = {"n_other_rows": n_rows - 1, "n_other_tokens": n_items - 1}
-        if model.lag(choice) <= model.max_lag:
-            return drafts.choose_model(most, costs, **others)
-        step_seconds = self._costs.of(1) or math.inf
-        may_pay = drafts.model_may_pay(most, costs, **others)
-        if may_pay and model.is_worth_catching_up(choice, step_seconds):
+        lag = model.lag(choice)
+        most = min(most, model.costs.n_tried or most)
+        n_other_tokens = n_items - 1
+        if lag <= model.max_lag:
+            costs = model.costs.with_drafts(self._costs, n_rows, n_items, max(1, lag))
+            return drafts.choose_model(most, costs, n_other_rows=n_rows - 1, n_other_tokens=n_other_tokens)
+        # The later steps count, which have a token for each answer: this one may be a prompt's.
+        costs = model.costs.with_drafts(self._costs, n_items, n_items)
+        saved = drafts.saved_by_model(most, costs, n_other_rows=n_items - 1, n_other_tokens=n_other_tokens)
+        if saved and model.is_worth_catching_up(choice, saved * (self._costs.of(1) or math.inf)):
             drafts.await_model()
             late.append(choice)
         return 0
@@ -185,6 +188,7 @@ class Drafts:
                 references.append(Reference(PAST, TokenText([*tokens[-LONGEST:], *expected])))
             references += [Reference(PAST, text) for text in self._past.texts(request.owner)]
         experience = self._experiences.of(request.owner)
+        experience.begin_answer()
         own, model = NGRAM in self.sources, self._model is not None
         return AnswerDrafts(tokens, references, self._costs, experience, own=own, model=model)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from bench.drafting.edits import table as table_of_edits
 from bench.drafting.exactness import SCHEMA, people
 from bench.drafting.owners import ARMS, Seen
 from bench.drafting.owners import compared as compared_owners
+from bench.drafting.pairs import n_layers_of, write_with_layers
 from bench.drafting.results import (
     Result,
     difference_of_medians,
@@ -27,7 +29,12 @@ from bench.drafting.texts import PREFIX, PURPOSES, Function, Place, functions, p
 from bench.drafting.throughput import compared, row
 from bench.drafting.typing_along import HURRIED, PATIENT, SAMPLED, Stroke, Typing, stroke
 from bench.drafting.typing_along import table as table_of_typing
+from pyllmcancel._native import CancelFlag, Context, Sampler
 from pyllmcancel.bench.client import Ask, Exchange, Outcome
+from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.step import StepItem
+from tests.support import tiny_models
+from tests.support.device import load_model
 
 FUNCTION = Function(
     "shapes.py",
@@ -261,3 +268,18 @@ def test_ours_is_started_with_the_given_options_and_llama_server_with_each_kind_
         ("--spec-type", "ngram-simple"),
         ("--spec-type", "ngram-mod"),
     ]
+
+
+def test_a_deeper_model_says_what_the_given_one_says(tmp_path: Path) -> None:
+    given = tiny_models.write_tiny_llama(tmp_path / "given.gguf")
+    n_layers = n_layers_of(given)
+    answers = []
+    for name, count in (("same", n_layers), ("deeper", 3 * n_layers), ("shallower", 1)):
+        write_with_layers(given, tmp_path / f"{name}.gguf", count)
+        model = load_model(tmp_path / f"{name}.gguf")
+        assert model.n_layer == count
+        context = Context(model, n_ctx=64, n_seq_max=1, n_batch=64, n_threads=1)
+        context.open(0, list(range(30)), Sampler(model, SamplingParams(temperature=0.0)), CancelFlag())
+        context.step([StepItem(0, 30)])
+        answers.append(context.logits(0).argsort()[-3:].tolist())
+    assert answers[0] == answers[1] != answers[2]
