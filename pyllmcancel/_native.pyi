@@ -384,9 +384,41 @@ class ThreadPolicy:
         """
 
 class SwappedPrefix:
-    """The cells of an idle prefix, in plain memory: made by :meth:`Context.copy_out`."""
+    """The memory of an idle prefix, copied out of a context: made by :meth:`Context.copy_out`, or from a file."""
 
     def __init__(self, /, *args: object, **kwargs: object) -> None: ...
+    @staticmethod
+    def blank(
+        tokens: Sequence[int], least: int, parts: Sequence[tuple[int, int]], /
+    ) -> tuple[SwappedPrefix, list[memoryview]] | None:
+        """Make a prefix of these tokens, whose states the caller writes before its first use.
+
+        Parameters
+        ----------
+        least
+            As the attribute.
+        parts
+            For each of `parts`, its number of tokens and of bytes.
+
+        Returns
+        -------
+        tuple of SwappedPrefix and list of memoryview, or None
+            The prefix, and the memory of each state; None if there is no memory.
+
+        Raises
+        ------
+        UsageError
+            The parts do not fit the tokens.
+        """
+
+    @property
+    def least(self) -> int:
+        """Fewer tokens than these can be reused from a checkpoint only."""
+
+    @property
+    def parts(self) -> list[tuple[int, memoryview]]:
+        """The state of all tokens, then the checkpoints, shortest first; each with its number of tokens."""
+
     @property
     def n_tokens(self) -> int: ...
     @property
@@ -512,6 +544,10 @@ class Context:
         """True if cells can be copied out and back: not for recurrent, hybrid and sliding-window memories."""
 
     @property
+    def can_copy(self) -> bool:
+        """True if `copy_out` and `swap_in` work, for whatever purpose: not without flash attention."""
+
+    @property
     def can_draft(self) -> bool:
         """True if steps may have drafts: in recurrent and hybrid memories a rejected one cannot be undone."""
 
@@ -526,7 +562,7 @@ class Context:
         """Return the bytes that copying `seq` out would take; 0 if it holds nothing."""
 
     def copy_out(self, seq: int, *, max_bytes: int) -> SwappedPrefix | None:
-        """Copy the content of idle `seq` into plain memory; its cells are not changed.
+        """Copy the content of idle `seq` into plain memory, with its checkpoints; its cells are not changed.
 
         Returns None if `seq` holds nothing, or more than `max_bytes`, or if there is no memory.
         """

@@ -80,6 +80,11 @@ class EngineConfig:
         every step. With divided cells a prefix is swapped out when its slot is taken. Copies are made ahead while
         nothing runs. A prefix of more than 128 MiB is not swapped out while other requests would wait for it; prefixes
         of recurrent, hybrid and sliding-window models, and prefixes computed without flash attention, never are.
+    cache_disk, cache_disk_mib
+        A folder of files in which idle prefixes survive a restart, and the limit of its files in MiB. Prefixes are
+        written while nothing computes, and when they leave the cells for plain memory. Files are used for the same
+        owner, model, build and kind of cells only. Prefixes that are computed without flash attention are not written.
+        None: there are no such files.
     checkpoint_interval, ctx_checkpoints, checkpoint_mib
         Only for recurrent, hybrid and sliding-window models, whose memory cannot be rolled back: the number of tokens
         between two copies of a prompt's state (0: no copies), the limit of copies of a sequence, and the limit of all
@@ -152,6 +157,8 @@ class EngineConfig:
     threads_batch: int = 0
     cached_sequences: int = 4
     cache_ram: int | None = 1024
+    cache_disk: Path | None = None
+    cache_disk_mib: int = 8192
     checkpoint_interval: int = 64
     ctx_checkpoints: int = 4
     checkpoint_mib: int = 1024

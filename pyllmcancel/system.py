@@ -97,6 +97,25 @@ def lock(file: IO[str], on_wait: Callable[[], object]) -> None:
             fcntl.flock(file, fcntl.LOCK_EX)
 
 
+def try_lock(file: IO[str]) -> bool:
+    """Lock a file, unless another process has; returns whether it is locked now. The end of a process unlocks."""
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def work_in_background() -> None:
+    """Let this thread have a core only when nothing else wants it, where threads have priorities of their own."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+
+
 # -- sockets -----------------------------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT))
 from pyllmcancel.cancellation import CancelReason  # noqa: E402 - found by the line above
 from pyllmcancel.drafting.sources import SOURCES  # noqa: E402
 from pyllmcancel.events import FinishReason, RequestStatus  # noqa: E402
+from pyllmcancel.scheduling.disk_floor import REFUSALS  # noqa: E402
 from tests.support.http_world import one_of_each, open_world  # noqa: E402
 
 PAGE = ROOT / "docs" / "metrics.md"
@@ -48,6 +49,8 @@ SECTIONS = {
     "Steps": "steps_aborted_total steps_redone_total steps_spared_total preemptions_total",
     "Slots and memory": "slots slots_used cells cells_used cells_idle checkpoint_bytes swapped_bytes "
     "past_answers_bytes",
+    "Disk": "disk_bytes disk_prefixes disk_prefixes_written_total disk_written_bytes_total "
+    "disk_prefixes_restored_total disk_restored_bytes_total disk_prefixes_refused_total",
 }
 
 
@@ -60,6 +63,7 @@ LABELS = {
     "reason": f"[The reason of the cancel](cancelling.md): {listed([*CancelReason])}.",
     "phase": "The request's phase when it was cancelled: "
     f"{listed([RequestStatus.WAITING, RequestStatus.PREFILL, RequestStatus.DECODE])}.",
+    "cause": f"[Why a prefix was not kept or not used](state-on-disk.md): {listed([*REFUSALS])}.",
     "source": f"[The source of the draft](drafting.md): {listed([*SOURCES])}.",
     "owner": "[The owner](cancelling.md) whose API key the request had, or `-` without a key.",
     "version, llama_cpp, python": "The versions of pyllmcancel and Python, and the commit of llama.cpp.",

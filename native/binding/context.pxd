@@ -54,6 +54,7 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
             int32_t source, int32_t target, int32_t n_tokens, size_t max_bytes
         ) except +translate_exception
         cbool can_swap()
+        cbool can_copy()
         cbool can_draft()
         cbool is_offloaded() except +translate_exception
         size_t swap_bytes(int32_t seq) except +translate_exception

@@ -71,7 +71,7 @@ cdef class Context:
     cdef unique_ptr[CppContext] c_obj
     cdef readonly Model model
     cdef readonly int32_t n_ctx, n_cells, n_seq_max, n_batch
-    cdef readonly cbool kv_unified, can_swap, can_draft, is_offloaded
+    cdef readonly cbool kv_unified, can_swap, can_copy, can_draft, is_offloaded
     cdef readonly str memory_kind
     cdef set logprob_seqs  # sequences whose sampler computes logprobs
 
@@ -101,6 +101,7 @@ cdef class Context:
         self.n_batch = self.c_obj.get().n_batch()
         self.kv_unified = self.c_obj.get().kv_unified()
         self.can_swap = self.c_obj.get().can_swap()
+        self.can_copy = self.c_obj.get().can_copy()
         self.can_draft = self.c_obj.get().can_draft()
         self.is_offloaded = self.c_obj.get().is_offloaded()
         self.memory_kind = MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]

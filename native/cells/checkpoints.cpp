@@ -41,12 +41,16 @@ bool Checkpoints::save(llama_context * context, llama_seq_id seq, int32_t n_toke
     while (checkpoints_.size() >= most || n_bytes() + size > room) {
         drop_one();
     }
-    Checkpoint checkpoint{n_tokens, Pages(size)};
-    if (!checkpoint.state || calls::state_get(context, checkpoint.state.data(), size, seq, partial) != size) {
+    auto state = std::make_shared<const Pages>(size);
+    if (!*state || calls::state_get(context, state->data(), size, seq, partial) != size) {
         return false;
     }
-    checkpoints_.push_back(std::move(checkpoint));
+    add(n_tokens, std::move(state));
     return true;
+}
+
+void Checkpoints::add(int32_t n_tokens, std::shared_ptr<const Pages> state) {
+    checkpoints_.push_back({n_tokens, std::move(state)});
 }
 
 int32_t Checkpoints::latest(int32_t n_tokens) const noexcept {
@@ -65,7 +69,7 @@ bool Checkpoints::restore(llama_context * context, llama_seq_id seq, int32_t n_t
     if (found == checkpoints_.end()) {
         return false;
     }
-    const Pages & state = found->state;
+    const Pages & state = *found->state;
     return calls::state_set(context, state.data(), state.size(), seq, partial) == state.size();
 }
 
@@ -96,7 +100,7 @@ std::size_t Checkpoints::size_of(llama_context * context, llama_seq_id seq) {
 std::size_t Checkpoints::n_bytes() const noexcept {
     std::size_t bytes = 0;
     for (const Checkpoint & checkpoint : checkpoints_) {
-        bytes += checkpoint.state.size();
+        bytes += checkpoint.state->size();
     }
     return bytes;
 }

@@ -5,6 +5,7 @@
 #include "llama.h"
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace pyllmcancel {
@@ -31,8 +32,15 @@ class Checkpoints {
     // Drops the copy that leaves the smallest gap; there must be one.
     void drop_one();
 
+    // Copies that come from elsewhere, shortest first: their memory is shared, not copied.
+    void add(int32_t n_tokens, std::shared_ptr<const Pages> state);
+
     std::size_t size() const noexcept { return checkpoints_.size(); }
     std::size_t n_bytes() const noexcept;
+
+    // The length and the state of a copy.
+    int32_t length(std::size_t index) const { return checkpoints_.at(index).n_tokens; }
+    const Pages & state(std::size_t index) const { return *checkpoints_.at(index).state; }
 
     // Bytes of one copy of the state that `seq` has now.
     static std::size_t size_of(llama_context * context, llama_seq_id seq);
@@ -40,7 +48,7 @@ class Checkpoints {
   private:
     struct Checkpoint {
         int32_t n_tokens;
-        Pages state;
+        std::shared_ptr<const Pages> state; // shared with copies of the whole sequence
     };
 
     std::vector<Checkpoint> checkpoints_; // shortest first

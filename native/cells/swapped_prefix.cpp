@@ -1,5 +1,6 @@
 #include "cells/swapped_prefix.hpp"
 
+#include "platform/errors.hpp"
 #include "platform/llama_calls.hpp"
 
 #include <algorithm>
@@ -12,24 +13,50 @@ int32_t common_prefix(const llama_token * known, std::size_t n_known,
     return static_cast<int32_t>(std::mismatch(known, known + most, prompt.begin()).first - known);
 }
 
-SwappedPrefix::SwappedPrefix(std::vector<llama_token> tokens, std::size_t n_bytes)
-    : tokens_(std::move(tokens)), state_(n_bytes) {}
+SwappedPrefix::SwappedPrefix(PrefixExtent extent, std::size_t n_bytes) : extent_(std::move(extent)), state_(n_bytes) {}
 
 std::size_t SwappedPrefix::size_of(llama_context * context, llama_seq_id seq) {
     return calls::state_size(context, seq, 0);
 }
 
-std::shared_ptr<const SwappedPrefix> SwappedPrefix::copy(llama_context * context, llama_seq_id seq,
-                                                         std::vector<llama_token> tokens, std::size_t max_bytes) {
+std::shared_ptr<const SwappedPrefix> SwappedPrefix::copy(llama_context * context, llama_seq_id seq, PrefixExtent extent,
+                                                         std::size_t max_bytes) {
     const std::size_t size = size_of(context, seq);
     if (size == 0 || size > max_bytes) {
         return nullptr;
     }
-    const std::shared_ptr<SwappedPrefix> prefix(new SwappedPrefix(std::move(tokens), size));
+    const std::shared_ptr<SwappedPrefix> prefix(new SwappedPrefix(std::move(extent), size));
     if (!prefix->state_ || calls::state_get(context, prefix->state_.data(), size, seq, 0) != size) {
         return nullptr;
     }
     return prefix;
+}
+
+std::shared_ptr<const SwappedPrefix> SwappedPrefix::blank(std::vector<llama_token> tokens, int32_t least,
+                                                          const std::vector<PrefixPart> & parts) {
+    const auto n_tokens = static_cast<int32_t>(tokens.size());
+    int32_t longest = 0;
+    PrefixExtent extent{std::move(tokens), least, {}};
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        const bool fits =
+            i == 0 ? parts[i].n_tokens == n_tokens : parts[i].n_tokens > longest && parts[i].n_tokens <= n_tokens;
+        if (!fits || parts[i].n_bytes == 0) {
+            throw UsageError("the states of a prefix do not fit its tokens");
+        }
+        if (i > 0) {
+            longest = parts[i].n_tokens;
+            const auto state = std::make_shared<const Pages>(parts[i].n_bytes);
+            if (!*state) {
+                return nullptr;
+            }
+            extent.checkpoints.add(longest, state);
+        }
+    }
+    if (n_tokens == 0 || parts.empty() || least < 1 || least > n_tokens) {
+        throw UsageError("a prefix has tokens, and a state of them");
+    }
+    std::shared_ptr<const SwappedPrefix> prefix(new SwappedPrefix(std::move(extent), parts.front().n_bytes));
+    return prefix->state_ ? prefix : nullptr;
 }
 
 bool SwappedPrefix::restore(llama_context * context, llama_seq_id seq) const {
@@ -41,7 +68,8 @@ bool SwappedPrefix::restore(llama_context * context, llama_seq_id seq) const {
 }
 
 int32_t SwappedPrefix::common_prefix(const std::vector<llama_token> & tokens) const noexcept {
-    return pyllmcancel::common_prefix(tokens_.data(), tokens_.size(), tokens);
+    const int32_t n_tokens = pyllmcancel::common_prefix(extent_.tokens.data(), extent_.tokens.size(), tokens);
+    return n_tokens >= extent_.least ? n_tokens : extent_.checkpoints.latest(n_tokens);
 }
 
 } // namespace pyllmcancel

@@ -116,15 +116,21 @@ class Context {
     // memory cannot do that.
     bool share_prefix(int32_t from, int32_t to, int32_t n_tokens, std::size_t max_bytes);
 
-    // Returns whether copy_out() can do anything: not with memories that cannot be rolled back, or forget. Without
-    // flash attention values lie transposed, a few bytes here and there, and copying them takes seconds.
+    // Returns whether prefixes can leave their cells for a while: not with memories that cannot be rolled back, or
+    // forget, of which a copy gives less than they do. Without flash attention values lie transposed, a few bytes here
+    // and there, and copying them takes seconds.
     bool can_swap() const noexcept { return sequences_.keeps_every_cell() && params_.flash_attention != 0; }
+
+    // Returns whether copy_out() and swap_in() can do anything: with every memory, if its cells lie in order.
+    bool can_copy() const noexcept {
+        return params_.flash_attention != 0 || sequences_.memory_kind() == MemoryKind::recurrent;
+    }
 
     // Bytes that copy_out() of `seq` would copy.
     std::size_t swap_bytes(int32_t seq);
 
-    // Copy what idle `seq` holds out of the context; its cells stay as they are. Null if it holds nothing, or more than
-    // `max_bytes`, or this cannot be done.
+    // Copy what idle `seq` holds out of the context, its checkpoints included; its cells stay as they are. Null if it
+    // holds nothing, or more than `max_bytes`, or this cannot be done.
     std::shared_ptr<const SwappedPrefix> copy_out(int32_t seq, std::size_t max_bytes);
 
     // Have idle `seq` hold what `prefix` does, and nothing else. False, and it is empty, if there is no room.

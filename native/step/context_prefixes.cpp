@@ -45,10 +45,11 @@ std::size_t Context::swap_bytes(int32_t seq) {
 std::shared_ptr<const SwappedPrefix> Context::copy_out(int32_t seq, std::size_t max_bytes) {
     const BusyGuard guard = runner_.enter();
     const ContextSequence & sequence = sequences_.idle(seq);
-    if (!can_swap() || sequence.n_committed == 0) {
+    if (!can_copy() || sequence.n_committed == 0) {
         return nullptr;
     }
-    return SwappedPrefix::copy(runner_.context(), seq, sequence.tokens, max_bytes);
+    PrefixExtent extent{sequence.tokens, sequences_.least_reusable(seq), sequence.checkpoints};
+    return SwappedPrefix::copy(runner_.context(), seq, std::move(extent), max_bytes);
 }
 
 bool Context::swap_in(int32_t seq, const SwappedPrefix & prefix) {
@@ -56,8 +57,10 @@ bool Context::swap_in(int32_t seq, const SwappedPrefix & prefix) {
     ContextSequence & sequence = sequences_.idle(seq);
     sequences_.clear(seq);
     sequence.tokens = prefix.tokens(); // before the cells: this may fail for want of memory
+    sequence.checkpoints = prefix.checkpoints();
     if (!prefix.restore(runner_.context(), seq)) {
         sequence.tokens.clear();
+        sequence.checkpoints = {};
         return false;
     }
     sequence.n_committed = prefix.n_tokens();

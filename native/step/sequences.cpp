@@ -20,6 +20,18 @@ bool Sequences::window_covers(int32_t seq, int32_t n_tokens) const {
     return n_swa_ <= 0 || llama_memory_seq_pos_min(llama_get_memory(context_), seq) <= std::max(0, n_tokens - n_swa_);
 }
 
+int32_t Sequences::least_reusable(int32_t seq) const {
+    const int32_t n_committed = at(seq).n_committed;
+    if (!keeps_truth()) {
+        return n_committed;
+    }
+    if (n_swa_ <= 0) {
+        return 1;
+    }
+    const int32_t first = std::max(llama_memory_seq_pos_min(llama_get_memory(context_), seq), n_committed - n_swa_);
+    return first <= 0 ? 1 : std::min(n_committed, first + n_swa_);
+}
+
 int32_t Sequences::common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const {
     const ContextSequence & sequence = at(seq);
     const auto n_committed = static_cast<std::size_t>(sequence.n_committed);

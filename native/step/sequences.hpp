@@ -40,6 +40,10 @@ class Sequences : public SequenceTable<ContextSequence> {
     // the next position looks back at.
     bool window_covers(int32_t seq, int32_t n_tokens) const;
 
+    // Returns the number of tokens below which a copy of idle `seq` gives nothing but its checkpoints. llama.cpp leaves
+    // cells that the window has passed out of a copy.
+    int32_t least_reusable(int32_t seq) const;
+
     // Returns how many of `tokens` idle or open `seq` could give to a request that starts with them.
     int32_t common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const;
 

@@ -157,6 +157,10 @@ def _add_computing_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "cached-sequences", natural, ENGINE.cached_sequences, text)
     text = "memory limit for copies of idle prefixes, in MiB; 0: no copies, -1: no limit"
     add_option(group, "cache-ram", natural_or_none, ENGINE.cache_ram, text, also=("-cram",))
+    text = "folder in which computed prefixes survive a restart; one server uses it at a time [prefixes are lost]"
+    add_option(group, "cache-disk", Path, ENGINE.cache_disk, text, metavar="DIR")
+    text = "size limit of the files in --cache-disk, in MiB; the least recently used are deleted first"
+    add_option(group, "cache-disk-mib", positive_int, ENGINE.cache_disk_mib, text)
 
 
 def _add_checkpoint_options(group: argparse._ArgumentGroup) -> None:

@@ -192,6 +192,8 @@ class Embedding:
     def maintain_idle(self) -> bool:
         return False
 
+    def close(self) -> None: ...
+
     def rest(self) -> None:
         self._embedder.rest()
 

@@ -41,6 +41,7 @@ from pyllmcancel.requests.request import NO_OWNER, GenerationParams, Request
 from pyllmcancel.requests.token_stream import FORKED, AsyncStream, LoopSink, ThreadSink, ThreadStream
 from pyllmcancel.requests.watcher import Watcher
 from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.scheduling.disk_floor import NOTHING_ON_DISK, DiskCounts
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -98,6 +99,8 @@ class Engine:
         self.trace = StepTrace(TRACED_STEPS)
         self.registry = Registry(self.config.max_queue, self.config.max_running)
         self.registry.ring = workload.ring
+        if isinstance(workload, Generation):
+            workload.on_change(self.registry.wake)
         self._observers = Observers(observer or NullObserver())
         self._endings = Endings(self.registry, self._observers)
         self._watcher = Watcher(self._endings.cancel, self._endings.shut_down)
@@ -241,6 +244,12 @@ class Engine:
     def past_answers_bytes(self) -> int:
         """The memory of the answers that are remembered to draft others from."""
         return self.workload.past_answers_bytes if isinstance(self.workload, Generation) else 0
+
+    @property
+    def disk_counts(self) -> DiskCounts:
+        """The counts of prefixes on disk: those that are there, were written, were read."""
+        disk = self.workload.disk if isinstance(self.workload, Generation) else None
+        return NOTHING_ON_DISK if disk is None else disk.counts
 
     @property
     def n_preempted(self) -> int:

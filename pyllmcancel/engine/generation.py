@@ -6,7 +6,7 @@ A choice leaves the batch in the step in which it ends, and a request is over wi
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import Cancellation
@@ -14,6 +14,7 @@ from pyllmcancel.constraints.protocol import after, masks_along
 from pyllmcancel.engine.batch_invariance import varies_because
 from pyllmcancel.engine.cell_layout import cell_layout, report
 from pyllmcancel.engine.choices import ChoiceMaker
+from pyllmcancel.engine.disk_cache import disk_floor
 from pyllmcancel.engine.draft_model import DraftModel
 from pyllmcancel.engine.drafts import Drafts
 from pyllmcancel.engine.stopping import FAULTS, blamed, finish_reason, passed_limit
@@ -33,8 +34,11 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Sink
     from pyllmcancel.requests.observer import Observer
     from pyllmcancel.requests.request import GenerationParams, Origin
+    from pyllmcancel.scheduling.disk_floor import DiskFloor
     from pyllmcancel.scheduling.workload import Update
     from pyllmcancel.step import StepResult, StepRow
+
+LAST_WRITES_SECONDS = 10.0
 
 
 class Generation:
@@ -50,14 +54,22 @@ class Generation:
         The module that made `context`, for its `CancelFlag` and `Sampler`.
     draft_model
         A draft model, if there is one.
+    disk
+        Where prefixes survive a restart, if they do.
     """
 
     def __init__(
-        self, context: Context, config: EngineConfig, native: Any, draft_model: DraftModel | None = None
+        self,
+        context: Context,
+        config: EngineConfig,
+        native: Any,
+        draft_model: DraftModel | None = None,
+        disk: DiskFloor | None = None,
     ) -> None:
         self.config = config
         self.model: Model = context.model
-        self.scheduler = Scheduler(context, config)
+        self.disk = disk
+        self.scheduler = Scheduler(context, config, disk)
         self._drafts = Drafts(context, self.model, config, draft_model)
         self.varies_because = varies_because(self.model, context, config, native.kernel_features())
         self._context = context
@@ -89,7 +101,7 @@ class Generation:
             checkpoint_bytes=config.checkpoint_mib << 20,
         )
         drafting = None if draft_model is None else DraftModel.on(draft_model, context, config, native)
-        return cls(context, config, native, drafting)
+        return cls(context, config, native, drafting, disk_floor(context, config, native))
 
     @staticmethod
     def context_options(model: Model, config: EngineConfig) -> dict[str, Any]:
@@ -162,18 +174,24 @@ class Generation:
         return updates
 
     def heed_readers(self, requests: Iterable[Request]) -> None:
-        """Pause requests whose sinks are full, and resume them when their sinks are not."""
+        """Pause requests whose sinks are full, or whose prefixes are being read from the disk, and resume them when
+        that is over.
+        """
         for request in requests:
-            full = request.sink.full
-            if full == request.paused:
+            held = self._is_held(request)
+            if held == request.paused:
                 continue
-            request.paused = full
-            if not full:
+            request.paused = held
+            if not held:
                 self.scheduler.resume(request.choices)
                 continue
             self.scheduler.pause(request.choices)
             for choice in request.choices:
                 choice.resumes = True
+
+    def _is_held(self, request: Request) -> bool:
+        """Return whether a request can go on later only: its reader is slow, or its prefix is being read."""
+        return request.sink.full or self.scheduler.is_fetching(request)
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
         return self.scheduler.choose(heads)
@@ -181,6 +199,9 @@ class Generation:
     def admit(self, request: Request, observer: Observer) -> list[Update]:
         self._drafts.foresee(request)
         self.scheduler.add(request)
+        if self.scheduler.fetch(request):
+            request.paused = True
+            return []
         # Only the leader that was chosen may be taken: another owner's request may be next.
         return self._started(self.scheduler.admit(most=1), observer)
 
@@ -240,6 +261,20 @@ class Generation:
     def rest(self) -> None:
         self._context.rest()
 
+    def on_change(self, wake: Callable[[], object]) -> None:
+        """Have `wake` called when a file has been read or written."""
+        if self.disk is not None:
+            self.disk.wake = wake
+
+    def close(self) -> None:
+        """Write what is at rest to the disk, as far as that takes seconds; called by the engine thread, at its end."""
+        if self.disk is None:
+            return
+        end = time.monotonic() + LAST_WRITES_SECONDS
+        while self.disk.wait_until_free(max(0.0, end - time.monotonic())) and self.scheduler.maintain_idle():
+            pass
+        self.disk.close()
+
     def compute(self, items: list[StepItem]) -> StepResult:
         fixed, per_token = self.scheduler.cost.fit()
         ends = self._ends(items) if self._runs_ahead else None
@@ -266,7 +301,7 @@ class Generation:
         """
         for request in requests:
             expires = request.status is RequestStatus.PREFILL and request.params.max_prompt_seconds is not None
-            if expires or request.sink.full != request.paused:
+            if expires or self._is_held(request) != request.paused:
                 return False
         return not self.scheduler.maintenance_is_due and not self._drafts.are_due(self.scheduler.active)
 

@@ -93,6 +93,7 @@ class EngineLoop:
         """Work until the registry is closed and everything has ended."""
         while self._workload.ahead or self._computes() or self._wait_for_work():
             self.turn()
+        self._workload.close()
 
     def turn(self) -> None:
         """Do one iteration with one step at most, whose events are published when the next turn, or the wait,

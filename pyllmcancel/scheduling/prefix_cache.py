@@ -32,10 +32,13 @@ from pyllmcancel.shares import largest_first
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
+    from pyllmcancel.scheduling.disk_floor import DiskFloor
 
 SWAP_AFTER_STEPS = 8  # a client that continues at once finds its prefix in cells
 # The limit of one prefix, for a request that would otherwise compute it. A cancel waits until the copy is done.
 MAX_SHARED_BYTES = 1 << 30
+# The limit of one prefix that is copied for the disk, while nothing runs: a request that comes meanwhile waits for it.
+MAX_SAVED_BYTES = 2 << 30
 NO_HOLDER = Holder()
 
 
@@ -68,11 +71,14 @@ def _extent(seq: int, running: Collection[int]) -> int:
 
 
 class PrefixCache:
-    """Idle prefixes: in sequences, least recently used first, and up to `swap_bytes` bytes of them in plain memory."""
+    """Idle prefixes: in sequences, least recently used first, up to `swap_bytes` bytes of them in plain memory, and on
+    `disk`.
+    """
 
-    def __init__(self, context: Context, *, swap_bytes: int = 0) -> None:
+    def __init__(self, context: Context, *, swap_bytes: int = 0, disk: DiskFloor | None = None) -> None:
         self._context = context
         self._swap = SwapSpace(context, swap_bytes)
+        self._disk = disk
         self._step = 0
         self._due: float = (
             inf  # the step in which `maintain` has a prefix to look at, if no sequence becomes idle before
@@ -82,6 +88,7 @@ class PrefixCache:
         # Idle since `maintain_idle` last looked. Each is looked at once: if the limit in bytes is smaller than all of
         # them, `maintain_idle` would otherwise copy for ever.
         self._fresh = set(self._idle)
+        self._unsaved = set(self._idle)  # idle since `_save_one` last looked; the same for the disk
         # By sequence: the holder of the tokens that it holds, or held last.
         self._holders = [NO_HOLDER] * context.n_seq_max
 
@@ -99,13 +106,25 @@ class PrefixCache:
     def swapped_bytes(self) -> int:
         return self._swap.n_bytes
 
-    def find(self, tokens: Sequence[int], running: Collection[int], holder: Holder = NO_HOLDER) -> PrefixMatch:
-        """Return the best match for a prompt of `holder`; there must be an idle sequence."""
+    def n_at_hand(self, tokens: Sequence[int], holder: Holder) -> int:
+        """Return the limit of what cells and copies in plain memory can give a prompt."""
+        return max(*self._common_prefixes(tokens, holder.owner), self._swap.n_copied(tokens, holder))
+
+    def find(
+        self,
+        tokens: Sequence[int],
+        running: Collection[int],
+        holder: Holder = NO_HOLDER,
+        fetched: SwappedPrefix | None = None,
+    ) -> PrefixMatch:
+        """Return the best match for a prompt of `holder`; there must be an idle sequence. `fetched` was read from the
+        disk for this prompt.
+        """
         target = self._free_target(running)
         found, n_tokens = self._find_in_cells(self._common_prefixes(tokens, holder.owner), running, target)
         # Idle prefixes can be evicted for a swapped one, running ones cannot.
         room = self._context.n_cells - (self._context.n_cells_used - self.n_cells)
-        swapped, n_swapped = self._swap.find(tokens, n_tokens, min(room, self._context.n_ctx), holder)
+        swapped, n_swapped = self._swap.find(tokens, n_tokens, min(room, self._context.n_ctx), holder, fetched)
         return found if swapped is None else PrefixMatch(target, None, n_swapped, swapped)
 
     def _common_prefixes(self, tokens: Sequence[int], owner: str) -> list[int]:
@@ -170,6 +189,7 @@ class PrefixCache:
         """
         del self._idle[found.seq]
         self._fresh.discard(found.seq)
+        self._unsaved.discard(found.seq)
         if not found.keeps_own:
             self._swap.swap_out(found.seq, self._holders[found.seq], alone=not running)
             if self._holders[found.seq].owner != holder.owner:
@@ -188,6 +208,7 @@ class PrefixCache:
         """Make `seq` idle again, as the most recently used."""
         self._idle[seq] = self._step
         self._fresh.add(seq)
+        self._unsaved.add(seq)
 
     def evict(self, n_cells: int) -> None:
         """Free at least `n_cells` cells, as far as idle prefixes hold them, in the order of `_eviction_order`.
@@ -223,6 +244,7 @@ class PrefixCache:
         do not slow down steps. A prefix that is too large to copy stays, because computing it again would take long.
         """
         self._step += 1
+        self._save_copy()
         if not self._swap.limit or not self._context.kv_unified:
             return
         held = [seq for seq in self._idle if self._context.n_committed(seq)]
@@ -234,9 +256,36 @@ class PrefixCache:
         self._due = min((self._idle[seq] for seq in held), default=inf) + SWAP_AFTER_STEPS + 1
 
     def maintain_idle(self) -> bool:
-        """Copy a prefix ahead of its eviction; called while nothing runs or waits. False if nothing is left to copy.
+        """Copy a prefix ahead of its eviction, or for the disk; called while nothing runs or waits. False if nothing is
+        left to copy for now.
+        """
+        return self._copy_ahead() or self._save_copy() or self._save_one()
 
-        With divided cells: the prefix in the sequence that the next request will take.
+    def _save_copy(self) -> bool:
+        """Have one of the copies in plain memory written to the disk, which costs this thread nothing."""
+        while self._disk is not None and self._disk.is_free and (fresh := self._swap.next_fresh()) is not None:
+            prefix, holder = fresh
+            if self._disk.lacks(prefix.tokens, holder):
+                self._disk.write(prefix, holder)
+                return True
+        return False
+
+    def _save_one(self) -> bool:
+        """Copy an idle prefix for the disk. One that has a copy in plain memory was looked at there."""
+        while self._disk is not None and self._disk.is_free and self._unsaved:
+            seq = self._unsaved.pop()
+            tokens, holder = self._context.tokens(seq), self._holders[seq]
+            if self._swap.has_copy(tokens, holder) or not self._disk.lacks(tokens, holder):
+                continue
+            prefix = self._context.copy_out(seq, max_bytes=MAX_SAVED_BYTES)
+            if prefix is not None:
+                self._disk.write(prefix, holder)
+                return True
+        return False
+
+    def _copy_ahead(self) -> bool:
+        """Copy a prefix ahead of its eviction. With divided cells: the one in the sequence that the next request will
+        take.
         """
         if not self._swap.limit:
             return False

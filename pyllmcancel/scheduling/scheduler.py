@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyllmcancel._native import CancelFlag, Context
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.requests.request import Choice, Request
+    from pyllmcancel.scheduling.disk_floor import DiskFloor
     from pyllmcancel.scheduling.step_cost import StepCostModel
     from pyllmcancel.step import StepItem
 
@@ -51,12 +52,13 @@ class Capacity(NamedTuple):
 class Scheduler:
     """Gives slots to choices and takes them back; `StepPlanner` plans their steps."""
 
-    def __init__(self, context: Context, config: EngineConfig) -> None:
+    def __init__(self, context: Context, config: EngineConfig, disk: DiskFloor | None = None) -> None:
         self._context = context
+        self._disk = disk
         on_cpu = not context.is_offloaded
         self._shares = FairShare()
         self._planner = StepPlanner(context, config, self._shares, on_cpu=on_cpu)
-        self._cache = PrefixCache(context, swap_bytes=config.swap_bytes() if on_cpu else 0)
+        self._cache = PrefixCache(context, swap_bytes=config.swap_bytes() if on_cpu else 0, disk=disk)
         self._slots = min(config.parallel, context.n_seq_max)
         # Choices of running requests that wait for a slot: not started yet, preempted, or resumed. The next one is
         # first.
@@ -89,6 +91,25 @@ class Scheduler:
         """Take over a request that has left the queue. Its leaders wait for slots, their siblings for the leaders."""
         self._pending.extend(choice for choice in request.choices if choice.leads)
 
+    def fetch(self, request: Request) -> bool:
+        """Begin to read prefixes of a request from the disk, where files give clearly more than is at hand.
+
+        Until they are read, the request's choices wait for no slot. Returns False if there are no such files.
+        """
+        if self._disk is None:
+            return False
+        room = min(self._context.n_ctx, self._context.n_cells)
+        for choice in request.choices:
+            if choice.leads and not choice.n_described and not self._recomputes_all(choice):
+                tokens, holder = choice.tokens, holder_of(choice)
+                self._disk.fetch(choice, tokens, self._cache.n_at_hand(tokens, holder), room, holder)
+        if self.is_fetching(request):
+            self.pause(request.choices)
+        return self.is_fetching(request)
+
+    def is_fetching(self, request: Request) -> bool:
+        return self._disk is not None and any(self._disk.is_reading(choice) for choice in request.choices)
+
     def choice(self, seq: int) -> Choice:
         return self._active[seq]
 
@@ -108,6 +129,10 @@ class Scheduler:
         `heads` has the next request of each owner.
         """
         leaders = {request.choices[0]: request for request in heads}
+        if self._disk is not None and self._disk.n_fetches >= max(1, self._slots - len(self._active)):
+            # Prefixes that are read take memory. The choices for which it was read may overtake the waiting ones.
+            self._heads = []
+            return None
         choice = self._shares.next_start([*self._pending, *leaders], self.active)
         starts = choice in leaders and self._giving_way_to(choice) is not None
         self._heads = [] if starts else list(leaders)
@@ -161,6 +186,8 @@ class Scheduler:
 
     def release(self, choice: Choice, *, keep: bool = True) -> None:
         """Take out a choice that has ended, wherever it is. With `keep` its cells become an idle prefix."""
+        if self._disk is not None:
+            self._disk.drop(choice)
         if choice.seq is None:
             self._paused.pop(choice, None)
             if choice in self._pending:
@@ -257,7 +284,8 @@ class Scheduler:
         """Return the cached prefix that a choice starts from; none if its whole prompt is to be computed."""
         whole = choice.n_described or self._recomputes_all(choice)
         tokens = [] if whole else choice.tokens
-        return self._cache.find(tokens, self._active, holder_of(choice))
+        fetched = None if whole or self._disk is None else self._disk.fetched(choice)
+        return self._cache.find(tokens, self._active, holder_of(choice), fetched)
 
     @staticmethod
     def _recomputes_all(choice: Choice) -> bool:
@@ -276,6 +304,8 @@ class Scheduler:
         )
         if not choice.admitted_before:
             choice.n_cached = min(choice.n_committed, len(choice.prompt))
+        if self._disk is not None:
+            self._disk.drop(choice)
         choice.admitted_before = True
         choice.seq = found.seq
         self._active[found.seq] = choice

@@ -39,13 +39,19 @@ class SwapSpace:
     def n_bytes(self) -> int:
         return self._copies.n_bytes
 
-    def find(self, tokens: Sequence[int], n_had: int, room: int, holder: Holder) -> tuple[SwappedPrefix | None, int]:
+    def find(
+        self, tokens: Sequence[int], n_had: int, room: int, holder: Holder, fetched: SwappedPrefix | None = None
+    ) -> tuple[SwappedPrefix | None, int]:
         """Return the copy to swap in for a prompt that has `n_had` tokens in cells, and how many tokens that gives it.
 
         Returns None if no copy of at most `room` tokens gives MIN_SHARED_TOKENS more, or if too many tokens are copied
-        for each reused one.
+        for each reused one. `fetched` was read from the disk for this prompt.
         """
         found, n_found = self._copies.find(tokens, room, holder)
+        if fetched is not None and fetched.n_tokens <= room:
+            (n_fetched,) = self._context.common_with([fetched], tokens)
+            if n_fetched > n_found:
+                found, n_found = fetched, n_fetched
         if found is None or n_found < max(n_had, 1) + MIN_SHARED_TOKENS:
             return None, 0
         return (found, n_found) if found.n_tokens <= MAX_COPIED_PER_REUSED * n_found else (None, 0)
@@ -63,6 +69,14 @@ class SwapSpace:
     def n_copied(self, tokens: Sequence[int], holder: Holder) -> int:
         """Return how many leading `tokens` a copy has."""
         return self._copies.longest_match(tokens, holder)
+
+    def has_copy(self, tokens: Sequence[int], holder: Holder) -> bool:
+        """Return whether there is a copy of exactly `tokens`."""
+        return self._copies.copy_of(tokens, holder) is not None
+
+    def next_fresh(self) -> tuple[SwappedPrefix, Holder] | None:
+        """Return a copy that was not returned before, with its holder; None if there is none."""
+        return self._copies.next_fresh()
 
     def discard_copy(self, tokens: Sequence[int], holder: Holder) -> None:
         """Delete the copy of exactly `tokens`, if there is one."""

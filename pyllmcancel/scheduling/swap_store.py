@@ -34,6 +34,7 @@ class SwapStore:
         self.limit = limit
         self.n_bytes = 0
         self._holders: dict[SwappedPrefix, Holder] = {}  # the copies, least recently used first
+        self._fresh: dict[SwappedPrefix, None] = {}  # those that `next_fresh` has not returned yet, oldest first
 
     def find(self, tokens: Sequence[int], room: int, holder: Holder) -> tuple[SwappedPrefix | None, int]:
         """Return the copy of at most `room` tokens that has the most leading `tokens`, and how many; among equals
@@ -63,6 +64,7 @@ class SwapStore:
             if n_tokens == old.n_tokens:
                 self.discard(old)
         self._holders[prefix] = holder
+        self._fresh[prefix] = None
         self.n_bytes += prefix.n_bytes
         if self._is_too_much():
             self._make_room()
@@ -84,13 +86,27 @@ class SwapStore:
     def discard(self, prefix: SwappedPrefix) -> None:
         """Delete `prefix`, if it is there."""
         if self._holders.pop(prefix, None) is not None:
+            self._fresh.pop(prefix, None)
             self.n_bytes -= prefix.n_bytes
+
+    def next_fresh(self) -> tuple[SwappedPrefix, Holder] | None:
+        """Return a copy that was not returned before; None if there is none."""
+        prefix = next(iter(self._fresh), None)
+        if prefix is None:
+            return None
+        del self._fresh[prefix]
+        return prefix, self._holders[prefix]
+
+    def copy_of(self, tokens: Sequence[int], holder: Holder) -> SwappedPrefix | None:
+        """Return the copy of exactly `tokens`, if there is one."""
+        matches = self._matches(tokens, holder.owner)
+        return next((prefix for prefix, n_tokens in matches if n_tokens == len(tokens) == prefix.n_tokens), None)
 
     def discard_copy(self, tokens: Sequence[int], holder: Holder) -> None:
         """Delete the copy of exactly `tokens`, if there is one."""
-        for prefix, n_tokens in self._matches(tokens, holder.owner):
-            if n_tokens == len(tokens) == prefix.n_tokens:
-                self.discard(prefix)
+        prefix = self.copy_of(tokens, holder)
+        if prefix is not None:
+            self.discard(prefix)
 
     def _of(self, owner: str) -> list[SwappedPrefix]:
         return [prefix for prefix, holder in self._holders.items() if holder.owner == owner]

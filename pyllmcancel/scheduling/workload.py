@@ -169,3 +169,6 @@ class Workload(Protocol):
 
     def maintain_idle(self) -> bool:
         """Do cache housekeeping while no request runs or waits; False if nothing is left to do."""
+
+    def close(self) -> None:
+        """Save what outlives the process; called once, after everything has ended."""

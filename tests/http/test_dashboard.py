@@ -23,7 +23,10 @@ NAME = re.compile(r"\bpyllmcancel_\w+")
 # Of PromQL: what is in the braces of a selector, what is in the brackets of `by`; of a legend: what it is filled with.
 SELECTOR, BY, LEGEND = re.compile(r"\{([^{}]*)\}"), re.compile(r"\bby \(([^)]*)\)"), re.compile(r"\{\{(\w+)\}\}")
 # Details, for whom the names are enough.
-NOT_SHOWN = {"tokens_computed", "tokens_delivered", "sessions_live", "compute_threads", "asyncio_tasks"}
+NOT_SHOWN = {
+    *("tokens_computed", "tokens_delivered", "sessions_live", "compute_threads", "asyncio_tasks"),
+    *("disk_prefixes", "disk_written_bytes", "disk_restored_bytes"),
+}
 
 Labels = dict[str, set[str]]
 

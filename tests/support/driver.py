@@ -23,6 +23,7 @@ from pyllmcancel.events import Delta, Ending, Event, FinishReason
 from pyllmcancel.requests.observer import NullObserver, StepRecord
 from pyllmcancel.requests.request import Origin, Request
 from pyllmcancel.requests.token_stream import ThreadSink, ThreadStream
+from pyllmcancel.scheduling.disk_floor import DiskFloor
 from tests.support import fake_native
 from tests.support.step_gate import TEST_LIMIT
 
@@ -185,6 +186,7 @@ class Driver:
         kv_unified: bool = True,
         gpu: bool = False,
         draft: fake_native.Model | None = None,
+        disk: DiskFloor | None = None,
         **config: Any,
     ) -> None:
         self.model = fake_native.Model(memory_kind, gpu=gpu)
@@ -204,7 +206,7 @@ class Driver:
         self.gate.hold()
         self.draft_context: fake_native.Context | None = None
         draft_model = None if draft is None else self._drafts_by(draft, sizes, kv_unified=kv_unified)
-        workload = Generation(self.context, self.config, fake_native, draft_model)
+        workload = Generation(self.context, self.config, fake_native, draft_model, disk)
         self.engine = Engine(workload, observer=self.watcher)
         self.dead = False  # the test has killed the engine
         self.tracked: list[Tracked] = []

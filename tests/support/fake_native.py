@@ -62,11 +62,32 @@ class StepAhead:
 
 
 class SwappedPrefix:
-    """As the real one."""
+    """As the real one. Its state shows its tokens, so that a wrong one is found when it is swapped in."""
 
-    def __init__(self, tokens: Sequence[int]) -> None:
-        self.tokens = list(tokens)
+    def __init__(self, tokens: Sequence[int], least: int = 1) -> None:
+        self.tokens, self.least = list(tokens), least
         self.n_tokens, self.n_bytes = len(self.tokens), BYTES_PER_CELL * len(self.tokens)
+        self.parts = [(self.n_tokens, memoryview(state_of(self.tokens)))]
+
+    @staticmethod
+    def blank(
+        tokens: Sequence[int], least: int, parts: Sequence[tuple[int, int]]
+    ) -> tuple[SwappedPrefix, list[memoryview]] | None:
+        prefix = SwappedPrefix(tokens, least)
+        if [tuple(part) for part in parts] != [(prefix.n_tokens, prefix.n_bytes)] or not 1 <= least <= prefix.n_tokens:
+            raise UsageError("the states of a prefix do not fit its tokens")
+        state = memoryview(bytearray(prefix.n_bytes))
+        prefix.parts = [(prefix.n_tokens, state)]
+        return prefix, [state]
+
+    @property
+    def is_true(self) -> bool:
+        """Return whether the state is that of the tokens."""
+        return self.parts[0][1] == state_of(self.tokens)
+
+
+def state_of(tokens: Sequence[int]) -> bytes:
+    return b"".join(token.to_bytes(4, "little") * (BYTES_PER_CELL // 4) for token in tokens)
 
 
 def kernel_features() -> frozenset[str]:
@@ -114,6 +135,7 @@ class Context:
             raise ContextError(f"a context of {n_ctx} cells is too small for {n_seq_max} sequences")
         self._cells = Cells(n_ctx, n_seq_max, unified=self.kv_unified)
         self.can_swap = model.memory_kind == "attention" and flash_attention != 0
+        self.can_copy = flash_attention != 0 or model.memory_kind == "recurrent"
         self._abortable = abortable
         self._keeps_truth = trust_any_memory or model.memory_kind == "attention"
         self.can_draft = self._keeps_truth
@@ -262,7 +284,8 @@ class Context:
         return self.model.is_offloaded
 
     def common_with(self, prefixes: Sequence[SwappedPrefix], tokens: Sequence[int]) -> list[int]:
-        return [n_common(prefix.tokens, tokens) for prefix in prefixes]
+        lengths = [n_common(prefix.tokens, tokens) for prefix in prefixes]
+        return [n if n >= prefix.least else 0 for n, prefix in zip(lengths, prefixes, strict=True)]
 
     def _idle(self, seq: int) -> FakeSequence:
         if self._at(seq).open:
@@ -276,13 +299,14 @@ class Context:
     def copy_out(self, seq: int, *, max_bytes: int) -> SwappedPrefix | None:
         with self._entered():
             sequence = self._idle(seq)
-            if not self.can_swap or not sequence.cells or self.swap_bytes(seq) > max_bytes:
+            if not self.can_copy or not sequence.cells or self.swap_bytes(seq) > max_bytes:
                 return None
-            return SwappedPrefix(sequence.tokens)
+            return SwappedPrefix(sequence.tokens, 1 if self._keeps_truth else len(sequence.tokens))
 
     def swap_in(self, seq: int, prefix: SwappedPrefix) -> bool:
         with self._entered():
             sequence = self._idle(seq)
+            assert prefix.is_true, "a state of other tokens"
             self._truncate(sequence, 0)
             sequence.tokens.clear()
             if prefix.n_tokens > self._cells.n_free(seq):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Ending
     from pyllmcancel.requests.observer import StepRecord
     from pyllmcancel.requests.request import Request
+    from pyllmcancel.scheduling.disk_floor import DiskCounts
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
 TIME_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -228,6 +229,31 @@ class EngineGauges(Collector):
             ("preemptions", engine.n_preempted, "Slots taken back from choices, which are resumed later."),
         ):
             yield CounterMetricFamily(f"pyllmcancel_{name}", text, value)
+        yield from _on_disk(engine.disk_counts)
+
+
+def _on_disk(disk: DiskCounts) -> Iterable[Metric]:
+    for name, value, text in (
+        ("disk_bytes", disk.n_bytes, "Bytes of prefixes on disk, those of other models included."),
+        ("disk_prefixes", disk.n_files, "Number of prefixes on disk, those of other models included."),
+    ):
+        yield GaugeMetricFamily(f"pyllmcancel_{name}", text, value)
+    for name, value, text in (
+        ("disk_prefixes_written", disk.n_written, "Prefixes written to disk."),
+        ("disk_written_bytes", disk.written_bytes, "Bytes written to disk."),
+        ("disk_prefixes_restored", disk.n_restored, "Prefixes read from disk for requests."),
+        ("disk_restored_bytes", disk.restored_bytes, "Bytes read from disk for requests."),
+    ):
+        yield CounterMetricFamily(f"pyllmcancel_{name}", text, value)
+    refused = CounterMetricFamily(
+        "pyllmcancel_disk_prefixes_refused",
+        "Prefixes that were not written, or not restored, by the cause.",
+        None,
+        ["cause"],
+    )
+    for reason, count in disk.refused.items():
+        refused.add_metric([reason], count)
+    yield refused
 
 
 Sample = tuple[str, float, str]
@@ -250,7 +276,11 @@ def _live(engine: Engine) -> Iterable[Sample]:
         ("engine_dead", engine.failure is not None, "1 if the engine thread has died, after which nothing is served."),
         ("requests_waiting", counts.waiting, "Live requests in the queue."),
         ("requests_running", counts.running, "Live requests that hold a slot, or were preempted."),
-        ("requests_paused", n_paused(engine), "Running requests without a slot, because their clients do not read."),
+        (
+            "requests_paused",
+            n_paused(engine),
+            "Running requests without a slot, because their clients do not read, or while a prefix is read from disk.",
+        ),
         ("requests_cancelling", counts.cancelling, "Cancelled requests whose computation has not stopped yet."),
         ("sessions_live", counts.sessions, "Sessions with a live request."),
         ("slots_used", occupancy.slots, "Slots of running choices."),

@@ -1,0 +1,44 @@
+"""`--cache-disk`: the folder in which prefixes survive a restart is opened while the engine is loaded."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.engine.state_identity import state_identity
+from pyllmcancel.errors import UsageError, said
+from pyllmcancel.scheduling.disk_floor import DiskFloor
+from pyllmcancel.scheduling.prefix_folder import PrefixFolder
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Context
+    from pyllmcancel.config import EngineConfig
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+# The wait for the hash of a model's file, if there may be prefixes of it. After that, they are found later.
+IDENTITY_SECONDS = 10.0
+
+
+def disk_floor(context: Context, config: EngineConfig, native: Any) -> DiskFloor | None:
+    """Open the folder; None if none is configured. If the folder cannot be used, a warning says so, and the engine runs
+    without it: a cache is not worth an outage.
+    """
+    if config.cache_disk is None:
+        return None
+    if not context.can_copy:
+        logger.warning("no prefixes are kept on disk: without flash attention they cannot be copied")
+        return None
+    folder = config.cache_disk
+    try:
+        files = PrefixFolder(folder, config.cache_disk_mib << 20)
+    except UsageError as error:
+        logger.warning("no prefixes are kept on disk: %s", error)
+        return None
+    except OSError as error:
+        logger.warning("no prefixes are kept on disk: %s cannot be used: %s", folder, said(error))
+        return None
+    disk = DiskFloor(files, partial(state_identity, context, config, native, folder), native.SwappedPrefix.blank)
+    disk.wait_until_known(IDENTITY_SECONDS)
+    return disk

@@ -1,0 +1,259 @@
+"""The floor below the copies in plain memory: idle prefixes in files, which survive a restart.
+
+Nothing here makes a step wait. The engine thread hands a copy over, or asks for one, and goes on; two threads with the
+lowest priority write and read files. One prefix is written at a time: the copy of the next one is made when the disk
+has the last. A request that waits for a file holds no slot meanwhile.
+
+The files' thread first learns the `identity` of everything that a prefix depends on. Until that is known, nothing is
+read or written.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyllmcancel.errors import UsageError, said
+from pyllmcancel.placement import gib
+from pyllmcancel.scheduling.prefix_file import Blank, DamagedFileError, head_of, read_head, read_states
+from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS
+from pyllmcancel.system import work_in_background
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import SwappedPrefix
+    from pyllmcancel.scheduling.prefix_folder import Entry, PrefixFolder
+    from pyllmcancel.scheduling.swap_store import Holder
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+REFUSALS = ("damaged", "other_identity", "disk_full", "too_large", "failed")
+# A prefix is written unless a file has all but this share of it: each turn of a conversation would write it again.
+MAX_MISSING = 1 / 8
+
+
+class DiskCounts(NamedTuple):
+    """Bytes and files there are, and what has happened since the start; `refused` by reason."""
+
+    n_bytes: int
+    n_files: int
+    n_written: int
+    written_bytes: int
+    n_restored: int
+    restored_bytes: int
+    refused: dict[str, int]
+
+
+NOTHING_ON_DISK = DiskCounts(0, 0, 0, 0, 0, 0, dict.fromkeys(REFUSALS, 0))
+
+
+@dataclass(slots=True, eq=False)
+class Fetch:
+    """A file that is read for a choice. `prefix` is written by the reading thread, before `done`."""
+
+    prefix: SwappedPrefix | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class DiskFloor:
+    """Used by the engine thread; `counts` may be called from any thread.
+
+    Parameters
+    ----------
+    folder
+        The files.
+    identity
+        Returns what prefixes of other models, builds or cells do not have; called once, by the files' thread.
+    blank
+        The compiled module's `SwappedPrefix.blank`.
+
+    Attributes
+    ----------
+    wake
+        Called from another thread when something is done.
+    """
+
+    def __init__(self, folder: PrefixFolder, identity: Callable[[], str], blank: Blank) -> None:
+        self._folder = folder
+        self._blank = blank
+        self.wake: Callable[[], object] = lambda: None
+        self._identity: str | None = None  # written once, by the files' thread
+        self._writes = False  # set by the engine thread, cleared by the files' thread
+        self._fetches: dict[Hashable, Fetch] = {}
+        self._counts = Counter[str]()
+        self._refused = Counter[str](damaged=folder.n_damaged)
+        self._writer = ThreadPoolExecutor(1, "pyllmcancel-disk-writer", work_in_background)
+        self._reader = ThreadPoolExecutor(1, "pyllmcancel-disk-reader")
+        self._known = self._writer.submit(self._identify, identity)
+
+    def wait_until_known(self, seconds: float) -> None:
+        """Wait at most so long until prefixes can be found, if there are any."""
+        if len(self._folder):
+            with suppress(TimeoutError):
+                self._known.result(seconds)
+
+    def close(self) -> None:
+        """Finish the file that is being written, and leave the folder. Idempotent."""
+        self._reader.shutdown(cancel_futures=True)
+        self._writer.shutdown()
+        self._folder.close()
+
+    @property
+    def counts(self) -> DiskCounts:
+        n = self._counts
+        done = n["n_written"], n["written_bytes"], n["n_restored"], n["restored_bytes"]
+        refused = {reason: self._refused[reason] for reason in REFUSALS}
+        return DiskCounts(self._folder.n_bytes, len(self._folder), *done, refused)
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_free(self) -> bool:
+        """True if a prefix can be handed over."""
+        return self._identity is not None and not self._writes
+
+    def lacks(self, tokens: Sequence[int], holder: Holder) -> bool:
+        """Return whether a prefix is worth writing: it is long enough, and no file has most of it."""
+        if len(tokens) <= MIN_SHARED_TOKENS or self._identity is None:
+            return False
+        _, n_found = self._folder.find([*tokens, -1], self._identity, holder.owner, 1 << 31)
+        return n_found < len(tokens) * (1 - MAX_MISSING)
+
+    def write(self, prefix: SwappedPrefix, holder: Holder) -> None:
+        """Have a prefix written, which `lacks` has asked for; `is_free` must be true."""
+        if prefix.n_bytes > self._folder.limit:
+            self._refused["too_large"] += 1
+            logger.warning("a prefix of %s is larger than --cache-disk-mib", gib(prefix.n_bytes))
+            return
+        self._writes = True
+        self._writer.submit(self._write, prefix, holder)
+
+    def wait_until_free(self, seconds: float) -> bool:
+        """Wait at most so long for the file that is being written; return whether there is none."""
+        done = threading.Event()
+        self._writer.submit(done.set)
+        return done.wait(seconds)
+
+    def _write(self, prefix: SwappedPrefix, holder: Holder) -> None:
+        assert self._identity is not None
+        try:
+            head = head_of(prefix, self._identity, holder.owner, in_session=holder.in_session)
+            entry = self._folder.add(head, prefix)
+            self._counts["n_written"] += 1
+            self._counts["written_bytes"] += entry.n_bytes
+        except OSError as error:
+            full = error.errno in FULL
+            self._refused["disk_full" if full else "failed"] += 1
+            logger.warning("a prefix of %d tokens could not be written to disk: %s", prefix.n_tokens, said(error))
+        except Exception:
+            self._refused["failed"] += 1
+            logger.exception("a prefix of %d tokens could not be written to disk", prefix.n_tokens)
+        finally:
+            del prefix
+            self._writes = False
+            self.wake()
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def fetch(self, key: Hashable, tokens: Sequence[int], n_had: int, room: int, holder: Holder) -> bool:
+        """Begin to read a file that gives a prompt clearly more than the `n_had` tokens that are at hand.
+
+        Parameters
+        ----------
+        key
+            Whose prompt that is: for `is_reading`, `fetched` and `drop`.
+        room
+            Limit of the file's tokens.
+
+        Returns
+        -------
+        bool
+            False if there is no such file.
+        """
+        if self._identity is None:
+            return False
+        entry, n_tokens = self._folder.find(tokens, self._identity, holder.owner, room)
+        if entry is None or n_tokens < max(n_had, 1) + MIN_SHARED_TOKENS:
+            return False
+        if entry.head.n_tokens > MAX_COPIED_PER_REUSED * n_tokens:
+            return False
+        fetch = self._fetches[key] = Fetch()
+        self._reader.submit(self._read, entry, fetch)
+        return True
+
+    @property
+    def n_fetches(self) -> int:
+        """The number of prefixes that are being read, or wait for their choices to start."""
+        return len(self._fetches)
+
+    def is_reading(self, key: Hashable) -> bool:
+        fetch = self._fetches.get(key)
+        return fetch is not None and not fetch.done.is_set()
+
+    def fetched(self, key: Hashable) -> SwappedPrefix | None:
+        """Return the prefix that was read."""
+        fetch = self._fetches.get(key)
+        return None if fetch is None or not fetch.done.is_set() else fetch.prefix
+
+    def drop(self, key: Hashable) -> None:
+        """Forget what was read, or is being read. Idempotent."""
+        self._fetches.pop(key, None)
+
+    def _read(self, entry: Entry, fetch: Fetch) -> None:
+        try:
+            fetch.prefix = self._prefix_of(entry)
+        except (DamagedFileError, UsageError) as error:
+            self._refused["damaged"] += 1
+            self._folder.discard(entry)
+            logger.warning("%s is not used: %s", entry.path, error)
+        except OSError as error:
+            self._refused["failed"] += 1
+            self._folder.discard(entry)
+            logger.warning("%s could not be read: %s", entry.path, said(error))
+        except Exception:
+            self._refused["failed"] += 1
+            logger.exception("%s could not be read", entry.path)
+        finally:
+            fetch.done.set()
+            self.wake()
+
+    def _prefix_of(self, entry: Entry) -> SwappedPrefix | None:
+        with open(entry.path, "rb") as file:
+            if read_head(file) != entry.head:
+                raise DamagedFileError("the file is another one than at the start")
+            prefix = read_states(file, entry.head, self._blank)
+        if prefix is None:
+            logger.warning("there is no memory for the prefix in %s", entry.path)
+            return None
+        self._folder.touch(entry)
+        self._counts["n_restored"] += 1
+        self._counts["restored_bytes"] += entry.n_bytes
+        return prefix
+
+    # -- the start ----------------------------------------------------------------------------------------------------
+
+    def _identify(self, identity: Callable[[], str]) -> None:
+        try:
+            known = identity()
+        except Exception:
+            logger.exception("no prefixes are kept on disk, because the model's file could not be read")
+            return
+        own = self._folder.entries(known)
+        n_others = len(self._folder) - len(own)
+        self._refused["other_identity"] += n_others
+        owners = len({entry.head.owner for entry in own})
+        size = gib(sum(entry.n_bytes for entry in own))
+        others = f"; {n_others} of other models, builds or cells are not used" if n_others else ""
+        found = (
+            f"{len(own)} {'prefix' if len(own) == 1 else 'prefixes'} of {owners} {'owner' if owners == 1 else 'owners'}"
+        )
+        logger.info("%s, %s, from %s%s", found, size, self._folder.path, others)
+        self._identity = known
+        self.wake()

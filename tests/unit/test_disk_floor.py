@@ -1,0 +1,347 @@
+"""Prefixes that survive a restart: an engine is closed, or its process dies, and another one finds them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel.errors import UsageError
+from pyllmcancel.scheduling import prefix_folder
+from pyllmcancel.scheduling.disk_floor import DiskFloor
+from pyllmcancel.scheduling.prefix_file import head_of
+from pyllmcancel.scheduling.prefix_folder import SUFFIX, PrefixFolder
+from tests.support.driver import MEMORIES, Driver, Stop, Tracked, complete
+from tests.support.fake_native import BYTES_PER_CELL, SwappedPrefix
+from tests.support.step_gate import TEST_LIMIT
+
+PROMPT = b"a prompt of more than sixty tokens, which took a while to compute, and is sent again"
+MORE = b" with more behind it"
+MIB = 1 << 20
+
+
+class Machine:
+    """Servers that follow each other, on one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._drivers: list[Driver] = []
+
+    def start(
+        self, *, identity: str = "one", limit: int = MIB, blank: Any = SwappedPrefix.blank, **options: Any
+    ) -> Driver:
+        disk = DiskFloor(PrefixFolder(self.folder, limit), lambda: identity, blank)
+        disk._known.result(TEST_LIMIT)
+        driver = Driver(disk=disk, **options)
+        self._drivers.append(driver)
+        return driver
+
+    def stop_all(self) -> None:
+        for driver in self._drivers:
+            driver.close()
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(self.folder.glob(f"*{SUFFIX}"))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path / "prefixes")
+    yield machine
+    machine.stop_all()
+
+
+def answered(driver: Driver, prompt: bytes, **options: Any) -> Tracked:
+    """A request that was served, whatever it had to wait for."""
+    driver.gate.open()
+    tracked = driver.submit(prompt, settle=False, **options)
+    assert tracked.ending
+    assert tracked.sink.ending()
+    return tracked
+
+
+def completes(tracked: Tracked) -> bool:
+    """Wait for the ending; return whether the answer is whole."""
+    return tracked.ending is not None and complete(tracked)
+
+
+def disk_of(driver: Driver) -> DiskFloor:
+    disk = driver.engine.workload.disk  # type: ignore[union-attr]
+    assert disk is not None
+    return disk
+
+
+def counts(driver: Driver) -> Any:
+    return disk_of(driver).counts
+
+
+def n_cached(tracked: Tracked) -> int:
+    return tracked.request.usage().cached_tokens
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_prompt_goes_on_where_it_was_after_a_restart(machine: Machine, memory: str) -> None:
+    driver = machine.start(**MEMORIES[memory])
+    first = answered(driver, PROMPT)
+    driver.close()
+    driver = machine.start(**MEMORIES[memory])
+    prompt = PROMPT + bytes(first.sink.tokens()[:-1]) + MORE
+    again = answered(driver, prompt)
+    assert n_cached(again) == len(PROMPT) + 3
+    assert completes(again)
+    assert again.sink.tokens() == again.expected
+    assert (counts(driver).n_restored, sum(counts(driver).refused.values())) == (1, 0)
+
+
+def test_a_cancelled_prompt_goes_on_where_it_was_after_a_restart(machine: Machine) -> None:
+    driver = machine.start()
+    tracked = driver.submit(PROMPT)
+    driver.step(3)
+    driver.cancel(tracked)
+    driver.close()
+    again = answered(machine.start(), PROMPT)
+    assert n_cached(again) == 48, "three chunks of sixteen"
+    assert again.sink.tokens() == again.expected
+
+
+def test_what_is_at_rest_is_written_while_the_server_runs(machine: Machine) -> None:
+    """A process that is killed closes nothing."""
+    driver, written = machine.start(), Stop()
+    disk = disk_of(driver)
+    wake = disk.wake
+    disk.wake = lambda: (wake(), written._reached.set())
+    answered(driver, PROMPT)
+    written.wait_reached()
+    assert counts(driver).n_written == 1
+    assert len(machine.files) == 1
+
+
+def test_while_a_file_is_read_other_requests_go_on(machine: Machine) -> None:
+    driver = machine.start()
+    answered(driver, PROMPT)
+    driver.close()
+    reading = Stop()
+
+    def slowly(*parts: Any) -> Any:
+        reading.here()
+        return SwappedPrefix.blank(*parts)
+
+    driver = machine.start(blank=slowly, parallel=2)
+    returning = driver.submit(PROMPT + MORE, settle=False)
+    reading.wait_reached()
+    other = answered(driver, b"somebody else's question")
+    assert completes(other)
+    assert not returning.ended
+    reading.go_on()
+    assert completes(returning)
+    assert n_cached(returning) == len(PROMPT)
+
+
+def test_a_request_that_waits_for_a_file_can_be_cancelled(machine: Machine) -> None:
+    driver = machine.start()
+    answered(driver, PROMPT)
+    driver.close()
+    reading = Stop()
+    driver = machine.start(blank=lambda *parts: (reading.here(), SwappedPrefix.blank(*parts))[1], parallel=1)
+    tracked = driver.submit(PROMPT + MORE, settle=False)
+    reading.wait_reached()
+    driver.engine.cancel(tracked.request)
+    assert tracked.ending.cancel_reason is not None
+    driver.gate.open()
+    other = driver.submit(b"the next one", settle=False)
+    assert completes(other)
+    reading.go_on()
+    assert completes(answered(driver, PROMPT + MORE))
+
+
+def test_no_more_prefixes_are_read_at_once_than_there_are_slots(machine: Machine) -> None:
+    driver = machine.start(parallel=4)
+    for number in range(4):
+        answered(driver, bytes([65 + number]) * 40)
+    driver.close()
+    reading = Stop()
+    driver = machine.start(blank=lambda *parts: (reading.here(), SwappedPrefix.blank(*parts))[1], parallel=2)
+    all_ = [driver.submit(bytes([65 + number]) * 40 + MORE, settle=False) for number in range(4)]
+    reading.wait_reached()
+    disk = disk_of(driver)
+    assert disk.n_fetches <= 2
+    driver.gate.open()
+    reading.go_on()
+    assert all(completes(one) for one in all_)
+    assert disk.n_fetches == 0
+
+
+def test_another_owner_finds_nothing(machine: Machine) -> None:
+    driver = machine.start()
+    answered(driver, PROMPT, owner="alice")
+    driver.close()
+    driver = machine.start()
+    assert n_cached(answered(driver, PROMPT + MORE, owner="bob")) == 0
+    assert n_cached(answered(driver, PROMPT + MORE, owner="alice")) == len(PROMPT)
+
+
+def test_another_model_finds_nothing_and_the_files_stay_for_theirs(machine: Machine) -> None:
+    driver = machine.start(identity="one")
+    answered(driver, PROMPT)
+    driver.close()
+    driver = machine.start(identity="two")
+    assert n_cached(answered(driver, PROMPT + MORE)) == 0
+    assert counts(driver).refused["other_identity"] == 1
+    driver.close()
+    assert n_cached(answered(machine.start(identity="one"), PROMPT + MORE)) == len(PROMPT)
+
+
+def test_a_damaged_file_is_deleted_and_the_prompt_is_computed(machine: Machine) -> None:
+    driver = machine.start()
+    answered(driver, PROMPT)
+    driver.close()
+    (path,) = machine.files
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1  # in the state: the head is fine
+    path.write_bytes(content)
+    driver = machine.start()
+    again = answered(driver, PROMPT + MORE)
+    assert (n_cached(again), again.sink.tokens()) == (0, again.expected)
+    assert counts(driver).refused["damaged"] == 1
+    assert not path.exists()
+
+
+def test_a_torn_file_is_deleted_at_the_start(machine: Machine) -> None:
+    driver = machine.start()
+    answered(driver, PROMPT)
+    driver.close()
+    (path,) = machine.files
+    (machine.folder / f".{path.name}.00112233.tmp").write_bytes(path.read_bytes()[:100])
+    path.write_bytes(path.read_bytes()[:-100])
+    driver = machine.start()
+    assert counts(driver).n_files == 0
+    assert sorted(file.name for file in machine.folder.iterdir()) == ["lock"]
+    assert counts(driver).refused["damaged"] == 1
+
+
+def test_a_conversation_has_one_file(machine: Machine) -> None:
+    driver = machine.start()
+    first = answered(driver, PROMPT)
+    driver.close()
+    driver = machine.start()
+    answered(driver, PROMPT + bytes(first.sink.tokens()) + MORE * 3)
+    driver.close()
+    assert counts(driver).n_written == len(machine.files) == 1
+
+
+def test_what_a_file_has_most_of_is_not_written_again(machine: Machine) -> None:
+    driver = machine.start()
+    answered(driver, PROMPT)
+    driver.close()
+    driver = machine.start()
+    answered(driver, PROMPT + b"!")
+    driver.close()
+    assert counts(driver).n_written == 0
+
+
+def test_the_least_recently_used_go_first(machine: Machine) -> None:
+    prompts = [bytes([65 + number]) * 60 for number in range(3)]
+    limit = 150 * BYTES_PER_CELL
+    for number in (0, 1, 0, 2):
+        driver = machine.start(limit=limit)
+        answered(driver, prompts[number] + MORE, max_tokens=1)
+        driver.close()
+    driver = machine.start(limit=limit)
+    assert counts(driver).n_bytes <= limit
+    assert [n_cached(answered(driver, prompt + MORE + b"?")) > 60 for prompt in prompts] == [False, False, True]
+
+
+def test_the_owner_with_the_most_bytes_loses_its_own(machine: Machine) -> None:
+    limit = 250 * BYTES_PER_CELL
+    driver = machine.start(limit=limit, spare_seqs=8)
+    answered(driver, PROMPT[:40], owner="frugal")
+    for number in range(6):
+        answered(driver, bytes([65 + number]) * 60, owner="greedy")
+    driver.close()
+    again = machine.start(limit=limit)
+    assert n_cached(answered(again, PROMPT[:40] + MORE, owner="frugal")) == 40
+
+
+def test_a_prefix_larger_than_the_limit_is_not_written(machine: Machine) -> None:
+    driver = machine.start(limit=20 * BYTES_PER_CELL)
+    assert completes(answered(driver, PROMPT))
+    driver.close()
+    assert (machine.files, counts(driver).refused["too_large"]) == ([], 1)
+
+
+def test_files_and_their_folder_are_the_users_own(machine: Machine) -> None:
+    driver = machine.start()
+    answered(driver, PROMPT)
+    driver.close()
+    assert stat.S_IMODE(machine.folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in machine.folder.iterdir()} == {0o600}
+
+
+def test_a_folder_in_use_is_refused_and_free_after_a_close(machine: Machine) -> None:
+    driver = machine.start()
+    with pytest.raises(UsageError, match="another server uses"):
+        PrefixFolder(machine.folder, MIB)
+    driver.close()
+    PrefixFolder(machine.folder, MIB).close()
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(errno.ENOSPC, "disk_full"), (errno.EDQUOT, "disk_full"), (errno.EIO, "failed")]
+)
+def test_a_disk_that_fails_costs_no_request_anything(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: int, reason: str
+) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(prefix_folder, "write", full)
+    driver = machine.start()
+    assert completes(answered(driver, PROMPT))
+    driver.close()
+    assert counts(driver).refused[reason] == 1
+    assert "could not be written to disk" in caplog.text
+
+
+def test_a_file_that_could_not_be_finished_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = PrefixFolder(tmp_path, MIB)
+    prefix = SwappedPrefix(list(PROMPT))
+
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="no space"):
+        folder.add(head_of(prefix, "one", "", in_session=False), prefix)
+    assert [file.name for file in tmp_path.iterdir()] == ["lock"]
+    folder.close()
+
+
+def test_a_folder_that_is_deleted_costs_no_request_anything(machine: Machine) -> None:
+    driver = machine.start()
+    answered(driver, PROMPT)
+    driver.close()
+    driver = machine.start()
+    for file in machine.folder.iterdir():
+        file.unlink()
+    machine.folder.rmdir()
+    again = answered(driver, PROMPT + MORE)
+    assert (n_cached(again), again.sink.tokens()) == (0, again.expected)
+    driver.close()
+    assert counts(driver).refused["failed"] == 2, "one was not read, one not written"
+
+
+def test_a_request_that_does_not_want_the_cache_computes_all(machine: Machine) -> None:
+    driver = machine.start()
+    answered(driver, PROMPT)
+    driver.close()
+    driver = machine.start()
+    assert n_cached(answered(driver, PROMPT + MORE, reuse_prefix=False)) == 0
+    assert counts(driver).n_restored == 0
