@@ -55,6 +55,27 @@ def test_the_speed_is_shown_while_an_answer_is_written_and_after_it(page: Page) 
     expect(figures).to_contain_text(re.compile(r"[\d,]+ tokens ?[\d.,]+ tokens/s"))
 
 
+def test_an_answer_goes_on_after_a_reload_and_can_be_stopped(page: Page, server: ServerProcess) -> None:
+    request_id = begin_to_answer(page)
+    page.reload()
+    running = page.locator("article[aria-busy=true]")
+    expect(running).to_contain_text(re.compile(r"\w{3}"))
+    assert server.request(request_id)["readers"] == 1
+    page.keyboard.press("Escape")
+    expect(answers(page)).to_contain_text(STOPPED)
+    assert server.wait_for(request_id, status="cancelled")["cancel_reason"] == "explicit"
+
+
+def test_an_answer_that_ended_while_its_page_was_away_is_shown_with_its_end(page: Page, server: ServerProcess) -> None:
+    request_id = begin_to_answer(page)
+    elsewhere = page.url
+    page.goto("about:blank")
+    server.cancel(request_id)
+    page.goto(elsewhere)
+    expect(answers(page)).to_contain_text("Cancelled elsewhere")
+    expect(answers(page)).to_contain_text(re.compile(r"\w{3}"))
+
+
 def test_escape_stops_too(page: Page) -> None:
     say(page, "Tell me a long story")
     expect(page.locator("article[aria-busy=true]")).to_contain_text(re.compile(r"\w{3}"))

@@ -1,4 +1,4 @@
-// One answer: sends its request, follows its stream, stops it.
+// One answer: sends its request, or takes up the stream of one that was sent before; follows the stream, and stops it.
 import { call, errorOf, hasCancelled, send } from "../lib/api.js";
 import { Observable } from "../lib/observable.js";
 import { eventsOf } from "../lib/sse.js";
@@ -7,6 +7,8 @@ import { Draft, isCancelled, messageOf } from "./draft.js";
 const REDRAW = 100; // milliseconds between two drawings of a draft
 const SAVE = 3000; // between two savings
 const PATIENCE = 5; // seconds in which a cancel must have worked; after that the connection is closed
+const KEEP = 10; // seconds for which an answer goes on without a page: long enough for a reload
+const TRIES = 20, PAUSE = 500; // to take up a stream that has not begun; milliseconds between two
 const GRACE = 1000; // milliseconds from the cancel to the end of the stream, and for what is asked after it
 
 export class Answering {
@@ -14,7 +16,11 @@ export class Answering {
   draft;
   isStopping = false;
 
-  #requestId = `chat-${crypto.randomUUID()}`;
+  requestId;
+  // True if there is no stream that could be taken up: it has been kept long enough, or its server has ended.
+  isGone = false;
+
+  #takesUp;
   #controller = new AbortController();
   #session;
   #body;
@@ -26,12 +32,14 @@ export class Answering {
   #end;
   #ended = new Promise((resolve) => { this.#end = resolve; });
 
-  // `onSave` is called now and then with the answer so far.
-  constructor({ session, body, prefix = "", reasoning = "", onSave }) {
+  // `onSave` is called now and then with the answer so far. `takeUp` is the id of a request that was sent before.
+  constructor({ session, body = null, prefix = "", reasoning = "", takeUp = null, onSave }) {
+    this.requestId = takeUp ?? `chat-${crypto.randomUUID()}`;
+    this.#takesUp = takeUp !== null;
     this.#session = session;
     this.#body = body;
     this.#onSave = onSave;
-    this.draft = new Observable(new Draft(prefix, reasoning));
+    this.draft = new Observable(new Draft(prefix, reasoning, { isTakenUp: this.#takesUp }));
   }
 
   // Resolves with the message's fields when the answer has ended, in any way.
@@ -47,11 +55,11 @@ export class Answering {
     this.#end();
     const stop = this.#stop === null ? null : await this.#stop;
     const seen = stop === null && isCancelled(draft) ? await this.#seen() : null;
-    return messageOf(draft, stop, seen, hasCancelled(this.#requestId, this.#session));
+    return messageOf(draft, stop, seen, hasCancelled(this.requestId, this.#session));
   }
 
   // Return the request's entry, which has the cancel latency; null if it cannot be had soon.
-  #seen() { return call(`v1/requests/${encodeURIComponent(this.#requestId)}`, { signal: AbortSignal.timeout(GRACE) }).catch(() => null); }
+  #seen() { return call(`v1/requests/${encodeURIComponent(this.requestId)}`, { signal: AbortSignal.timeout(GRACE) }).catch(() => null); }
 
   // Ask the server to stop computing, which ends the answer. Idempotent.
   stop() {
@@ -65,7 +73,7 @@ export class Answering {
     const late = setTimeout(() => this.#controller.abort(), 1000 * PATIENCE);
     try {
       // With a hold: the request may still be on its way, and the cancel must not be lost by overtaking it.
-      const said = await call(`v1/requests/${encodeURIComponent(this.#requestId)}/cancel?hold=${PATIENCE}`, { method: "POST", signal: this.#controller.signal });
+      const said = await call(`v1/requests/${encodeURIComponent(this.requestId)}/cancel?hold=${PATIENCE}`, { method: "POST", signal: this.#controller.signal });
       // The stream's end is on its way, but a proxy may delay it.
       if (said.outcome !== "held") setTimeout(() => this.#controller.abort(), GRACE);
       return said;
@@ -77,14 +85,34 @@ export class Answering {
     }
   }
 
+  async #ask(body) {
+    const headers = { "Content-Type": "application/json", "X-Session-Id": this.#session, "X-Request-Id": this.requestId };
+    return send("v1/chat/completions", { method: "POST", headers, body: JSON.stringify(body), signal: this.#controller.signal });
+  }
+
+  async #begin() {
+    const response = await this.#ask({ ...this.#body, keep_going: KEEP });
+    if (response.status !== 400) return response;
+    const error = await errorOf(response);
+    if (error.body?.error?.param !== "keep_going") throw error;
+    return this.#ask(this.#body); // this server keeps no streams
+  }
+
+  // Read the stream again, from its beginning.
+  async #takeUp() {
+    for (let tries = 1; ; tries += 1) {
+      const response = await send(`v1/stream/${encodeURIComponent(this.requestId)}`, { signal: this.#controller.signal });
+      if (response.status !== 503 || tries === TRIES) return response;
+      await response.body?.cancel();
+      await new Promise((done) => { setTimeout(done, PAUSE); });
+    }
+  }
+
   async #read(draft) {
-    const response = await send("v1/chat/completions", {
-      method: "POST",
-      headers: { "Content-Type": "application/json", "X-Session-Id": this.#session, "X-Request-Id": this.#requestId },
-      body: JSON.stringify(this.#body),
-      signal: this.#controller.signal,
-    });
+    this.isGone = this.#takesUp;
+    const response = await (this.#takesUp ? this.#takeUp() : this.#begin());
     if (!response.ok) throw await errorOf(response);
+    this.isGone = false;
     for await (const { data } of eventsOf(response.body)) {
       draft.take(data, performance.now());
       this.#changed();

@@ -57,7 +57,7 @@ export class Chats {
     const known = this.#answering.get(id)?.conversation ?? (this.current.value?.id === id ? this.current.value : null);
     const conversation = known ?? (await this.#storage.get(id));
     if (conversation === null) return false;
-    if (known === null) mendCut(conversation);
+    if (known === null) this.#goOnAfterReload(conversation);
     this.#show(conversation);
     return true;
   }
@@ -204,11 +204,27 @@ export class Chats {
     if (this.#answering.has(conversation.id)) return;
     this.toast.set(null);
     const leaf = goesOnWith === null ? message.parent : message.id;
+    const from = { prefix: goesOnWith?.content ?? "", reasoning: goesOnWith?.reasoning ?? "" };
+    return this.#follow(conversation, message, { ...from, body: requestBody(conversation, leaf) });
+  }
+
+  // Take up the answer that was being written when its page was closed; if it is gone, mark it as cut.
+  #goOnAfterReload(conversation) {
+    for (const message of conversation.messages) {
+      if (!message.running) continue;
+      if (message.request === undefined || this.#answering.has(conversation.id)) replace(conversation, message.id, CLOSED);
+      else this.#follow(conversation, message, message.request);
+    }
+  }
+
+  // Show an answer while it comes. `from` has the text before it, and the request's body, or the id of a request.
+  async #follow(conversation, message, { prefix, reasoning, body, id }) {
     const answering = new Answering({
       session: `chat-${conversation.id}`,
-      body: requestBody(conversation, leaf),
-      prefix: goesOnWith?.content,
-      reasoning: goesOnWith?.reasoning,
+      body,
+      prefix,
+      reasoning,
+      takeUp: id,
       onSave: (fields) => {
         // deleted meanwhile, and must not come back
         if (this.#answering.get(conversation.id)?.answering !== answering) return;
@@ -216,13 +232,14 @@ export class Chats {
         this.#keep(conversation);
       },
     });
+    replace(conversation, message.id, { request: { id: answering.requestId, prefix, reasoning } });
     this.#answering.set(conversation.id, { answering, conversation, message: message.id });
     const ending = answering.run();
     this.#keep(conversation);
     const fields = await ending;
     if (this.#answering.get(conversation.id)?.answering !== answering) return; // deleted meanwhile
     this.#answering.delete(conversation.id);
-    const ended = replace(conversation, message.id, fields);
+    const ended = replace(conversation, message.id, { ...(answering.isGone ? CLOSED : fields), request: undefined });
     if (ended !== null && conversation === this.current.value) this.said.set(ended);
     await this.#keep(conversation);
   }
@@ -256,10 +273,8 @@ export class Chats {
   }
 }
 
-// Mark an answer that was being written when its page was closed.
-function mendCut(conversation) {
-  for (const { id, running } of conversation.messages) if (running) replace(conversation, id, { running: false, cut: { why: "closed" } });
-}
+// The fields of an answer that was being written when its page was closed, and was not taken up in time.
+const CLOSED = { running: false, cut: { why: "closed" } };
 
 export async function openChats() {
   const channel = "BroadcastChannel" in globalThis ? new BroadcastChannel("pyllmcancel-chats") : null;

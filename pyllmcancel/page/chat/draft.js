@@ -2,7 +2,9 @@
 
 export class Draft {
   // `prefix` is the answer that the model continues, if it continues one.
-  constructor(prefix = "", reasoning = "") {
+  // `isTakenUp` is true if the stream began before, so that the times of its events say nothing.
+  constructor(prefix = "", reasoning = "", { isTakenUp = false } = {}) {
+    this.isTakenUp = isTakenUp;
     this.content = prefix;
     this.reasoning = reasoning;
     this.toolCalls = [];
@@ -94,7 +96,8 @@ export function messageOf(draft, stop, seen = null, byPage = false) {
 }
 
 // {first, thought: ms, perSecond}: by the server's timings if it sends them, else as measured here.
-export function speedOf({ times, timings, usage }) {
+export function speedOf({ times, timings, usage, isTakenUp = false }) {
+  if (isTakenUp) return { first: null, thought: null, perSecond: timings?.predicted_per_second ?? null };
   const first = times.first === null ? null : times.first - times.sent;
   const thought = times.thought === null ? null : times.thought - times.first;
   let perSecond = timings?.predicted_per_second ?? null;

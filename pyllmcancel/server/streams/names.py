@@ -23,7 +23,7 @@ def keeping_of(request: Request, body: GeneratingBody) -> Keeping | None:
     Raises
     ------
     InvalidRequestError
-        The conversation's name has a wrong form, or the answer cannot be kept as requested.
+        The conversation's name has a wrong form, or `keep_going` is not for a stream.
     """
     wish, most = body.keep_going or None, state_of(request).config.stream_keep
     if body.runs_alone:
@@ -31,7 +31,8 @@ def keeping_of(request: Request, body: GeneratingBody) -> Keeping | None:
     if wish is not None and not body.stream:
         raise InvalidRequestError("only a stream can go on without its reader: set `stream`, too", "keep_going")
     if wish is not None and most <= 0:
-        raise InvalidRequestError("this server keeps no streams (--stream-keep 0)", "keep_going")
+        body.ignore("keep_going")
+        return None
     conversation = conversation_of(request, body)
     if wish is None and conversation is None:
         return None
