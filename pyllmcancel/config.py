@@ -179,7 +179,7 @@ class EngineConfig:
     embeddings: bool = False
     matryoshka: bool = False
     draft_sources: tuple[str, ...] = ("past", "prediction", "ngram", "model")
-    draft_max: int = 16
+    draft_max: int = 32
     draft_model: Path | None = None
     draft_min: int = 0
     draft_p_min: float = 0.0

@@ -23,7 +23,7 @@ SHORTEST = {PAST: 2, PREDICTION: 2, NGRAM: 3}
 # code, with the costs of tests/unit/test_answer_drafts.py.
 LONG = 8
 TRUSTED_P = LONG_PROBED_P = 0.9
-FIRST_LONG_BUDGET, MAX_LONG_BUDGET, LONG_STAKE = 6.0, 16.0, 0.5  # steps, and a share
+FIRST_LONG_BUDGET, MAX_LONG_BUDGET, LONG_STAKE = 6.0, 32.0, 0.5  # steps, and a share
 
 
 class Reference(NamedTuple):

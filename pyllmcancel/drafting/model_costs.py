@@ -98,8 +98,6 @@ class DraftModelCosts:
         n_tokens
             The tokens of all of them that the step computed.
         """
-        if seconds <= 0.0:
-            return
         if self._doubt < 1.0:
             self._max_age = min(2 * self._max_age, OLDEST)
         self._n_without, self._doubt = 0, 1.0

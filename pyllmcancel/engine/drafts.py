@@ -8,6 +8,7 @@ Used by the engine thread only.
 
 from __future__ import annotations
 
+import logging
 import math
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from pyllmcancel.requests.request import Choice, Request
     from pyllmcancel.step import StepItem, StepResult
 
+logger = logging.getLogger("pyllmcancel.engine")
+
 MAX_EXPECTED = 4096  # tokens of a past answer that a new prompt goes along
 MAX_FORETOLD = 1024  # tokens that are delivered at once: others wait for that, some ten milliseconds
 PATIENCE = 16  # tokens without a draft until steps run ahead, and until drafts are tried again
@@ -48,6 +51,12 @@ class Drafts:
         self._model = draft_model if MODEL in sources else None
         self.sources = tuple(source for source in sources if source != MODEL or draft_model is not None)
         self._most = min(config.draft_max, MOST_EXTRA_OUTPUTS)
+        if config.draft_max > MOST_EXTRA_OUTPUTS:
+            logger.warning(
+                "drafts of %d tokens were asked for: a step has at most %d drafted tokens",
+                config.draft_max,
+                MOST_EXTRA_OUTPUTS,
+            )
         self._costs = RowCosts()
         self._experiences = Experiences()
         self._piece = model.piece

@@ -95,7 +95,9 @@ def check_memory_of_both(path: Path, model: Model, draft: Model, config: EngineC
     if not config.placement.fit or memory is None or own.model is None:
         return
     sizes = [file_size(path), file_size(own.model)]
-    needs = [ContextNeed.of(model, config), ContextNeed.of(draft, own)]
+    # The draft model's context has as many cells as the model's, whatever the draft model was trained with.
+    n_cells = cell_layout(model, config).n_cells
+    needs = [ContextNeed.of(model, config), ContextNeed.of(draft, own, n_cells=n_cells)]
     in_use = sum(need.cells + need.buffers for need in needs if need is not None)
     if sum(sizes) + in_use <= memory.available:
         return
@@ -127,8 +129,8 @@ class ContextNeed(NamedTuple):
     buffers: int
 
     @classmethod
-    def of(cls, model: Model, config: EngineConfig) -> ContextNeed | None:
-        """Return the need of a model without its weights.
+    def of(cls, model: Model, config: EngineConfig, *, n_cells: int | None = None) -> ContextNeed | None:
+        """Return the need of a model without its weights, by default with the cells that the configuration gives it.
 
         None if the header does not say it: for models that pool, and those whose layers do not all keep every token,
         as with sliding windows.
@@ -138,7 +140,8 @@ class ContextNeed(NamedTuple):
         if pooling_of(model, config.pooling, required=config.embeddings) is not Pooling.NONE:
             return None
         tokens = config.ctx_size or min(model.n_ctx_train, MAX_CHOSEN)
-        cells = cell_layout(model, config).n_cells * cell_bytes(model.metadata, model.n_layer, config)
+        n_cells = n_cells or cell_layout(model, config).n_cells
+        cells = n_cells * cell_bytes(model.metadata, model.n_layer, config)
         return cls(tokens, int(cells), model.n_vocab * config.step_tokens() * 4)
 
     def most_tokens(self, available: int) -> int:

@@ -204,7 +204,7 @@ def test_two_models_that_do_not_fit_together_are_refused(
 ) -> None:
     size = files["model"].stat().st_size
     monkeypatch.setattr(host_memory, "available_memory", lambda: Memory(1 << 30, size + size // 2))
-    monkeypatch.setattr(host_memory.ContextNeed, "of", lambda *_: None)
+    monkeypatch.setattr(host_memory.ContextNeed, "of", lambda *_, **__: None)
     with pytest.raises(PlacementError, match="do not fit into memory together"):
         loaded(files, files["other"])
 

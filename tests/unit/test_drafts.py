@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from pyllmcancel.engine.drafts import answer_key
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.events import FinishReason
+from pyllmcancel.step import MOST_EXTRA_OUTPUTS
 from tests.support.driver import CHUNK, Driver, Tracked
 from tests.unit.test_generation_params import Spelling
 
@@ -259,3 +261,13 @@ def test_a_draft_takes_no_cell_of_others(make_driver: MakeDriver) -> None:
     driver.run_to_the_end()
     assert first.sink.text() == FILE
     assert second.sink.tokens() == second.expected
+
+
+@pytest.mark.parametrize(("asked_for", "n_lines"), [(MOST_EXTRA_OUTPUTS, 0), (MOST_EXTRA_OUTPUTS + 1, 1)])
+def test_more_tokens_than_a_step_can_have_are_said_at_the_start(
+    make_driver: MakeDriver, caplog: pytest.LogCaptureFixture, asked_for: int, n_lines: int
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="pyllmcancel.engine"):
+        make_driver(draft_max=asked_for)
+    told = [record.getMessage() for record in caplog.records]
+    assert told == n_lines * [f"drafts of {asked_for} tokens were asked for: a step has at most 32 drafted tokens"]

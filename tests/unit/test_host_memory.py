@@ -203,3 +203,21 @@ def test_a_containers_limit_counts_and_its_cached_files_are_available(tmp_path: 
 def test_this_machine_has_memory() -> None:
     found = available_memory()
     assert found is None or 0 < found.available <= found.total
+
+
+def test_a_draft_model_has_as_many_cells_as_the_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The draft model was trained with a sixteenth of the model's context, which says nothing about its cells."""
+    small = Native()
+    small.n_ctx_train = Native.n_ctx_train // 16
+    path = tmp_path / "small.gguf"
+    path.touch()
+    config = EngineConfig(draft_model=path)
+    need = host_memory.ContextNeed.of(Native(), config)  # type: ignore[arg-type]
+    assert need is not None
+    for n_missing in (0, 1):
+        memory = Memory(1 << 50, 2 * (need.cells + need.buffers) - n_missing)
+        monkeypatch.setattr(host_memory, "available_memory", lambda memory=memory: memory)
+        warned = []
+        monkeypatch.setattr(host_memory.logger, "warning", lambda *told, warned=warned: warned.append(told))
+        host_memory.check_memory_of_both(path, Native(), small, config)  # type: ignore[arg-type]
+        assert len(warned) == n_missing

@@ -34,8 +34,8 @@ class SparseModel(fake_native.Model):
         return list(text.replace(" " * 1_024, "_").encode())
 
 
-def reader_of(model: fake_native.Model, n_ctx: int = N_CTX) -> TextReader:
-    return TextReader(SimpleNamespace(model=model, n_ctx=n_ctx))
+def reader_of(model: fake_native.Model, n_ctx: int = N_CTX, draft_sources: tuple[str, ...] = ()) -> TextReader:
+    return TextReader(SimpleNamespace(model=model, n_ctx=n_ctx, draft_sources=draft_sources))
 
 
 def test_a_text_that_hardly_fits_is_counted_in_pieces_until_it_does_not() -> None:
@@ -87,3 +87,10 @@ def test_no_text_that_fits_is_refused(letters: str) -> None:
     text = letters * 2_000
     tokens = model.tokenize(text, parse_special=True)
     assert list(reader_of(model, n_ctx=len(tokens)).tokens(text, "prompt", no_pause, parse_special=True)) == tokens
+
+
+@pytest.mark.parametrize(("sources", "n_read"), [(("ngram", "prediction"), 1000), (("ngram",), 1), ((), 1)])
+def test_a_prediction_is_read_where_something_is_drafted_from_it(sources: tuple[str, ...], n_read: int) -> None:
+    reader = reader_of(fake_native.Model(), n_ctx=2048, draft_sources=sources)
+    assert reader.predicted("x" * 1000, no_pause) == tuple(n_read * b"x")
+    assert reader.predicted("", no_pause) == ()

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from pyllmcancel.chat.infill import MAX_AROUND
+from pyllmcancel.drafting.sources import PREDICTION
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError
 from pyllmcancel.inner_tokenizer import InnerTokenizer
 from pyllmcancel.pausing import Pause
@@ -28,6 +29,8 @@ class Engine(Protocol):
 
     @property
     def n_ctx(self) -> int: ...
+    @property
+    def draft_sources(self) -> tuple[str, ...]: ...
 
 
 def text_of(model: Model, tokens: Iterable[int]) -> str:
@@ -47,6 +50,7 @@ class TextReader:
         self.n_ctx = engine.n_ctx
         self._longest = engine.model.longest_piece()
         self._inner = InnerTokenizer(engine.model)
+        self._drafts_from_predictions = PREDICTION in engine.draft_sources
 
     def check_length(self, n_characters: int, param: str) -> None:
         """Raise ContextLengthError for texts that no context of ours can hold, however they are tokenized."""
@@ -137,10 +141,13 @@ class TextReader:
     def predicted(self, text: str, pause: Pause) -> tuple[int, ...]:
         """Return the tokens of a predicted answer, as many as a context has.
 
-        A prediction is a hint. So one that is too long is cut, not refused.
+        A prediction is a hint. So one that is too long is cut, not refused. Where nothing is drafted from predictions,
+        there is one token at most: the usage counts what was drafted of a prediction, which is none.
         """
         if not text:
             return ()
+        if not self._drafts_from_predictions:
+            return tuple(self._inner(text[:1])[:1])
         pause()
         tokens = self._inner(text[: TYPICAL_BYTES * self.n_ctx])
         pause()
