@@ -16,6 +16,7 @@ from pyllmcancel.server.http.connection import connection_of
 from pyllmcancel.server.http.request_context import arrival_of, arrival_us_of, request_id_of
 from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.state import state_of
+from pyllmcancel.server.streams.kept import conversation_key
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -93,11 +94,6 @@ def conversation_of(request: Request, body: GeneratingBody) -> str | None:
     if not body.stream or body.runs_alone or state_of(request).config.stream_keep <= 0:
         return None
     return named(request, CONVERSATION_HEADERS, body, ())
-
-
-def conversation_key(conversation: str) -> str:
-    """Return the supersede key of a conversation's streams; no client can name it, as in `implied_key`."""
-    return f" conversation {conversation}"
 
 
 def from_header(value: str, header: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack, closing
 from http.client import HTTPConnection
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -100,6 +101,27 @@ def test_a_cancel_that_comes_before_its_request_waits_where_the_request_will_com
         names = {"X-Request-Id": held, "X-Session-Id": f"known {i % 2}"}
         answer = httpx.post(f"{url}/v1/completions", json={"prompt": "x", "max_tokens": 30_000}, headers=names)
         assert (answer.status_code, answer.json()["error"]["code"]) == (499, "explicit")
+
+
+def test_a_stream_is_taken_up_again_where_it_is(balancer: Balancer) -> None:
+    url = f"http://127.0.0.1:{balancer.port}"
+    seen = set()
+    for i in range(6):
+        name = f"talk {balancer.port}/é::{i}"
+        headers, fields = {"X-Conversation-Id": name}, {}
+        if i % 2:
+            headers, fields = {}, {"keep_going": True}
+        with RawClient(balancer.port) as client:
+            request_id = balancer.post(client, headers=headers, stream=True, **fields)
+            seen.add(place := balancer.running(request_id))
+        path = quote(request_id if i % 2 else name, safe="")
+        address = f"{url}/v1/stream?conv_id={path}" if i % 3 == 0 else f"{url}/v1/stream/{path}"
+        with httpx.stream("GET", address, timeout=30) as again:
+            assert (again.status_code, again.headers["x-served-by"]) == (200, place)
+        assert httpx.delete(address, timeout=30).status_code == 204
+        ended = balancer.servers[place].wait_for(request_id, status="cancelled")
+        assert ended["cancel_reason"] == "explicit"
+    assert len(seen) > 1
 
 
 def test_every_answer_says_who_gave_it_and_its_id(balancer: Balancer) -> None:

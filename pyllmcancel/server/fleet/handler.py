@@ -13,6 +13,7 @@ from pyllmcancel.requests.request import RequestSummary
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.fleet.messages import (
     AskResponse,
+    AskStream,
     Cancel,
     CancelFamilies,
     Cancelled,
@@ -33,6 +34,7 @@ from pyllmcancel.server.fleet.messages import (
     Responded,
     Sessions,
     Snapshot,
+    StreamKnown,
     Superseding,
     TakeSnapshot,
     WhoseRequest,
@@ -70,8 +72,8 @@ class MessageHandler:
                 return await self.cancel_families(message, patience=WAIT_SECONDS)
             case CancelMatching():
                 return await self.cancel_matching(message, patience=WAIT_SECONDS)
-            case AskResponse():
-                return await self.ask_response(message)
+            case AskResponse() | AskStream():
+                return await self._ask(message)
             case _:
                 return self._look(message)
 
@@ -158,6 +160,9 @@ class MessageHandler:
         targets = see.live(message.session, message.status)
         return Matched(requests=await cancelled(see, targets, patience, wait=message.wait))
 
+    async def _ask(self, message: AskResponse | AskStream) -> Reply:
+        return await (self.ask_stream(message) if isinstance(message, AskStream) else self.ask_response(message))
+
     async def ask_response(self, message: AskResponse) -> Responded:
         responses = self._state.responses
         try:
@@ -169,6 +174,15 @@ class MessageHandler:
                 return Responded()
             refused = Refused(status=error.status, message=error.message, param=error.param, code=error.code)
             return Responded(refused=refused)
+
+    async def ask_stream(self, message: AskStream) -> StreamKnown:
+        streams = self._state.streams
+        kept = streams.find(message.owner, message.id)
+        if kept is not None and message.delete:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WAIT_SECONDS):
+                    await streams.delete(kept)
+        return StreamKnown(found=kept is not None)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 

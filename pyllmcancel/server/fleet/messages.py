@@ -120,6 +120,12 @@ class Responded(Reply):
     refused: Refused | None = None
 
 
+class StreamKnown(Reply):
+    """True if the stream is there, or was until it was cancelled."""
+
+    found: bool
+
+
 class Nothing(Reply):
     """An empty reply: a stream follows instead."""
 
@@ -230,6 +236,16 @@ class AskResponse(Message):
     asked: Asked
 
 
+class AskStream(Message):
+    """Ask for a stream that can be taken up again; with `delete` it is cancelled, and forgotten."""
+
+    reply = StreamKnown
+    kind: Literal["ask_stream"] = "ask_stream"
+    owner: Text
+    id: Text
+    delete: bool
+
+
 class TakeSnapshot(Message):
     """Report the present state, as in the feed's first event."""
 
@@ -260,7 +276,8 @@ AnyMessage = Annotated[
     | ListRequests
     | ListSessions
     | TakeSnapshot
-    | AskResponse,
+    | AskResponse
+    | AskStream,
     Field(discriminator="kind"),
 ]
 MESSAGES: TypeAdapter[Message] = TypeAdapter(AnyMessage)

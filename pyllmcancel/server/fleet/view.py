@@ -17,6 +17,7 @@ from pyllmcancel.server.fleet.merging import merged_cancels, merged_requests, me
 from pyllmcancel.server.fleet.messages import (
     MAX_KNOWN,
     AskResponse,
+    AskStream,
     Cancel,
     CancelFamilies,
     Cancelled,
@@ -33,6 +34,7 @@ from pyllmcancel.server.fleet.messages import (
     Requests,
     Responded,
     Sessions,
+    StreamKnown,
     WhoseRequest,
     WhoseSession,
 )
@@ -110,6 +112,12 @@ class FleetView:
             message = f"this response may be on another server, which cannot be asked now: {', '.join(heard.silent)}"
             raise ApiError(503, message, "server_error", code="replica_unreached")
         return None
+
+    async def has_stream(self, name: str, *, delete: bool) -> bool:
+        """Return whether a replica has this stream of an owner's, which is cancelled and forgotten with `delete`."""
+        assert self._see.owner is not None
+        replies = await self._ask(AskStream(owner=self._see.owner, id=name, delete=delete), StreamKnown)
+        return any(reply.found for reply in replies.values())
 
     # -- cancelling ---------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,11 @@ class Keeping:
     seconds: float
 
 
+def conversation_key(conversation: str) -> str:
+    """Return the supersede key of a conversation's streams. It begins with a blank, so that no client can name it."""
+    return f" conversation {conversation}"
+
+
 class KeptStream:
     """The events of one answer, written by a task of its own, and read by any number of clients.
 
@@ -71,6 +76,12 @@ class KeptStream:
     def request(self) -> Request:
         """Read-only."""
         return self._stream.request
+
+    @property
+    def has_successor(self) -> bool:
+        """True if a newer request of the conversation has superseded it."""
+        superseded = self.request.cancellation.reason is CancelReason.SUPERSEDED
+        return superseded and self.request.supersede == conversation_key(self.name)
 
     async def run(self) -> None:
         """Write the answer to its end."""

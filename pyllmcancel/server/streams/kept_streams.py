@@ -82,11 +82,19 @@ class KeptStreams:
 
     async def _run(self, kept: KeptStream) -> None:
         await kept.run()
-        if self._is_findable(kept):
+        if kept.has_successor:
+            self.forget(kept)  # the newer one may be on another server
+        elif self._is_findable(kept):
             kept.expire(self.forget)
 
     def _is_findable(self, kept: KeptStream) -> bool:
         return self._streams.get((kept.owner, kept.name)) is kept
+
+    async def delete(self, kept: KeptStream) -> None:
+        """Cancel and forget a stream, and wait until nothing is computed for it any more."""
+        kept.cancel()
+        self.forget(kept)
+        await kept.stopped()
 
     def forget(self, kept: KeptStream) -> None:
         """Let a stream be found no longer; those who read it read on. Idempotent."""
