@@ -191,10 +191,22 @@ class Model:
     def chat_template(self) -> str | None: ...
     @property
     def special_tokens(self) -> dict[str, int]:
-        """Those of bos, eos, eot, fim_pre, fim_suf, fim_mid, fim_pad, fim_rep and fim_sep that the model has."""
+        """Those of bos, eos, eot, sep, fim_pre, fim_suf, fim_mid, fim_pad, fim_rep and fim_sep that the model has."""
 
     @property
     def adds_bos(self) -> bool: ...
+    @property
+    def adds_eos(self) -> bool: ...
+    @property
+    def adds_sep(self) -> bool: ...
+    @property
+    def n_scores(self) -> int:
+        """The number of scores that the model's classification head gives a text; 0 for a model without a head."""
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of these scores, if the file has them."""
+
     def is_eog(self, token: int) -> bool: ...
     def eog_tokens(self) -> list[int]:
         """The tokens that end an answer, found with the GIL released."""
@@ -644,7 +656,7 @@ class Context:
         """Return the logits of `seq` in the last step, shape (n_vocab,), read-only, uncopied; None if it got none."""
 
 class Embedder:
-    """A llama.cpp context that pools: texts in, one normalised vector out for each.
+    """A llama.cpp context for texts: each has one normalised vector, or one of each token, or its scores.
 
     The rules are Context's: one thread at a time; `open` an idle seq_id, `step` it, `close` it, which keeps nothing.
 
@@ -655,12 +667,13 @@ class Embedder:
     n_batch
         The limit of tokens in one step.
     pooling
-        The pooling; None: as the model's file says.
+        The pooling; None: as the model's file says. NONE gives the vectors of all tokens, RANK the scores of the
+        model's classification head.
 
     Raises
     ------
     ContextError
-        The model does not pool, or ranks, or there is no room for its buffers.
+        The model's file names no pooling, or the model has no classification head, or there is no room for its buffers.
     """
 
     model: Model
@@ -702,7 +715,7 @@ class Embedder:
 
     @property
     def n_embd(self) -> int:
-        """The length of an embedding."""
+        """The length of an embedding, or the number of a text's scores."""
 
     @property
     def n_cells_used(self) -> int: ...

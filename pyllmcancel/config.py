@@ -98,8 +98,9 @@ class EngineConfig:
     cache_type_k, cache_type_v
         The types of keys and values in the cells: names in `CACHE_TYPES`.
     pooling
-        The pooling of a text's token vectors: ``mean``, ``cls`` or ``last`` serves embeddings of any model, ``none``
-        makes an embedding model generate, ``auto`` follows the model's file.
+        The pooling of a text's token vectors: ``mean``, ``cls`` or ``last`` serves embeddings of any model, ``rank``
+        the scores of a model that has a classification head, ``auto`` follows the model's file. ``none`` serves the
+        embeddings of tokens if `embeddings` is True; otherwise it makes an embedding model generate.
     embeddings
         If True, refuse to load a model that would generate.
     matryoshka

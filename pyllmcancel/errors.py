@@ -12,7 +12,8 @@ Error
  ├─ UsageError            an invalid call; nothing was changed (also a ValueError)
  ├─ InvalidRequestError   a request that can never be served in this form (also a ValueError)
  │   └─ ContextLengthError   … because its prompt does not fit into the context
- │       └─ TextLengthError    … or a text exceeds the limit of one embedding
+ │       ├─ TextLengthError    … or a text exceeds the limit of one embedding
+ │       └─ PairLengthError    … or a query and a document exceed the limit of one ranking
  ├─ ConstraintError       the constraint of one answer failed in the middle of it
  ├─ QueueFullError        a limit of waiting or remembered things is reached; try again later
  ├─ EngineClosedError     the engine is shutting down, is closed, or was left behind by a fork
@@ -100,6 +101,19 @@ class TextLengthError(ContextLengthError):
     def __init__(self, index: int, n_tokens: int, n_text_max: int) -> None:
         message = f"text {index} is too large: {n_tokens:,} tokens, but this model embeds at most {n_text_max:,}"
         InvalidRequestError.__init__(self, message, "input")
+        self.n_prompt_tokens = n_tokens
+        self.n_ctx = n_text_max
+
+
+class PairLengthError(ContextLengthError):
+    """A query and a document are longer than the model can rank at once."""
+
+    def __init__(self, index: int, n_tokens: int, n_text_max: int, param: str) -> None:
+        message = (
+            f"document {index} is too large: {n_tokens:,} tokens with the query, but this model ranks at most"
+            f" {n_text_max:,}; `truncate` cuts documents"
+        )
+        InvalidRequestError.__init__(self, message, param)
         self.n_prompt_tokens = n_tokens
         self.n_ctx = n_text_max
 

@@ -11,11 +11,14 @@ if TYPE_CHECKING:
 
     from pyllmcancel.step import StepStatus
 
-POOLINGS = ("auto", "none", "mean", "cls", "last")
+POOLINGS = ("auto", "none", "mean", "cls", "last", "rank")
 
 
 class Pooling(IntEnum):
-    """The pooling of a text's token vectors into one; the numbers are llama.cpp's (``llama_pooling_type``)."""
+    """The pooling of a text's token vectors; the numbers are llama.cpp's (``llama_pooling_type``).
+
+    MEAN, CLS and LAST make one vector of them, NONE leaves them as they are, and RANK makes scores of them.
+    """
 
     NONE = 0
     MEAN = 1
@@ -27,9 +30,10 @@ class Pooling(IntEnum):
 class EmbedRow(NamedTuple):
     """The result of one text from a step that returned OK.
 
-    `embedding`, shape (n_embd,), float32, read-only and of length 1 (L2), is set after the text's last token is
-    computed, unless the request had been cancelled by then. It is not set either if the result is `faulty`: not finite,
-    or all zero.
+    `embedding` is float32 and read-only: one vector of length 1 (L2), shape (n_embd,); with `Pooling.NONE` the vectors
+    of all tokens as they are, shape (n_tokens, n_embd); with `Pooling.RANK` the text's scores, shape (n_embd,). It is
+    set after the text's last token is computed, unless the request had been cancelled by then. It is not set either if
+    the result is `faulty`: not finite or, of embeddings, all zero.
     """
 
     seq: int

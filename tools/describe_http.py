@@ -23,6 +23,7 @@ section names.
 """
 PAGES = {
     "OpenAI": "[Fields](fields.md), [chats, tools, reasoning](chats.md), [Responses](responses.md).",
+    "Rankings": "[Embeddings and rankings](rankings.md), with the other paths of `/v1/rerank`.",
     "Anthropic": "[Messages](messages.md).",
     "llama-server": "[The dialect](llama-server-dialect.md), with the paths that have no version number.",
     "Requests": "[Cancelling](cancelling.md), [the feed](events.md).",

@@ -13,7 +13,7 @@ from pyllmcancel.pooling import EmbedResult, EmbedRow, Pooling
 
 
 cdef class Embedder:
-    """A llama.cpp context that pools: texts in, one normalised vector out for each.
+    """A llama.cpp context for texts: each has one normalised vector, or one of each token, or its scores.
 
     The rules are Context's: one thread at a time, and `open`, `step`, `close`. The reader may keep the arrays.
     """
@@ -80,7 +80,11 @@ cdef class Embedder:
         cdef size_t i
         rows = []
         for i in range(result.rows.size()):
-            array = None if result.rows[i].embedding.empty() else embedding_array(result.rows[i].embedding)
+            array = None
+            if not result.rows[i].embedding.empty():
+                array = embedding_array(result.rows[i].embedding)
+                if self.pooling is Pooling.NONE:
+                    array = array.reshape(-1, self.n_embd)
             rows.append(EmbedRow(result.rows[i].seq, result.rows[i].n_tokens, array, result.rows[i].faulty))
         return EmbedResult(STATUSES[<int> result.status], rows, result.spared, result.polls, result.decode_us,
                            result.n_threads)

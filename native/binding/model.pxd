@@ -45,6 +45,8 @@ cdef extern from "model/model.hpp" namespace "pyllmcancel" nogil:
         string description() except +translate_exception
         vector[pair[string, string]] metadata() except +translate_exception
         string chat_template() except +translate_exception
+        int32_t n_scores()
+        vector[string] labels() except +translate_exception
         vector[llama_token] tokenize(
             const string & text, cbool add_special, cbool parse_special
         ) except +translate_exception

@@ -39,9 +39,9 @@ cdef class Model:
     """A loaded GGUF model and its vocabulary; immutable, shared by any number of contexts and threads."""
 
     cdef shared_ptr[CppModel] c_obj
-    cdef readonly int32_t n_ctx_train, n_embd, n_layer, n_swa, n_vocab
+    cdef readonly int32_t n_ctx_train, n_embd, n_layer, n_swa, n_vocab, n_scores
     cdef readonly uint64_t n_params, size
-    cdef readonly cbool can_divide_cells, adds_bos
+    cdef readonly cbool can_divide_cells, adds_bos, adds_eos, adds_sep
     cdef readonly str memory_kind
     cdef int64_t longest  # bytes of the longest piece, once it was asked for
 
@@ -96,6 +96,9 @@ cdef class Model:
         self.size = llama.llama_model_size(handle)
         self.n_vocab = llama.llama_vocab_n_tokens(vocab)
         self.adds_bos = llama.llama_vocab_get_add_bos(vocab)
+        self.adds_eos = llama.llama_vocab_get_add_eos(vocab)
+        self.adds_sep = llama.llama_vocab_get_add_sep(vocab)
+        self.n_scores = self.c_obj.get().n_scores()
         self.memory_kind = MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
         self.can_divide_cells = self.c_obj.get().can_divide_cells()
 
@@ -137,12 +140,17 @@ cdef class Model:
         return text.decode("utf-8", "replace") if not text.empty() else None
 
     @property
+    def labels(self):
+        return [decoded(label) for label in self.c_obj.get().labels()]
+
+    @property
     def special_tokens(self):
         cdef const llama.llama_vocab * vocab = self.c_obj.get().vocab()
         named = {
             "bos": llama.llama_vocab_bos(vocab),
             "eos": llama.llama_vocab_eos(vocab),
             "eot": llama.llama_vocab_eot(vocab),
+            "sep": llama.llama_vocab_sep(vocab),
             "fim_pre": llama.llama_vocab_fim_pre(vocab),
             "fim_suf": llama.llama_vocab_fim_suf(vocab),
             "fim_mid": llama.llama_vocab_fim_mid(vocab),

@@ -149,6 +149,23 @@ bool Model::has_repacked_output() const {
     });
 }
 
+int32_t Model::n_scores() const {
+    const auto size = static_cast<int32_t>(llama_model_n_cls_out(handle()));
+    // Without its last layer a head has as many outputs as the layer before. llama.cpp reads `size` of them.
+    const ggml_tensor * last = handle()->cls_out != nullptr ? handle()->cls_out : handle()->cls;
+    return last != nullptr && last->ne[1] == size ? size : 0;
+}
+
+std::vector<std::string> Model::labels() const {
+    std::vector<std::string> found;
+    for (uint32_t i = 0; i < llama_model_n_cls_out(handle()); ++i) {
+        if (const char * label = llama_model_cls_label(handle(), i)) {
+            found.emplace_back(label);
+        }
+    }
+    return found;
+}
+
 bool Model::can_divide_cells() const { return memory_kind() == MemoryKind::attention; }
 
 MemoryKind Model::memory_kind() const {

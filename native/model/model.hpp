@@ -70,6 +70,12 @@ class Model {
     // Empty when the model has none.
     std::string chat_template() const;
 
+    // The number of scores that the model's classification head gives a text; 0 for a model without a head.
+    int32_t n_scores() const;
+
+    // The names of these scores, if the file has them.
+    std::vector<std::string> labels() const;
+
     std::vector<llama_token> tokenize(const std::string & text, bool add_special, bool parse_special) const;
 
     // The bytes of one token; control tokens are empty unless `special`.

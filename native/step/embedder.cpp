@@ -35,15 +35,21 @@ Embedder::Embedder(std::shared_ptr<const Model> model, const EmbedderParams & pa
       memory_(llama_get_memory(runner_.context())), kind_(memory_ ? model_->memory_kind() : MemoryKind::none),
       pooling_(llama_pooling_type(runner_.context())),
       // A causal mask, and a pooling that asks for the last token only.
-      splits_(memory_ && llama_get_causal_attn(runner_.context()) && pooling_ == LLAMA_POOLING_TYPE_LAST),
+      splits_(memory_ && llama_get_causal_attn(runner_.context()) &&
+              (pooling_ == LLAMA_POOLING_TYPE_LAST || pooling_ == LLAMA_POOLING_TYPE_RANK)),
       texts_(params.n_seq_max) {
-    if (pooling_ == LLAMA_POOLING_TYPE_NONE) {
+    // llama.cpp would read scores that are not there.
+    if (pooling_ == LLAMA_POOLING_TYPE_RANK && model_->n_scores() == 0) {
+        throw ContextError("this model has no classification head, so it cannot rank texts");
+    }
+    if (pooling_ == LLAMA_POOLING_TYPE_NONE && params.pooling < 0) {
         throw ContextError("this model does not pool, so it makes no embeddings");
     }
-    if (pooling_ == LLAMA_POOLING_TYPE_RANK) {
-        throw ContextError("this model ranks texts, which is not supported");
-    }
     params_.n_batch = std::min(params_.n_batch, llama_n_ubatch(runner_.context()));
+}
+
+int32_t Embedder::n_embd() const {
+    return pooling_ == LLAMA_POOLING_TYPE_RANK ? model_->n_scores() : llama_model_n_embd_out(model_->handle());
 }
 
 int32_t Embedder::n_ctx() const noexcept { return memory_ ? static_cast<int32_t>(llama_n_ctx(runner_.context())) : 0; }
@@ -87,8 +93,10 @@ EmbedResult Embedder::step(const std::vector<StepItem> & items, StepCost cost) {
     const auto compute = !memory_ || !llama_model_has_decoder(model_->handle()) ? calls::encode : calls::decode;
     EmbedResult result{runner_.run(compute, texts_.members(items), cost, !keeps_truth()), {}};
     if (result.status == StepStatus::ok) {
+        int32_t place = 0;
         for (const StepItem & item : items) {
-            result.rows.push_back(commit(item));
+            result.rows.push_back(commit(item, place));
+            place += item.n_tokens;
         }
     } else if (result.status != StepStatus::no_room) {
         roll_back(items);
@@ -126,30 +134,41 @@ void Embedder::roll_back(const std::vector<StepItem> & items) {
     }
 }
 
-// A request that is cancelled by now gets nothing computed for it any more.
-EmbedRow Embedder::commit(const StepItem & item) {
+// A request that is cancelled by now gets nothing computed for it any more. `place` is that of the item's first token in
+// the batch.
+EmbedRow Embedder::commit(const StepItem & item, int32_t place) {
     Sequence & text = texts_.at(item.seq);
     text.n_committed += item.n_tokens;
     EmbedRow row{item.seq, item.n_tokens, false, {}};
     if (text.n_pending() == 0 && !text.flag->raised()) {
-        read_embedding(row);
+        read_embedding(row, place);
     }
     return row;
 }
 
-// One pass from llama.cpp's buffer, which the next step clears, into a vector that is the reader's to keep.
-void Embedder::read_embedding(EmbedRow & row) const {
-    const float * pooled = llama_get_embeddings_seq(runner_.context(), row.seq);
-    const int32_t size = n_embd();
-    double sum = 0.0;
-    for (int32_t i = 0; pooled && i < size; ++i) {
-        sum += static_cast<double>(pooled[i]) * pooled[i];
+// Copies llama.cpp's buffer, which the next step clears, into a vector that is the reader's to keep.
+void Embedder::read_embedding(EmbedRow & row, int32_t place) const {
+    llama_context * context = runner_.context();
+    const bool of_tokens = pooling_ == LLAMA_POOLING_TYPE_NONE;
+    for (int32_t i = 0; i < (of_tokens ? row.n_tokens : 1); ++i) {
+        const float * values =
+            of_tokens ? llama_get_embeddings_ith(context, place + i) : llama_get_embeddings_seq(context, row.seq);
+        if (values) {
+            row.embedding.insert(row.embedding.end(), values, values + n_embd());
+        }
     }
-    row.faulty = !std::isfinite(sum) || sum <= 0.0;
-    if (!row.faulty) {
+    double sum = 0.0;
+    for (const float value : row.embedding) {
+        sum += static_cast<double>(value) * value;
+    }
+    row.faulty = row.embedding.empty() || !std::isfinite(sum) || (sum <= 0.0 && pooling_ != LLAMA_POOLING_TYPE_RANK);
+    if (row.faulty) {
+        row.embedding.clear();
+    } else if (!of_tokens && pooling_ != LLAMA_POOLING_TYPE_RANK) {
         const auto scale = static_cast<float>(1.0 / std::sqrt(sum));
-        row.embedding.resize(static_cast<std::size_t>(size));
-        std::transform(pooled, pooled + size, row.embedding.begin(), [scale](float value) { return value * scale; });
+        for (float & value : row.embedding) {
+            value *= scale;
+        }
     }
 }
 

@@ -22,22 +22,24 @@ llama_context_params llama_params(const EmbedderParams & params);
 struct EmbedRow {
     int32_t seq;
     int32_t n_tokens;
-    bool faulty = false; // the text is computed, but the numbers are not an embedding: not finite, or all zero
-    std::vector<float> embedding; // of length 1 (L2); empty before the text's end, when faulty, and when cancelled
+    bool faulty = false; // the text is computed, but its numbers are not finite or, of embeddings, all zero
+    // The text's vector, of length 1 (L2); or the vectors of its tokens, one after the other; or its scores. Empty
+    // before the text's end, when faulty, and when cancelled.
+    std::vector<float> embedding;
 };
 
 struct EmbedResult : StepOutcome {
     std::vector<EmbedRow> rows; // in the order of the items
 };
 
-// A llama.cpp context that pools: texts in, one normalised vector out for each.
+// A llama.cpp context for texts: each has one normalised vector, or one of each token, or its scores.
 //
 // The rules are Context's: one thread at a time, a second one gets ContextBusy; open() a free seq_id, step() it,
 // close() it. Nothing is kept of a closed text.
 //
 // Most models must see a text whole, in one step: encoders look both ways, and a mean is taken over one ubatch. A model
-// that looks back only, and pools the last token, takes its texts in parts (`splits()`); what earlier steps computed
-// stays true after an abort, as in a Context.
+// that looks back only, and pools or ranks the last token, takes its texts in parts (`splits()`); what earlier steps
+// computed stays true after an abort, as in a Context.
 class Embedder {
   public:
     // Throws ContextError.
@@ -57,7 +59,9 @@ class Embedder {
     int32_t n_committed(int32_t seq) const { return texts_.at(seq).n_committed; }
     int32_t n_seq_max() const noexcept { return texts_.size(); }
     int32_t n_batch() const noexcept { return static_cast<int32_t>(params_.n_batch); }
-    int32_t n_embd() const { return llama_model_n_embd_out(model_->handle()); }
+
+    // The length of an embedding, or the number of a text's scores.
+    int32_t n_embd() const;
     int32_t pooling() const noexcept { return pooling_; }
     bool splits() const noexcept { return splits_; }
 
@@ -75,8 +79,8 @@ class Embedder {
     void rewind(int32_t seq, int32_t n_tokens);
     void fill_batch(const std::vector<StepItem> & items);
     void roll_back(const std::vector<StepItem> & items);
-    EmbedRow commit(const StepItem & item);
-    void read_embedding(EmbedRow & row) const;
+    EmbedRow commit(const StepItem & item, int32_t place);
+    void read_embedding(EmbedRow & row, int32_t place) const;
 
     std::shared_ptr<const Model> model_; // outlives runner_, whose llama_context computes with it
     EmbedderParams params_; // as llama.cpp took them

@@ -138,7 +138,6 @@ REFUSED = (
     Foreign("infills are in the order prefix, suffix, middle", "--spm-infill"),
     Foreign("embeddings have length 1", "", "--embd-normalize"),
     Foreign("each chat decides this itself, by reasoning_format none", "--skip-chat-parsing"),
-    Foreign("reranking is not supported", "--rerank --reranking"),
     Foreign("name a file by --model, or a model of the hub by --hf-repo", "", "-mu --model-url -dr --docker-repo"),
     Foreign("one server serves one model: start several", "", "--models-dir --models-preset"),
     Foreign("the server runs no tools", "-ag --agent --ui-mcp-proxy --webui-mcp-proxy", "--tools --tools-runtime"

@@ -211,6 +211,7 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
     options["model"] = None if name_of(arguments) else arguments.model
     options["placement"] = placement_of(arguments)
     options["draft_sources"] = arguments.spec_type
+    options |= ranking_settings(arguments)
     options |= draft_model_settings(arguments, options["placement"])
     # As in llama-server, --parallel divides the context among the slots.
     if arguments.kv_unified is None and arguments.parallel is not None and arguments.parallel > 1:
@@ -223,6 +224,15 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
         if path is not None:
             check_model_file(path)
     return config
+
+
+def ranking_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of ``--reranking``; UsageError if another pooling was asked for."""
+    if not arguments.reranking:
+        return {}
+    if arguments.pooling not in ("auto", "rank"):
+        raise UsageError(f"--reranking needs --pooling rank, not {arguments.pooling}")
+    return {"pooling": "rank"}
 
 
 def worded(error: Exception) -> str:

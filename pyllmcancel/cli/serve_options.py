@@ -109,10 +109,15 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
     add_list(
         group, "lora-scaled", scaled_file, "LoRA adapter to apply with a scale; may be repeated", metavar="FILE:SCALE"
     )
-    text = "how a text's embedding is pooled from its tokens; auto: as the model's file says; none: generate text"
+    text = (
+        "how a text's embedding is pooled from its tokens; auto: as the model's file says; rank: scores for /v1/rerank;"
+        " none: generate text or, with --embeddings, embed each token"
+    )
     add_option(group, "pooling", str, ENGINE.pooling, text, choices=POOLINGS)
     text = "refuse a model that generates text; a model that pools serves embeddings even without this option"
     add_switch(group, "embeddings", ENGINE.embeddings, text, also=("--embedding",))
+    text = "rank documents for /v1/rerank: --pooling rank"
+    add_switch(group, "reranking", False, text, also=("--rerank",))
     add_switch(
         group, "matryoshka", ENGINE.matryoshka, "let requests ask for fewer dimensions: the model was trained for that"
     )

@@ -1,4 +1,4 @@
-"""Embeddings, the loop's second workload: one vector for each text of a request.
+"""Embeddings, the loop's second workload: one vector for each text of a request, or its tokens' vectors, or scores.
 
 After an aborted step, the texts of live requests stay open, and are in the next step.
 """
@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 from pyllmcancel.cancellation import Cancellation
 from pyllmcancel.embeddings.request import MAX_TEXTS, Embedded, EmbeddingRequest
 from pyllmcancel.embeddings.scheduler import TextScheduler
-from pyllmcancel.errors import ContextError, InvalidRequestError, TextLengthError, UsageError
+from pyllmcancel.errors import (
+    ContextError,
+    ContextLengthError,
+    InvalidRequestError,
+    PairLengthError,
+    TextLengthError,
+    UsageError,
+)
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.pooling import Pooling
 from pyllmcancel.scheduling.scheduler import Capacity
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
     from pyllmcancel.step import StepItem
 
 TEXTS_PER_STEP = 64
+MAX_NUMBERS = 1 << 22  # numbers of an answer with the vectors of tokens
 LONGEST_CHOSEN = 2048  # in tokens; longer texts that cannot be split are served if `ctx_size` allows it
 
 
@@ -77,7 +85,7 @@ class Embedding:
         return {
             "n_ctx": config.context_size(model.n_ctx_train),
             "n_seq_max": TEXTS_PER_STEP,
-            "n_batch": config.step_tokens() if pooling is Pooling.LAST else max(config.step_tokens(), longest),
+            "n_batch": config.step_tokens() if splits(model, pooling) else max(config.step_tokens(), longest),
             "pooling": pooling,
             **config.memory_options(),
         }
@@ -94,7 +102,7 @@ class Embedding:
 
     @property
     def n_embd(self) -> int:
-        """The length of an embedding."""
+        """The length of an embedding, or the number of a text's scores."""
         return self._embedder.n_embd
 
     @property
@@ -123,14 +131,21 @@ class Embedding:
     def _check(self, texts: Sequence[Sequence[int]]) -> None:
         if not 1 <= len(texts) <= MAX_TEXTS:
             raise InvalidRequestError(f"a request may have 1 to {MAX_TEXTS:,} texts, not {len(texts):,}", "input")
+        if self.pooling is Pooling.NONE and (n := self.n_embd * sum(map(len, texts))) > MAX_NUMBERS:
+            raise InvalidRequestError(f"the answer may have {MAX_NUMBERS:,} numbers, not {n:,}", "input")
         n_vocab = self.model.n_vocab
         for index, tokens in enumerate(texts):
             if not tokens:
                 raise InvalidRequestError(f"text {index} is empty", "input")
             if len(tokens) > self.n_ctx:
-                raise TextLengthError(index, len(tokens), self.n_ctx)
+                raise self._too_long(index, len(tokens))
             if min(tokens) < 0 or max(tokens) >= n_vocab:
                 raise InvalidRequestError(f"text {index} has a token that is not in the vocabulary", "input")
+
+    def _too_long(self, index: int, n_tokens: int) -> ContextLengthError:
+        if self.pooling is Pooling.RANK:
+            return PairLengthError(index, n_tokens, self.n_ctx, "documents")
+        return TextLengthError(index, n_tokens, self.n_ctx)
 
     # -- into and out of slots ----------------------------------------------------------------------------------------
 
@@ -217,7 +232,7 @@ class Embedding:
         request = text.request
         text.n_committed += row.n_tokens
         if row.faulty:
-            error = f"the model's output for text {text.index} is not an embedding: not finite, or all zero"
+            error = f"the model's output for text {text.index} is no result: not finite, or all zero"
             self.release(request)
             return [Finished(request, FinishReason.ERROR, error=error)]
         if row.embedding is None:
@@ -231,23 +246,26 @@ class Embedding:
         return [Finished(request, FinishReason.STOP, done)]
 
 
-def pooling_of(model: Model, wanted: str, *, required: bool = False) -> Pooling:
-    """Return `model`'s pooling, unless `wanted`, one of `POOLINGS`, names another; NONE for a model that generates.
+def pooling_of(model: Model, wanted: str, *, required: bool = False) -> Pooling | None:
+    """Return `model`'s pooling, unless `wanted`, one of `POOLINGS`, names another; None for a model that generates.
 
     Raises
     ------
     ContextError
-        The model ranks texts; or it would generate, though pooling is `required`.
+        The model would generate, though pooling is `required`.
     """
-    pooling = _own_pooling(model) if wanted == "auto" else Pooling[wanted.upper()]
-    if required and pooling is Pooling.NONE:
-        raise ContextError("this model does not pool; to serve embeddings of it, choose a --pooling")
-    return pooling
-
-
-def _own_pooling(model: Model) -> Pooling:
+    if wanted != "auto":
+        pooling = Pooling[wanted.upper()]
+        return pooling if required or pooling is not Pooling.NONE else None
     architecture = model.metadata.get("general.architecture", "")
     pooling = Pooling(int(model.metadata.get(f"{architecture}.pooling_type", Pooling.NONE)))
-    if pooling is Pooling.RANK:
-        raise ContextError("this model ranks texts, which is not supported")
-    return pooling
+    if pooling is not Pooling.NONE:
+        return pooling
+    if required:
+        raise ContextError("this model does not pool; to serve embeddings of it, choose a --pooling")
+    return None
+
+
+def splits(model: Model, pooling: Pooling) -> bool:
+    """Return whether a text may be computed in several steps, as far as this is known before an embedder is made."""
+    return pooling is Pooling.LAST or (pooling is Pooling.RANK and model.memory_kind != "none")

@@ -16,7 +16,6 @@ from pyllmcancel.engine.host_memory import check_memory_of_both
 from pyllmcancel.engine.vocabularies import vocabulary_difference
 from pyllmcancel.errors import ModelLoadError, PlacementError, UsageError
 from pyllmcancel.models import packaged_model_path
-from pyllmcancel.pooling import Pooling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,11 +44,11 @@ def check_drafting(config: EngineConfig, native: Any) -> None:
         draft = native.Model.load(config.draft_model, placement=config.draft_placement, without_weights=True)
     except ModelLoadError as error:
         raise ModelLoadError(f"the draft model cannot be loaded: {error}") from error
-    if pooling_of(model, config.pooling, required=config.embeddings) is not Pooling.NONE:
+    if pooling_of(model, config.pooling, required=config.embeddings) is not None:
         raise UsageError("a draft model drafts text, and this model makes embeddings")
     check_memory_kind(model, "the model")
     name = f"the draft model {config.draft_model}"
-    if pooling_of(draft, "auto") is not Pooling.NONE:
+    if pooling_of(draft, "auto") is not None:
         raise UsageError(f"{name} makes embeddings, and does not generate text")
     check_memory_kind(draft, name)
     if (difference := vocabulary_difference(model, draft)) is not None:

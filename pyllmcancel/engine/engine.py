@@ -17,11 +17,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.embeddings.pairs import pairs_of
 from pyllmcancel.embeddings.workload import Embedding, pooling_of
 from pyllmcancel.engine.draft_loading import check_drafting, has_draft_model, load_draft_model
 from pyllmcancel.engine.fitting import placed, summary
@@ -61,6 +63,11 @@ logger = logging.getLogger("pyllmcancel.engine")
 
 TRACED_STEPS = 1024
 DOES_NOT_GENERATE = "this model makes embeddings and does not generate text"
+DOES_NOT_POOL = "this model does not pool, so it makes no embeddings"
+RANKS = "this model ranks documents and makes no embeddings"
+DOES_NOT_RANK = "this model does not rank documents"
+EMBEDS_TOKENS = "this model embeds tokens (--pooling none), and makes no embeddings of texts"
+EMBEDS_TEXTS = "this model embeds texts, not tokens: that is --pooling none"
 ESCAPED = codecs.getencoder("unicode_escape")  # looked up here: Python imports a codec at its first use
 
 
@@ -124,7 +131,7 @@ class Engine:
         observer: Observer | None = None,
         progress: Callable[[float], bool | None] | None = None,
     ) -> Engine:
-        """Load a model and start an engine on it. For a model that pools, the engine makes embeddings.
+        """Load a model and start an engine on it. For a model that pools, the engine makes embeddings or ranks.
 
         Parameters
         ----------
@@ -169,7 +176,7 @@ class Engine:
             logger.info("the CPU's back end: %s", variant)
         pooling = pooling_of(model, config.pooling, required=config.embeddings)
         workload: Generation | Embedding
-        if pooling is Pooling.NONE:
+        if pooling is None:
             draft_model = load_draft_model(config, native, progress) if drafts else None
             workload = Generation.on(model, config, native, draft_model=draft_model)
         else:
@@ -194,8 +201,27 @@ class Engine:
 
     @property
     def n_embd(self) -> int | None:
-        """The length of an embedding; None for a model that generates."""
+        """The length of an embedding, or the number of a text's scores; None for a model that generates."""
         return self.workload.n_embd if isinstance(self.workload, Embedding) else None
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """The kind of a text's result: a vector, one of each token, or scores; None for a model that generates."""
+        return self.workload.pooling if isinstance(self.workload, Embedding) else None
+
+    def check_embeds(self, *, tokens: bool = False) -> None:
+        """Raise InvalidRequestError unless this engine makes embeddings of texts or, if `tokens`, of their tokens."""
+        if self.pooling is None:
+            raise InvalidRequestError(DOES_NOT_POOL, "model")
+        if self.pooling is Pooling.RANK:
+            raise InvalidRequestError(RANKS, "model")
+        if (self.pooling is Pooling.NONE) is not tokens:
+            raise InvalidRequestError(EMBEDS_TEXTS if tokens else EMBEDS_TOKENS, "model")
+
+    def check_ranks(self) -> None:
+        """Raise InvalidRequestError unless this engine ranks documents."""
+        if self.pooling is not Pooling.RANK:
+            raise InvalidRequestError(DOES_NOT_RANK, "model")
 
     @property
     def n_threads(self) -> int:
@@ -302,9 +328,9 @@ class Engine:
         timeout: float | None = None,
         **origin: Unpack[Origin],
     ) -> Request:
-        """As `submit`, for embeddings of texts (token ids): `sink` gets an `Embedded` for each text, and the ending."""
+        """As `submit`, for texts to embed or score (token ids): `sink` gets an `Embedded` for each, and the ending."""
         if not isinstance(self.workload, Embedding):
-            raise InvalidRequestError("this model does not pool, so it makes no embeddings", "model")
+            raise InvalidRequestError(DOES_NOT_POOL, "model")
         return self._accept(self.workload.request(texts, sink, timeout=timeout, **origin))
 
     def _accept(self, request: Request) -> Request:
@@ -385,11 +411,44 @@ class Engine:
         """
         import numpy as np  # imported late: the command can be interrupted by Ctrl-C while NumPy is imported
 
+        self.check_embeds()
+        return np.stack(self._embedded([self.text_tokens(text) for text in texts], timeout))
+
+    def embed_tokens(
+        self, texts: Sequence[str | Sequence[int]], *, timeout: float | None = None
+    ) -> list[NDArray[np.float32]]:
+        """As `embed`, for a vector of each token: with `EngineConfig.pooling` ``none`` and `EngineConfig.embeddings`.
+
+        Returns
+        -------
+        list of ndarray
+            Of each text, shape (tokens, n_embd). The vectors are as the model has them, of any length.
+        """
+        self.check_embeds(tokens=True)
+        return self._embedded([self.text_tokens(text) for text in texts], timeout)
+
+    def rank(self, query: str, documents: Sequence[str], *, timeout: float | None = None) -> NDArray[np.float32]:
+        """Score documents by a query, and wait. An exception in the waiting thread cancels the request.
+
+        Returns
+        -------
+        ndarray
+            Shape (len(documents),): the score of each document, the first one if the model has several.
+        """
+        import numpy as np
+
+        self.check_ranks()
+        pairs = pairs_of(self.model, query, partial(self.model.tokenize, add_special=False))
+        scores = self._embedded([pairs.tokens(document) for document in documents], timeout)
+        return np.stack(scores)[:, 0]
+
+    def _embedded(self, texts: Sequence[Sequence[int]], timeout: float | None) -> list[NDArray[np.float32]]:
+        """Wait for the results of texts, in their order."""
         sink = ThreadSink()
-        request = self.submit_texts([self.text_tokens(text) for text in texts], sink, timeout=timeout)
+        request = self.submit_texts(texts, sink, timeout=timeout)
         with ThreadStream(request, self, sink) as stream:
-            vectors = {delta.index: cast("Embedded", delta).embedding for delta in stream}
-        return np.stack([vectors[index] for index in range(len(texts))])
+            found = {delta.index: cast("Embedded", delta).embedding for delta in stream}
+        return [found[index] for index in range(len(texts))]
 
     def tokens(self, prompt: str | Sequence[int]) -> Sequence[int]:
         """Return the tokens of a prompt; token ids are returned as they are."""

@@ -20,7 +20,6 @@ from pyllmcancel.engine.host_memory import CELLS_STEP, check_host_memory
 from pyllmcancel.errors import LoadCancelled, ModelLoadError, PlacementError
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.placement import CPU, Device, DeviceUse, Placement, gib
-from pyllmcancel.pooling import Pooling
 
 if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
@@ -59,7 +58,7 @@ def placed(config: EngineConfig, native: Any, progress: Callable[[float], bool |
     pooling = pooling_of(sketch, config.pooling, required=config.embeddings)
     options = (
         Generation.context_options(sketch, config)
-        if pooling is Pooling.NONE
+        if pooling is None
         else Embedding.context_options(sketch, pooling, config)
     )
 

@@ -12,7 +12,6 @@ from pyllmcancel.embeddings.workload import pooling_of
 from pyllmcancel.engine.cell_layout import MAX_CHOSEN, cell_bytes, cell_layout
 from pyllmcancel.errors import PlacementError
 from pyllmcancel.placement import gib
-from pyllmcancel.pooling import Pooling
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
@@ -137,7 +136,7 @@ class ContextNeed(NamedTuple):
         """
         if not model.can_divide_cells or model.n_swa:
             return None
-        if pooling_of(model, config.pooling, required=config.embeddings) is not Pooling.NONE:
+        if pooling_of(model, config.pooling, required=config.embeddings) is not None:
             return None
         tokens = config.ctx_size or min(model.n_ctx_train, MAX_CHOSEN)
         n_cells = n_cells or cell_layout(model, config).n_cells

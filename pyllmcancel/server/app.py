@@ -18,6 +18,7 @@ from pyllmcancel.engine.loading import Loading
 from pyllmcancel.server import page, routes_health, routes_models
 from pyllmcancel.server.anthropic import routes as anthropic_routes
 from pyllmcancel.server.embeddings import routes as embeddings_routes
+from pyllmcancel.server.embeddings.rankings import routes as rankings_routes
 from pyllmcancel.server.http.api_keys import ApiKeys
 from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.error_handlers import add_error_handlers
@@ -65,6 +66,7 @@ ROUTERS = (
     llama_routes.router,
     llama_routes_state.router,
     embeddings_routes.router,
+    rankings_routes.router,
     responses_routes.router,
     responses_routes_stored.router,
     anthropic_routes.router,

@@ -107,15 +107,17 @@ async def read_body(request: Request, body_type: type[RequestBody]) -> RequestBo
     return body
 
 
-async def prepared(request: Request, work: Callable[[Pause], T]) -> T:
-    """Do some work for a request whose body has been read. The body's length bounds its cost.
+async def prepared(request: Request, work: Callable[[Pause], T], *, cost: int = 0) -> T:
+    """Do some work for a request whose body has been read.
+
+    The body's length bounds the cost of the work, unless `cost` says how many characters more it reads.
 
     Raises
     ------
     ClientLeft, EngineClosedError
         The work was given up.
     """
-    if request.scope["state"][LENGTH] <= INLINE_BODY:
+    if request.scope["state"][LENGTH] + cost <= INLINE_BODY:
         return work(no_pause)
     return await state_of(request).workers.run(request.receive, work, Work(owner_of(request.scope)))
 

@@ -17,6 +17,7 @@ from tests.support import fake_embedder, fake_model
 from tests.support.device import STOPPABLE, load_model
 from tests.support.threads import N_THREADS
 from tests.support.tiny_embedders import write_tiny_decoder, write_tiny_encoder
+from tests.support.tiny_rankers import write_tiny_cross_encoder, write_tiny_qwen_ranker
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class EmbedWorld:
 
     def check_same(self, found: np.ndarray, expected: np.ndarray) -> None:
         """Other company, other kernels, other last bits: llama.cpp's attention computes in F16."""
-        error = float(np.sum((found - expected) ** 2))
+        error = float(np.sum((found - expected) ** 2) / np.sum(expected**2))
         assert error <= (0.0 if self.native is fake_embedder else 1e-5)
 
 
@@ -56,8 +57,11 @@ def ok(result: Any) -> list[EmbedRow]:
     return result.rows
 
 
-REAL = ("encoder mean", "encoder cls", "decoder last", "decoder mean", "recurrent last", "hybrid last")
-FAKE = ("none mean", "attention last", "recurrent last")
+REAL = (
+    *("encoder mean", "encoder cls", "encoder none", "decoder last", "decoder mean", "recurrent last", "hybrid last"),
+    *("ranker rank", "decoding-ranker rank"),
+)
+FAKE = ("none mean", "none none", "attention last", "recurrent last", "attention rank")
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +70,9 @@ def embedder_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {
         "encoder": write_tiny_encoder(folder / "tiny-encoder.gguf"),
         "decoder": write_tiny_decoder(folder / "tiny-decoder.gguf"),
+        "ranker": write_tiny_cross_encoder(folder / "tiny-ranker.gguf"),
+        "decoding-ranker": write_tiny_qwen_ranker(folder / "tiny-decoding-ranker.gguf"),
+        "headless": write_tiny_cross_encoder(folder / "tiny-headless.gguf", has_last_layer=False),
     }
 
 
@@ -77,7 +84,9 @@ def make_embed_world(embedder_files: dict[str, Path], model_files: dict[str, Pat
     def make(name: str) -> EmbedWorld:
         module, kind, pooling = name.split()
         if module == "fake":
-            return EmbedWorld(fake_embedder, fake_model.Model(kind), Pooling[pooling.upper()])
+            model = fake_model.Model(kind)
+            model.n_scores = 2
+            return EmbedWorld(fake_embedder, model, Pooling[pooling.upper()])
         if kind not in models:
             models[kind] = load_model((embedder_files | model_files)[kind])
         return EmbedWorld(_native, models[kind], Pooling[pooling.upper()])

@@ -12,6 +12,7 @@ from pyllmcancel.errors import ContextError, UsageError
 from pyllmcancel.pooling import Pooling
 from pyllmcancel.step import StepStatus
 from tests.embedding.conftest import EmbedWorld, ok
+from tests.support import fake_embedder
 
 TEXT = [(7 * n + 8) % 250 for n in range(40)]
 OTHER = [(11 * n + 5) % 250 for n in range(30)]
@@ -23,10 +24,21 @@ def test_sizes_must_be_positive(world: EmbedWorld, name: str) -> None:
         world.embedder(**{name: 0})
 
 
-@pytest.mark.parametrize("pooling", [Pooling.NONE, Pooling.RANK])
-def test_an_embedder_pools_and_does_not_rank(world: EmbedWorld, pooling: Pooling) -> None:
-    with pytest.raises(ContextError):
-        world.embedder(pooling=pooling)
+@pytest.mark.parametrize("name", ["real encoder rank", "real decoder rank", "real headless rank", "fake none rank"])
+def test_a_model_without_a_head_does_not_rank(make_embed_world: Callable[[str], EmbedWorld], name: str) -> None:
+    world = make_embed_world(name)
+    if world.native is fake_embedder:
+        world.model.n_scores = 0
+    assert world.model.n_scores == 0
+    with pytest.raises(ContextError, match="no classification head"):
+        world.embedder()
+
+
+def test_a_head_has_a_score_for_each_label(make_embed_world: Callable[[str], EmbedWorld]) -> None:
+    one, two = make_embed_world("real ranker rank"), make_embed_world("real decoding-ranker rank")
+    assert (one.model.n_scores, one.model.labels, one.embedder().n_embd) == (1, [], 1)
+    assert (two.model.n_scores, two.model.labels, two.embedder().n_embd) == (2, ["yes", "no"], 2)
+    np.testing.assert_allclose(two.alone(TEXT).sum(), 1.0, atol=1e-6)
 
 
 def test_a_new_embedder_is_empty_and_says_what_it_takes(world: EmbedWorld) -> None:
@@ -34,7 +46,7 @@ def test_a_new_embedder_is_empty_and_says_what_it_takes(world: EmbedWorld) -> No
     assert (embedder.n_seq_max, embedder.n_batch, embedder.n_cells_used) == (4, 128, 0)
     assert embedder.model is world.model
     assert embedder.pooling is world.pooling
-    assert embedder.splits == (embedder.memory_kind != "none" and world.pooling is Pooling.LAST)
+    assert embedder.splits == (embedder.memory_kind != "none" and world.pooling in {Pooling.LAST, Pooling.RANK})
     assert embedder.n_text_max == (embedder.n_ctx if embedder.splits else 128)
     assert (embedder.n_ctx == 0) == (embedder.memory_kind == "none")
 
@@ -49,15 +61,27 @@ def test_there_is_no_other_sequence(world: EmbedWorld, seq: int) -> None:
         world.open(embedder, seq, TEXT)
 
 
-def test_an_embedding_is_read_only_float32_of_length_one(world: EmbedWorld) -> None:
+def test_a_result_is_read_only_float32_and_the_embedding_of_a_text_has_length_one(world: EmbedWorld) -> None:
     embedder = world.embedder()
     world.open(embedder, 0, TEXT)
     (row,) = ok(embedder.step([(0, 40)]))
     assert (row.seq, row.n_tokens, row.faulty) == (0, 40, False)
-    assert row.embedding.shape == (embedder.n_embd,)
+    assert row.embedding.shape == ((40, embedder.n_embd) if world.pooling is Pooling.NONE else (embedder.n_embd,))
     assert row.embedding.dtype == np.float32
     assert not row.embedding.flags.writeable
-    assert np.linalg.norm(row.embedding.astype(np.float64)) == pytest.approx(1.0, abs=1e-6)
+    if world.pooling not in {Pooling.NONE, Pooling.RANK}:
+        assert np.linalg.norm(row.embedding.astype(np.float64)) == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["real encoder none", "real decoder none"])
+def test_the_embeddings_of_tokens_are_those_that_are_pooled(
+    make_embed_world: Callable[[str], EmbedWorld], name: str
+) -> None:
+    rows = make_embed_world(name).alone(TEXT)
+    assert not np.allclose(np.linalg.norm(rows, axis=1), 1.0)
+    for pooling, pooled in {Pooling.MEAN: rows.mean(axis=0), Pooling.CLS: rows[0], Pooling.LAST: rows[-1]}.items():
+        world = make_embed_world(name.replace("none", pooling.name.lower()))
+        world.check_same(pooled / np.linalg.norm(pooled), world.alone(TEXT))
 
 
 def test_an_embedding_outlives_the_next_step_and_the_embedder(world: EmbedWorld) -> None:
@@ -80,7 +104,8 @@ def test_different_texts_have_different_embeddings_in_the_order_of_the_items(wor
     assert [row.seq for row in rows] == [1, 0]
     world.check_same(rows[0].embedding, world.alone(OTHER))
     world.check_same(rows[1].embedding, world.alone(TEXT))
-    assert np.sum((rows[0].embedding - rows[1].embedding) ** 2) > 1e-3
+    one, other = (row.embedding[-1] if world.pooling is Pooling.NONE else row.embedding for row in rows)
+    assert np.sum((one - other) ** 2) > 1e-3
 
 
 def test_the_same_step_gives_the_same_bits(world: EmbedWorld) -> None:
@@ -175,7 +200,11 @@ def test_a_step_that_makes_no_sense_changes_nothing(world: EmbedWorld, items: li
 
 
 @pytest.mark.parametrize(
-    "name", ["real decoder last", "real recurrent last", "real hybrid last", "fake attention last"]
+    "name",
+    [
+        *("real decoder last", "real recurrent last", "real hybrid last", "real decoding-ranker rank"),
+        *("fake attention last", "fake attention rank"),
+    ],
 )
 def test_a_text_in_parts_is_the_text(make_embed_world: Callable[[str], EmbedWorld], name: str) -> None:
     world = make_embed_world(name)
@@ -189,7 +218,7 @@ def test_a_text_in_parts_is_the_text(make_embed_world: Callable[[str], EmbedWorl
     world.check_same(row.embedding, world.alone(TEXT))
 
 
-@pytest.mark.parametrize("name", ["real encoder mean", "real decoder mean", "fake none mean"])
+@pytest.mark.parametrize("name", ["real encoder mean", "real decoder mean", "real decoder none", "fake none mean"])
 def test_a_text_that_must_be_seen_whole_is_not_taken_in_parts(
     make_embed_world: Callable[[str], EmbedWorld], name: str
 ) -> None:
@@ -202,9 +231,10 @@ def test_a_text_that_must_be_seen_whole_is_not_taken_in_parts(
 
 def test_without_being_told_a_model_pools_as_its_file_says(make_embed_world: Callable[[str], EmbedWorld]) -> None:
     found = {
-        kind: make_embed_world(f"real {kind} mean").embedder(pooling=None).pooling for kind in ("encoder", "decoder")
+        kind: make_embed_world(f"real {kind} mean").embedder(pooling=None).pooling
+        for kind in ("encoder", "decoder", "ranker")
     }
-    assert found == {"encoder": Pooling.MEAN, "decoder": Pooling.LAST}
+    assert found == {"encoder": Pooling.MEAN, "decoder": Pooling.LAST, "ranker": Pooling.RANK}
 
 
 def test_a_model_that_says_nothing_does_not_pool(make_embed_world: Callable[[str], EmbedWorld]) -> None:

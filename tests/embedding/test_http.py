@@ -4,84 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.workload import Embedding
-from pyllmcancel.engine.engine import Engine
 from pyllmcancel.pooling import Pooling
-from pyllmcancel.server.app import create_app
-from pyllmcancel.server.config import ServerConfig
-from pyllmcancel.server.embeddings.answer import EmbeddingAnswer
+from pyllmcancel.server.embeddings.answer import EmbeddingAnswer, LlamaEmbeddingEntry
+from tests.embedding.site import EMBEDDINGS, open_site
 from tests.support import fake_embedder
-from tests.support.http_asgi import LIMIT, Exchange
-from tests.support.http_world import WatchedMetrics, open_world
+from tests.support.http_asgi import LIMIT
+from tests.support.http_world import open_world
 
-EMBEDDINGS = "/v1/embeddings"
 pytestmark = pytest.mark.anyio
-
-
-class Site:
-    """A server of a fake model that pools, and its clients. Steps run freely until the gate is held."""
-
-    def __init__(self, **config: Any) -> None:
-        self.embedder = fake_embedder.Embedder(
-            fake_embedder.Model("none"), n_ctx=64, n_seq_max=8, n_batch=64, n_threads=1, pooling=Pooling.MEAN
-        )
-        self.gate = self.embedder.gate
-        settings = EngineConfig(**{"parallel": 2, "alias": "fake-embedder", "max_step_seconds": 1e9} | config)
-        self.metrics = WatchedMetrics()
-        self.engine = Engine(Embedding(self.embedder, settings, fake_embedder), observer=self.metrics)
-        self.app = create_app(ServerConfig(engine=settings), self.engine, self.metrics)
-        self.exchanges: list[Exchange] = []
-
-    def begin(self, method: str, path: str, body: Any = None, **headers: str) -> Exchange:
-        content = b"" if body is None else json.dumps(body).encode()
-        made = {"content-type": "application/json"} | {name.replace("_", "-"): text for name, text in headers.items()}
-        self.exchanges.append(Exchange(self.app, method, path, body=content, headers=made))
-        return self.exchanges[-1]
-
-    def embed(self, given: Any = "hello", *, headers: dict[str, str] | None = None, **fields: Any) -> Exchange:
-        return self.begin("POST", EMBEDDINGS, {"input": given} | fields, **(headers or {}))
-
-    async def held(self) -> None:
-        await asyncio.to_thread(self.gate.wait_held)
-
-    async def look(self, request_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.begin("GET", f"/v1/requests/{request_id}").end()).json()
-        return found
-
-    async def ended(self, request_id: str) -> dict[str, Any]:
-        """Wait until nothing is computed for a request any more; how it stands then."""
-        for request in self.engine.registry.requests():
-            if request.id == request_id:
-                async with asyncio.timeout(LIMIT):
-                    await asyncio.shield(asyncio.wrap_future(request.ended))
-        return await self.look(request_id)
-
-
-@asynccontextmanager
-async def open_site(**config: Any) -> AsyncIterator[Site]:
-    site = Site(**config)
-    try:
-        yield site
-    finally:
-        site.gate.open()
-        for exchange in site.exchanges:
-            async with exchange:
-                pass
-        await asyncio.to_thread(site.engine.close)
-        await site.app.state.server.workers.wait_closed()
-    assert site.engine.failure is None
-    assert site.embedder.open_seqs == []
-    assert site.engine.counts() == (0, 0, 0, 0)
 
 
 def expected(text: str) -> list[float]:
@@ -212,6 +148,48 @@ async def test_a_model_that_generates_does_not_pool() -> None:
         assert answer.status == 400
         error = answer.json()["error"]
         assert (error["message"], error["param"]) == ("this model does not pool, so it makes no embeddings", "model")
+
+
+@pytest.mark.parametrize("path", ["/embeddings", "/embedding"])
+@pytest.mark.parametrize("field", ["input", "content"])
+async def test_llama_servers_form_is_a_list(path: str, field: str) -> None:
+    async with open_site() as site:
+        answer = await site.begin("POST", path, {field: ["one", "two"], "embd_normalize": 2}).end()
+        TypeAdapter(list[LlamaEmbeddingEntry]).validate_python(answer.json())
+        assert [entry["index"] for entry in answer.json()] == [0, 1]
+        found = [np.array(entry["embedding"], np.float32).tolist() for entry in answer.json()]
+        assert found == [[expected("one")], [expected("two")]]
+
+
+async def test_without_pooling_each_token_has_its_vector_in_llama_servers_form() -> None:
+    async with open_site(Pooling.NONE) as site:
+        answer = await site.begin("POST", "/embeddings", {"input": ["one", [104, 105]]}).end()
+        found = [np.array(entry["embedding"], np.float32) for entry in answer.json()]
+        for vectors, text in zip(found, ("one", "hi"), strict=True):
+            np.testing.assert_array_equal(vectors, fake_embedder.token_embeddings_of(list(text.encode())))
+
+
+async def test_without_pooling_there_is_no_openai_form() -> None:
+    async with open_site(Pooling.NONE) as site:
+        answer = await site.embed("one").end()
+        assert (answer.status, answer.json()["error"]["param"]) == (400, "model")
+        assert answer.json()["error"]["message"].startswith("this model embeds tokens (--pooling none)")
+
+
+async def test_an_answer_with_too_many_numbers_is_refused_before_they_are_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pyllmcancel.embeddings.workload.MAX_NUMBERS", 10 * fake_embedder.N_EMBD)
+    async with open_site(Pooling.NONE) as site:
+        fits, refused = [await site.begin("POST", "/embeddings", {"input": ["a"] * n}).end() for n in (10, 11)]
+        assert (fits.status, refused.status, refused.json()["error"]["param"]) == (200, 400, "input")
+
+
+@pytest.mark.parametrize("fields", [{"embd_normalize": -1}, {"encoding_format": "base64"}, {"input": None}])
+async def test_llama_servers_form_refuses_what_it_cannot_give(fields: dict[str, Any]) -> None:
+    async with open_site() as site:
+        answer = await site.begin("POST", "/embeddings", {"input": "a"} | fields).end()
+        assert (answer.status, answer.json()["error"]["param"]) == (400, next(iter(fields)))
 
 
 async def test_a_client_that_leaves_in_the_middle_of_a_list_stops_the_step() -> None:

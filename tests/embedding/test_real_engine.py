@@ -15,7 +15,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine.engine import Engine
-from pyllmcancel.errors import ContextError, InvalidRequestError, TextLengthError
+from pyllmcancel.errors import ContextError, InvalidRequestError, PairLengthError, TextLengthError
 from pyllmcancel.events import FinishReason
 from pyllmcancel.pooling import Pooling
 from pyllmcancel.scheduling.scheduler import Occupancy
@@ -67,6 +67,42 @@ def test_a_model_that_pools_can_be_made_to_generate(embedder_files: dict[str, Pa
         assert sum(len(delta.tokens) for delta in stream) == 3
 
 
+def test_a_model_gives_the_vectors_of_tokens_when_it_is_told_to(embedder_files: dict[str, Path]) -> None:
+    with load(embedder_files["encoder"], pooling="none", embeddings=True) as engine:
+        vectors = engine.embed_tokens(TEXTS)
+        assert [rows.shape for rows in vectors] == [(len(engine.text_tokens(text)), engine.n_embd) for text in TEXTS]
+        with pytest.raises(InvalidRequestError, match="embeds tokens"):
+            engine.embed(TEXTS)
+    with load(embedder_files["encoder"]) as pooling:
+        means = np.stack([rows.mean(axis=0) / np.linalg.norm(rows.mean(axis=0)) for rows in vectors])
+        np.testing.assert_allclose(pooling.embed(TEXTS), means, atol=2e-3)
+        with pytest.raises(InvalidRequestError, match="not tokens"):
+            pooling.embed_tokens(TEXTS)
+
+
+@pytest.mark.parametrize("kind", ["ranker", "decoding-ranker"])
+def test_a_model_with_a_head_ranks_and_company_does_not_matter(embedder_files: dict[str, Path], kind: str) -> None:
+    with load(embedder_files[kind]) as engine:
+        scores = engine.rank("the mat", TEXTS)
+        assert scores.shape == (40,)
+        alone = [engine.rank("the mat", [text])[0] for text in TEXTS[:4]]
+        np.testing.assert_allclose(scores[:4], alone, atol=2e-3)
+        assert np.std(scores) > 1e-2
+        assert abs(engine.rank("happy", TEXTS[:1])[0] - scores[0]) > 1e-3
+        with pytest.raises(InvalidRequestError, match="ranks documents"):
+            engine.embed(TEXTS)
+        with pytest.raises(PairLengthError, match="document 1 is too large"):
+            engine.rank("the mat", ["a", "cat " * engine.n_ctx])
+
+
+def test_a_model_without_a_head_is_not_made_to_rank(embedder_files: dict[str, Path]) -> None:
+    for kind, options in {"headless": {}, "decoder": {"pooling": "rank"}}.items():
+        with pytest.raises(ContextError, match="no classification head"):
+            Engine.load(EngineConfig(model=embedder_files[kind], threads=N_THREADS, **options))
+    with load(embedder_files["decoder"]) as engine, pytest.raises(InvalidRequestError, match="does not rank"):
+        engine.rank("a", ["b"])
+
+
 def test_an_encoder_cannot_be_made_to_generate(embedder_files: dict[str, Path]) -> None:
     with pytest.raises(ContextError, match="cannot generate"):
         Engine.load(EngineConfig(model=embedder_files["encoder"], threads=N_THREADS, pooling="none"))
@@ -108,12 +144,20 @@ class Holder(RecordingSink):
             assert self.go_on.wait(TEST_LIMIT)
 
 
-@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def results(engine: Engine, texts: list[str]) -> list[np.ndarray]:
+    """The embeddings of texts, or their scores."""
+    sink = RecordingSink()
+    engine.submit_texts([engine.text_tokens(text) for text in texts], sink).ended.result(TEST_LIMIT)
+    found = {delta.index: delta.embedding for delta in sink.deltas if isinstance(delta, Embedded)}
+    return [found[index] for index in range(len(texts))]
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "ranker", "decoding-ranker"])
 def test_a_cancel_in_a_list_of_five_hundred_ends_it_early_and_the_neighbour_gets_its_own(
     embedder_files: dict[str, Path], kind: str
 ) -> None:
     with load(embedder_files[kind]) as engine:
-        expected = engine.embed(TEXTS[:3])
+        expected = results(engine, TEXTS[:3])
         n_before = engine.trace.n_steps
         holder, sink = Holder(), RecordingSink()
         victim = engine.submit_texts([engine.text_tokens(TEXTS[n % 40]) for n in range(500)], holder)

@@ -1,6 +1,6 @@
 """A verified fake of ``pyllmcancel._native.Embedder``: the same contract, no llama.cpp, and steps that a test can hold.
 
-Verified: ``tests/native/test_contract_embedder.py`` runs one set of tests against it and the compiled one. As in
+Verified: ``tests/embedding/test_contract.py`` runs one set of tests against it and the compiled one. As in
 `fake_native`, an embedding is a function of the text, so any two computations of the same tokens agree.
 """
 
@@ -35,6 +35,20 @@ def embedding_of(tokens: Sequence[int]) -> np.ndarray:
     return embedding
 
 
+def scores_of(tokens: Sequence[int], n: int = 1) -> np.ndarray:
+    """Return the scores of a text, the same in any company; shape (n,)."""
+    scores = np.random.default_rng(zlib.crc32(array("i", tokens).tobytes())).standard_normal(n).astype(np.float32) * 4
+    scores.flags.writeable = False
+    return scores
+
+
+def token_embeddings_of(tokens: Sequence[int]) -> np.ndarray:
+    """Return the vectors of a text's tokens, each of which knows the whole text; shape (len(tokens), N_EMBD)."""
+    rows = np.stack([embedding_of([*tokens, place]) for place in range(len(tokens))]) * np.float32(2)
+    rows.flags.writeable = False
+    return rows
+
+
 @dataclass(slots=True)
 class FakeText:
     tokens: list[int] = field(default_factory=list)
@@ -45,8 +59,6 @@ class FakeText:
 
 class Embedder:
     """As the real one, but its steps go through a gate. A model whose memory is ``none`` is an encoder."""
-
-    n_embd = N_EMBD
 
     def __init__(
         self,
@@ -66,12 +78,13 @@ class Embedder:
         if min(n_ctx, n_seq_max, n_batch, n_threads) < 1:
             raise UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
         self.pooling = Pooling.MEAN if pooling is None else pooling
-        if self.pooling in {Pooling.NONE, Pooling.RANK}:
-            raise ContextError("this model does not pool, or ranks")
+        if self.pooling is Pooling.RANK and not model.n_scores:
+            raise ContextError("this model has no classification head, so it cannot rank texts")
+        self.n_embd = model.n_scores if self.pooling is Pooling.RANK else N_EMBD
         self.model, self.memory_kind = model, model.memory_kind
         self.n_ctx = 0 if self.memory_kind == "none" else n_ctx
         self.n_seq_max, self.n_batch = n_seq_max, n_batch
-        self.splits = self.memory_kind != "none" and self.pooling is Pooling.LAST
+        self.splits = self.memory_kind != "none" and self.pooling in {Pooling.LAST, Pooling.RANK}
         fits = self.n_ctx if self.splits else min(self.n_ctx or n_batch, n_batch)
         self.n_text_max = min(fits, model.n_ctx_train)
         self._abortable = abortable
@@ -184,4 +197,13 @@ class Embedder:
             return EmbedRow(part.seq, part.n_tokens)
         if tuple(text.tokens) in self.faulty:
             return EmbedRow(part.seq, part.n_tokens, faulty=True)
-        return EmbedRow(part.seq, part.n_tokens, embedding_of(text.tokens))
+        return EmbedRow(part.seq, part.n_tokens, self._result(text.tokens))
+
+    def _result(self, tokens: Sequence[int]) -> np.ndarray:
+        match self.pooling:
+            case Pooling.RANK:
+                return scores_of(tokens, self.n_embd)
+            case Pooling.NONE:
+                return token_embeddings_of(tokens)
+            case _:
+                return embedding_of(tokens)

@@ -59,7 +59,7 @@ class Model:
 
     n_vocab = N_VOCAB
     n_swa = 0
-    adds_bos = False
+    adds_bos = adds_eos = adds_sep = False
     chat_template = None
     description = "fake"
     special_tokens = {"eos": EOS}  # noqa: RUF012 - a constant
@@ -73,6 +73,8 @@ class Model:
         self.layers_by_device = {"Fake0" if gpu else "CPU": 2}
         self.is_offloaded = gpu
         self.metadata = {"general.architecture": "fake"}
+        self.n_scores = 0
+        self.labels: list[str] = []
         self.answers: dict[bytes, bytes] = {}
 
     @property

@@ -42,7 +42,17 @@ def load_wordpieces(size: int = 2048, path: Path = VOCABULARIES / "ggml-vocab-be
 
 def write_tiny_encoder(path: Path, *, pooling: PoolingType = PoolingType.MEAN, **options: Unpack[TinyOptions]) -> Path:
     """Write a BERT: it looks both ways, keeps no memory, and knows no position beyond its context."""
-    shape = TinyShape(**({"vocabulary": load_wordpieces(), "n_ctx_train": N_BERT_CONTEXT} | options))
+    shape = encoder_shape(**options)
+    return write_model(
+        path, "bert", encoder_weights(shape), encoder_metadata(shape, pooling), wordpiece_metadata(shape)
+    )
+
+
+def encoder_shape(**options: Unpack[TinyOptions]) -> TinyShape:
+    return TinyShape(**({"vocabulary": load_wordpieces(), "n_ctx_train": N_BERT_CONTEXT} | options))
+
+
+def encoder_weights(shape: TinyShape) -> Weights:
     weights, n_embd = Weights(shape), shape.n_embd
     weights.normal("token_embd.weight", len(shape.vocabulary.tokens), n_embd, gain=n_embd**0.5)
     weights.normal("token_types.weight", 2, n_embd, gain=1.0)
@@ -50,14 +60,17 @@ def write_tiny_encoder(path: Path, *, pooling: PoolingType = PoolingType.MEAN, *
     affine(weights, "token_embd_norm")
     for i in range(shape.n_layer):
         encoder_layer(weights, f"blk.{i}")
-    metadata: Metadata = {
+    return weights
+
+
+def encoder_metadata(shape: TinyShape, pooling: PoolingType) -> Metadata:
+    return {
         "feed_forward_length": shape.n_ff,
         "attention.head_count": shape.n_head,
         "attention.layer_norm_epsilon": 1e-12,
         "attention.causal": False,
         "pooling_type": int(pooling),
     }
-    return write_model(path, "bert", weights, metadata, wordpiece_metadata(shape))
 
 
 def encoder_layer(weights: Weights, block: str) -> None:
@@ -97,6 +110,12 @@ def wordpiece_metadata(shape: TinyShape) -> Metadata:
 def write_tiny_decoder(path: Path, *, pooling: PoolingType = PoolingType.LAST, **options: Unpack[TinyOptions]) -> Path:
     """Write a Qwen 3 that pools: it looks back only, and each text ends with EOS, whose vector is the text's."""
     shape = TinyShape(**options)
+    metadata = attention_metadata(shape) | {"pooling_type": int(pooling)}
+    tokenizer = tokenizer_metadata(shape) | {"tokenizer.ggml.add_eos_token": True}
+    return write_model(path, "qwen3", decoder_weights(shape), metadata, tokenizer)
+
+
+def decoder_weights(shape: TinyShape) -> Weights:
     weights = Weights(shape)
     for block in weights.blocks():
         weights.attention(block)
@@ -104,6 +123,4 @@ def write_tiny_decoder(path: Path, *, pooling: PoolingType = PoolingType.LAST, *
         weights.constant(f"{block}.attn_k_norm.weight", shape.n_embd // shape.n_head)
         weights.feed_forward(block)
     weights.untied_ends()
-    metadata = attention_metadata(shape) | {"pooling_type": int(pooling)}
-    tokenizer = tokenizer_metadata(shape) | {"tokenizer.ggml.add_eos_token": True}
-    return write_model(path, "qwen3", weights, metadata, tokenizer)
+    return weights

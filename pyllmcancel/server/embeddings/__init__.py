@@ -1,1 +1,1 @@
-"""OpenAI's embeddings."""
+"""Models that pool: embeddings in the forms of OpenAI and llama-server, and rankings."""

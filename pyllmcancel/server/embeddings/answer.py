@@ -7,7 +7,7 @@ import json
 from base64 import b64encode
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast
 
 import numpy as np
 from fastapi.responses import Response
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.pausing import Pause
     from pyllmcancel.server.bodies import Incoming
-    from pyllmcancel.server.embeddings.body import EmbeddingBody
+    from pyllmcancel.server.embeddings.body import EmbeddingBody, LlamaEmbeddingBody
     from pyllmcancel.server.wire.tokens import TextReader
 
 
@@ -54,8 +54,25 @@ class EmbeddingAnswer(Answer):
     usage: EmbeddingUsage
 
 
-class Wording:
-    """The answer as JSON, written piece by piece. `entry` is called in threads."""
+class LlamaEmbeddingEntry(Answer):
+    index: Annotated[int, Field(ge=0, description="Index of the text in `input`.")]
+    embedding: Annotated[
+        list[list[float]], Field(description="The text's vector, of length 1 (L2); or those of its tokens as they are.")
+    ]
+
+
+class Wording(Protocol):
+    """The answer as JSON, written piece by piece."""
+
+    def entry(self, index: int, embedding: NDArray[np.float32]) -> str:
+        """Write the result of one text. Called in threads."""
+
+    def whole(self, entries: Sequence[str], usage: Usage) -> str:
+        """Write the answer from all entries, which are in the order of the texts."""
+
+
+class OpenAIWording:
+    """OpenAI's: an EmbeddingAnswer."""
 
     def __init__(self, model_name: str, dimensions: int | None, *, base64: bool) -> None:
         self._model_name = model_name
@@ -63,27 +80,41 @@ class Wording:
         self._base64 = base64
 
     def entry(self, index: int, embedding: NDArray[np.float32]) -> str:
-        """Write an EmbeddingEntry, whose thousands of numbers numpy writes."""
+        """Write an EmbeddingEntry. NumPy writes its thousands of numbers."""
         numbers = cut(embedding, self._dimensions)
         shown = f'"{base64_numbers(numbers)}"' if self._base64 else json_numbers(numbers)
         return f'{{"object":"embedding","index":{index},"embedding":{shown}}}'
 
-    def whole(self, entries: list[str], usage: Usage) -> str:
-        """Write an EmbeddingAnswer of `entries`, which are in the order of the texts."""
+    def whole(self, entries: Sequence[str], usage: Usage) -> str:
         tokens: EmbeddingUsage = {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}
         ends = f'"model":{json.dumps(self._model_name)},"usage":{json.dumps(tokens)}'
         return f'{{"object":"list","data":[{",".join(entries)}],{ends}}}'
 
 
-async def submit_texts(incoming: Incoming[EmbeddingBody], wording: Wording) -> EmbeddingResponse:
+class LlamaWording:
+    """llama-server's: a list of LlamaEmbeddingEntry."""
+
+    def entry(self, index: int, embedding: NDArray[np.float32]) -> str:
+        rows = embedding.reshape(-1, embedding.shape[-1])
+        return f'{{"index":{index},"embedding":[{",".join(map(json_numbers, rows))}]}}'
+
+    def whole(self, entries: Sequence[str], _usage: Usage) -> str:
+        return f"[{','.join(entries)}]"
+
+
+async def embed(incoming: Incoming[EmbeddingBody] | Incoming[LlamaEmbeddingBody], wording: Wording) -> TextsResponse:
     """Tokenize, submit, and answer in one piece. The engine's errors pass through to the handlers."""
-    state, body = incoming.state, incoming.body
-    engine = state.engine
+    work = partial(text_tokens, incoming.state.texts, incoming.body.texts)
+    return submit_texts(incoming, await prepared(incoming.http, work), wording)
+
+
+def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wording: Wording) -> TextsResponse:
+    """Submit a request, and answer in one piece."""
+    engine = incoming.state.engine
     sink = LoopSink(asyncio.get_running_loop())
-    tokens = await prepared(incoming.http, partial(text_tokens, state.texts, body.texts))
     with engine_failure_told(engine):
-        accepted = engine.submit_texts(tokens, sink, timeout=body.timeout, **incoming.origin)
-    return EmbeddingResponse(AsyncStream(accepted, engine, sink, CancelReason.DISCONNECT), wording)
+        accepted = engine.submit_texts(tokens, sink, timeout=incoming.body.timeout, **incoming.origin)
+    return TextsResponse(AsyncStream(accepted, engine, sink, CancelReason.DISCONNECT), wording)
 
 
 def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int | str]], pause: Pause) -> list[Sequence[int]]:
@@ -99,8 +130,8 @@ def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int | str]], 
     return found
 
 
-class EmbeddingResponse(EngineResponse):
-    """The answer in one piece. A step's vectors are written as JSON while the next step computes."""
+class TextsResponse(EngineResponse):
+    """The answer in one piece. A step's results are written as JSON while the next step computes."""
 
     def __init__(self, stream: AsyncStream, wording: Wording) -> None:
         super().__init__(stream)

@@ -1,10 +1,10 @@
-"""The body of ``/v1/embeddings``."""
+"""The bodies of ``/v1/embeddings``, and of llama-server's ``/embeddings``."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictStr, field_validator, model_validator
+from pydantic import AliasChoices, Field, StrictStr, field_validator, model_validator
 
 from pyllmcancel.embeddings.request import MAX_TEXTS
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, TokenId
@@ -37,16 +37,31 @@ TextTokens = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 Mixed = Annotated[list[TokenId | StrictStr], Field(min_length=1, fail_fast=True)]
 Text = str | TextTokens | Mixed | TextObject
 MANY: Any = Field(min_length=1, max_length=MAX_TEXTS, fail_fast=True)
+INPUT = (
+    "Text, or tokens, or a list of either. llama-server's: a list with a token in it is one input, of texts and tokens"
+    " in a row; an object with a text may stand in the place of a text."
+)
+Texts = list[str | list[int | str]]
+Input = str | TextTokens | Mixed | TextObject | Annotated[list[str], MANY] | Annotated[list[Text], MANY]
 
 
-class EmbeddingBody(GeneratingBody):
+class WholeBody(GeneratingBody):
+    """The base of bodies whose answers are not generated, and come in one piece."""
+
+    stream: bool = Field(False, description="There is nothing to stream.", json_schema_extra={"enum": [False]})
+
+    @field_validator("stream")
+    @classmethod
+    def _comes_whole(cls, stream: bool) -> bool:
+        if stream:
+            raise ValueError("the answer comes in one piece")
+        return stream
+
+
+class EmbeddingBody(WholeBody):
     """The body of ``POST /v1/embeddings``. Every field is OpenAI's unless its description says otherwise."""
 
-    input: str | TextTokens | Mixed | TextObject | Annotated[list[str], MANY] | Annotated[list[Text], MANY] = Field(
-        description="Text, or tokens, or a list of either. llama-server's: a list with a token in it is one input, of"
-        " texts and tokens in a row; an object with a text may stand in the place of a text.",
-        examples=["The cat sat on the mat."],
-    )
+    input: Input = Field(description=INPUT, examples=["The cat sat on the mat."])
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="base64: the vector's numbers as little-endian 32-bit floats."
     )
@@ -57,18 +72,30 @@ class EmbeddingBody(GeneratingBody):
             "Length to which the vector is cut, before it is scaled to length 1; for models that were trained for it."
         ),
     )
-    stream: bool = Field(False, description="There is nothing to stream.", json_schema_extra={"enum": [False]})
-
-    @field_validator("stream")
-    @classmethod
-    def _comes_whole(cls, stream: bool) -> bool:
-        if stream:
-            raise ValueError("embeddings come in one piece")
-        return stream
 
     @property
-    def texts(self) -> list[str | list[int | str]]:
-        """Return the inputs. A list is one input if it contains a token, and many if it contains none."""
-        one = not isinstance(self.input, list) or any(isinstance(part, int) for part in self.input)
-        given: Any = [self.input] if one else self.input
-        return [text.text if isinstance(text, TextObject) else text for text in given]
+    def texts(self) -> Texts:
+        return inputs(self.input)
+
+
+class LlamaEmbeddingBody(WholeBody):
+    """The body of ``POST /embeddings``, llama-server's own."""
+
+    input: Input = Field(
+        validation_alias=AliasChoices("input", "content"), description=INPUT, examples=["The cat sat on the mat."]
+    )
+    embd_normalize: Literal[2] = Field(
+        2, description="Vectors of texts have the Euclidean length 1, those of tokens are as the model has them."
+    )
+    encoding_format: Literal["float"] = Field("float", description="The numbers are always JSON's.")
+
+    @property
+    def texts(self) -> Texts:
+        return inputs(self.input)
+
+
+def inputs(given: Input) -> Texts:
+    """Return the inputs. A list is one input if it contains a token, and many if it contains none."""
+    one = not isinstance(given, list) or any(isinstance(part, int) for part in given)
+    parts: Any = [given] if one else given
+    return [text.text if isinstance(text, TextObject) else text for text in parts]

@@ -1,4 +1,4 @@
-"""``/v1/embeddings``."""
+"""``/v1/embeddings``, and llama-server's ``/embeddings``."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter
 
 from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.pooling import Pooling
 from pyllmcancel.server.bodies import Incoming, reads
-from pyllmcancel.server.embeddings.answer import EmbeddingAnswer, Wording, submit_texts
-from pyllmcancel.server.embeddings.body import EmbeddingBody
+from pyllmcancel.server.embeddings.answer import (
+    EmbeddingAnswer,
+    LlamaEmbeddingEntry,
+    LlamaWording,
+    OpenAIWording,
+    embed,
+)
+from pyllmcancel.server.embeddings.body import EmbeddingBody, LlamaEmbeddingBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 
 if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
 
-router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
+router = APIRouter(responses=errors(*GENERATION_ERRORS))
 
 
 @router.post(
-    "/embeddings",
+    "/v1/embeddings",
+    tags=["OpenAI"],
     summary="Embeddings of texts",
     description="For models that pool; a model that generates answers with an error.",
     openapi_extra=asks(EmbeddingBody),
@@ -28,17 +36,34 @@ router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=errors(*GENERATION_E
 async def embeddings(incoming: Annotated[Incoming[EmbeddingBody], reads(EmbeddingBody)]) -> Any:
     state, body = incoming.state, incoming.body
     state.check_model(body.model)
+    state.engine.check_embeds()
     check_dimensions(state.engine, body.dimensions)
-    wording = Wording(state.model_name, body.dimensions, base64=body.encoding_format == "base64")
-    return await submit_texts(incoming, wording)
+    wording = OpenAIWording(state.model_name, body.dimensions, base64=body.encoding_format == "base64")
+    return await embed(incoming, wording)
+
+
+@router.post(
+    "/embeddings",
+    tags=["llama-server"],
+    summary="Embeddings of texts, or of their tokens, in llama-server's format",
+    openapi_extra=asks(LlamaEmbeddingBody),
+    responses=answers(list[LlamaEmbeddingEntry]),
+)
+@router.post("/embedding", include_in_schema=False)
+async def llama_embeddings(incoming: Annotated[Incoming[LlamaEmbeddingBody], reads(LlamaEmbeddingBody)]) -> Any:
+    state = incoming.state
+    state.check_model(incoming.body.model)
+    state.engine.check_embeds(tokens=state.engine.pooling is Pooling.NONE)
+    return await embed(incoming, LlamaWording())
 
 
 def check_dimensions(engine: Engine, dimensions: int | None) -> None:
     """Check the number of dimensions. A smaller number makes sense only for a model that was trained for it, which its
     file does not say.
     """
-    n_embd = engine.n_embd  # None: the model does not pool, which the engine will report
-    if dimensions is None or n_embd is None or dimensions == n_embd:
+    n_embd = engine.n_embd
+    assert n_embd is not None
+    if dimensions is None or dimensions == n_embd:
         return
     if not engine.config.matryoshka:
         message = f"this model's embeddings have {n_embd:,} dimensions, and are not made to be cut (--matryoshka)"

@@ -26,9 +26,13 @@ LLAMA_SERVERS = frozenset(
         "completion",
         "completions",
         "detokenize",
+        "embedding",
+        "embeddings",
         "infill",
         "lora-adapters",
         "props",
+        "rerank",
+        "reranking",
         "slots",
         "tokenize",
     }

@@ -25,6 +25,7 @@ logger = logging.getLogger("pyllmcancel.server")
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 TOO_DEEP = "the body is nested too deeply"
 MAX_PART, MAX_MESSAGE = 100, 1_000  # characters that are repeated to the client
+PARTS = (("body",), ("query",), ("path",), ("header",))
 NOT_JSON_TYPE = "the body must be a JSON object, sent with Content-Type: application/json"
 
 
@@ -61,13 +62,16 @@ async def on_recursion_error(request: Request, error: Exception) -> JSONResponse
 async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
     """Report pydantic's findings as one error: the first field at fault, in words."""
     assert isinstance(error, RequestValidationError)
-    shown = validation_error(error.errors()[0], is_json=is_json(request))
+    finding = dict(error.errors()[0])
+    # FastAPI puts the part of the request first.
+    finding["loc"] = finding["loc"][1:] if finding["loc"][:1] in PARTS else finding["loc"]
+    shown = validation_error(finding, is_json=is_json(request))
     return shown.response_to(request.scope)
 
 
 def validation_error(finding: Any, *, is_json: bool) -> ApiError:
     # Truncated, because the client chose the names.
-    where = [str(part)[:MAX_PART] for part in finding["loc"] if part not in ("body", "query", "path", "header")]
+    where = [str(part)[:MAX_PART] for part in finding["loc"]]
     param = where[0] if where else None
     shown = ".".join(where)
     match finding["type"]:

@@ -12,7 +12,8 @@ from pyllmcancel.server.anthropic.answer import STREAM_EVENTS as MESSAGE_EVENTS
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.documentation import documentation_url
-from pyllmcancel.server.embeddings.body import EmbeddingBody
+from pyllmcancel.server.embeddings.body import EmbeddingBody, LlamaEmbeddingBody
+from pyllmcancel.server.embeddings.rankings.body import RankBody
 from pyllmcancel.server.errors.shapes import ANTHROPIC, LLAMA, OPENAI, ErrorShape, shape_of_path
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
 from pyllmcancel.server.http.request_context import SANE_ID
@@ -64,8 +65,9 @@ ERRORS = {
 }
 # Bodies that `pyllmcancel.server.bodies` reads, of which FastAPI does not know.
 BODIES = (
-    *(CompletionBody, ChatBody, ResponsesBody, EmbeddingBody, MessagesBody, CountBody),
-    *(LlamaCompletionBody, InfillBody, TokenizeBody, DetokenizeBody, CancelBody, LookupBody),
+    *(CompletionBody, ChatBody, ResponsesBody, EmbeddingBody, RankBody, MessagesBody, CountBody),
+    *(LlamaCompletionBody, InfillBody, LlamaEmbeddingBody, TokenizeBody, DetokenizeBody),
+    *(CancelBody, LookupBody),
 )
 # FastAPI collects the models of whole answers only, and takes all errors for OpenAI's.
 STREAM_EVENTS = (CompletionChunk, ChatCompletionChunk, CompletionEvent, ResponseEvent, *MESSAGE_EVENTS, *FEED_EVENTS)

@@ -45,6 +45,9 @@ OPERATIONS = {
     "/completion": "text_completion",
     "/infill": "text_completion",
     "/v1/embeddings": "embeddings",
+    "/embeddings": "embeddings",
+    "/embedding": "embeddings",
+    **dict.fromkeys(("/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"), "rerank"),
 }
 
 
@@ -200,7 +203,7 @@ def _attributes(request: Request, ending: Ending, operation: str) -> dict[str, A
     if trace is not None:
         found |= {"http.request.method": "POST", "http.route": trace.path}
         found |= {"gen_ai.request.model": trace.model, "gen_ai.response.model": trace.model}
-    if request.params.max_tokens is not None and operation != "embeddings":
+    if request.params.max_tokens is not None and operation not in ("embeddings", "rerank"):
         found["gen_ai.request.max_tokens"] = request.params.max_tokens
     if request.session is not None and not request.session.startswith("trace:"):
         found["gen_ai.conversation.id"] = request.session

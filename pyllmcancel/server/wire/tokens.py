@@ -161,6 +161,11 @@ class TextReader:
         stride = MAX_AROUND * (self._longest or ANY_PIECE)
         return text[max(0, (len(text) - stride) // stride * stride) :]
 
+    def part_of(self, text: str, *, keep_end: bool) -> str:
+        """Return the end, or the beginning, of a text that will be cut: more than a context can hold."""
+        n = (self.n_ctx + BEFORE_CUT) * (self._longest or ANY_PIECE)
+        return text[-n:] if keep_end else text[:n]
+
     def beginning_of(self, text: str) -> str:
         """Return the beginning of a text after a gap, as much as can be used."""
         return text[: MAX_AROUND * (self._longest or ANY_PIECE)]
