@@ -1,7 +1,8 @@
 """Stands where llama.cpp's tests expect ``llama-server``: takes its options, and has a ``pyllmcancel serve`` made.
 
 Options are passed on as they are; what `serve` refuses is not here. Only a model that would be downloaded is replaced
-by a stand-in (`models`), by the environment variable ``STAND_INS``, a JSON object of files by repository.
+by a stand-in (`models`), by the environment variable ``STAND_INS``, a JSON object of files by repository, or by
+repository and file.
 
 It imports nothing that takes time: `tests.support.zygote` has done that.
 """
@@ -22,12 +23,13 @@ OWN = ["--threads", "1", "--drain", "0.1", "--store", "memory"]
 def translate(options: list[str], stand_ins: dict[str, str]) -> list[str]:
     """Options of ``pyllmcancel serve``."""
     ours = list(OWN)
-    repository = None
+    repository, file = None, None
     rest = iter(options)
     for option in rest:
         if option in OF_DOWNLOADS:
             value = next(rest)
             repository = value if option == "--hf-repo" else repository
+            file = value if option == "--hf-file" else file
         elif option not in SWITCHES_OF_DOWNLOADS:
             ours.append(option)
     # Where nothing is said llama-server does as these say.
@@ -37,9 +39,10 @@ def translate(options: list[str], stand_ins: dict[str, str]) -> list[str]:
         ours += ["--cors-origins", "*"]
     # Without any model both serve what they have: llama-server all of a folder, this one the packaged one.
     if "--model" not in ours and repository is not None:
-        if repository not in stand_ins:
+        model = stand_ins.get(f"{repository}/{file}", stand_ins.get(repository))
+        if model is None:
             raise SystemExit(f"there is no stand-in for the model {repository}")
-        ours += ["--model", stand_ins[repository]]
+        ours += ["--model", model]
     return ours
 
 

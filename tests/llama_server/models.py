@@ -8,33 +8,66 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gguf import GGUFReader
+from gguf import GGUFReader, TokenType
 
 from pyllmcancel.models import packaged_model_path
-from tests.support.tiny_embedders import write_tiny_encoder
+from tests.support.tiny_embedders import encoder_shape, load_wordpieces, write_tiny_encoder
 from tests.support.tiny_models import (
     CHAT_TEMPLATE,
+    SPECIAL_TOKENS,
     VOCABULARIES,
     Metadata,
     TinyShape,
     Vocabulary,
     attention_metadata,
     llama_weights,
+    load_vocabulary,
     write_model,
 )
+from tests.support.tiny_rankers import write_cross_encoder
 
+RANKER = "jina-reranker-v1-tiny-en/ggml-model-f16.gguf"
+N_RANKER_TOKENS = 38_000  # so that the tests' texts have as many tokens as with their ranker's vocabulary
+RANKERS_SEED = 4  # the first whose random weights rank the tests' documents as their ranker does
+ALL_WORDPIECES = 29_528  # of BERT's vocabulary, with the special ones and without the reserved ones
 N_TOKENS = 2048
 N_SPECIAL = 3  # <unk>, <s>, </s>: the first ones
 N_CTX_TRAIN = 8192
 
 
 def write_stand_ins(folder: Path) -> dict[str, Path]:
-    """Files by the name of the repository that the tests ask for."""
+    """Files by the name of the repository that the tests ask for; or of a file in it, which counts first."""
     return {
         "ggml-org/test-model-stories260K": write_sentence_piece_llama(folder / "stories.gguf"),
         "ggml-org/test-model-stories260K-infill": packaged_model_path(),
-        "ggml-org/models": write_tiny_encoder(folder / "encoder.gguf", n_ctx_train=512),
+        "ggml-org/models": write_tiny_encoder(
+            folder / "encoder.gguf", n_ctx_train=512, n_embd=32, vocabulary=load_wordpieces(ALL_WORDPIECES)
+        ),
+        f"ggml-org/models/{RANKER}": write_ranker(folder / "ranker.gguf"),
     }
+
+
+def write_ranker(path: Path, seed: int = RANKERS_SEED) -> Path:
+    """Write a cross-encoder with the beginning of GPT-2's vocabulary, and special tokens as those of Jina's rankers."""
+    gpt = load_vocabulary(N_RANKER_TOKENS)
+    tokens = (*gpt.tokens[: -len(SPECIAL_TOKENS)], "<s>", "</s>")
+    shape = encoder_shape(seed=seed, vocabulary=Vocabulary(tokens, gpt.merges), n_ctx_train=512, n_embd=32)
+    kinds = [TokenType.NORMAL] * (len(tokens) - 2) + [TokenType.CONTROL] * 2
+    end = shape.vocabulary.id_of("</s>")
+    tokenizer: Metadata = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "jina-v1-en",
+        "tokenizer.ggml.tokens": list(tokens),
+        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.merges": list(gpt.merges),
+        "tokenizer.ggml.bos_token_id": end - 1,
+        "tokenizer.ggml.eos_token_id": end,
+        "tokenizer.ggml.seperator_token_id": end,
+        "tokenizer.ggml.add_bos_token": True,
+        "tokenizer.ggml.add_eos_token": True,
+        "tokenizer.ggml.token_type_count": 2,
+    }
+    return write_cross_encoder(path, shape, tokenizer)
 
 
 def write_sentence_piece_llama(path: Path) -> Path:

@@ -39,6 +39,18 @@ def write_tiny_cross_encoder(
     Without its last layer the head has no scores.
     """
     shape = encoder_shape(**options)
+    return write_cross_encoder(path, shape, wordpiece_metadata(shape), labels=labels, has_last_layer=has_last_layer)
+
+
+def write_cross_encoder(
+    path: Path,
+    shape: TinyShape,
+    tokenizer: Metadata,
+    *,
+    labels: Sequence[str] = (),
+    has_last_layer: bool = True,
+) -> Path:
+    """As `write_tiny_cross_encoder`, with another vocabulary."""
     weights, n_embd, n_scores = encoder_weights(shape), shape.n_embd, max(1, len(labels))
     weights.normal("cls.weight", n_embd, n_embd)
     weights.constant("cls.bias", n_embd, value=0.01)
@@ -46,7 +58,7 @@ def write_tiny_cross_encoder(
         weights.normal("cls.output.weight", n_scores, n_embd, gain=4.0)
         weights.constant("cls.output.bias", n_scores, value=-0.1)
     metadata = encoder_metadata(shape, PoolingType.RANK) | named(labels)
-    return write_model(path, "bert", weights, metadata, wordpiece_metadata(shape))
+    return write_model(path, "bert", weights, metadata, tokenizer)
 
 
 def write_tiny_qwen_ranker(path: Path, *, template: str | None = TEMPLATE, **options: Unpack[TinyOptions]) -> Path:
