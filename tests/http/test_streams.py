@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -487,3 +488,36 @@ async def test_an_unexpected_failure_ends_the_stream_with_an_error(monkeypatch: 
         first = await ask(world, max_tokens=200).end()
         assert json.loads(first.events[-1])["error"]["code"] == "internal_error"
         assert (await world.ended("mine"))["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_comes_in_whatever_order_every_request_ends_once_and_nothing_is_left(seed: int) -> None:
+    chance = random.Random(seed)
+    async with open_world(n_ctx=4096, max_queue=64) as world:
+        readers: list[Exchange] = []
+        for n in range(40):
+            name = f"talk {chance.randrange(3)}"
+            match chance.randrange(7):
+                case 0 | 1:
+                    readers.append(ask(world, f"request-{n}", name, max_tokens=chance.choice((1, 20, 400))))
+                case 2:
+                    readers.append(read(world, name))
+                case 3 if readers:
+                    chance.choice(readers).leave()
+                case 4:
+                    assert await delete(world, name) == 204
+                case 5:
+                    await world.post(f"/v1/requests/request-{chance.randrange(n + 1)}/cancel")
+                case _:
+                    await asyncio.sleep(0)
+        for reader in readers:
+            await reader.end()
+            ends = [event for event in reader.events if event == "[DONE]" or "error" in json.loads(event)]
+            assert ends in ([], reader.events[-1:]), "an end comes once, and last"
+        streams = world.app.state.server.streams
+        for kept in list(streams):
+            await asyncio.wait_for(kept.stopped(), LIMIT)
+            assert await delete(world, kept.name) == 204
+        assert all(entry["finish_reason"] for entry in await world.requests())
+        assert [*streams] == []
+        assert streams._shares._held == {}
