@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pyllmcancel.drafting.experience import Experience, weight_of
-from pyllmcancel.drafting.length import FIRST_BUDGET, PROBED_P, Acceptance, DraftLength, LossBudget, RowCosts, StepCosts
+from pyllmcancel.drafting.length import PROBED_P, Acceptance, DraftLength, RowCosts, StepCosts
 from pyllmcancel.drafting.lookup import LONGEST, Match, TokenText, continuation
+from pyllmcancel.drafting.loss_budget import FIRST_BUDGET, LossBudget
 from pyllmcancel.drafting.sources import MODEL, NGRAM, PAST, PREDICTION, SOURCES
 
 # Tokens that must agree. Two common tokens in a row occur in any text.
@@ -85,6 +86,7 @@ class AnswerDrafts:
         self._budget = LossBudget()
         self._lengths: dict[tuple[str, bool], DraftLength] = {}
         self._last: tuple[str, bool, int] | None = None  # of the last draft: the source, if it is long, its length
+        self._found: tuple[str, Match] | None = None  # by `look`
         self._has_model = model
         self.n_since_proposal = self.n_since_draft = 0  # tokens
         self.counts = dict.fromkeys(SOURCES, Counts())
@@ -110,6 +112,30 @@ class AnswerDrafts:
             self._last = source, long, n_drafted
             self.n_since_draft = 0
         return match.tokens[:n_drafted]
+
+    def look(self, most: int) -> int:
+        """Look for up to `most` tokens that probably follow; returns how many there are, to be drafted or not."""
+        self._last, self.n_since_proposal = None, 0
+        self._found = self._find(most)
+        return 0 if self._found is None else len(self._found[1].tokens)
+
+    @property
+    def p_of_found(self) -> float:
+        """The probability with which a token of what `look` found is accepted; 0 if it found none."""
+        return 0.0 if self._found is None else self._length_of(self._found).acceptance.p
+
+    def affords_found(self, price: float) -> bool:
+        """Return whether the budget allows a draft of what `look` found, which may lose `price` steps."""
+        return self._found is not None and self._length_of(self._found).affords(price)
+
+    def take_found(self, n_tokens: int, price: float) -> list[int]:
+        """Return a draft of what `look` found, which may lose `price` steps."""
+        assert self._found is not None
+        source, match = self._found
+        self._length_of(self._found).take(n_tokens, price)
+        self._last = source, match.length >= LONG, n_tokens
+        self.n_since_draft = 0
+        return match.tokens[:n_tokens]
 
     @property
     def has_model(self) -> bool:
@@ -201,6 +227,10 @@ class AnswerDrafts:
             if match is not None and (best is None or match.length > best[1].length):
                 best = NGRAM, match
         return best
+
+    def _length_of(self, found: tuple[str, Match]) -> DraftLength:
+        source, match = found
+        return self._length(source, long=match.length >= LONG)
 
     def _length(self, source: str, *, long: bool = False) -> DraftLength:
         key = source, long

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from pyllmcancel.drafting.loss_budget import LossBudget
+
 MAX_ROWS = 32
 TILE = 4  # rows; smaller numbers of rows say little about what a tile costs
 FEW = 2  # drafts of more tokens fill a tile, or are all that the source has
@@ -26,9 +28,6 @@ WINDOW = 40.0  # drafted tokens after which an older one has lost most of its we
 PRIOR_WEIGHT = 3.0  # drafted tokens that a prior counts as
 FIRST_PAUSE, LONGEST_PAUSE = 16, 1024  # steps without a draft, where drafts do not pay
 PROBED_P = 0.7  # a probe is as long as would be best if this were the probability, unless more is known of the source
-# The time that rejected drafts may cost, in steps without drafts: at first, for each step, and at most. What accepted
-# drafts save is added.
-FIRST_BUDGET, BUDGET_PER_STEP, MAX_BUDGET = 1.25, 0.005, 8.0
 
 
 class StepCosts(Protocol):
@@ -198,40 +197,6 @@ def best_length(p: float, costs: StepCosts, most: int, *, n_other_rows: int = 0,
     return best_draft(p, costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens).n_tokens
 
 
-class LossBudget:
-    """The time that drafts may lose, counted in steps without drafts. A draft is accepted or is paid from here.
-
-    A budget belongs to one request, whose loss it bounds; or several requests share one, and try more.
-
-    Parameters
-    ----------
-    first
-        The time that may be lost before anything is saved.
-    most
-        The limit of what is saved up.
-    stake
-        The share of what is left that one draft may lose.
-    """
-
-    def __init__(self, first: float = FIRST_BUDGET, *, most: float = MAX_BUDGET, stake: float = 1.0) -> None:
-        self._left = first
-        self._most = most
-        self._stake = stake
-
-    def count_step(self) -> None:
-        self._add(BUDGET_PER_STEP)
-
-    def affords(self, price: float) -> bool:
-        return price <= self._stake * self._left
-
-    def settle(self, price: float, n_accepted: int) -> None:
-        """Pay for a draft of which `n_accepted` tokens saved a step each."""
-        self._add(n_accepted - price)
-
-    def _add(self, n_steps: float) -> None:
-        self._left = min(self._left + n_steps, self._most)
-
-
 class DraftLength:
     """The lengths of a request's drafts from one source.
 
@@ -269,6 +234,15 @@ class DraftLength:
             self._price, self._n_chosen = price, k
         self._n_idle = 0 if k else self._n_idle + 1
         return k
+
+    def affords(self, price: float) -> bool:
+        """Return whether the budget allows a draft of this price, in steps."""
+        return self._budget.affords(price)
+
+    def take(self, n_tokens: int, price: float) -> None:
+        """Take a draft whose length was chosen elsewhere, as `choose` does."""
+        self._probes = False
+        self._price, self._n_chosen, self._n_idle = price, n_tokens, 0
 
     def saved(self, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> float:
         """Return the share of the time without drafts that drafts would save, by what is known. Nothing is noted."""

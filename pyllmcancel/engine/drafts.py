@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyllmcancel.constraints.healing import HealingConstraint, n_along
 from pyllmcancel.drafting.answer_drafts import AnswerDrafts, Reference
+from pyllmcancel.drafting.company import propose_alike
 from pyllmcancel.drafting.experience import Experiences
 from pyllmcancel.drafting.length import RowCosts
 from pyllmcancel.drafting.lookup import LONGEST, TokenText
@@ -98,6 +99,8 @@ class Drafts:
         n_rows = sum(item.n_tokens for item in items)
         n_free = self._context.n_cells - self._context.n_cells_used - n_rows
         room = min(self._context.n_batch - n_rows, n_free, MOST_EXTRA_OUTPUTS)
+        if len(items) > 1 and not self._context.kv_unified:
+            return self._attach_alike(items, choices, min(room // len(items), self._most))
         drafted: list[StepItem] = []
         wants: dict[int, Want] = {}  # of the draft model, by the item's index
         late: list[Choice] = []
@@ -114,6 +117,16 @@ class Drafts:
         if wants or late:
             self._compute(drafted, wants, late)
         return drafted
+
+    def _attach_alike(self, items: list[StepItem], choices: Sequence[Choice], most: int) -> list[StepItem]:
+        """Return the step's items, each with a draft of the same length, or none."""
+        limits = [self._most_of(choice, item, most) for item, choice in zip(items, choices, strict=True)]
+        # A constraint may cut a draft.
+        if min(limits) < 1 or any(choice.constraint is not None for choice in choices):
+            return items
+        answers = [self._drafts_of(choice) for choice in choices]
+        drafts = propose_alike(answers, self._costs, min(limits))
+        return [item._replace(draft=draft) if draft else item for item, draft in zip(items, drafts, strict=True)]
 
     def _compute(self, items: list[StepItem], wants: dict[int, Want], late: list[Choice]) -> None:
         """Replace drafts of `items` by those of the draft model, and bring one of the `late` choices nearer to one."""
@@ -150,8 +163,15 @@ class Drafts:
         return 0
 
     def _may_draft(self, items: list[StepItem]) -> bool:
-        """Return whether the step's rows are computed together: with divided cells, those of one sequence are."""
-        return len(items) == 1 or self._context.kv_unified
+        """Return whether the step's rows are computed together.
+
+        With divided cells those of one sequence are, and those of neighbouring sequences with as many rows as each
+        other, in their order.
+        """
+        if len(items) < 2 or self._context.kv_unified:
+            return True
+        first, n_rows = items[0].seq, items[0].n_rows
+        return all(item.seq == first + i and item.n_rows == n_rows for i, item in enumerate(items))
 
     @staticmethod
     def _most_of(choice: Choice, item: StepItem, most: int) -> int:
@@ -165,9 +185,7 @@ class Drafts:
     def _draft(self, choice: Choice, most: int, *, n_other_rows: int) -> Sequence[int]:
         if most < 1:
             return ()
-        if choice.drafts is None:
-            choice.drafts = self._drafts_of(choice)
-        return choice.drafts.propose(most, n_other_rows=n_other_rows)
+        return self._drafts_of(choice).propose(most, n_other_rows=n_other_rows)
 
     def cut(self, choice: Choice, item: StepItem, n_tokens: int) -> StepItem:
         """Return the item with the first `n_tokens` of its draft."""
@@ -186,6 +204,11 @@ class Drafts:
         return any(choice.drafts is not None and choice.drafts.n_since_proposal >= PATIENCE for choice in choices)
 
     def _drafts_of(self, choice: Choice) -> AnswerDrafts:
+        if choice.drafts is None:
+            choice.drafts = self._made(choice)
+        return choice.drafts
+
+    def _made(self, choice: Choice) -> AnswerDrafts:
         request = choice.request
         tokens = choice.tokens
         references: list[Reference] = []

@@ -16,6 +16,7 @@ from pyllmcancel.engine.engine import Engine, generation_params
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.events import Delta, Event, FinishReason
 from pyllmcancel.requests.request import Request
+from pyllmcancel.step import StepItem, StepResult
 from tests.support import tiny_models
 from tests.support.driver import RecordingSink
 from tests.support.threads import N_THREADS
@@ -117,40 +118,96 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_models.write_tiny_llama(tmp_path_factory.mktemp("tiny") / "model.gguf")
 
 
+class Pair:
+    """An engine that drafts and one that does not, on the same model.
+
+    Attributes
+    ----------
+    n_compared, n_accepted, n_in_company
+        The answers that were compared, the drafted tokens that were accepted, and the steps of several sequences that
+        had drafts.
+    """
+
+    def __init__(self, model: Path) -> None:
+        # With cells of their own, requests change no bit of each other. Idle prefixes are soon lost, as they may be.
+        options: dict[str, Any] = {"parallel": 3, "ctx_size": 3 * N_CTX, "kv_unified": False, "cache_ram": 0}
+        options |= {"model": model, "threads": N_THREADS}
+        self.plain = Engine.load(EngineConfig(**options, draft_sources=()))
+        self.drafting = Engine.load(EngineConfig(**options))
+        self.n_compared = self.n_accepted = self.n_in_company = 0
+        assert isinstance(self.drafting.workload, Generation)
+        self.varies_because = self.drafting.workload.varies_because
+        drafts = self.drafting.workload._drafts
+        drafts._costs = CheapRows()  # type: ignore[assignment]
+        learn = drafts.learn
+
+        def learn_and_count(items: list[StepItem], result: StepResult) -> None:
+            self.n_in_company += len(items) > 1 and any(item.draft for item in items)
+            learn(items, result)
+
+        drafts.learn = learn_and_count  # type: ignore[method-assign]
+
+    def compare(self, asked: list[Asked]) -> list[list[int]]:
+        """Ask both engines; returns the answers' tokens."""
+        expected = answers(self.plain, asked, cancels=False)
+        for one, want, got in zip(asked, expected, answers(self.drafting, asked, cancels=True), strict=True):
+            self._compare(one, want, got)
+        return [want.tokens() for want in expected]
+
+    def compare_round(self, asker: Asker) -> None:
+        asked = asker.requests()
+        for one, answer in zip(asked, self.compare(asked), strict=True):
+            asker.remember(one, answer)
+
+    def _compare(self, one: Asked, want: RecordingSink, got: RecordingSink) -> None:
+        ending, usage = got.ending(), got.ending().usage
+        self.n_accepted += sum(drafted.n_accepted for drafted in usage.drafts)
+        for index in range(one.options.get("n", 1)):
+            self.n_compared += 1
+            if ending.finish_reason is FinishReason.CANCELLED:
+                assert want.tokens(index)[: len(got.tokens(index))] == got.tokens(index), one
+            else:
+                assert everything(got, index) == everything(want, index), one
+        if ending.finish_reason is not FinishReason.CANCELLED:
+            before = want.ending().usage
+            assert usage.prompt_tokens == before.prompt_tokens, one
+            assert usage.completion_tokens == before.completion_tokens, one
+
+    def close(self) -> None:
+        for engine in (self.plain, self.drafting):
+            engine.close()
+            assert engine.failure is None
+
+
 @pytest.fixture
-def engines(model: Path) -> Iterator[tuple[Engine, Engine]]:
-    # With cells of their own, requests change no bit of each other. Idle prefixes are soon lost, which matters, too.
-    options: dict[str, Any] = {"parallel": 3, "ctx_size": 3 * N_CTX, "kv_unified": False, "cache_ram": 0}
-    options |= {"model": model, "threads": N_THREADS}
-    plain = Engine.load(EngineConfig(**options, draft_sources=()))
-    drafting = Engine.load(EngineConfig(**options))
-    assert isinstance(drafting.workload, Generation)
-    drafting.workload._drafts._costs = CheapRows()  # type: ignore[assignment]
-    with plain, drafting:
-        yield plain, drafting
-    assert (plain.failure, drafting.failure) == (None, None)
+def pair(model: Path) -> Iterator[Pair]:
+    made = Pair(model)
+    yield made
+    made.close()
+
+
+def skip_where_answers_vary(pair: Pair) -> None:
+    if pair.varies_because is not None:
+        pytest.skip(f"an answer depends on the steps: {pair.varies_because}")
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_drafts_change_no_answer(engines: tuple[Engine, Engine], seed: int) -> None:
-    plain, drafting = engines
-    if plain.varies_because is not None:
-        pytest.skip(f"an answer depends on the steps: {plain.varies_because}")
-    asker, n_accepted = Asker(seed), 0
+def test_drafts_change_no_answer(pair: Pair, seed: int) -> None:
+    skip_where_answers_vary(pair)
+    asker = Asker(seed)
     for _ in range(N_ROUNDS):
-        asked = asker.requests()
-        expected = answers(plain, asked, cancels=False)
-        for one, want, got in zip(asked, expected, answers(drafting, asked, cancels=True), strict=True):
-            ending, usage = got.ending(), got.ending().usage
-            n_accepted += sum(drafted.n_accepted for drafted in usage.drafts)
-            for index in range(one.options.get("n", 1)):
-                if ending.finish_reason is FinishReason.CANCELLED:
-                    assert want.tokens(index)[: len(got.tokens(index))] == got.tokens(index), one
-                else:
-                    assert everything(got, index) == everything(want, index), one
-            if ending.finish_reason is not FinishReason.CANCELLED:
-                before = want.ending().usage
-                assert usage.prompt_tokens == before.prompt_tokens, one
-                assert usage.completion_tokens == before.completion_tokens, one
-            asker.remember(one, want.tokens())
-    assert n_accepted > 20
+        pair.compare_round(asker)
+    assert pair.n_accepted > 20
+
+
+def test_drafts_of_several_sequences_in_a_step_change_no_answer(pair: Pair) -> None:
+    """The choices of a request compute together. Sampled as before, they have their own past as drafts, which holds."""
+    skip_where_answers_vary(pair)
+    pick = random.Random(7)
+    for seed in range(3):
+        prompt = [pick.randrange(N_VOCAB) for _ in range(pick.randint(5, 150))]
+        options = {"temperature": 1.0, "max_tokens": 90, "ignore_eos": True, "n": 3, "seed": seed}
+        for _ in range(2):
+            pair.compare([Asked(prompt, options)])
+    assert pair.n_in_company > 3
+    assert pair.n_accepted > 100

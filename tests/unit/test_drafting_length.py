@@ -16,10 +16,10 @@ from pyllmcancel.drafting.length import (
     TILE,
     Acceptance,
     DraftLength,
-    LossBudget,
     RowCosts,
     best_length,
 )
+from pyllmcancel.drafting.loss_budget import LossBudget
 
 # Seconds of a step by its rows: tiles of four as on a CPU, cheap rows as on a GPU, and rows that gain nothing.
 TILES = {1: 1.0, 2: 1.7, 3: 2.2, 4: 2.0, 5: 2.5, 6: 2.6, 7: 2.7, 8: 2.6, 12: 3.4, 16: 4.2, 32: 8.0}

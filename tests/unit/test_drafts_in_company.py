@@ -1,0 +1,127 @@
+"""Drafts of sequences that compute together with divided cells: all have as many tokens as each other, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyllmcancel.drafting.company import common_length
+from pyllmcancel.drafting.length import MAX_ROWS
+from pyllmcancel.step import StepItem
+from tests.support.driver import Driver
+from tests.unit.test_generation_params import Spelling
+
+MakeDriver = Callable[..., Driver]
+FILE = "one two three four five six seven eight nine ten eleven twelve"
+
+
+class Costs:
+    """The seconds of a step: `each` further row takes so many."""
+
+    def __init__(self, each: float) -> None:
+        self.each = each
+
+    def of(self, n_rows: int) -> float:
+        return 1.0 + self.each * (n_rows - 1)
+
+    def observe(self, n_rows: int, seconds: float) -> None: ...
+
+
+def driver_of(make_driver: MakeDriver, **options: Any) -> Driver:
+    driver = make_driver(**{"draft_sources": ("ngram",), "kv_unified": False, "parallel": 2, "draft_max": 3} | options)
+    driver.engine.workload._drafts._costs = Costs(0.01)  # type: ignore[attr-defined]
+    return driver
+
+
+def steps_of(driver: Driver) -> list[list[StepItem]]:
+    """Record the steps of two and more sequences."""
+    found: list[list[StepItem]] = []
+    step = driver.context.step
+
+    def recorded(items: Any, **options: Any) -> Any:
+        parts = list(items)
+        if len(parts) > 1:
+            found.append(parts)
+        return step(parts, **options)
+
+    driver.context.step = recorded  # type: ignore[method-assign]
+    return found
+
+
+def ask(driver: Driver, prompts: list[str], **options: Any) -> None:
+    tracked = [driver.submit(prompt, max_tokens=len(FILE), settle=False, **options) for prompt in prompts]
+    driver.run_to_the_end()
+    for one in tracked:
+        assert one.sink.tokens() == one.expected
+
+
+def copying(driver: Driver, number: int) -> str:
+    """Return a prompt whose answer repeats a part of it. With short drafts no answer ends before the others begin."""
+    prompt = f"{number}: {FILE} again:"
+    driver.model.answers[prompt.encode()] = FILE.encode()
+    return prompt
+
+
+def test_sequences_that_repeat_their_prompts_are_drafted_for_together(make_driver: MakeDriver) -> None:
+    driver = driver_of(make_driver)
+    steps = steps_of(driver)
+    ask(driver, [copying(driver, 1), copying(driver, 2)])
+    lengths = [[len(item.draft) for item in items] for items in steps]
+    assert any(max(found) > 1 for found in lengths)
+    assert all(len(set(found)) == 1 for found in lengths)
+    assert len(driver.watcher.steps) < len(FILE)
+
+
+@pytest.mark.parametrize("other", ["nothing is to be found in this", "short"])
+def test_nobody_has_a_draft_beside_one_that_has_none(make_driver: MakeDriver, other: str) -> None:
+    driver = driver_of(make_driver, draft_sources=("prediction",))
+    steps = steps_of(driver)
+    first = driver.submit(copying(driver, 1), max_tokens=30, settle=False, prediction=tuple(FILE.encode()))
+    second = driver.submit(other, max_tokens=30, settle=False)
+    driver.run_to_the_end()
+    assert [one.sink.tokens() == one.expected for one in (first, second)] == [True, True]
+    assert steps
+    assert all(not item.draft for items in steps for item in items)
+
+
+def test_nobody_has_a_draft_beside_a_constraint(make_driver: MakeDriver) -> None:
+    driver = driver_of(make_driver)
+    steps = steps_of(driver)
+    first = driver.submit(copying(driver, 1), max_tokens=30, settle=False)
+    second = driver.submit(copying(driver, 2), max_tokens=30, settle=False, constraint=Spelling(FILE.encode()))
+    driver.run_to_the_end()
+    second.expected = second.sink.tokens()
+    assert first.sink.tokens() == first.expected
+    assert steps
+    assert all(not item.draft for items in steps for item in items)
+
+
+def test_sequences_with_a_gap_between_them_have_no_drafts(make_driver: MakeDriver) -> None:
+    """llama.cpp computes them in two passes."""
+    driver = driver_of(make_driver, parallel=3)
+    three = [driver.submit(copying(driver, n), max_tokens=len(FILE), settle=False) for n in range(3)]
+    driver.step_until(lambda: all(one.sink.tokens() for one in three))
+    middle = next(one for one in three if one.request.choices[0].seq == 1)
+    driver.cancel(middle)
+    steps = steps_of(driver)
+    driver.run_to_the_end()
+    assert [0, 2] in [[item.seq for item in items] for items in steps]
+    assert all(not item.draft for items in steps for item in items)
+    assert [one.sink.tokens() == one.expected for one in three if one is not middle] == [True, True]
+
+
+@pytest.mark.parametrize(("p", "each", "n_answers", "expected"), [
+    (0.99, 0.01, 2, MAX_ROWS // 2 - 1),
+    (0.99, 0.01, 8, MAX_ROWS // 8 - 1),
+    (0.99, 1.0, 2, 0),
+    (0.1, 0.3, 2, 0),
+])  # fmt: skip
+def test_the_length_is_the_one_that_pays(p: float, each: float, n_answers: int, expected: int) -> None:
+    assert common_length(n_answers * [p], Costs(each), 100) == expected
+
+
+def test_one_answer_that_goes_on_otherwise_makes_all_drafts_shorter() -> None:
+    lengths = [common_length([0.98, p], Costs(0.3), 100) for p in (0.98, 0.5, 0.0)]
+    assert lengths[0] > lengths[1] >= lengths[2]
