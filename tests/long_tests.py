@@ -14,6 +14,18 @@ import pytest
 
 HERE = Path(__file__).parent
 LONG: dict[str, tuple[str, ...]] = {
+    "router/test_real_models.py": (),
+    # Each starts processes.
+    "router/test_requests.py": (
+        "test_a_request_reaches_the_model_that_it_names",
+        "test_an_unknown_model_is_refused_with_those_there_are",
+        "test_the_last_to_leave_a_load_ends_it",
+        "test_a_request_that_waits_for_a_load_can_be_cancelled[session]",
+        "test_owners_neither_see_nor_cancel_each_others_waiting_requests",
+        "test_a_process_that_dies_ends_its_own_requests_only_and_comes_back",
+        "test_a_model_that_computes_is_not_unloaded_for_another",
+        "test_before_any_model_is_loaded_the_lists_are_empty",
+    ),
     "docs/test_snippets.py::test_benchmarks_run": (),
     "docs/test_site_build.py::test_the_site_is_built_without_a_warning_and_without_a_broken_link": (),
     # Sweeps over chat templates, and over architectures.

@@ -80,7 +80,6 @@ IGNORED = (
     Foreign("the file's structure is checked in any case, its weights are not", "--check-tensors"),
     Foreign("llama.cpp itself ignores it", "", "-dt --defrag-thold"),
     Foreign("samplers run on the CPU", "-bs --backend-sampling --spec-draft-backend-sampling"),
-    Foreign("the model stays in memory", "", "--sleep-idle-seconds"),
     Foreign("the page at / is this project's own", "",
             "--ui-config --webui-config --ui-config-file --webui-config-file"),
     Foreign("the pages of --cors-origins may use all that the API needs", "--cors-credentials --no-cors-credentials",
@@ -90,8 +89,6 @@ IGNORED = (
     Foreign("images, sounds and videos are not supported", "--mmproj-auto --mmproj-offload --no-mmproj-offload",
             "-mmdev --mmproj-device --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens --video-fps"
             " --video-timestamp-interval --video-ffmpeg-dir --media-path"),
-    Foreign("one model is served, which is loaded at the start", "--models-autoload --no-models-autoload",
-            "--models-max"),
     Foreign("drafts come from the prompt, the answer and the key's recent answers, not from files", "",
             "-lcs --lookup-cache-static -lcd --lookup-cache-dynamic"),
     Foreign("a draft is as long as pays, by what was accepted and by the measured cost of a step", "",
@@ -139,7 +136,6 @@ REFUSED = (
     Foreign("embeddings have length 1", "", "--embd-normalize"),
     Foreign("each chat decides this itself, by reasoning_format none", "--skip-chat-parsing"),
     Foreign("name a file by --model, or a model of the hub by --hf-repo", "", "-mu --model-url -dr --docker-repo"),
-    Foreign("one server serves one model: start several", "", "--models-dir --models-preset"),
     Foreign("the server runs no tools", "-ag --agent --ui-mcp-proxy --webui-mcp-proxy", "--tools --tools-runtime"
             " --mcp-servers-config --mcp-servers-json"),
     Foreign("use a proxy to serve files, or to strip a prefix of the path", "", "--path --api-prefix"),

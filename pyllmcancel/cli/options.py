@@ -9,6 +9,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
+UNIX = "unix"
 ON = ("1", "true", "yes", "on")
 OFF = ("0", "false", "no", "off")
 MAX_WHOLE = 2**32 - 1  # the largest seed; llama.cpp counts in 32 bits
@@ -27,6 +28,7 @@ def add_option(
     choices: tuple[str, ...] | None = None,
     bare: str | None = None,
     scope: str = "",
+    action: str | type[argparse.Action] = "store",
 ) -> None:
     """Add ``--name``, whose default may come from ``PYLLMCANCEL_NAME``; a bad value there is an error as well.
 
@@ -38,6 +40,8 @@ def add_option(
         The meaning of the option without a value; None: the option needs a value.
     scope
         Prefix of the name in the environment, where two commands have an option of one name.
+    action
+        What is done with the value, if it is not only kept.
     """
     # argparse converts a default that is a string by `type`, as it does a given value.
     group.add_argument(
@@ -50,6 +54,7 @@ def add_option(
         nargs=None if bare is None else "?",
         const=bare,
         help=explained(scope + name, text, default),
+        action=action,
     )
 
 
@@ -251,6 +256,8 @@ def checked_by(convert: Callable[[str], str]) -> Callable[[str], str]:
 
 
 def address_or_network(text: str) -> str:
+    if text == UNIX:
+        return text
     try:
         ip_network(text)
     except ValueError as error:

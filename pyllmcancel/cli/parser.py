@@ -27,6 +27,9 @@ class Parser(argparse.ArgumentParser):
         """
         given = sys.argv[1:] if args is None else args
         found, unknown = super().parse_known_args([dashed(one) for one in given], namespace)
+        if not hasattr(found, "given"):
+            found.given = given  # by the command's own parser, which comes first
+            found.parser = self
         if self.passes_on:
             found.passed_on = unknown
             return found, []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyllmcancel.cli.options import add_list, add_option
 from pyllmcancel.errors import UsageError
 from pyllmcancel.server.fleet.addresses import FleetSettings, addresses, checked_name, fitting
+from pyllmcancel.server.http.listening import is_unix
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +26,8 @@ NEEDED = "httpx"
 
 def add_peer_options(group: argparse._ArgumentGroup) -> None:
     text = "servers that supersede and cancel each other's requests: http://HOST:PORT, https:// or dns://NAME:PORT,"
-    text += " separated by commas; this server may be among them; needs the extra [fleet]"
+    text += " separated by commas; this server may be among them; or unix:///FOLDER, those with sockets in a folder,"
+    text += " which may serve different models; needs the extra [fleet]"
     add_list(group, "peers", str, text, metavar="URLS")
     text = "name of this server in lists and in X-Served-By [HOST:PORT with --peers; without peers, no header]"
     add_option(group, "replica", str, None, text, metavar="NAME")
@@ -76,8 +78,11 @@ def named(config: ServerConfig, listeners: Sequence[Listener]) -> ServerConfig:
     """Return the settings with a name for this server, if it has peers and was given no name."""
     if config.fleet is None or config.fleet.name:
         return config
-    host, port = listeners[0].getsockname()[:2]
-    if host in WILDCARDS:
-        host = socket.gethostname()
-    name = fitting(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    if is_unix(listeners[0]):
+        name = fitting(Path(listeners[0].getsockname()).stem)
+    else:
+        host, port = listeners[0].getsockname()[:2]
+        if host in WILDCARDS:
+            host = socket.gethostname()
+        name = fitting(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     return replace(config, fleet=replace(config.fleet, name=name), replica=name)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.cli import llama_options, logs, serve_options
+from pyllmcancel.cli import llama_options, logs, serve_models, serve_options
 from pyllmcancel.cli.chat_options import chat_defaults, chat_template
 from pyllmcancel.cli.draft_model_options import draft_model_settings, draft_model_to_fetch
 from pyllmcancel.cli.environment import check_environment
@@ -24,6 +24,7 @@ from pyllmcancel.cli.model_argument import check_model_file, check_named, name_o
 from pyllmcancel.cli.options import ON
 from pyllmcancel.cli.peers import fleet_settings, named
 from pyllmcancel.cli.placement_options import check_placement, placement_of
+from pyllmcancel.cli.router_options import Sources, serves_several
 from pyllmcancel.cli.serve_options import SAMPLING, SAMPLING_OPTIONS
 from pyllmcancel.cli.storage import open_store, storage_of
 from pyllmcancel.cli.tracing import open_tracing
@@ -72,6 +73,8 @@ def add_parser(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     logs.set_up(arguments.log_format, arguments.log_level)
     llama_options.warn(arguments)
+    if serves_several(arguments):
+        return run_models(arguments)
     try:
         check_environment(arguments, os.environ)
         model = model_to_fetch(arguments)
@@ -130,6 +133,23 @@ def run(arguments: argparse.Namespace) -> int:
         close_all(listeners)
         if store is not None:
             store.close()
+
+
+def run_models(arguments: argparse.Namespace) -> int:
+    """Serve several models, each by a process of its own."""
+    try:
+        check_environment(arguments, os.environ)
+        check_named(arguments)
+        front = serve_models.in_front(arguments)
+        hangups = None if arguments.api_key_file is None else Hangups(partial(all_keys, arguments))
+        config = server_config(front)
+        certificate = certificate_of(arguments)
+        sources = Sources(arguments, arguments.given, arguments.parser)
+        catalog = serve_models.checked(arguments, sources)
+    except (Error, OSError, UnicodeError) as error:
+        sys.stderr.write(f"pyllmcancel: {worded(error)}\n")
+        return 2
+    return serve_models.run(arguments, sources, catalog, config, certificate=certificate, hangups=hangups)
 
 
 def server_config(arguments: argparse.Namespace) -> ServerConfig:

@@ -56,7 +56,7 @@ class Child:
         pause = FIRST_PAUSE
         while not self._closing.is_set():
             began = time.monotonic()
-            status = await self._live()
+            status = await self.live()
             self.ended.set()
             if self._closing.is_set():
                 return
@@ -67,10 +67,10 @@ class Child:
                 await asyncio.wait_for(self._closing.wait(), pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _live(self) -> int:
+    async def live(self) -> int:
         """Start the process once; return its status."""
         if sys.platform == "win32":
-            raise NotImplementedError("`cluster up` needs Linux")
+            raise NotImplementedError("child processes that end with this one need Linux")
         # A session of its own: Ctrl-C reaches this process only, which then ends all others in the right order.
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", str(BOUND), str(os.getpid())),

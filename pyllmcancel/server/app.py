@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -19,7 +19,7 @@ from pyllmcancel.server import page, routes_health, routes_models
 from pyllmcancel.server.anthropic import routes as anthropic_routes
 from pyllmcancel.server.embeddings import routes as embeddings_routes
 from pyllmcancel.server.embeddings.rankings import routes as rankings_routes
-from pyllmcancel.server.http.api_keys import ApiKeys
+from pyllmcancel.server.http.api_keys import ApiKeys, KeyRing
 from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.error_handlers import add_error_handlers
 from pyllmcancel.server.http.heads import PlainHeads
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.server.config import ServerConfig
+    from pyllmcancel.server.fleet.addresses import FleetSettings
     from pyllmcancel.server.fleet.fleet import Fleet
     from pyllmcancel.server.running.metrics import EngineMetrics
     from pyllmcancel.server.running.tracing import Tracing
@@ -152,7 +153,8 @@ def create_app(
     page.page_files()  # read and hashed before any request is served: in the event loop that would hold up all streams
     app.state.openapi_page = openapi_page
     add_error_handlers(app)
-    add_middleware(app, config, state)
+    join_by_peers = None if config.fleet is None else partial(_join_by_http, app, state, config.fleet)
+    add_middleware(app, config, state.keys, join_by_peers)
     if join is not None:
         state.fleet = join(state)
     describe(app, config)
@@ -193,11 +195,20 @@ async def _loaded(state: ServerState, loading: Loading | None) -> AsyncIterator[
             await asyncio.to_thread(source.close)
 
 
-def add_middleware(app: FastAPI, config: ServerConfig, state: ServerState) -> None:
+def _join_by_http(app: FastAPI, state: ServerState, settings: FleetSettings) -> None:
+    """Add the layer that lets peers in."""
+    from pyllmcancel.server.fleet.membership import join_by_http  # not before: it needs what is in an extra
+
+    state.fleet = join_by_http(app, state, settings)
+
+
+def add_middleware(
+    app: FastAPI, config: ServerConfig, keys: KeyRing, let_peers_in: Callable[[], None] | None = None
+) -> None:
     """Add the layers, the innermost first. All are plain ASGI: Starlette's others hide clients that leave."""
     app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
     if config.api_keys:
-        app.add_middleware(ApiKeys, ring=state.keys)
+        app.add_middleware(ApiKeys, ring=keys)
     origins = AllowedOrigins(config.cors_origins)
     if config.cors_origins:
         # Outside of the keys: a browser's preflight carries none, and it shows a page no error without these headers.
@@ -210,11 +221,9 @@ def add_middleware(app: FastAPI, config: ServerConfig, state: ServerState) -> No
             expose_headers=EXPOSED_HEADERS,
         )
     app.add_middleware(PageGuard, hosts=config.served_as(), origins=origins)
-    if config.fleet is not None:
+    if let_peers_in is not None:
         # Outside of the guard: peers call each other by any name, and their endpoint refuses web pages.
-        from pyllmcancel.server.fleet.membership import join_by_http  # not before: it needs what is in an extra
-
-        state.fleet = join_by_http(app, state, config.fleet)
+        let_peers_in()
     app.add_middleware(RequestContext, served_by=config.replica)
     if config.trusted_proxies:
         app.add_middleware(TrustedProxies, proxies=config.trusted_proxies)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -24,7 +26,11 @@ router = APIRouter(tags=["Health"])
 @router.head("/health", include_in_schema=False)
 @router.head("/v1/health", include_in_schema=False)
 async def health(request: Request) -> JSONResponse:
-    body = state_of(request).health()
+    state = state_of(request)
+    given = request.headers.get("x-peer-key", "").encode("latin-1")
+    key = None if state.config.fleet is None else state.config.fleet.key
+    # Compared in constant time, so that timing reveals nothing about the key.
+    body = state.health(to_peer=key is not None and hmac.compare_digest(given, key.encode()))
     if body["status"] == "ok":
         return JSONResponse(body)
     return JSONResponse(body, 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})

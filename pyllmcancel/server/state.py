@@ -299,8 +299,8 @@ class ServerState:
             return f"ending: {requests} cancelled"
         return f"draining: {requests} may go on for {drain:g} s, and end then; a second signal ends the drain"
 
-    def health(self) -> Healthy | Unhealthy:
-        """Return whether the server can serve, and why not."""
+    def health(self, *, to_peer: bool = False) -> Healthy | Unhealthy:
+        """Return whether the server can serve, and why not; to a peer with all counts."""
         if self._engine is None:
             status: Literal["loading", "failed"] = "loading" if self._load_error is None else "failed"
             told: Unhealthy = {"status": status, "progress": round(self._progress, 3), "error": self._load_error}
@@ -317,7 +317,7 @@ class ServerState:
         healthy: Healthy = {"status": "ok"}
         if self.responses is not None and self.responses.full:
             healthy["stores"] = False
-        if self.config.shared:  # no key is needed here, and owners must not learn of each other
+        if self.config.shared and not to_peer:  # no key is needed here, and owners must not learn of each other
             return healthy
         counts = self._engine.counts()
         return {**healthy, "waiting": counts.waiting, "running": counts.running}

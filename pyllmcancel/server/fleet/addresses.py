@@ -11,11 +11,14 @@ from urllib.parse import urlsplit
 from pyllmcancel.errors import UsageError
 
 NAME = re.compile(r"[A-Za-z0-9_.:\[\]-]{1,128}")
+UNIX = "unix"
 SCHEMES = ("http", "https", "dns")
 
 
 class Address(NamedTuple):
-    """An address of ``--peers``; with ``dns`` any number of servers, whose addresses are those of the host."""
+    """An address of ``--peers``; with ``dns`` any number of servers, whose addresses are those of the host; with
+    ``unix`` those whose sockets are in a folder, the `host`.
+    """
 
     scheme: str
     host: str
@@ -23,6 +26,8 @@ class Address(NamedTuple):
 
     @property
     def url(self) -> str:
+        if self.scheme == UNIX:
+            return f"{UNIX}://{self.host}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
@@ -45,6 +50,11 @@ class FleetSettings:
     name: str
     key: str | None = None
 
+    @property
+    def folder(self) -> str | None:
+        """The folder of the servers' sockets; None: they have addresses of their own."""
+        return next((peer.host for peer in self.peers if peer.scheme == UNIX), None)
+
 
 def addresses(texts: Iterable[str]) -> tuple[Address, ...]:
     """Parse the addresses; UsageError for an invalid one, or one that is named twice."""
@@ -52,11 +62,16 @@ def addresses(texts: Iterable[str]) -> tuple[Address, ...]:
     for one in found:
         if found.count(one) > 1:
             raise UsageError(f"--peers names {one.url} twice")
+    if len(found) > 1 and any(one.scheme == UNIX for one in found):
+        raise UsageError("--peers unix:///FOLDER is the only address: it stands for all servers")
     return found
 
 
 def address(text: str) -> Address:
-    form = "--peers must be http://HOST:PORT, https://HOST:PORT or dns://NAME:PORT, separated by commas"
+    form = "--peers must be http://HOST:PORT, https://HOST:PORT or dns://NAME:PORT, separated by commas, or"
+    form += " unix:///FOLDER"
+    if text.startswith(f"{UNIX}:///"):
+        return Address(UNIX, text.removeprefix(f"{UNIX}://"), 0)
     try:
         parts = urlsplit(text)
         port = parts.port

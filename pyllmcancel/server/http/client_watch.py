@@ -89,6 +89,9 @@ def prepare(connection: socket.socket, client_timeout: float) -> None:
     By default a kernel takes megabytes for a client that does not read: ten thousand tokens would be computed for
     nobody.
     """
+    if connection.family == getattr(socket, "AF_UNIX", None):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT_BYTES)
+        return
     options = [(socket.IPPROTO_TCP, "TCP_NOTSENT_LOWAT", UNSENT_BYTES)]
     if client_timeout > 0:
         idle, n_probes = probing(client_timeout)

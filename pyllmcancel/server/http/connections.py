@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
 from ipaddress import ip_address, ip_network
 from typing import Protocol
 
+from pyllmcancel.server.http.proxies import UNIX
 from pyllmcancel.server.limits import MAX_BLOCKED
 
 logger = logging.getLogger("pyllmcancel.server")
@@ -46,9 +47,10 @@ class Connections:
     """
 
     def __init__(
-        self, most: int, most_per_address: int, most_blocked: int = MAX_BLOCKED, *, proxies: Iterable[str] = ()
+        self, most: int, most_per_address: int, most_blocked: int = MAX_BLOCKED, *, proxies: Collection[str] = ()
     ) -> None:
-        self._proxies = [ip_network(proxy) for proxy in proxies]
+        self._trusts_unix = UNIX in proxies
+        self._proxies = [ip_network(proxy) for proxy in proxies if proxy != UNIX]
         self._most = most
         self._most_per_address = most_per_address
         self._most_blocked = most_blocked
@@ -65,6 +67,8 @@ class Connections:
 
     def is_proxy(self, host: str) -> bool:
         """Return whether a trusted proxy has this address."""
+        if host == UNIX:
+            return self._trusts_unix
         return bool(self._proxies) and any(ip_address(host) in network for network in self._proxies)
 
     def admit(self, client: Client) -> bool:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
+import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pyllmcancel.server.limits import ACCEPT_AT_ONCE, MAX_CONNECTIONS, OTHER_FILES
@@ -15,6 +20,7 @@ logger = logging.getLogger("pyllmcancel.server")
 
 BACKLOG = 2048  # connections that the kernel keeps until they are accepted
 NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+UNIX_SOCKET = ".sock"  # what ends so is the path of a Unix socket, as in llama-server
 OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -25,6 +31,7 @@ class Listener(socket.socket):
     logs, as often as connections could wait.
     """
 
+    path: Path | None = None  # of a Unix socket
     _n_accepted = 0  # in a row; written by the event loop
 
     def accept(self) -> tuple[socket.socket, Any]:
@@ -44,7 +51,8 @@ class Listener(socket.socket):
 
 
 def listen(host: str, port: int) -> list[Listener]:
-    """Listen on every address that each of `host`, names or addresses separated by commas, has on this machine.
+    """Listen on every address that each of `host`, names or addresses separated by commas, has on this machine; a name
+    that ends with ``.sock`` is the path of a Unix socket.
 
     Raises
     ------
@@ -54,7 +62,8 @@ def listen(host: str, port: int) -> list[Listener]:
     listeners: list[Listener] = []
     try:
         for name in host.split(","):
-            listeners += _listen_on(name.strip(), port)
+            path = name.strip()
+            listeners += [_unix_listener(Path(path))] if path.endswith(UNIX_SOCKET) else _listen_on(path, port)
     except OSError:
         close_all(listeners)
         raise
@@ -77,6 +86,37 @@ def _listen_on(host: str, port: int) -> list[Listener]:
         reason = (error.strerror or str(error)).lower()
         raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from error
     return listeners
+
+
+def _unix_listener(path: Path) -> Listener:
+    """Listen on a path, which only this user may connect to. A socket that nobody listens on is replaced."""
+    if sys.platform == "win32":
+        raise OSError(errno.EAFNOSUPPORT, f"cannot listen on {path}: Windows has no Unix sockets here")
+    listener = Listener(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_stale(path, listener.family)
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(before)
+        listener.path = path
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"cannot listen on {path}: {(error.strerror or str(error)).lower()}") from error
+    return listener
+
+
+def _remove_stale(path: Path, family: int) -> None:
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return  # not ours: `bind` reports it
+        with socket.socket(family) as probe, suppress(ConnectionRefusedError):
+            probe.connect(str(path))
+            return
+        path.unlink()
 
 
 def addresses_of(host: str, port: int) -> list[Any]:
@@ -105,9 +145,17 @@ def _listener(family: int, kind: int, protocol: int, address: Any) -> Listener:
 def close_all(listeners: list[Listener]) -> None:
     for listener in listeners:
         listener.close()
+        if listener.path is not None:
+            listener.path.unlink(missing_ok=True)
+
+
+def is_unix(listener: socket.socket) -> bool:
+    return listener.family == getattr(socket, "AF_UNIX", None)
 
 
 def url_of(listener: socket.socket, *, secure: bool) -> str:
+    if is_unix(listener):
+        return f"unix:{listener.getsockname()}"
     host, port = listener.getsockname()[:2]
     return url_at(host, port, secure=secure)
 

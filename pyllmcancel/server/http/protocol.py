@@ -13,6 +13,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import CONNECTION, Connection
+from pyllmcancel.server.http.listening import is_unix
+from pyllmcancel.server.http.proxies import UNIX
 from pyllmcancel.server.http.request_context import new_request_id
 from pyllmcancel.server.http.stages import Stage, Timer, stage_of
 from pyllmcancel.server.limits import LINGER_SECONDS
@@ -68,6 +70,10 @@ class WatchfulProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self.client is None:
+            connection = transport.get_extra_info("socket")
+            if connection is not None and is_unix(connection):
+                self.client = UNIX, connection.fileno()  # a number that tells it from others
         self._read_at_once(LEAST_AT_ONCE)
         self._connection = Connection(transport, self._limits)
         if not self._others.admit(self):

@@ -9,6 +9,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+UNIX = "unix"  # the address of whoever connects to a Unix socket
 FORWARDED_HOSTS = "forwarded_hosts"  # in a scope's state
 
 

@@ -114,7 +114,9 @@ class RequestContext:
         # Requests that only read are not logged: health checks, scrapers and the live page would bury the other lines.
         # Neither are messages between replicas at every keystroke.
         quiet = scope["method"] == "GET" or scope["path"] == PEERS_PATH
-        level = logging.DEBUG if quiet and status < 400 else logging.INFO
+        # A server that is loading says so to every health check.
+        is_fine = status < 400 or (status == 503 and scope["path"] == "/health")
+        level = logging.DEBUG if quiet and is_fine else logging.INFO
         if not access_log.isEnabledFor(level):
             return
         # Quoted once more: a path may contain line feeds, and with them forged lines.

@@ -23,7 +23,7 @@ import uvicorn
 
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.http.connections import Connections
-from pyllmcancel.server.http.listening import quiet_about_files, url_of
+from pyllmcancel.server.http.listening import is_unix, quiet_about_files, url_of
 from pyllmcancel.server.http.protocol import WatchfulProtocol
 from pyllmcancel.server.limits import GIL_SECONDS
 from pyllmcancel.server.running.first_steps import first_steps
@@ -122,7 +122,8 @@ class Server(uvicorn.Server):
 
     def _on_ready(self, listeners: Sequence[socket.socket], engine: Engine) -> None:
         self._supervision.look()
-        if not self._state.config.greets:
+        listeners = [one for one in listeners if not is_unix(one)]
+        if not (self._state.config.greets and listeners):
             return
         embeds = engine.n_embd is not None
         for line in first_steps(listeners, self._state.config, secure=self.config.is_ssl, embeds=embeds):

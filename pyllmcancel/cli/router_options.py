@@ -1,0 +1,247 @@
+"""``serve`` with several models: which there are, and the command of each model's process."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyllmcancel.cli.options import (
+    OFF,
+    ON,
+    add_option,
+    add_switch,
+    natural,
+    number,
+    seconds_or_off,
+    variable_of,
+)
+from pyllmcancel.cli.parser import dashed, nearest
+from pyllmcancel.errors import UsageError
+from pyllmcancel.hub.known import KNOWN
+from pyllmcancel.models import PACKAGED_NAME, packaged_model_path
+from pyllmcancel.router.preset import Section, read_preset
+from pyllmcancel.router.spec import Catalog, Spec, models_in
+from pyllmcancel.server.fleet.addresses import fitting
+
+MAX_GIB = 1 << 20
+MOST = 4  # models at once, as in llama-server
+# Keys of a preset that are no options of a process.
+OWN_KEYS = {"load-on-startup", "pin", "alias", "model", "m", "hf-repo", "hf", "hfr", "sleep-idle-seconds"}
+# Keys of llama-server's that have no effect here.
+WITHOUT_EFFECT = {"stop-timeout", "dedup-cache-models"}
+# Options of the process in front, which its children do not get.
+OF_FRONT = {
+    *("named", "model", "models", "hf_repo", "hf_file", "alias", "host", "port", "cors_origins", "allowed_hosts"),
+    *("ssl_key_file", "ssl_cert_file", "trusted_proxies", "peers", "peer_key", "peer_key_file", "replica", "store"),
+    *("models_dir", "models_preset", "models_max", "models_memory", "models_autoload", "sleep_idle_seconds"),
+    *("ui", "supersede_none"),
+}
+VARIABLES_OF_FRONT = [variable_of(one.replace("_", "-")) for one in OF_FRONT]
+
+
+class EachModel(argparse.Action):
+    """Keeps every ``--model``; the last one is the model of a server that serves one."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        _option: str | None = None,
+    ) -> None:
+        namespace.model = values
+        namespace.models = (*(getattr(namespace, "models", None) or ()), values)
+
+
+def add_router_options(group: argparse._ArgumentGroup) -> None:
+    text = "folder of GGUF files, each of which can be asked for by its name; folders in it count as one model each"
+    add_option(group, "models-dir", Path, None, text, metavar="FOLDER")
+    text = "file of models and their options: llama-server's INI, or TOML"
+    add_option(group, "models-preset", Path, None, text, metavar="FILE")
+    text = "limit of models that are loaded at once; 0: no limit"
+    add_option(group, "models-max", natural, MOST, text)
+    text = "limit of the memory that loaded models take together, in GiB; 0: no limit"
+    add_option(group, "models-memory", gibibytes, 0.0, text, metavar="GIB")
+    add_switch(group, "models-autoload", True, "load a model when a request names it")
+    text = "seconds without a request after which a model is unloaded, until the next one; -1: never"
+    add_option(group, "sleep-idle-seconds", seconds_or_off, 0.0, text, metavar="S")
+
+
+def gibibytes(text: str) -> float:
+    value = number(text)
+    if not 0 <= value <= MAX_GIB:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to {MAX_GIB}, not {text}")
+    return value
+
+
+def serves_several(arguments: argparse.Namespace) -> bool:
+    several = len(getattr(arguments, "models", None) or ()) > 1
+    sleeps = arguments.sleep_idle_seconds > 0
+    return several or sleeps or arguments.models_dir is not None or arguments.models_preset is not None
+
+
+class Sources:
+    """Where the models of a command line come from.
+
+    Parameters
+    ----------
+    given
+        The arguments of ``serve``, before they were parsed.
+    parser
+        The parser of ``serve``, which knows the options.
+    """
+
+    def __init__(self, arguments: argparse.Namespace, given: Sequence[str], parser: argparse.ArgumentParser) -> None:
+        self._arguments = arguments
+        self._parser = parser
+        self._common = tuple(kept(given, parser))
+        self._idle = arguments.sleep_idle_seconds or math.inf
+
+    def read(self) -> Catalog:
+        """Return the models as they are now.
+
+        Raises
+        ------
+        OSError, UsageError
+        """
+        preset = self._arguments.models_preset
+        sections = {} if preset is None else read_preset(preset)
+        catalog = Catalog(self._specs(dict(sections)))
+        if not catalog.specs:
+            raise UsageError("there is no model: --models-dir has none, and no other is given")
+        return catalog
+
+    def _specs(self, sections: dict[str, Section]) -> Iterator[Spec]:
+        for path in dict.fromkeys(getattr(self._arguments, "models", None) or ()):
+            yield self._spec(model_name(path), path, sections.pop(model_name(path), {}))
+        if self._arguments.hf_repo is not None:
+            yield self._of_hub(self._arguments.hf_repo, sections.pop(self._arguments.hf_repo, {}))
+        found = [] if self._arguments.models_dir is None else models_in(self._arguments.models_dir)
+        for name, path in found:
+            yield self._spec(name, path, sections.pop(name, {}))
+        for name, section in sections.items():
+            yield self._of_section(name, section)
+
+    def _of_section(self, name: str, section: Section) -> Spec:
+        file = section.get("model") or section.get("m")
+        hub = section.get("hf-repo") or section.get("hf") or section.get("hfr")
+        if (file is None) == (hub is None):
+            raise UsageError(f"[{name}] of --models-preset must have either model or hf-repo, or be a model's name")
+        if file is not None:
+            return self._spec(name, Path(file), section)
+        return self._of_hub(str(hub), section, name)
+
+    def _of_hub(self, repository: str, section: Section, name: str | None = None) -> Spec:
+        name = name or repository
+        options = (*self._options(name, section), f"--hf-repo={repository}")
+        return self._made(name, None, options, section)
+
+    def _spec(self, name: str, path: Path, section: Section) -> Spec:
+        known = str(path) in KNOWN and not path.is_file()
+        file = packaged_model_path() if str(path) == PACKAGED_NAME and not path.is_file() else path
+        options = (*self._options(name, section), f"--model={path}")
+        return self._made(name, None if known else file, options, section)
+
+    def _made(self, name: str, path: Path | None, options: tuple[str, ...], section: Section) -> Spec:
+        aliases = tuple(filter(None, (one.strip() for one in section.get("alias", "").split(","))))
+        idle = section.get("sleep-idle-seconds")
+        return Spec(
+            name=name,
+            path=path,
+            options=options,
+            aliases=aliases,
+            pinned=is_on(section.get("pin", "false"), f"[{name}] pin"),
+            starts=is_on(section.get("load-on-startup", "false"), f"[{name}] load-on-startup"),
+            idle_after=self._idle if idle is None else (seconds_or_off(idle) or math.inf),
+        )
+
+    def _options(self, name: str, section: Section) -> list[str]:
+        """Return the options of a section; those of the command line come after, and count more, as in llama-server."""
+        own = [self._option(name, key, value) for key, value in section.items() if key not in OWN_KEYS | WITHOUT_EFFECT]
+        return [*own, *self._common]
+
+    def _option(self, name: str, key: str, value: str) -> str:
+        known = self._parser._option_string_actions
+        option = next((one for one in (f"--{dashed(key)}", f"-{key}") if one in known), None)
+        option = option or next((one for one in (f"--{key.lower().replace('_', '-')}",) if one in known), None)
+        if option is None or known[option].dest in OF_FRONT:
+            why = "is not an option of serve" if option is None else "is an option of all models together"
+            raise UsageError(f"[{name}] of --models-preset: {key} {why}{nearest(f'--{key}', known)}")
+        if known[option].nargs != 0:
+            return f"{option}={value}" if option.startswith("--") else f"{long_name(known[option])}={value}"
+        if is_on(value, f"[{name}] {key}"):
+            return option
+        negative = option.replace("--no-", "--") if option.startswith("--no-") else option.replace("--", "--no-")
+        if negative not in known:
+            raise UsageError(f"[{name}] of --models-preset: {key} cannot be off")
+        return negative
+
+    def command(self, spec: Spec, socket: Path, key: str) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Return the command of a model's process, and the variables to add to its environment.
+
+        The processes know each other, and trust only the one in front.
+        """
+        store = self._arguments.store
+        own = [
+            *("--host", str(socket), "--trusted-proxies", "unix", "--allowed-hosts", "*", "--no-greeting", "--no-ui"),
+            *("--alias", spec.name.replace(",", "-"), "--replica", fitting(spec.name), "--store", stored(store, spec)),
+            *("--peers", f"unix://{socket.parent}"),
+        ]
+        environment = {variable_of("peer-key"): key}
+        # -P: Python finds the installed package, not a checkout in which the command is run.
+        return [sys.executable, "-P", "-m", "pyllmcancel", "serve", *spec.options, *own], environment
+
+
+def model_name(path: Path) -> str:
+    return str(path) if path.suffix.lower() != ".gguf" else path.stem
+
+
+def stored(store: str | None, spec: Spec) -> str:
+    """Return where a model's process stores responses: a file of its own, beside the file that was named."""
+    if store is None:
+        return "memory"
+    if store in ("off", "memory"):
+        return store
+    path = Path(store)
+    return str(path.with_name(f"{path.stem}-{fitting(spec.name)}{path.suffix}"))
+
+
+def kept(given: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Iterate over the arguments that a model's process gets, too."""
+    known = parser._option_string_actions
+    rest = iter([dashed(one) for one in given])
+    for argument in rest:
+        name, has_value, _ = argument.partition("=")
+        action = known.get(name)
+        if action is None:
+            continue  # the argument without an option, which names a model
+        passed = action.dest not in OF_FRONT
+        if passed:
+            yield argument
+        if not has_value and action.nargs is None:
+            value = next(rest, "")
+            if passed:
+                yield value
+        elif not has_value and action.nargs == "?":
+            raise UsageError(f"{name} needs a value here, as {name}=VALUE")
+
+
+def long_name(action: argparse.Action) -> str:
+    return next(one for one in action.option_strings if one.startswith("--"))
+
+
+def is_on(text: str, what: str) -> bool:
+    if text.lower() not in ON + OFF:
+        raise UsageError(f"{what} must be one of {', '.join(ON + OFF)}, not {text!r}")
+    return text.lower() in ON
+
+
+def without_front_variables() -> None:
+    """Remove the variables of the process in front from the environment of those that it starts."""
+    for name in VARIABLES_OF_FRONT:
+        os.environ.pop(name, None)

@@ -1,0 +1,119 @@
+"""``serve`` with several models: the process in front of theirs."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import math
+import secrets
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from pyllmcancel.cli.model_argument import check_model_file, is_of_hub
+from pyllmcancel.cli.peers import has_library
+from pyllmcancel.cli.router_options import Sources, without_front_variables
+from pyllmcancel.errors import UsageError
+from pyllmcancel.hub.known import KNOWN
+from pyllmcancel.models import PACKAGED_NAME
+from pyllmcancel.server.http.listening import close_all, listen, raise_file_limit
+
+if TYPE_CHECKING:
+    from pyllmcancel.router.spec import Catalog
+    from pyllmcancel.server.config import Certificate, ServerConfig
+    from pyllmcancel.server.running.key_rotation import Hangups
+
+GIB = 1 << 30
+
+
+def run(
+    arguments: argparse.Namespace,
+    sources: Sources,
+    catalog: Catalog,
+    config: ServerConfig,
+    *,
+    certificate: Certificate | None,
+    hangups: Hangups | None,
+) -> int:
+    """Serve the models until a signal; return the exit status."""
+    raise_file_limit()
+    try:
+        listeners = listen(arguments.host, arguments.port)
+    except OSError as error:
+        advice = "; --port chooses another port" if error.errno == errno.EADDRINUSE else ""
+        sys.stderr.write(f"pyllmcancel: {error.strerror}{advice}\n")
+        return 1
+    without_front_variables()
+    # Not before: these imports take a second.
+    from pyllmcancel.router.app import serve_models
+    from pyllmcancel.router.keeper import Keeper
+    from pyllmcancel.router.roster import Roster
+
+    key = secrets.token_hex(32)
+    roster = Roster(arguments.models_max or math.inf, arguments.models_memory * GIB or math.inf)
+    try:
+        with TemporaryDirectory(prefix="pyllmcancel-") as folder:
+            keeper = Keeper(
+                catalog,
+                sources.read,
+                partial(sources.command, key=key),
+                folder=Path(folder),
+                roster=roster,
+                drain=config.drain,
+                write=write_line,
+                key=key,
+            )
+            return serve_models(
+                config,
+                listeners,
+                keeper,
+                autoload=arguments.models_autoload,
+                certificate=certificate,
+                hangups=hangups,
+            )
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    finally:
+        close_all(listeners)
+
+
+def in_front(arguments: argparse.Namespace) -> argparse.Namespace:
+    """Return the options as those of a server without a model.
+
+    Raises UsageError for options that need one.
+    """
+    if arguments.peers or arguments.replica is not None:
+        raise UsageError("--peers and --replica do not go with several models: their processes are each other's peers")
+    if sys.platform != "linux":
+        raise UsageError("several models need Linux: each is served by a process that must end with this one")
+    front = argparse.Namespace(**vars(arguments))
+    front.model = front.hf_repo = front.hf_file = front.named = front.alias = None
+    return front
+
+
+def checked(arguments: argparse.Namespace, sources: Sources) -> Catalog:
+    """Return the models, after a look at each file that was named by itself.
+
+    Raises UsageError or OSError if there is none, or one cannot be served.
+    """
+    if arguments.models_dir is not None and not arguments.models_dir.is_dir():
+        raise UsageError(f"--models-dir {arguments.models_dir} is not a folder")
+    if not has_library():
+        raise UsageError("several models need httpx: pip install 'pyllmcancel[fleet]'")
+    if len(getattr(arguments, "models", None) or ()) < 2 and arguments.model is not None:
+        arguments.models = (arguments.model,)  # it may be in the environment, or an argument without an option
+    single = arguments.models_dir is None and arguments.models_preset is None
+    if single and not getattr(arguments, "models", None) and arguments.hf_repo is None:
+        arguments.models = (Path(PACKAGED_NAME),)
+    for path in getattr(arguments, "models", None) or ():
+        if str(path) not in (*KNOWN, PACKAGED_NAME) and not is_of_hub(str(path)):
+            check_model_file(path)
+    return sources.read()
+
+
+def write_line(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()

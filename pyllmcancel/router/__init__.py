@@ -1,0 +1,1 @@
+"""Many models behind one address: each is served by a process of its own, started when it is asked for."""

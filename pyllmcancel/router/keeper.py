@@ -1,0 +1,259 @@
+"""The processes of all models: they are started and ended as the `Roster` says, and the requests wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pyllmcancel.errors import UsageError
+from pyllmcancel.router.process import ModelProcess, resident_bytes
+from pyllmcancel.router.roster import Admit, Model, Refuse, Roster, Start, State, Stop, Ticket
+from pyllmcancel.router.spec import Catalog, Spec
+from pyllmcancel.server.errors.responses import ApiError
+
+logger = logging.getLogger("pyllmcancel.router")
+
+Command = Callable[[Spec, Path], tuple[Sequence[str], Mapping[str, str]]]
+GRACE_SECONDS = 15.0  # after its drain, until a process that does not end is killed
+
+
+class Keeper:
+    """Used in the event loop only.
+
+    Parameters
+    ----------
+    read
+        Reads the list of models; it is called in a thread, again whenever the list may have changed.
+    command
+        Makes a model's command, and the variables to add to its environment.
+    folder
+        The folder of the processes' sockets, which nobody else may enter.
+    drain
+        The seconds that a process has for its live requests.
+    write
+        Called with each line of the processes' logs.
+    key
+        The key by which the processes know each other, and this one.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        read: Callable[[], Catalog],
+        command: Command,
+        *,
+        folder: Path,
+        roster: Roster,
+        drain: float,
+        write: Callable[[str], None],
+        key: str | None = None,
+    ) -> None:
+        self.catalog = catalog
+        self.roster = roster
+        self.processes: dict[str, ModelProcess] = {}
+        self.last_lines: dict[str, list[str]] = {}  # of models that failed
+        self.n_loads_cancelled = 0
+        self.created = int(time.time())
+        self._read = read
+        self._command = command
+        self._folder = folder
+        self._drain = drain
+        self._write = write
+        self._key = key
+        self._waiting: dict[Ticket, asyncio.Future[ModelProcess]] = {}
+        self._n_started = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.closing = False
+        self._reading = asyncio.Lock()
+
+    def start(self) -> None:
+        """Load the models that are to be there from the start."""
+        self._list()
+        for spec in self.catalog.specs.values():
+            if spec.pinned or spec.starts:
+                self.roster.ask(spec.name, self.now())
+        self._act()
+
+    # -- the list -----------------------------------------------------------------------------------------------------
+
+    def _list(self) -> None:
+        for spec in self.catalog.specs.values():
+            self.roster.add(spec.name, spec.size, pinned=spec.pinned, idle_after=spec.idle_after)
+
+    async def reread(self, *, removes: bool = False) -> None:
+        """Read the list again. With `removes`, models that are not listed any more, or otherwise, are unloaded.
+
+        A list that cannot be read leaves the former one valid.
+        """
+        async with self._reading:
+            try:
+                catalog = await asyncio.to_thread(self._read)
+            except (OSError, UsageError, UnicodeError) as error:
+                logger.warning("the list of models cannot be read again, and the former one stays valid: %s", error)
+                if removes:
+                    raise ApiError(409, f"the list cannot be read again: {error}", code="invalid_list") from None
+                return
+        changed = [old for name, old in self.catalog.specs.items() if catalog.specs.get(name) != old]
+        if changed and not removes:
+            # A loaded model stays as it is until somebody asks for the change.
+            kept = [old for old in changed if self.roster.models[old.name].state is not State.UNLOADED]
+            names = {old.name for old in kept}
+            catalog = Catalog([*kept, *(one for one in catalog.specs.values() if one.name not in names)])
+        self.catalog = catalog
+        self._list()
+        for old in changed if removes else ():
+            self.roster.unload(old.name, f"the model {old.name} has been changed or removed")
+        self._act()
+
+    @staticmethod
+    def now() -> float:
+        return time.monotonic()
+
+    def model(self, name: str) -> Model:
+        return self.roster.models[name]
+
+    # -- wishes -------------------------------------------------------------------------------------------------------
+
+    def want(self, name: str) -> tuple[Ticket, asyncio.Future[ModelProcess]]:
+        """Return a request's ticket, and the process, as soon as the request may be sent to it.
+
+        The future raises ApiError if it never may. `drop` must follow.
+        """
+        ticket = self.roster.want(name, self.now())
+        future = self._waiting[ticket] = asyncio.get_running_loop().create_future()
+        if self.closing:
+            future.set_exception(ApiError(503, "the server is shutting down", "server_error", code="shutdown"))
+        self._act()
+        return ticket, future
+
+    def drop(self, ticket: Ticket, keep: float | None = None) -> None:
+        """The request has ended, or its client has left. Idempotent."""
+        future = self._waiting.pop(ticket, None)
+        if future is not None and not future.cancel() and not future.cancelled():
+            future.exception()  # it was heard, or nobody is left to hear it
+        self.roster.drop(ticket, self.now(), keep=keep)
+        self._act()
+
+    def load(self, name: str) -> None:
+        self.roster.ask(name, self.now())
+        self._act()
+
+    def unload(self, name: str) -> None:
+        self.roster.unload(name, f"the model {name} was unloaded")
+        self._act()
+
+    # -- processes ----------------------------------------------------------------------------------------------------
+
+    def is_ready(self, process: ModelProcess) -> None:
+        self.roster.loaded(process.name, self.now())
+        self.last_lines.pop(process.name, None)
+        seconds = self.model(process.name).load_seconds
+        logger.info("%s is loaded after %.1f s", process.name, seconds)
+        self._measure(process)
+        self._act()
+
+    def has_requests(self, process: ModelProcess, n_requests: int) -> None:
+        self.roster.inside(process.name, n_requests, self.now())
+        self._measure(process)
+        self._act()
+
+    def _measure(self, process: ModelProcess) -> None:
+        taken = 0 if process.pid is None else resident_bytes(process.pid)
+        size = self.catalog.specs[process.name].size if process.name in self.catalog.specs else 0
+        # A mapped file is read when it is used.
+        self.roster.measured(process.name, max(taken, size))
+
+    def has_ended(self, process: ModelProcess, status: int) -> None:
+        name, model = process.name, self.model(process.name)
+        self.processes.pop(name, None)
+        was_loading = model.state is State.LOADING
+        why = ""
+        if model.state is not State.ENDING and not self.closing:
+            last = next((line for line in reversed(process.lines) if line.strip()), "")
+            how = f"signal {-status}" if status < 0 else f"status {status}"
+            why = f"the model {name} {'could not be loaded' if was_loading else 'ended'} ({how}): {last}"
+            logger.error("%s", why)
+            self.last_lines[name] = list(process.lines)
+        # Its own status says that it has told the reason, which another start would find again.
+        self.roster.ended(name, self.now(), why, hopeless=was_loading and status > 0)
+        self._act()
+
+    def hang_up(self) -> None:
+        for process in self.processes.values():
+            process.hang_up()
+
+    # -- acting -------------------------------------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        """Do what the roster says, and come back when it says so."""
+        if self.closing:
+            return
+        for action in self.roster.decide(self.now()):
+            match action:
+                case Start(name):
+                    self._start(name)
+                case Stop(name, kill):
+                    self._stop(name, kill=kill)
+                case Admit(ticket):
+                    future = self._waiting.get(ticket)
+                    if future is not None and not future.done():
+                        future.set_result(self.processes[ticket.name])
+                case Refuse(ticket, why):
+                    self._refuse(ticket, ApiError(503, why, "server_error", code="model_not_loaded"))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.roster.next_at < math.inf:
+            wait = max(0.0, self.roster.next_at - self.now())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._act)
+
+    def _start(self, name: str) -> None:
+        spec = self.catalog.specs[name]
+        self._n_started += 1
+        socket = self._folder / f"m{self._n_started}.sock"
+        command, environment = self._command(spec, socket)
+        logger.info("%s is being loaded", name)
+        self.processes[name] = ModelProcess(
+            name,
+            socket,
+            command,
+            environment=environment,
+            write=self._write,
+            listener=self,
+            key=self._key,
+        )
+
+    def _stop(self, name: str, *, kill: bool) -> None:
+        if kill:
+            self.n_loads_cancelled += 1
+        logger.info("the load of %s is cancelled: nobody waits for it" if kill else "%s is unloaded", name)
+        self.processes[name].stop(kill=kill, patience=self._drain + GRACE_SECONDS)
+
+    def _refuse(self, ticket: Ticket, error: ApiError) -> None:
+        future = self._waiting.get(ticket)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    async def close(self) -> None:
+        """Refuse the requests that wait, and end all processes after their drain. Idempotent."""
+        self.closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for ticket in list(self._waiting):
+            self._refuse(ticket, ApiError(503, "the server is shutting down", "server_error", code="shutdown"))
+        processes = list(self.processes.values())
+        for process in processes:
+            kill = not process.is_ready
+            process.stop(kill=kill, patience=self._drain + GRACE_SECONDS)
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*(process.wait() for process in processes))
+
+    def hurry(self) -> None:
+        """End the drains: the second signal."""
+        for process in self.processes.values():
+            process.stop(kill=False, patience=GRACE_SECONDS)

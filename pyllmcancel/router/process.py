@@ -1,0 +1,155 @@
+"""The process of one model: a ``pyllmcancel serve`` on a Unix socket, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyllmcancel.cluster.child import Child
+from pyllmcancel.router.upstream import Broken, ask
+
+logger = logging.getLogger("pyllmcancel.router")
+
+LOOK_EVERY = 0.05  # seconds between two looks while the model loads
+LOOK_LATER = 1.0  # and afterwards
+# Windows has neither; nothing starts there.
+SIGKILL, SIGHUP = (getattr(signal, name, 0) for name in ("SIGKILL", "SIGHUP"))
+LAST_LINES = 12  # of its log, which say why it ended
+HEALTH = b"/health"
+
+
+class Listener(Protocol):
+    """Hears of what becomes of a process; each call is made in the event loop."""
+
+    def is_ready(self, process: ModelProcess) -> None: ...
+
+    def has_requests(self, process: ModelProcess, n_requests: int) -> None: ...
+
+    def has_ended(self, process: ModelProcess, status: int) -> None: ...
+
+
+class ModelProcess:
+    """One life of a model's process. Used in the event loop only.
+
+    Parameters
+    ----------
+    environment
+        Variables to add to those of this process.
+    write
+        Called with each line of its log.
+    key
+        The key by which it knows this process.
+
+    Attributes
+    ----------
+    socket
+        The Unix socket on which it serves.
+    progress
+        The share of the load that is done; None before the process tells.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        socket: Path,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        write: Callable[[str], None],
+        listener: Listener,
+        key: str | None = None,
+    ) -> None:
+        self.name = name
+        self.socket = socket
+        self.progress: float | None = None
+        self.stage = "loading"
+        self.lines: deque[str] = deque(maxlen=LAST_LINES)
+        self.is_ready = False
+        self._write = write
+        # With it the process tells its requests, even if they have several owners.
+        self._headers = [] if key is None else [(b"x-peer-key", key.encode())]
+        self._listener = listener
+        self._child = Child(name, command, self._heard, environment)
+        self._hurry: asyncio.TimerHandle | None = None
+        self._task = asyncio.create_task(self._live(), name=f"model {name}")
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid
+
+    def _heard(self, line: str) -> None:
+        self.lines.append(line.removeprefix(f"[{self.name}] "))
+        self._write(line)
+
+    async def _live(self) -> None:
+        looking = asyncio.create_task(self._keep_looking(), name=f"look at {self.name}")
+        status = -SIGKILL
+        try:
+            status = await self._child.live()
+        except OSError as error:
+            self.lines.append(f"the process could not be started: {error}")
+        finally:
+            looking.cancel()
+            if self._hurry is not None:
+                self._hurry.cancel()
+            self.socket.unlink(missing_ok=True)
+            self.is_ready = False
+            self._listener.has_ended(self, status)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_LATER if self.is_ready else LOOK_EVERY)
+            await self.look()
+
+    async def look(self) -> None:
+        """Ask the process how far it is."""
+        try:
+            head, body = await ask(self.socket, HEALTH, self._headers)
+            told: Any = json.loads(body)
+        except (OSError, TimeoutError, Broken, ValueError):
+            return
+        if head.status == 200:
+            if not self.is_ready:
+                self.is_ready = True
+                self._listener.is_ready(self)
+            self._listener.has_requests(self, int(told.get("waiting", 0)) + int(told.get("running", 0)))
+        elif told.get("status") == "loading":
+            self.progress, self.stage = told.get("progress"), told.get("stage", "loading")
+
+    def stop(self, *, kill: bool, patience: float) -> None:
+        """End the process: at once, or after its drain, for which it has `patience` seconds."""
+        self._child.signal(SIGKILL if kill else signal.SIGTERM)
+        if self._hurry is None:
+            self._hurry = asyncio.get_running_loop().call_later(0.0 if kill else patience, self._end_now)
+
+    def _end_now(self) -> None:
+        """End the process; it may not have been there yet when it was stopped."""
+        self._child.signal(SIGKILL)
+        self._hurry = asyncio.get_running_loop().call_later(LOOK_EVERY, self._end_now)
+
+    def hang_up(self) -> None:
+        """Have the process read its API keys again."""
+        self._child.signal(SIGHUP)
+
+    async def wait(self) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(self._task)
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory that a process has, its mapped files included; 0 if the system does not say."""
+    try:
+        fields = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    for line in fields.splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) << 10
+    return 0

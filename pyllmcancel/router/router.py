@@ -1,0 +1,229 @@
+"""Which process gets a request: that of the model which it names, or any one for what all processes know."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+from pyllmcancel.router.body_fields import scalars
+from pyllmcancel.router.forwarding import (
+    ClientLeft,
+    Leaving,
+    Message,
+    NotReached,
+    answered,
+    exchange,
+    header,
+    milliseconds_since,
+    process_ended,
+    read_body,
+)
+from pyllmcancel.router.roster import State
+from pyllmcancel.router.waiting import Waiting, WaitingRequests
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.server.http.request_context import request_id_of
+from pyllmcancel.server.limits import INLINE_BODY
+from pyllmcancel.server.origin import (
+    KEY_FIELDS,
+    KEY_HEADERS,
+    PARENT_FIELDS,
+    PARENT_HEADERS,
+    SESSION_FIELDS,
+    SESSION_HEADERS,
+)
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from pyllmcancel.router.keeper import Keeper
+    from pyllmcancel.router.process import ModelProcess
+    from pyllmcancel.router.spec import Spec
+
+WANTED = frozenset({"model", "keep_alive", *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS})
+# Paths that any process can answer for all, since they know each other.
+SHARED = re.compile(
+    r"/v1/(?:requests|sessions|events)(?:/|$)|/v1/responses/(?!input_tokens$|compact$)|/(?:docs|openapi\.json)$"
+)
+DURATION = re.compile(r"(-?\d+(?:\.\d+)?)(ms|s|m|h)?")
+UNITS = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+MAX_SHOWN = 20  # names in an error
+
+
+class Router:
+    """The ASGI application behind the routes of this process. Used in the event loop only.
+
+    Parameters
+    ----------
+    autoload
+        True if a request loads its model.
+    max_waiting
+        The limit of requests of one owner that wait for loads.
+    timeout
+        The seconds that a request may wait; None: without limit.
+    """
+
+    def __init__(self, keeper: Keeper, *, autoload: bool, max_waiting: int, timeout: float | None) -> None:
+        self.keeper = keeper
+        self.waiting = WaitingRequests()
+        self.autoload = autoload
+        self._max_waiting = max_waiting
+        self._timeout = timeout
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            body = await read_body(receive)
+            leaving = Leaving(scope, receive)
+            with leaving.heard():
+                if SHARED.match(scope["path"]):
+                    await self.to_any(scope, body, leaving, send)
+                else:
+                    await self._to_model(scope, body, leaving, send)
+        except Exception as error:
+            await answered(scope, receive, send, process_ended() if isinstance(error, NotReached) else error)
+
+    # -- one model ----------------------------------------------------------------------------------------------------
+
+    async def _to_model(self, scope: Scope, body: bytes, leaving: Leaving, send: Send) -> None:
+        fields = await fields_of(body)
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        spec = await self.named(fields.get("model", next(iter(query.get("model", ())), None)))
+        loads = one_of(query.get("autoload"), default=self.autoload) and scope["method"] == "POST"
+        if not loads and self.keeper.model(spec.name).state is not State.LOADED:
+            raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
+        keep_alive(fields.get("keep_alive"))  # before anything is loaded for a request that is wrong
+        message = Message.of(scope, body)
+        if scope["method"] != "POST":
+            process = self.keeper.processes[spec.name]
+            await exchange(message, process.socket, leaving, send)
+            return
+        ended = await self._sent(fields, spec, message, leaving, send)
+        while ended is not None:
+            await ended.wait()
+            if leaving.left:
+                raise ClientLeft
+            ended = await self._sent(fields, spec, message, leaving, send)
+
+    async def _sent(
+        self, fields: dict[str, Any], spec: Spec, message: Message, leaving: Leaving, send: Send
+    ) -> ModelProcess | None:
+        """Answer as the model's process does; return the process if it was found to have ended instead."""
+        keep = keep_alive(fields.get("keep_alive"))
+        ticket, future = self.keeper.want(spec.name)
+        try:
+            process, waited = await self._admitted(fields, spec, future, leaving)
+            extra = [] if waited is None else [(b"x-model-load-ms", waited)]
+            try:
+                await exchange(message, process.socket, leaving, send, extra)
+            except NotReached:
+                return process
+            return None
+        finally:
+            self.keeper.drop(ticket, keep)
+
+    async def _admitted(
+        self, fields: dict[str, Any], spec: Spec, future: asyncio.Future[ModelProcess], leaving: Leaving
+    ) -> tuple[ModelProcess, bytes | None]:
+        """Return the process, and the milliseconds that the request waited for it, if it did."""
+        if future.done():
+            return await future, None
+        scope = leaving.scope
+        owner = owner_of(scope)
+        if self.waiting.count(owner) >= self._max_waiting:
+            raise ApiError(429, "too many requests wait for models", "rate_limit_error", code="queue_full")
+
+        def give_up(error: Exception) -> bool:
+            if future.done():
+                return False
+            future.set_exception(error)
+            return True
+
+        request = Waiting(
+            request_id_of(scope),
+            owner,
+            spec.name,
+            header(scope, *SESSION_HEADERS) or text_of(fields, SESSION_FIELDS),
+            header(scope, *PARENT_HEADERS) or text_of(fields, PARENT_FIELDS),
+            header(scope, *KEY_HEADERS) or text_of(fields, KEY_FIELDS),
+            give_up,
+        )
+        self.waiting.add(request)
+        began = time.monotonic()
+        late = ApiError(504, f"the model {spec.name} was not loaded in time", "server_error", code="deadline")
+        loop = asyncio.get_running_loop()
+        timer = None if self._timeout is None else loop.call_later(self._timeout, give_up, late)
+        try:
+            return await leaving.until(future), milliseconds_since(began)
+        finally:
+            self.waiting.discard(request)
+            if timer is not None:
+                timer.cancel()
+
+    async def named(self, name: Any) -> Spec:
+        """Return the model of this name, or the default; ApiError if there is none."""
+        if name is None or name == "":
+            spec = self.keeper.catalog.default
+            if spec is None:
+                raise ApiError(404, "there is no model", param="model", code="model_not_found")
+            return spec
+        if not isinstance(name, str):
+            raise ApiError(400, "model must be a text", param="model", code="invalid_request")
+        found = self.keeper.catalog.find(name)
+        if found is None:
+            await self.keeper.reread()  # it may have come since
+            found = self.keeper.catalog.find(name)
+        if found is None:
+            raise unknown_model(name, list(self.keeper.catalog.specs))
+        return found
+
+    # -- all models ---------------------------------------------------------------------------------------------------
+
+    def any_process(self) -> ModelProcess | None:
+        """Return the process that has served for longest, and so knows all others."""
+        models = self.keeper.roster.models
+        ready = [one for one in self.keeper.processes.values() if models[one.name].state is State.LOADED]
+        return min(ready, key=lambda one: models[one.name].loaded_at, default=None)
+
+    async def to_any(self, scope: Scope, body: bytes, leaving: Leaving, send: Send) -> None:
+        process = self.any_process()
+        if process is None:
+            raise ApiError(503, "no model is loaded", "server_error", code="no_model_loaded")
+        await exchange(Message.of(scope, body), process.socket, leaving, send)
+
+
+async def fields_of(body: bytes) -> dict[str, Any]:
+    if len(body) <= INLINE_BODY:
+        return scalars(body, WANTED)
+    return await asyncio.to_thread(scalars, body, WANTED)
+
+
+def text_of(fields: dict[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((fields[name] for name in names if isinstance(fields.get(name), str)), None)
+
+
+def one_of(values: list[str] | None, *, default: bool) -> bool:
+    return default if not values else values[0].lower() in ("1", "true")
+
+
+def keep_alive(value: Any) -> float | None:
+    """Return the seconds of Ollama's field: a number, or a duration such as ``5m``; negative: for ever."""
+    if value is None:
+        return None
+    found = DURATION.fullmatch(str(value).strip()) if isinstance(value, int | float | str) else None
+    if found is None or isinstance(value, bool):
+        message = "keep_alive must be seconds, or a duration such as 30s, 5m or 1h; negative: for ever"
+        raise ApiError(400, message, param="keep_alive", code="invalid_request")
+    seconds = float(found[1]) * UNITS[found[2]]
+    return math.inf if seconds < 0 else seconds
+
+
+def unknown_model(name: str, known: list[str]) -> ApiError:
+    shown = ", ".join(known[:MAX_SHOWN]) + (f" and {len(known) - MAX_SHOWN} more" if len(known) > MAX_SHOWN else "")
+    message = f"there is no model {name[:100]!r}; there are: {shown}"
+    return ApiError(404, message, param="model", code="model_not_found")

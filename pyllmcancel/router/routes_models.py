@@ -1,0 +1,207 @@
+"""``/v1/models`` over all models: their states, and loading and unloading them, as llama-server's router has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from pyllmcancel import __version__
+from pyllmcancel.router.body_fields import scalars
+from pyllmcancel.router.roster import State
+from pyllmcancel.server.errors.responses import RETRY_AFTER_SECONDS, ApiError
+from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
+from pyllmcancel.server.openapi.description import answers, errors
+from pyllmcancel.server.requests.visible import check_may_see_all
+from pyllmcancel.server.state import state_of
+from pyllmcancel.server.wire.fields import Answer
+
+if TYPE_CHECKING:
+    from pyllmcancel.router.keeper import Keeper
+    from pyllmcancel.router.router import Router
+    from pyllmcancel.router.spec import Spec
+
+router = APIRouter(tags=["Models"], responses=errors(400, 503))
+
+# llama-server's words: its clients wait for them.
+Value = Literal["unloaded", "loading", "loaded", "sleeping"]
+
+
+class StatusAnswer(Answer):
+    value: Value
+    stage: NotRequired[
+        Annotated[str, Field(description="While it is loading: `waiting` for room, `downloading` or `loading`.")]
+    ]
+    progress: NotRequired[Annotated[float | None, Field(description="Share of the stage that is done.")]]
+    failed: NotRequired[bool]
+    error: NotRequired[Annotated[str, Field(description="Why it failed.")]]
+    lines: NotRequired[Annotated[list[str], Field(description="The last lines of its log.")]]
+
+
+class RoutedModel(Answer):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    aliases: list[str]
+    default: bool
+    pinned: bool
+    status: StatusAnswer
+    size: Annotated[int, Field(description="Bytes that it takes, or its file.")]
+    waiting: Annotated[int, Field(description="Requests that wait for it.")]
+    running: Annotated[int, Field(description="Requests that its process has.")]
+    used_seconds_ago: Annotated[float | None, Field(description="Since its last request, or its load.")]
+    load_seconds: Annotated[float | None, Field(description="Duration of its last load.")]
+
+
+class RoutedModels(Answer):
+    object: Literal["list"]
+    data: list[RoutedModel]
+
+
+class Done(Answer):
+    success: Literal[True]
+
+
+def router_of(request: Request) -> Router:
+    found: Router = request.app.state.router
+    return found
+
+
+@router.get("/v1/models", responses=answers(RoutedModels), summary="All models, and whether they are loaded")
+@router.get("/models", include_in_schema=False)
+async def list_models(request: Request, reload: str = "") -> Any:
+    keeper = router_of(request).keeper
+    if reload not in ("", "0", "false"):
+        check_may_see_all(request)
+        await keeper.reread(removes=True)
+    entries = [entry_of(keeper, spec) for spec in keeper.catalog.specs.values()]
+    if shape_of(request.scope) is ANTHROPIC:
+        return anthropic_page(entries)
+    return RoutedModels(object="list", data=entries)
+
+
+@router.get("/v1/models/{model:path}", responses=answers(RoutedModel) | errors(404), summary="One model")
+async def get_model(request: Request, model: str) -> Any:
+    found = router_of(request)
+    entry = entry_of(found.keeper, await found.named(model))
+    return anthropic_entry(entry) if shape_of(request.scope) is ANTHROPIC else entry
+
+
+@router.post("/models/load", responses=answers(Done) | errors(403, 404), summary="Load a model, if nobody asks for it")
+async def load_model(request: Request) -> Any:
+    """The answer comes at once; `/v1/models` says how far the load is."""
+    spec = await asked_for(request)
+    keeper = router_of(request).keeper
+    if keeper.model(spec.name).state is State.LOADED:
+        raise ApiError(400, f"the model {spec.name} is already loaded", param="model", code="already_loaded")
+    keeper.load(spec.name)
+    return Done(success=True)
+
+
+@router.post("/models/unload", responses=answers(Done) | errors(403, 404), summary="Unload a model; its requests end")
+async def unload_model(request: Request) -> Any:
+    """Requests that run have the time of `--drain`; those that wait get an error. A load is broken off."""
+    spec = await asked_for(request)
+    keeper = router_of(request).keeper
+    if value_of(keeper, spec) == "unloaded":
+        raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
+    keeper.unload(spec.name)
+    return Done(success=True)
+
+
+async def asked_for(request: Request) -> Spec:
+    """Return the model that the body names: only whoever may see all requests may end them."""
+    check_may_see_all(request)
+    name = scalars(await request.body(), frozenset({"model"})).get("model")
+    if not isinstance(name, str) or not name:
+        raise ApiError(400, "model must be the name of a model", param="model", code="invalid_request")
+    return await router_of(request).named(name)
+
+
+@router.get("/health", summary="200 while requests are served", tags=["Health"])
+@router.get("/v1/health", include_in_schema=False)
+@router.head("/health", include_in_schema=False)
+@router.head("/v1/health", include_in_schema=False)
+async def health(request: Request) -> JSONResponse:
+    if router_of(request).keeper.closing:
+        return JSONResponse({"status": "draining", "error": None}, 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+    healthy: dict[str, Any] = {"status": "ok"}
+    if not state_of(request).config.shared:  # no key is needed here, and owners must not learn of each other
+        models = router_of(request).keeper.roster.models.values()
+        healthy["waiting"] = sum(len(model.waiting) for model in models)
+        healthy["running"] = sum(max(len(model.running), model.n_inside) for model in models)
+    return JSONResponse(healthy)
+
+
+def entry_of(keeper: Keeper, spec: Spec) -> RoutedModel:
+    model = keeper.model(spec.name)
+    used = None if model.used_at < 0 else round(keeper.now() - model.used_at, 3)
+    return {
+        "id": spec.name,
+        "object": "model",
+        "created": keeper.created,
+        "owned_by": "pyllmcancel",
+        "aliases": list(spec.aliases),
+        "default": spec is keeper.catalog.default,
+        "pinned": spec.pinned,
+        "status": status_of(keeper, spec),
+        "size": model.need,
+        "waiting": len(model.waiting),
+        "running": max(len(model.running), model.n_inside),
+        "used_seconds_ago": used,
+        "load_seconds": round(model.load_seconds, 3) if model.load_seconds else None,
+    }
+
+
+def value_of(keeper: Keeper, spec: Spec) -> Value:
+    model = keeper.model(spec.name)
+    match model.state:
+        case State.LOADED:
+            return "loaded"
+        case State.LOADING:
+            return "loading"
+    if model.wanted:
+        return "loading"
+    return "sleeping" if model.asleep else "unloaded"
+
+
+def status_of(keeper: Keeper, spec: Spec) -> StatusAnswer:
+    model, process = keeper.model(spec.name), keeper.processes.get(spec.name)
+    status = StatusAnswer(value=value_of(keeper, spec))
+    if status["value"] == "loading":
+        is_there = process is not None and model.state is State.LOADING
+        status["stage"] = process.stage if process is not None and is_there else "waiting"
+        status["progress"] = process.progress if process is not None and is_there else None
+    if model.why and model.state in (State.FAILED, State.UNLOADED):
+        status["error"] = model.why
+        status["lines"] = keeper.last_lines.get(spec.name, [])
+    if model.state is State.FAILED:
+        status["failed"] = True
+    return status
+
+
+def anthropic_entry(entry: RoutedModel) -> dict[str, Any]:
+    return {"type": "model", "id": entry["id"], "display_name": entry["id"], "created_at": "1970-01-01T00:00:00Z"}
+
+
+def anthropic_page(entries: list[RoutedModel]) -> dict[str, Any]:
+    ids = [entry["id"] for entry in entries]
+    data = [anthropic_entry(entry) for entry in entries]
+    return {"data": data, "has_more": False, "first_id": next(iter(ids), None), "last_id": next(iter(ids[::-1]), None)}
+
+
+def props(keeper: Keeper, router: Router) -> dict[str, Any]:
+    """Return what llama-server's router says of itself."""
+    most = keeper.roster.most
+    return {
+        "role": "router",
+        "max_instances": 0 if most == float("inf") else most,
+        "models_autoload": router.autoload,
+        "model_alias": "pyllmcancel",
+        "model_path": "none",
+        "default_generation_settings": {"params": {}, "n_ctx": 0},
+        "build_info": f"b-pyllmcancel-{__version__}",
+    }

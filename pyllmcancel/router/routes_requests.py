@@ -1,0 +1,225 @@
+"""``/v1/requests`` and ``/v1/sessions`` over all models: what the processes answer, and the requests that wait here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import ValidationError
+
+from pyllmcancel.router.forwarding import OF_ANSWER, Message
+from pyllmcancel.router.routes_models import props as props_of_all
+from pyllmcancel.router.routes_models import router_of
+from pyllmcancel.router.upstream import Broken, Exchange
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import is_admin, owner_of
+from pyllmcancel.server.requests.body import CancelBody
+from pyllmcancel.server.requests.routes import unknown_id
+from pyllmcancel.server.requests.sessions import unknown_session
+from pyllmcancel.server.requests.visible import check_may_see_all
+
+if TYPE_CHECKING:
+    from pyllmcancel.router.waiting import Waiting
+
+router = APIRouter(include_in_schema=False)
+
+MAX_PARSED = 1 << 18  # bytes of a body that is parsed here
+NO = ("0", "false", "no", "off")
+
+
+def owner_seen(request: Request) -> str | None:
+    """Return the owner whose requests may be seen; None: everybody's."""
+    return None if is_admin(request.scope) else owner_of(request.scope)
+
+
+@router.get("/v1/requests")
+async def list_requests(request: Request) -> Any:
+    query = request.query_params
+    entries = [
+        one.entry()
+        for one in router_of(request).waiting.of(owner_seen(request))
+        if query.get("session") in (None, one.session) and query.get("status") in (None, "waiting")
+    ]
+    answer = await asked(request)
+    if answer is None:
+        return {"object": "list", "data": entries}
+    status, told, response = answer
+    if status != 200:
+        return response
+    return told | {"data": [*entries, *told["data"]]}
+
+
+@router.get("/v1/requests/{request_id:path}")
+async def get_request(request: Request, request_id: str) -> Any:
+    found = waiting_by_id(request, request_id)
+    if found:
+        return found[0].entry()
+    return await else_asked(request, unknown_id())
+
+
+@router.post("/v1/requests/cancel")
+async def cancel_requests(request: Request) -> Any:
+    body = await request.body()
+    if len(body) > MAX_PARSED:
+        return await else_asked(request, unknown_id(), body)
+    try:
+        wanted = CancelBody.model_validate_json(body)
+    except ValidationError:
+        wanted = None  # a process words the error
+    found = [] if wanted is None else [one for one in matching(request, wanted) if one.cancel()]
+    cancelled = {one.id: one.cancelled() for one in found}
+    answer = await asked(request, body)
+    if answer is None:
+        if wanted is None:
+            raise ApiError(400, "the body must name request_ids, or a session, owner or status", code="invalid_request")
+        unknown = [] if wanted.request_ids is None else [one for one in wanted.request_ids if one not in cancelled]
+        data = [*cancelled.values(), *({"id": one, "outcome": "unknown"} for one in dict.fromkeys(unknown))]
+        return {"object": "list", "data": data}
+    status, told, response = answer
+    if status != 200:
+        return response
+    rest = [one for one in told["data"] if one["outcome"] not in ("unknown", "held") or one["id"] not in cancelled]
+    return told | {"data": [*cancelled.values(), *rest]}
+
+
+@router.post("/v1/requests/{request_id:path}/cancel")
+@router.delete("/v1/requests/{request_id:path}")
+async def cancel_request(request: Request, request_id: str) -> Any:
+    for one in waiting_by_id(request, request_id):
+        if one.cancel():
+            return one.cancelled()
+    return await else_asked(request, unknown_id())
+
+
+@router.post("/v1/sessions/{session_id:path}/cancel")
+async def cancel_session(request: Request, session_id: str) -> Any:
+    descendants = request.query_params.get("descendants", "true").lower() not in NO
+    family = router_of(request).waiting.family(owner_seen(request), session_id, descendants=descendants)
+    cancelled = [one.cancelled() for one in family if one.cancel()]
+    answer = await asked(request, await request.body())
+    if answer is None or (cancelled and answer[0] in (404, 202)):
+        if not cancelled:
+            raise unknown_session()
+        told = {"session": session_id, "descendants": descendants, "requests": cancelled, "hold_seconds": None}
+        return told if answer is None or answer[0] == 404 else JSONResponse(answer[1] | {"requests": cancelled}, 200)
+    status, told, response = answer
+    if status != 200 or not cancelled:
+        return response
+    return told | {"requests": [*cancelled, *told["requests"]]}
+
+
+@router.get("/v1/sessions")
+async def list_sessions(request: Request) -> Any:
+    answer = await asked(request)
+    return {"object": "list", "data": []} if answer is None else answer[2]
+
+
+@router.get("/props")
+async def props(request: Request) -> Any:
+    found = router_of(request)
+    if "model" not in request.query_params:
+        return props_of_all(found.keeper, found)
+    spec = await found.named(request.query_params["model"])
+    process = found.keeper.processes.get(spec.name)
+    if process is None or not process.is_ready:
+        raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
+    return (await told_by(process.socket, request, b""))[2]
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Return the metrics of all processes, each sample with the label `model`."""
+    check_may_see_all(request)
+    ready = [one for one in router_of(request).keeper.processes.values() if one.is_ready]
+    told = await asyncio.gather(*(told_by(one.socket, request, b"") for one in ready), return_exceptions=True)
+    texts = {
+        one.name: bytes(answer[2].body).decode()
+        for one, answer in zip(ready, told, strict=True)
+        if not isinstance(answer, BaseException) and answer[0] == 200
+    }
+    return Response(labelled(texts), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def labelled(texts: dict[str, str]) -> str:
+    """Merge texts in Prometheus' format: the samples of a name stay together, each with the label of its text."""
+    heads: dict[str, list[str]] = {}
+    samples: dict[str, list[str]] = {}
+    for model, text in texts.items():
+        label = f'model="{escaped(model)}"'
+        name = ""
+        for line in text.splitlines():
+            if line.startswith("#"):
+                name = line.split(" ", 3)[2]
+                if not samples.get(name) and line not in heads.setdefault(name, []):
+                    heads[name].append(line)
+            elif line:
+                begin, brace, rest = line.partition("{")
+                if brace:
+                    told = f"{begin}{{{label},{rest}"
+                else:
+                    begin, _, rest = line.partition(" ")
+                    told = f"{begin}{{{label}}} {rest}"
+                samples.setdefault(name, []).append(told)
+    lines = [line for name, some in samples.items() for line in (*heads.get(name, ()), *some)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+# -- asking the processes ---------------------------------------------------------------------------------------------
+
+Told = tuple[int, Any, Response]
+
+
+async def else_asked(request: Request, error: ApiError, body: bytes = b"") -> Response:
+    """Return what a process answers; raise the error if no model is loaded."""
+    answer = await asked(request, body)
+    if answer is None:
+        raise error
+    return answer[2]
+
+
+async def asked(request: Request, body: bytes = b"") -> Told | None:
+    """Return the status and content of a process's answer, which knows those of all others; None if there is none."""
+    process = router_of(request).any_process()
+    if process is None:
+        return None
+    try:
+        return await told_by(process.socket, request, body)
+    except (Broken, OSError, ValueError):
+        return None  # it ended meanwhile, and its requests with it
+
+
+async def told_by(socket: Any, request: Request, body: bytes) -> Told:
+    message = Message.of(request.scope, body)
+    exchange = await Exchange.begin(socket, message.method, message.target, message.headers, body)
+    try:
+        head, content = await exchange.head(), await exchange.whole()
+    finally:
+        exchange.close()
+    response = Response(content, head.status)
+    response.raw_headers = [(name, value) for name, value in head.headers if name not in OF_ANSWER]
+    is_json = head.get(b"content-type").startswith(b"application/json")
+    return head.status, json.loads(content) if is_json else None, response
+
+
+def waiting_by_id(request: Request, request_id: str) -> list[Waiting]:
+    return [one for one in router_of(request).waiting.of(owner_seen(request)) if one.id == request_id]
+
+
+def matching(request: Request, wanted: CancelBody) -> list[Waiting]:
+    """Return the waiting requests that a body names."""
+    seen = owner_seen(request)
+    if wanted.owner is not None and seen not in (None, wanted.owner):
+        return []  # a process refuses it
+    mine = router_of(request).waiting.of(wanted.owner if wanted.owner is not None else seen)
+    if wanted.request_ids is not None:
+        return [one for one in mine if one.id in wanted.request_ids]
+    if wanted.status not in (None, "waiting"):
+        return []
+    return [one for one in mine if wanted.session in (None, one.session)]

@@ -1,0 +1,144 @@
+"""The models that can be asked for, and where they come from."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyllmcancel.errors import UsageError
+
+SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
+PROJECTOR = "mmproj"  # llama.cpp's files for pictures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """One model that can be asked for.
+
+    Attributes
+    ----------
+    name
+        Its id in requests.
+    aliases
+        Further names.
+    path
+        Its file; None: it is fetched by its process, from the hub or by a known name.
+    options
+        The options of its process, the model's own among them.
+    pinned
+        True if it is loaded at the start, and never gives way.
+    starts
+        True if it is loaded at the start.
+    idle_after
+        The seconds without a request after which it is unloaded.
+    """
+
+    name: str
+    path: Path | None
+    options: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
+    pinned: bool = False
+    starts: bool = False
+    idle_after: float = math.inf
+
+    @property
+    def size(self) -> int:
+        """The bytes of its files; 0 if they are not here."""
+        return 0 if self.path is None else sum(map(bytes_of, shards(self.path)))
+
+
+class Catalog:
+    """Models by their names, the default first.
+
+    Raises
+    ------
+    UsageError
+        Two models have the same name.
+    """
+
+    def __init__(self, specs: Iterable[Spec]) -> None:
+        self.specs: dict[str, Spec] = {}
+        self._names: dict[str, Spec] = {}
+        for spec in merged(specs):
+            if spec.name in self.specs:
+                other = self.specs[spec.name]
+                raise UsageError(
+                    f"two models are called {spec.name}: {shown(other)} and {shown(spec)};"
+                    " a section of --models-preset gives one of them another name"
+                )
+            self.specs[spec.name] = spec
+        for spec in self.specs.values():
+            for name in (spec.name, *spec.aliases):
+                self._names.setdefault(name, spec)
+
+    @property
+    def default(self) -> Spec | None:
+        return next(iter(self.specs.values()), None)
+
+    def find(self, name: str) -> Spec | None:
+        """Return the model of this name, or alias."""
+        return self._names.get(name)
+
+
+def merged(specs: Iterable[Spec]) -> Iterator[Spec]:
+    """Iterate over the models; of two with the same file and the same options, the second is a name of the first."""
+    found: dict[object, Spec] = {}
+    for spec in specs:
+        key: object = spec.name if spec.path is None else (spec.path.resolve(), without_model(spec.options))
+        first = found.get(key)
+        if first is None:
+            found[key] = spec
+        elif first.name != spec.name:
+            found[key] = replace(first, aliases=tuple(dict.fromkeys((*first.aliases, spec.name, *spec.aliases))))
+    yield from found.values()
+
+
+def without_model(options: Sequence[str]) -> tuple[str, ...]:
+    return tuple(option for option in options if not option.startswith("--model="))
+
+
+def shown(spec: Spec) -> str:
+    return spec.name if spec.path is None else str(spec.path)
+
+
+def models_in(folder: Path) -> list[tuple[str, Path]]:
+    """Return the names and files of the models in a folder, as llama-server finds them: each GGUF file, and each folder
+    that has one, or the parts of one.
+
+    Raises OSError if it cannot be read.
+    """
+    found: list[tuple[str, Path]] = []
+    for entry in sorted(folder.iterdir()):
+        if is_model(entry):
+            found.append((SHARD.sub("", entry.stem), entry))
+        elif entry.is_dir():
+            first = next((one for one in sorted(entry.iterdir()) if is_model(one)), None)
+            if first is not None:
+                found.append((entry.name, first))
+    return found
+
+
+def is_model(path: Path) -> bool:
+    """Return whether the file is that of a model, or the first of its parts."""
+    part = SHARD.search(path.stem)
+    first = part is None or int(part[1]) == 1
+    return path.suffix.lower() == ".gguf" and first and not path.name.startswith(PROJECTOR) and path.is_file()
+
+
+def shards(path: Path) -> list[Path]:
+    """Return all parts of a model's file."""
+    part = SHARD.search(path.stem)
+    if part is None:
+        return [path]
+    begin = path.stem[: part.start()]
+    return [path.with_name(f"{begin}-{n:05}-of-{part[2]}{path.suffix}") for n in range(1, int(part[2]) + 1)]
+
+
+def bytes_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,122 @@
+"""Two models of one machine, with all their real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel.models import packaged_model_path
+from tests.support.http_process import (
+    START_LIMIT,
+    RawClient,
+    ServerProcess,
+    assert_ends_soon,
+    fresh_id,
+    until,
+)
+from tests.support.threads import N_THREADS
+
+PRESET = """
+[*]
+model = {path}
+[one]
+alias = first
+[other]
+ctx-size = 1024
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    preset = tmp_path_factory.mktemp("router") / "models.ini"
+    preset.write_text(PRESET.format(path=packaged_model_path()))
+    with ServerProcess("--models-preset", str(preset), "--threads", str(N_THREADS)) as process:
+        process.started()
+        for model in ("one", "other"):
+            process.http.post("/models/load", json={"model": model})
+        for model in ("one", "other"):
+            until(lambda model=model: status_of(process, model), lambda status: status == "loaded", START_LIMIT)
+        yield process
+        process.signal(signal.SIGTERM)
+        pids = model_pids(process.pid)
+        assert process.wait() in (0, -signal.SIGTERM)
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def status_of(server: ServerProcess, model: str) -> str:
+    answer = server.http.get(f"/v1/models/{model}").json()
+    found: str = answer["status"]["value"]
+    return found
+
+
+def model_pids(parent: int) -> list[int]:
+    """The processes that serve a model: those whose parent is the one in front."""
+    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
+def endless(**fields: Any) -> dict[str, Any]:
+    return {"ignore_eos": True, "stream": True, "n": 4, "max_tokens": 900} | fields
+
+
+def test_a_client_that_leaves_ends_its_computation_and_no_other(server: ServerProcess) -> None:
+    with RawClient(server.port) as client, RawClient(server.port) as neighbour:
+        mine = client.post(model="one", **endless())
+        other = neighbour.post(model="other", max_tokens=4)
+        server.wait_for(mine, completion_tokens=lambda n: n > 0)
+        left_at = client.leave("close")
+        assert_ends_soon(server, mine, left_at, "decode")
+        assert neighbour.answer().status == 200
+        assert server.wait_for(other, status="finished")["replica"] == "other"
+
+
+def test_a_sessions_cancel_ends_its_requests_on_all_models(server: ServerProcess) -> None:
+    session = fresh_id()
+    with RawClient(server.port) as first, RawClient(server.port) as second:
+        ids = {
+            first.post(model="first", session_id=session, **endless()),
+            second.post(model="other", session_id=session, **endless()),
+        }
+        for one in ids:
+            server.wait_for(one, status="running")
+        answer = server.http.post(f"/v1/sessions/{session}/cancel").json()
+        assert {one["id"] for one in answer["requests"]} == ids
+        assert {one["outcome"] for one in answer["requests"]} == {"cancelled"}
+        for client in (first, second):
+            assert b'"code": "explicit"' in client.answer().read()
+
+
+def test_a_key_is_superseded_across_models(server: ServerProcess) -> None:
+    key = fresh_id()
+    with RawClient(server.port) as first, RawClient(server.port) as second:
+        older = first.post(model="one", supersede=key, **endless())
+        server.wait_for(older, status="running")
+        newer = second.post(model="other", supersede=key, max_tokens=4)
+        seen = server.wait_for(older, status="cancelled")
+        assert (seen["cancel_reason"], seen["superseded_by"]) == ("superseded", newer)
+        assert second.answer().status == 200
+
+
+def test_metrics_of_all_models_are_one_text(server: ServerProcess) -> None:
+    text = server.http.get("/metrics").text
+    for model in ("one", "other"):
+        assert f'pyllmcancel_requests_total{{model="{model}",outcome="stop"}}' in text
+    assert text.count("# TYPE pyllmcancel_requests_total counter") == 1
+
+
+def test_a_killed_process_comes_back(server: ServerProcess) -> None:
+    with RawClient(server.port) as client:
+        mine = client.post(model="other", **endless())
+        server.wait_for(mine, status="running")
+        before = model_pids(server.pid)
+        answer = client.answer()  # it has begun
+        (victim,) = [pid for pid in before if b"ctx-size=1024" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        os.kill(victim, signal.SIGKILL)
+        assert b'"code": "model_ended"' in answer.read()
+        assert status_of(server, "one") == "loaded"
+        until(lambda: len(set(model_pids(server.pid)) - set(before)), lambda n: n == 1)
+        until(lambda: status_of(server, "other"), lambda status: status == "loaded", START_LIMIT)

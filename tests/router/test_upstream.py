@@ -1,0 +1,36 @@
+"""The chunks of an answer, however they are cut on their way."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyllmcancel.router.upstream import Chunks
+
+
+@given(st.lists(st.binary(min_size=1, max_size=300), max_size=5), st.data())
+def test_chunks_are_decoded_however_they_are_cut(pieces: list[bytes], data: st.DataObject) -> None:
+    sent = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=8)))
+    decoder = Chunks()
+    found = b""
+    for begin, end in zip([0, *cuts], [*cuts, len(sent)], strict=True):
+        assert decoder.done is False or begin == end or begin >= len(sent) - 2
+        found += decoder.feed(sent[begin:end])
+    assert found == b"".join(pieces)
+    assert decoder.done
+
+
+@given(st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=5), st.integers(1, 5))
+def test_an_answer_that_is_cut_is_not_done(pieces: list[bytes], missing: int) -> None:
+    sent = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
+    decoder = Chunks()
+    decoder.feed((sent + b"0\r\n")[: -missing - 1])
+    assert not decoder.done
+
+
+def test_what_is_no_chunk_is_an_error() -> None:
+    for sent in (b"xyz\r\n", b"a" * 100):
+        with pytest.raises(ValueError, match=r"."):
+            Chunks().feed(sent)

@@ -1,0 +1,111 @@
+"""Stands for a model's process: answers on a Unix socket as a test's folder says, and starts in a moment.
+
+    python -I -S fake_model_server.py --host SOCKET … --alias NAME …
+
+The folder ``CONTROL`` may have files that are named after a model: ``NAME.loads`` keeps it loading for as long as the
+file is there, ``NAME.dies`` ends it at its start, with the status that the file has. It gets a line in ``NAME.log`` for
+each request, and for each end: ``left`` if the connection was closed before the answer was complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+CONTROL = Path(os.environ["CONTROL"])
+TICK = 0.005
+
+
+def option(name: str) -> str:
+    return sys.argv[sys.argv.index(name) + 1]
+
+
+class Model:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.n_running = 0
+
+    def log(self, text: str) -> None:
+        with (CONTROL / f"{self.name}.log").open("a") as file:
+            file.write(text + "\n")
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            writer.close()
+            return
+        first, *lines = head.decode("latin-1").split("\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines if line)}
+        _, target, _ = first.split(" ")
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        if target == "/health":
+            loads = (CONTROL / f"{self.name}.loads").exists()
+            told = {"status": "loading", "progress": 0.5} if loads else {"status": "ok", "running": self.n_running}
+            self.answer(writer, 503 if loads else 200, told)
+        else:
+            self.log(f"request {target} {headers.get('x-request-id')}")
+            asked = json.loads(body) if body else {}
+            self.n_running += 1
+            try:
+                await self.compute(reader, writer, asked, {"model": self.name, "headers": headers, "asked": asked})
+            finally:
+                self.n_running -= 1
+        writer.close()
+
+    async def compute(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[str, object], told: object
+    ) -> None:
+        """Answer; as a stream, of which `until` names a file that ends it, if the body says so."""
+        if not asked.get("stream"):
+            self.answer(writer, 200, told)
+            self.log("answered")
+            return
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+            b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+        )
+        leaving = asyncio.create_task(reader.read(1))
+        number = 0
+        while not (CONTROL / str(asked["until"])).exists():
+            number += 1
+            piece = f"data: {number}\n\n".encode()
+            writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            await asyncio.sleep(TICK)
+            if leaving.done():
+                self.log("left")
+                return
+        leaving.cancel()
+        piece = b"data: [DONE]\n\n"
+        writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(piece), piece))
+        await writer.drain()
+        self.log("answered")
+
+    def answer(self, writer: asyncio.StreamWriter, status: int, told: object) -> None:
+        body = json.dumps(told).encode()
+        writer.write(
+            b"HTTP/1.1 %d OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % (status, len(body))
+            + body
+        )
+
+
+async def main() -> None:
+    model = Model(option("--alias"))
+    model.log(f"start {os.getpid()}")
+    dies = CONTROL / f"{model.name}.dies"
+    if dies.exists():
+        sys.stderr.write(f"{model.name} does not want to\n")
+        status = int(dies.read_text())
+        if status < 0:
+            os.kill(os.getpid(), -status)
+        sys.exit(status)
+    server = await asyncio.start_unix_server(model.serve, option("--host"))
+    async with server:
+        await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
