@@ -85,6 +85,9 @@ class EngineConfig:
         written while nothing computes, and when they leave the cells for plain memory. Files are used for the same
         owner, model, build and kind of cells only. Prefixes that are computed without flash attention are not written.
         None: there are no such files.
+    named_slots
+        If True, a request that names a slot goes on from whatever the slot's last request has left, and prefixes of
+        slots can be copied, replaced and erased.
     checkpoint_interval, ctx_checkpoints, checkpoint_mib
         Only for recurrent, hybrid and sliding-window models, whose memory cannot be rolled back: the number of tokens
         between two copies of a prompt's state (0: no copies), the limit of copies of a sequence, and the limit of all
@@ -160,6 +163,7 @@ class EngineConfig:
     cache_ram: int | None = 1024
     cache_disk: Path | None = None
     cache_disk_mib: int = 8192
+    named_slots: bool = False
     checkpoint_interval: int = 64
     ctx_checkpoints: int = 4
     checkpoint_mib: int = 1024

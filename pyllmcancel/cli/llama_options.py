@@ -66,7 +66,6 @@ IGNORED = (
             "-sps --slot-prompt-similarity"),
     Foreign("sliding-window models go on from checkpoints: --ctx-checkpoints", "--swa-full"),
     Foreign("--checkpoint-interval says how far apart checkpoints are", "", "-cms --checkpoint-min-step"),
-    Foreign("slots are not saved to files: /slots/ID?action=save is refused", "", "--slot-save-path"),
     Foreign("GET /props answers in any case; nothing can be changed by a POST", "--props"),
     Foreign(
         "the time-outs are --header-timeout, --body-timeout, --reader-stall and --request-timeout", "", "-to --timeout"

@@ -181,6 +181,7 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         storage=storage_of(arguments),
         otel=arguments.otel,
         expose_prompts=arguments.expose_prompts,
+        slot_save_path=slot_folder(arguments),
         slots=arguments.slots,
         metrics=arguments.metrics,
         ui=arguments.ui,
@@ -189,6 +190,14 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         greets=arguments.greets,
         verbose=arguments.verbose,
     )
+
+
+def slot_folder(arguments: argparse.Namespace) -> Path | None:
+    """Return the folder of ``--slot-save-path``; UsageError if it is none."""
+    folder: Path | None = arguments.slot_save_path
+    if folder is not None and not folder.is_dir():
+        raise UsageError(f"--slot-save-path {folder} is not a folder")
+    return folder
 
 
 def model_to_fetch(arguments: argparse.Namespace) -> HubModel | NamedModel | None:
@@ -239,6 +248,7 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
     if arguments.parallel is None:
         del options["parallel"]
     options["alias"] = arguments.alias or arguments.hf_repo or name_of(arguments) or None
+    options["named_slots"] = arguments.slot_save_path is not None
     config = EngineConfig(**options)
     for path in (config.model, *(path for path, _ in config.lora)):
         if path is not None:

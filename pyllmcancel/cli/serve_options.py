@@ -246,6 +246,8 @@ def _add_http_options(group: argparse._ArgumentGroup) -> None:
     add_switch(group, "ui", SERVER.ui, "serve the live page", also=("--webui",))
     add_switch(group, "metrics", SERVER.metrics, "serve GET /metrics")
     add_switch(group, "slots", SERVER.slots, "serve GET /slots: settings and token counts of running requests")
+    text = "folder in which clients save slots by POST /slots/ID [they can be neither saved, restored nor erased]"
+    add_option(group, "slot-save-path", Path, SERVER.slot_save_path, text, metavar="DIR")
     add_switch(
         group, "expose-prompts", SERVER.expose_prompts, "show texts in GET /v1/events, to whoever may see the requests"
     )

@@ -6,7 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.engine.state_identity import state_identity
+from pyllmcancel.engine.state_identity import HASHES, state_identity
 from pyllmcancel.errors import UsageError, said
 from pyllmcancel.scheduling.disk_floor import DiskFloor
 from pyllmcancel.scheduling.prefix_folder import PrefixFolder
@@ -39,6 +39,8 @@ def disk_floor(context: Context, config: EngineConfig, native: Any) -> DiskFloor
     except OSError as error:
         logger.warning("no prefixes are kept on disk: %s cannot be used: %s", folder, said(error))
         return None
-    disk = DiskFloor(files, partial(state_identity, context, config, native, folder), native.SwappedPrefix.blank)
+    disk = DiskFloor(
+        files, partial(state_identity, context, config, native, folder / HASHES), native.SwappedPrefix.blank
+    )
     disk.wait_until_known(IDENTITY_SECONDS)
     return disk

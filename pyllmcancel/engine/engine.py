@@ -19,13 +19,14 @@ from concurrent.futures import Future
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.pairs import pairs_of
 from pyllmcancel.embeddings.workload import Embedding, pooling_of
 from pyllmcancel.engine.draft_loading import check_drafting, has_draft_model, load_draft_model
+from pyllmcancel.engine.errands import Errand
 from pyllmcancel.engine.fitting import placed, summary
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.loop import EngineLoop
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from pyllmcancel._native import SwappedPrefix
     from pyllmcancel.embeddings.request import Embedded
     from pyllmcancel.placement import Device
     from pyllmcancel.requests.observer import Observer
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
     from pyllmcancel.scheduling.scheduler import Capacity, Occupancy
 
 logger = logging.getLogger("pyllmcancel.engine")
+
+T = TypeVar("T")
 
 TRACED_STEPS = 1024
 DOES_NOT_GENERATE = "this model makes embeddings and does not generate text"
@@ -250,6 +254,11 @@ class Engine:
     def occupancy(self) -> Occupancy:
         """The slots and cells in use, as of the last turn of the engine thread."""
         return self._loop.occupancy
+
+    @property
+    def n_slots(self) -> int:
+        """Slots have numbers below this one: those of the running requests, and of idle prefixes."""
+        return self.workload.n_slots if isinstance(self.workload, Generation) else self.config.parallel
 
     @property
     def capacity(self) -> Capacity:
@@ -482,6 +491,53 @@ class Engine:
                 "running": counts.running,
             },
         )
+
+    # -- slots, for llama-server's clients ----------------------------------------------------------------------------
+
+    def state_identity(self, known: Path) -> str:
+        """Return the identity that a state in a file must have; see `pyllmcancel.engine.state_identity`."""
+        return self._generation().state_identity(known)
+
+    def blank_prefix(
+        self, tokens: Sequence[int], least: int, parts: Sequence[tuple[int, int]]
+    ) -> tuple[SwappedPrefix, list[memoryview]] | None:
+        """Make a prefix whose states are to be read from a file; None if there is no memory."""
+        return self._generation().blank_prefix(tokens, least, parts)
+
+    def _generation(self) -> Generation:
+        if not isinstance(self.workload, Generation):
+            raise InvalidRequestError(DOES_NOT_GENERATE, "model")
+        return self.workload
+
+    def copy_slot(self, owner: str, number: int) -> Future[SwappedPrefix | None]:
+        """Copy the prefix of an owner's slot, as soon as no request of the slot runs; None if the slot is empty."""
+        return self._ask(lambda generation: generation.scheduler.copy_slot(owner, number), owner, number)
+
+    def fill_slot(self, owner: str, number: int, prefix: SwappedPrefix) -> Future[bool]:
+        """Have an owner's slot hold a copied prefix; False if there is no room for that now."""
+        return self._ask(lambda generation: generation.scheduler.fill_slot(owner, number, prefix), owner, number)
+
+    def erase_slot(self, owner: str, number: int) -> Future[int]:
+        """Forget the prefix of an owner's slot, wherever it is kept; returns its number of tokens."""
+        return self._ask(lambda generation: generation.scheduler.erase_slot(owner, number), owner, number)
+
+    def _ask(self, call: Callable[[Generation], T], owner: str, number: int) -> Future[T]:
+        """Have the engine thread make a call about a slot, between two steps, when no request of the slot runs.
+
+        Raises
+        ------
+        InvalidRequestError
+            The model does not generate.
+        EngineClosedError
+            The engine is closed, or its thread has died.
+        """
+        if self.forked:
+            raise EngineClosedError(FORKED)
+        generation = self._generation()
+        errand = Errand(partial(call, generation), lambda: not generation.scheduler.slot_is_busy(owner, number))
+        self._loop.errands.add(errand)
+        self.registry.wake()
+        return errand.result
 
     # -- cancelling ---------------------------------------------------------------------------------------------------
 

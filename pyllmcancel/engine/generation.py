@@ -17,6 +17,7 @@ from pyllmcancel.engine.choices import ChoiceMaker
 from pyllmcancel.engine.disk_cache import disk_floor
 from pyllmcancel.engine.draft_model import DraftModel
 from pyllmcancel.engine.drafts import Drafts
+from pyllmcancel.engine.state_identity import state_identity
 from pyllmcancel.engine.stopping import FAULTS, blamed, finish_reason, passed_limit
 from pyllmcancel.errors import ConstraintError
 from pyllmcancel.events import Delta, FinishReason, Limit, RequestStatus, TokenLogprobs
@@ -27,9 +28,10 @@ from pyllmcancel.scheduling.workload import Finished, Progress, StepMember
 from pyllmcancel.step import LogitFault, SampledToken, StepItem
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Self, Unpack
 
-    from pyllmcancel._native import Context, Model
+    from pyllmcancel._native import Context, Model, SwappedPrefix
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.events import Sink
     from pyllmcancel.requests.observer import Observer
@@ -124,6 +126,11 @@ class Generation:
     @property
     def capacity(self) -> Capacity:
         return Capacity(self.config.parallel, self._context.n_cells)
+
+    @property
+    def n_slots(self) -> int:
+        """Slots have numbers below this one."""
+        return max(self.config.parallel, self._context.n_seq_max)
 
     @property
     def draft_sources(self) -> tuple[str, ...]:
@@ -265,6 +272,19 @@ class Generation:
         """Have `wake` called when a file has been read or written."""
         if self.disk is not None:
             self.disk.wake = wake
+
+    def state_identity(self, known: Path) -> str:
+        """Return the identity of everything that a state in a file depends on. Reads whole files that are not `known`,
+        in a file, yet. May be called from any thread.
+        """
+        return state_identity(self._context, self.config, self._native, known)
+
+    def blank_prefix(
+        self, tokens: Sequence[int], least: int, parts: Sequence[tuple[int, int]]
+    ) -> tuple[SwappedPrefix, list[memoryview]] | None:
+        """Make a prefix whose states are to be read from a file; see `pyllmcancel._native.SwappedPrefix.blank`."""
+        made: tuple[SwappedPrefix, list[memoryview]] | None = self._native.SwappedPrefix.blank(tokens, least, parts)
+        return made
 
     def close(self) -> None:
         """Write what is at rest to the disk, as far as that takes seconds; called by the engine thread, at its end."""

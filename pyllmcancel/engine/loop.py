@@ -16,6 +16,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyllmcancel.engine.errands import Errands
 from pyllmcancel.errors import said
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.observer import StepPart, StepRecord
@@ -81,6 +82,7 @@ class EngineLoop:
         self._observer = observer
         self._trace = trace
         self._outbox = Outbox()
+        self.errands = Errands()
         self._running: list[Request] = []
         self._n_steps = 0
         self._members_ahead: list[StepMember] = []  # of the step ahead; some may have ended when it is recorded
@@ -93,6 +95,7 @@ class EngineLoop:
         """Work until the registry is closed and everything has ended."""
         while self._workload.ahead or self._computes() or self._wait_for_work():
             self.turn()
+        self.errands.close()
         self._workload.close()
 
     def turn(self) -> None:
@@ -115,6 +118,7 @@ class EngineLoop:
         # Before admission: a request that supersedes another finds its slot and cells given back. Endings are published
         # before admission, which may copy cells.
         self._end_cancelled()
+        self.errands.run_ready()
         self._report(self._workload.expire(self._running))
         # Before admission, too: the next request may wait for nothing but a slot that is given back here.
         self._workload.heed_readers(self._running)
@@ -143,6 +147,7 @@ class EngineLoop:
     def bury(self, died_of: BaseException) -> None:
         """End every request before the thread dies of an error. If this call raises, call it again."""
         self._step_began = None
+        self.errands.close()
         self._outbox.flush()  # the thread may have died while it wrote an ending
         failure: Exception | None = None
         for request in self._registry.take_all(died_of):

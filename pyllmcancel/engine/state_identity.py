@@ -27,9 +27,9 @@ HASHES = "hashes.json"
 MAX_HASHES = 64
 
 
-def state_identity(context: Context, config: EngineConfig, native: Any, folder: Path) -> str:
-    """Return the identity, in 64 characters. Reads files that are not known in `folder`; OSError if that fails."""
-    hashes = FileHashes(folder / HASHES)
+def state_identity(context: Context, config: EngineConfig, native: Any, known: Path) -> str:
+    """Return the identity, in 64 characters. Reads files that are not `known` yet, in a file; OSError if that fails."""
+    hashes = FileHashes(known)
     model = Path(config.model or packaged_model_path())
     facts = {
         "model": [hashes.of(path) for path in files_of(model)],

@@ -81,6 +81,8 @@ class GenerationParams:
     draft_max
         The limit of drafted tokens in one step, if it is below the engine's own; 0: nothing is drafted, and no token is
         taken from a past answer.
+    slot
+        With `EngineConfig.named_slots`, the request goes on from the prefix that the last request of this number left.
     """
 
     sampling: SamplingParams
@@ -102,6 +104,7 @@ class GenerationParams:
     token_healing: bool | None = False
     prediction: tuple[int, ...] = ()
     draft_max: int | None = None
+    slot: int | None = None
 
     def shows(self, token: int) -> bool:
         """Return whether a control token is part of the text."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.errors import UsageError, said
 from pyllmcancel.placement import gib
-from pyllmcancel.scheduling.prefix_file import Blank, DamagedFileError, head_of, read_head, read_states
+from pyllmcancel.scheduling.prefix_file import Blank, DamagedFileError, head_of, packed, read_head, read_states
 from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS
 from pyllmcancel.system import work_in_background
 
@@ -159,6 +159,11 @@ class DiskFloor:
             del prefix
             self._writes = False
             self.wake()
+
+    def erase(self, tokens: Sequence[int], holder: Holder) -> None:
+        """Delete the files of prefixes that `tokens` begins with."""
+        if self._identity is not None:
+            self._folder.erase(packed(tokens), self._identity, holder.owner)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

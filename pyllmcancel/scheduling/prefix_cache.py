@@ -19,6 +19,7 @@ Used by the engine thread only.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -116,16 +117,57 @@ class PrefixCache:
         running: Collection[int],
         holder: Holder = NO_HOLDER,
         fetched: SwappedPrefix | None = None,
+        own: Sequence[int] = (),
     ) -> PrefixMatch:
-        """Return the best match for a prompt of `holder`; there must be an idle sequence. `fetched` was read from the
-        disk for this prompt.
+        """Return the best match for a prompt of `holder`; there must be an idle sequence.
+
+        Parameters
+        ----------
+        fetched
+            A prefix that was read from the disk for this prompt.
+        own
+            A prefix that the prompt continues, however little it has in common with it, if nothing else has more.
         """
         target = self._free_target(running)
         found, n_tokens = self._find_in_cells(self._common_prefixes(tokens, holder.owner), running, target)
         # Idle prefixes can be evicted for a swapped one, running ones cannot.
         room = self._context.n_cells - (self._context.n_cells_used - self.n_cells)
         swapped, n_swapped = self._swap.find(tokens, n_tokens, min(room, self._context.n_ctx), holder, fetched)
-        return found if swapped is None else PrefixMatch(target, None, n_swapped, swapped)
+        if swapped is not None:
+            return PrefixMatch(target, None, n_swapped, swapped)
+        seq = self._idle_with(own, holder)
+        n_own = 0 if seq is None else self._common_prefixes(tokens, holder.owner)[seq]
+        return found if seq is None or n_own <= n_tokens else PrefixMatch(seq, None, n_own)
+
+    def _idle_with(self, tokens: Sequence[int], holder: Holder) -> int | None:
+        """Return the idle sequence that holds exactly `tokens`, of this owner; None if there is none."""
+        lengths = self._common_prefixes([*tokens, 0], holder.owner) if tokens else []
+        idle = (seq for seq in self._idle if lengths and lengths[seq] == len(tokens) == self._context.n_committed(seq))
+        return next(idle, None)
+
+    def copy_of(self, tokens: Sequence[int], holder: Holder) -> SwappedPrefix | None:
+        """Return a copy of the prefix that is exactly `tokens`, of any size; None if it is kept nowhere in memory."""
+        seq = self._idle_with(tokens, holder)
+        return self._swap.copy_of(tokens, holder) if seq is None else self._context.copy_out(seq, max_bytes=sys.maxsize)
+
+    def adopt(self, prefix: SwappedPrefix, running: Collection[int], holder: Holder) -> bool:
+        """Have an idle sequence hold a copied prefix; False if none is idle, or if there is no room."""
+        if not self._idle or prefix.n_tokens > self._context.n_ctx:
+            return False
+        seq = self._free_target(running)
+        self.take(PrefixMatch(seq, None, prefix.n_tokens, prefix), running, holder)
+        self.give_back(seq)
+        return self._context.n_committed(seq) == prefix.n_tokens
+
+    def erase(self, tokens: Sequence[int], holder: Holder) -> None:
+        """Forget the prefix that is exactly `tokens` wherever it is kept, and prefixes of it."""
+        for seq in self._idle:
+            held = self._context.tokens(seq)
+            if held and self._holders[seq].owner == holder.owner and held == list(tokens[: len(held)]):
+                self._context.drop_cells(seq)
+        self._swap.erase(tokens, holder)
+        if self._disk is not None:
+            self._disk.erase(tokens, holder)
 
     def _common_prefixes(self, tokens: Sequence[int], owner: str) -> list[int]:
         """Return, for every sequence, how many leading `tokens` its cells could give to a choice of `owner`."""

@@ -132,6 +132,12 @@ class PrefixFolder:
         with suppress(OSError):
             entry.path.unlink()
 
+    def erase(self, tokens: bytes, identity: str, owner: str) -> None:
+        """Delete the files of prefixes that the packed `tokens` begin with."""
+        for entry in list(self._of(identity, owner)):
+            if tokens.startswith(entry.head.tokens):
+                self.discard(entry)
+
     def _of(self, identity: str, owner: str) -> Iterator[Entry]:
         return (entry for entry in self.entries(identity) if entry.head.owner == owner)
 

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pyllmcancel.scheduling.fair_share import FairShare
+from pyllmcancel.scheduling.named_slots import NamedSlots, number_of
 from pyllmcancel.scheduling.prefix_cache import PrefixCache, PrefixMatch
 from pyllmcancel.scheduling.step_planner import StepPlanner
 from pyllmcancel.scheduling.swap_store import Holder
 
 if TYPE_CHECKING:
-    from pyllmcancel._native import CancelFlag, Context
+    from pyllmcancel._native import CancelFlag, Context, SwappedPrefix
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.requests.request import Choice, Request
     from pyllmcancel.scheduling.disk_floor import DiskFloor
@@ -55,6 +56,7 @@ class Scheduler:
     def __init__(self, context: Context, config: EngineConfig, disk: DiskFloor | None = None) -> None:
         self._context = context
         self._disk = disk
+        self._named = NamedSlots() if config.named_slots else None
         on_cpu = not context.is_offloaded
         self._shares = FairShare()
         self._planner = StepPlanner(context, config, self._shares, on_cpu=on_cpu)
@@ -220,6 +222,36 @@ class Scheduler:
             del self._paused[choice]
         self._pending.extendleft(reversed(resumed))
 
+    def slot_is_busy(self, owner: str, number: int) -> bool:
+        """Return whether a request of an owner's slot runs."""
+        return any(
+            choice.request.owner == owner and (seq if number_of(choice) is None else number_of(choice)) == number
+            for seq, choice in self._active.items()
+        )
+
+    def copy_slot(self, owner: str, number: int) -> SwappedPrefix | None:
+        """Copy the prefix of an owner's slot, of any size; None if the slot is empty."""
+        tokens = self._slot_tokens(owner, number)
+        return self._cache.copy_of(tokens, Holder(owner)) if tokens else None
+
+    def fill_slot(self, owner: str, number: int, prefix: SwappedPrefix) -> bool:
+        """Have an owner's slot hold a copied prefix; False, and the slot is empty, if there is no room."""
+        assert self._named is not None
+        filled = self._cache.adopt(prefix, self._active, Holder(owner))
+        self._named.put(owner, number, prefix.tokens if filled else ())
+        return filled
+
+    def erase_slot(self, owner: str, number: int) -> int:
+        """Forget the prefix of an owner's slot, wherever it is kept; returns its number of tokens."""
+        tokens = self._slot_tokens(owner, number)
+        if tokens and self._named is not None:
+            self._cache.erase(tokens, Holder(owner))
+            self._named.put(owner, number, ())
+        return len(tokens)
+
+    def _slot_tokens(self, owner: str, number: int) -> list[int]:
+        return [] if self._named is None else self._named.tokens(owner, number)
+
     def resync(self, items: list[StepItem]) -> None:
         """Take over what the context has committed, after a step that did not count."""
         for item in items:
@@ -285,7 +317,8 @@ class Scheduler:
         whole = choice.n_described or self._recomputes_all(choice)
         tokens = [] if whole else choice.tokens
         fetched = None if whole or self._disk is None else self._disk.fetched(choice)
-        return self._cache.find(tokens, self._active, holder_of(choice), fetched)
+        own = self._named.tokens(choice.request.owner, number_of(choice)) if self._named is not None and tokens else ()
+        return self._cache.find(tokens, self._active, holder_of(choice), fetched, own)
 
     @staticmethod
     def _recomputes_all(choice: Choice) -> bool:
@@ -329,6 +362,8 @@ class Scheduler:
         seq, choice.seq = choice.seq, None
         del self._active[seq]
         self._context.close(seq, keep=keep)
+        if self._named is not None:
+            self._named.note(choice, seq, self._context.n_committed(seq))
         self._cache.give_back(seq)
 
 

@@ -70,6 +70,14 @@ class SwapSpace:
         """Return how many leading `tokens` a copy has."""
         return self._copies.longest_match(tokens, holder)
 
+    def copy_of(self, tokens: Sequence[int], holder: Holder) -> SwappedPrefix | None:
+        """Return the copy of exactly `tokens`, if there is one."""
+        return self._copies.copy_of(tokens, holder)
+
+    def erase(self, tokens: Sequence[int], holder: Holder) -> None:
+        """Delete the copies that `tokens` begins with."""
+        self._copies.erase(tokens, holder)
+
     def has_copy(self, tokens: Sequence[int], holder: Holder) -> bool:
         """Return whether there is a copy of exactly `tokens`."""
         return self._copies.copy_of(tokens, holder) is not None

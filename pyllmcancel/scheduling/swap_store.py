@@ -102,6 +102,12 @@ class SwapStore:
         matches = self._matches(tokens, holder.owner)
         return next((prefix for prefix, n_tokens in matches if n_tokens == len(tokens) == prefix.n_tokens), None)
 
+    def erase(self, tokens: Sequence[int], holder: Holder) -> None:
+        """Delete the copies that `tokens` begins with."""
+        for prefix, n_tokens in self._matches(tokens, holder.owner):
+            if n_tokens == prefix.n_tokens:
+                self.discard(prefix)
+
     def discard_copy(self, tokens: Sequence[int], holder: Holder) -> None:
         """Delete the copy of exactly `tokens`, if there is one."""
         prefix = self.copy_of(tokens, holder)

@@ -29,6 +29,7 @@ from pyllmcancel.server.http.request_context import RequestContext
 from pyllmcancel.server.http.web_origins import AllowedOrigins
 from pyllmcancel.server.live import routes as live_routes
 from pyllmcancel.server.llama import routes as llama_routes
+from pyllmcancel.server.llama import routes_slots as llama_routes_slots
 from pyllmcancel.server.llama import routes_state as llama_routes_state
 from pyllmcancel.server.openai import routes as openai_routes
 from pyllmcancel.server.openapi import routes as openapi_routes
@@ -66,6 +67,7 @@ ROUTERS = (
     live_routes.router,
     llama_routes.router,
     llama_routes_state.router,
+    llama_routes_slots.router,
     embeddings_routes.router,
     rankings_routes.router,
     responses_routes.router,

@@ -153,6 +153,8 @@ class ServerConfig:
         If True, requests keep what an observer needs to trace them.
     expose_prompts
         If True, the feed of events shows prompts and answers.
+    slot_save_path
+        The folder in which clients save slots; None: slots cannot be saved, restored or erased.
     slots, metrics, ui
         True if ``/slots`` (which shows prompts), ``/metrics`` and the live page are served.
     replica
@@ -190,6 +192,7 @@ class ServerConfig:
     storage: Storage | None = field(default_factory=Storage)
     otel: bool = False
     expose_prompts: bool = False
+    slot_save_path: Path | None = None
     slots: bool = True
     metrics: bool = True
     ui: bool = True

@@ -94,6 +94,10 @@ def kernel_features() -> frozenset[str]:
     return frozenset({"SSSE3"})
 
 
+def cpu_variant() -> None:
+    """As the real one, whose back end is linked in."""
+
+
 class Context:
     """As the real one, but its steps go through a gate. It makes no checkpoints: an abort costs the whole state."""
 

@@ -39,6 +39,7 @@ from pyllmcancel.server.wire.drafting import DraftLimit
 from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, Name, RequestBody, Sent, Stop, TokenId
 from pyllmcancel.server.wire.lora import LoraScale
 from pyllmcancel.server.wire.sampling_fields import MAX_INT, SamplerFields, known_samplers
+from pyllmcancel.server.wire.slots import ID_SLOT
 
 MAX_STOPS = 64
 
@@ -156,9 +157,8 @@ class AnsweringBody(SamplingBody):
     lora: list[LoraScale] | None = Field(
         None, description="Accepted if it matches the scales that the adapters were loaded with."
     )
-    # These have no effect by their own definition, since no context is shifted here, and every slot can use every
-    # prefix.
-    id_slot: int = Field(-1, ge=-1, le=MAX_INT, description="Without effect: any slot can use what any other computed.")
+    id_slot: int = Field(-1, ge=-1, le=MAX_INT, description=ID_SLOT)
+    # These have no effect by their own definition, since no context is shifted here.
     n_keep: int = Field(0, ge=-1, le=MAX_INT, description="Without effect: no context is ever shifted.")
     n_discard: int = Field(0, ge=0, le=MAX_INT, description="Without effect, as `n_keep`.")
     n_cache_reuse: int = Field(0, ge=0, le=MAX_INT, description="Without effect: cells are not moved.")
@@ -227,3 +227,10 @@ class DetokenizeBody(RequestBody):
 
     model: Name = ""
     tokens: list[Annotated[StrictInt, Field(ge=0, lt=2**31)]] = Field(default=[], fail_fast=True, examples=[[100, 200]])
+
+
+class SlotFileBody(RequestBody):
+    """The body of ``POST /slots/{id}``; not needed to erase."""
+
+    model: Name = ""
+    filename: StrictStr = Field(description="A name in the folder of `--slot-save-path`.", examples=["slot.bin"])

@@ -13,6 +13,7 @@ from pyllmcancel.requests.request import GenerationParams
 from pyllmcancel.server.limits import MAX_BIASES
 from pyllmcancel.server.llama.body import PromptObject
 from pyllmcancel.server.wire.fields import RENAMED, sampling_values, seconds, stop_strings
+from pyllmcancel.server.wire.slots import named_slot
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
@@ -55,6 +56,7 @@ def generation_params(
         min_indent=body.n_indent,
         prompt_progress=body.return_progress and body.stream,
         draft_max=body.draft_max,
+        slot=named_slot(body.id_slot),
     )
 
 

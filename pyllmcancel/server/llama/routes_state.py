@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, NotRequired
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
@@ -148,14 +148,6 @@ async def slots(
         raise ApiError(503, "no slot available", "unavailable_error", code="no_slot_available")
     shown = [busy_slot(number, engine, choice) for number, choice in enumerate(running)]
     return shown + [idle_slot(number, engine) for number in range(len(running), engine.config.parallel)]
-
-
-@router.post("/slots/{id_slot}", summary="Refused: slots are not saved to files", **REFUSED)
-async def change_slot(id_slot: int, action: Literal["save", "restore", "erase"]) -> NoReturn:
-    raise unsupported(
-        f"cannot {action} slot {id_slot}: computed prefixes belong to no slot here, and are dropped when their room is"
-        " needed; a request with cache_prompt false does not use them"
-    )
 
 
 @router.get(

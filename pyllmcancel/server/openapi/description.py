@@ -20,7 +20,7 @@ from pyllmcancel.server.http.request_context import SANE_ID
 from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.live.events import EVENTS as FEED_EVENTS
 from pyllmcancel.server.llama.answer import CompletionEvent
-from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
+from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, SlotFileBody, TokenizeBody
 from pyllmcancel.server.openai.chat_answer import ChatCompletionChunk
 from pyllmcancel.server.openai.completion_answer import CompletionChunk
 from pyllmcancel.server.openai.completion_body import CompletionBody
@@ -66,7 +66,7 @@ ERRORS = {
 # Bodies that `pyllmcancel.server.bodies` reads, of which FastAPI does not know.
 BODIES = (
     *(CompletionBody, ChatBody, ResponsesBody, EmbeddingBody, RankBody, MessagesBody, CountBody),
-    *(LlamaCompletionBody, InfillBody, LlamaEmbeddingBody, TokenizeBody, DetokenizeBody),
+    *(LlamaCompletionBody, InfillBody, LlamaEmbeddingBody, TokenizeBody, DetokenizeBody, SlotFileBody),
     *(CancelBody, LookupBody),
 )
 # FastAPI collects the models of whole answers only, and takes all errors for OpenAI's.

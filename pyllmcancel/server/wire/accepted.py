@@ -28,9 +28,6 @@ class AcceptedFields(Sent):
     prompt_cache_options: PromptCacheOptions | None = Field(
         None, description=f"{NO_EFFECT} any cached prefix is used anyway."
     )
-    id_slot: int | None = Field(
-        None, ge=-1, le=MAX_INT, description=extra(f"{NO_EFFECT} every slot can use what any other has computed.")
-    )
     n_keep: int | None = Field(None, ge=-1, le=MAX_INT, description=extra(f"{NO_EFFECT} no context is ever shifted."))
     n_discard: int | None = Field(None, ge=0, le=MAX_INT, description=extra(f"{NO_EFFECT} no context is ever shifted."))
     n_cache_reuse: int | None = Field(None, ge=0, le=MAX_INT, description=extra(f"{NO_EFFECT} cells are not moved."))

@@ -23,6 +23,7 @@ from pyllmcancel.server.wire.form import FormFields, Gbnf
 from pyllmcancel.server.wire.lora import LoraScale, check_lora
 from pyllmcancel.server.wire.sampling import NO_EFFECT, OllamaOptions, SamplingFields, Stops, Switch, extra
 from pyllmcancel.server.wire.sampling_fields import MAX_INT
+from pyllmcancel.server.wire.slots import ID_SLOT, named_slot
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
@@ -80,6 +81,7 @@ class GenerationBody(SamplingFields, FormFields, DraftFields, AcceptedFields, Ge
     cache_prompt: bool | None = Field(
         None, description=extra("Start from the longest cached prefix of the prompt (the default).")
     )
+    id_slot: int | None = Field(None, ge=-1, le=MAX_INT, description=extra(ID_SLOT))
     lora: list[LoraScale] | None = Field(
         None, description=extra("Accepted if it matches the scales that the adapters were loaded with.")
     )
@@ -193,6 +195,7 @@ class GenerationBody(SamplingFields, FormFields, DraftFields, AcceptedFields, Ge
             "stop_tokens": frozenset(self.stop_token_ids or ()),
             "stop_shown": bool(self.include_stop_str_in_output),
             "draft_max": self.draft_max,
+            "slot": named_slot(self.id_slot),
         }
 
     @property

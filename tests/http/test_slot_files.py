@@ -1,0 +1,235 @@
+"""`POST /slots/{id}?action=save|restore|erase`, as llama-server's clients use it, and what it refuses."""
+
+from __future__ import annotations
+
+import errno
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel.server.config import ApiKey
+from pyllmcancel.server.llama import slot_files
+from tests.support.fake_native import Model
+from tests.support.http_world import World, open_world
+
+FRANCE = "What is the capital of France?"
+GERMANY = "What is the capital of Germany?"
+BAD_NAMES = (
+    *("../slot.bin", "a/b", "a\\b", "", ".", "..", ".hidden", "a..b", "x" * 256, "a\nb", "/etc/passwd", "a:b", "a "),
+    *("a.", "\ud800", "\uff0e\uff0e", "a\x00b"),
+)
+KEYS = (ApiKey("alice", "key-a"), ApiKey("bob", "key-b"))
+
+
+pytestmark = pytest.mark.anyio
+
+
+def files_in(folder: Path, pattern: str = "*") -> list[Path]:
+    return sorted(folder.glob(pattern))
+
+
+def serving(folder: Path, **options: Any) -> Any:
+    return open_world(slot_save_path=folder, named_slots=True, draft_sources=(), **options)
+
+
+async def ask(
+    world: World, prompt: str, slot: int | None = None, key: str | None = None, **fields: Any
+) -> dict[str, Any]:
+    """The timings of a completion."""
+    body = {"prompt": prompt, "n_predict": 8, "temperature": 0} | ({} if slot is None else {"id_slot": slot}) | fields
+    exchange = await world.post("/completion", body, headers=bearer(key))
+    assert exchange.status == 200
+    timings: dict[str, Any] = exchange.json()["timings"]
+    return timings
+
+
+async def act(
+    world: World, action: str, slot: int = 0, filename: str | None = "slot.bin", key: str | None = None
+) -> tuple[int, dict[str, Any]]:
+    body = None if filename is None else {"filename": filename}
+    exchange = await world.post(f"/slots/{slot}?action={action}", body, headers=bearer(key))
+    return exchange.status, exchange.json()
+
+
+def bearer(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+
+async def test_a_slot_is_saved_and_restored_into_another(tmp_path: Path) -> None:
+    async with serving(tmp_path) as world:
+        assert (await ask(world, FRANCE, 1))["cache_n"] == 0
+        status, saved = await act(world, "save", 1)
+        n_saved = len(FRANCE) + 7
+        size = (tmp_path / "slot.bin").stat().st_size
+        assert status == 200
+        assert saved.pop("timings")["save_ms"] >= 0
+        assert saved == {"id_slot": 1, "filename": "slot.bin", "n_saved": n_saved, "n_written": size}
+        n_common = len("What is the capital of ")
+        assert (await ask(world, GERMANY, 1))["cache_n"] == n_common
+        status, restored = await act(world, "restore", 0)
+        assert status == 200
+        assert restored.pop("timings")["restore_ms"] >= 0
+        assert restored == {"id_slot": 0, "filename": "slot.bin", "n_restored": n_saved, "n_read": size}
+        assert (await ask(world, FRANCE, 0))["cache_n"] == len(FRANCE) - 1
+        assert (await ask(world, GERMANY, 1))["cache_n"] == len(GERMANY) - 1, "the other slot is as it was"
+
+
+async def test_a_slot_survives_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as world:
+        await ask(world, FRANCE, 0)
+        assert (await act(world, "save"))[0] == 200
+    async with serving(tmp_path) as world:
+        assert (await act(world, "restore"))[0] == 200
+        assert (await ask(world, FRANCE))["cache_n"] == len(FRANCE) - 1
+
+
+async def test_a_slot_without_a_name_is_the_one_that_the_answer_tells(tmp_path: Path) -> None:
+    async with serving(tmp_path) as world:
+        exchange = await world.post("/completion", {"prompt": FRANCE, "n_predict": 4})
+        status, saved = await act(world, "save", exchange.json()["id_slot"])
+        assert (status, saved["n_saved"]) == (200, len(FRANCE) + 3)
+
+
+async def test_an_erased_slot_has_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as world:
+        await ask(world, FRANCE, 1)
+        assert await act(world, "erase", 1, None) == (200, {"id_slot": 1, "n_erased": len(FRANCE) + 7})
+        assert (await ask(world, FRANCE, 1))["cache_n"] == 0
+        assert await act(world, "erase", 0, None) == (200, {"id_slot": 0, "n_erased": 0})
+        assert (await act(world, "save", 0))[0] == 400
+
+
+async def test_a_busy_slot_is_saved_when_its_request_has_ended(tmp_path: Path) -> None:
+    async with serving(tmp_path) as world:
+        world.hold()
+        running = world.begin("POST", "/completion", {"prompt": FRANCE, "n_predict": 4, "id_slot": 0})
+        await world.held()
+        saving = world.begin("POST", "/slots/0?action=save", {"filename": "slot.bin"})
+        await world.step(2)
+        assert not (tmp_path / "slot.bin").exists()
+        world.gate.open()
+        assert (await running.end()).status == 200
+        assert (await saving.end()).json()["n_saved"] == len(FRANCE) + 3
+
+
+@pytest.mark.parametrize(
+    "filename",
+    [
+        "../slot.bin",
+        "a/b",
+        "a\\b",
+        "",
+        ".",
+        "..",
+        ".hidden",
+        "a..b",
+        "x" * 256,
+        "a\nb",
+        "/etc/passwd",
+        "a:b",
+        "a ",
+        "a.",
+    ],
+)
+@pytest.mark.parametrize("action", ["save", "restore"])
+async def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, filename: str, action: str) -> None:
+    async with serving(tmp_path) as world:
+        status, answer = await act(world, action, 0, filename)
+        assert (status, answer["error"]["param"]) == (400, "filename")
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("body", [None, {}, {"filename": 1}, {"filename": None}])
+async def test_a_body_without_a_name_is_refused(tmp_path: Path, body: Any) -> None:
+    async with serving(tmp_path) as world:
+        assert (await world.post("/slots/0?action=save", body)).status in (400, 415)
+
+
+@pytest.mark.parametrize("slot", [-1, 4, 1 << 40])
+@pytest.mark.parametrize("action", ["save", "restore", "erase"])
+async def test_a_slot_that_is_not_there_is_refused(tmp_path: Path, slot: int, action: str) -> None:
+    async with serving(tmp_path) as world:
+        status, answer = await act(world, action, slot)
+        assert (status, answer["error"]["param"]) == (400, "id_slot")
+
+
+async def test_owners_have_files_of_their_own(tmp_path: Path) -> None:
+    async with serving(tmp_path, api_keys=KEYS) as world:
+        await ask(world, FRANCE, 0, "key-a")
+        assert (await act(world, "save", 0, key="key-a"))[0] == 200
+        assert (await act(world, "save", 0, key="key-b"))[0] == 400, "alice's slot is not bob's"
+        assert (await act(world, "erase", 0, None, key="key-b")) == (200, {"id_slot": 0, "n_erased": 0})
+        assert (await act(world, "restore", 0, key="key-b"))[0] == 400
+        assert (await act(world, "restore", 1, key="key-a"))[0] == 200
+        # The name of a folder is no secret: a file that was moved is still alice's.
+        (path,) = files_in(tmp_path, "owner-*/slot.bin")
+        await ask(world, GERMANY, 0, "key-b")
+        assert (await act(world, "save", 0, "mine.bin", key="key-b"))[0] == 200
+        (other,) = files_in(tmp_path, "owner-*/mine.bin")
+        path.replace(other)
+        status, answer = await act(world, "restore", 0, "mine.bin", key="key-b")
+        assert (status, answer["error"]["param"]) == (400, "filename")
+        assert "another owner" in answer["error"]["message"]
+
+
+async def test_a_file_of_other_cells_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as world:
+        await ask(world, FRANCE, 0)
+        assert (await act(world, "save"))[0] == 200
+    for options in ({"cache_type_k": "q8_0"}, {"flash_attn": "on"}, {"model": Model("hybrid")}, {"n_ctx": 512}):
+        async with serving(tmp_path, **options) as world:
+            status, answer = await act(world, "restore")
+            assert (status, answer["error"]["param"]) == (400, "filename")
+            assert "another model" in answer["error"]["message"]
+
+
+async def test_a_file_that_was_edited_is_refused_and_the_slot_can_be_used(tmp_path: Path) -> None:
+    async with serving(tmp_path) as world:
+        await ask(world, FRANCE, 0)
+        await act(world, "save")
+        path = tmp_path / "slot.bin"
+        good = path.read_bytes()
+        for place in (0, 9, 60, len(good) // 2, len(good) - 1):
+            path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+            assert (await act(world, "restore", 1))[0] == 400
+        path.write_bytes(good[:-1])
+        assert (await act(world, "restore", 1))[0] == 400
+        path.unlink()
+        status, answer = await act(world, "restore", 1)
+        assert (status, "no such file" in answer["error"]["message"]) == (400, True)
+        assert (await ask(world, GERMANY, 1))["prompt_n"] > 0
+
+
+async def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(slot_files, "write", full)
+    async with serving(tmp_path) as world:
+        await ask(world, FRANCE, 0)
+        status, answer = await act(world, "save")
+        assert (status, answer["error"]["message"]) == (507, "the slot could not be saved: No space left on device")
+
+
+async def test_an_owner_has_only_so_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot_files, "MAX_FILES", 3)
+    async with serving(tmp_path) as world:
+        await ask(world, FRANCE, 0)
+        assert [(await act(world, "save", 0, name))[0] for name in ("a", "b", "c", "a")] == [200, 200, 507, 200]
+
+
+async def test_files_are_readable_by_their_user_only(tmp_path: Path) -> None:
+    async with serving(tmp_path, api_keys=KEYS) as world:
+        await ask(world, FRANCE, 0, "key-a")
+        await act(world, "save", 0, key="key-a")
+    (path,) = files_in(tmp_path, "owner-*/slot.bin")
+    assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
+
+
+async def test_without_the_option_slots_are_not_named(tmp_path: Path) -> None:
+    async with open_world() as world:
+        await ask(world, FRANCE, 0)
+        assert (await act(world, "save"))[0] == 501
+        assert (await ask(world, GERMANY, 0))["cache_n"] == len("What is the capital of "), "as any request"
