@@ -31,6 +31,8 @@ PATHS = (
     "/detokenize",
     "/apply-template",
     "/v1/embeddings",
+    "/embeddings",
+    "/v1/rerank",
     "/v1/messages",
     "/v1/responses",
 )

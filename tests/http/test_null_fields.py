@@ -15,11 +15,13 @@ from pydantic import ValidationError
 from pyllmcancel.requests.request import GenerationParams
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.chat.body import ChatBody
-from pyllmcancel.server.embeddings.body import EmbeddingBody
+from pyllmcancel.server.embeddings.body import EmbeddingBody, LlamaEmbeddingBody
+from pyllmcancel.server.embeddings.rankings.body import RankBody
 from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
 from pyllmcancel.server.openai.completion_body import CompletionBody
 from pyllmcancel.server.requests.body import CancelBody
 from pyllmcancel.server.responses.body import ResponsesBody
+from pyllmcancel.server.streams.answers import LookupBody
 from pyllmcancel.server.wire.fields import RequestBody, Sent, wire_fields
 from tests.support.endpoints import body_type_of
 from tests.support.http_world import accepted, open_world
@@ -141,6 +143,9 @@ BODIES: dict[type[RequestBody], list[dict[str, Any]]] = {
     CountBody: MESSAGES,
     ResponsesBody: RESPONSES,
     EmbeddingBody: [{"input": {"prompt_string": "x"}}, {"input": [{"content": [TEXT]}]}],
+    LookupBody: [{"conversation_ids": ["x"]}],
+    LlamaEmbeddingBody: [{"input": {"prompt_string": "x"}}],
+    RankBody: [{"query": "x", "documents": ["x", {"text": "x"}]}, {"query": "x", "texts": ["x"]}],
     LlamaCompletionBody: [{"prompt": {"prompt_string": "x"}}],
     InfillBody: [{"input_prefix": "x", "input_suffix": "x", "input_extra": [{"text": "x"}]}],
     TokenizeBody: [{}],
