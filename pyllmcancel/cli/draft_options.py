@@ -42,7 +42,8 @@ def draft_sources(text: str) -> tuple[str, ...]:
     for name in names:
         if name not in known and name.startswith(BY_HEADS):
             raise argparse.ArgumentTypeError(
-                f"{name} is not supported: drafts come from texts or, as {BY_A_MODEL}, from a smaller model"
+                f"{name} is not supported: such heads read a model's hidden states, which llama.cpp has no stable call"
+                f" for; drafts come from texts or, as {BY_A_MODEL}, from a smaller model"
             )
         if name not in known:
             raise argparse.ArgumentTypeError(f"must be some of {', '.join(known)}, not {name!r}")

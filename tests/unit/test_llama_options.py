@@ -193,7 +193,7 @@ def test_their_spellings_reach_the_engine(given: str, name: str, value: Any) -> 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("draft-eagle3", "draft-eagle3 is not supported: drafts come from texts or, as draft-simple, from a smaller"),
+        ("draft-eagle3", "draft-eagle3 is not supported: such heads read a model's hidden states"),
         ("ngram-mod,draft-mtp", "draft-mtp is not supported"),
         ("ngram-mode", "must be some of none, past, prediction, ngram, model, ngram-simple"),
         ("", "must be some of none, past"),
