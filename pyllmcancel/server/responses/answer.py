@@ -84,7 +84,18 @@ class OutputCustomCall(Answer):
     namespace: NotRequired[Annotated[str | None, ABSENT]]
 
 
-OutputItem = OutputMessage | OutputReasoning | OutputFunctionCall | OutputCustomCall
+class OutputSearchCall(Answer):
+    """A call of the client's search for tools."""
+
+    type: Literal["tool_search_call"]
+    id: str
+    status: ItemStatus
+    call_id: str
+    execution: Literal["client"]
+    arguments: Annotated[dict[str, Any], Field(description="Empty until the call is complete.")]
+
+
+OutputItem = OutputMessage | OutputReasoning | OutputFunctionCall | OutputCustomCall | OutputSearchCall
 
 
 class InputTokensDetails(Answer):

@@ -5,6 +5,7 @@ In a chat, a turn of the model is one message with its reasoning, text and calls
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,7 +19,7 @@ from pyllmcancel.server.responses.input_items import (
     ReasoningItem,
     text_of,
 )
-from pyllmcancel.server.responses.tools import chat_name, custom_arguments
+from pyllmcancel.server.responses.tools import SEARCH, chat_name, custom_arguments
 
 
 class Conversation:
@@ -35,6 +36,7 @@ class Conversation:
         self._ignore = ignore
         self._turn: dict[str, Any] | None = None  # the model's last turn, which later items may extend
         self._has_answered = False  # True if that turn has a text
+        self._searches = set[str]()  # ids of calls of the client's search for tools
         if instructions:
             self.messages.append({"role": "system", "content": instructions})
 
@@ -54,9 +56,11 @@ class Conversation:
                 case CustomCallItem():
                     self._called(item.call_id, chat_name(item.name, item.namespace), custom_arguments(item.input))
                 case CallOutputItem():
-                    self._turn = None
-                    returned = {"role": "tool", "tool_call_id": item.call_id, "content": text_of(item.output)}
-                    self.messages.append(returned)
+                    self._returned(item.call_id, text_of(item.output))
+                case ForeignItem(type="tool_search_call", fields={"execution": "client", "call_id": str(call_id)}):
+                    self._searched(item, call_id)
+                case LoadedTools(call_id=str(call_id)) if call_id in self._searches:
+                    self._returned(call_id, item.text)
                 case ForeignItem() | LoadedTools():
                     self._read(item)
 
@@ -96,6 +100,17 @@ class Conversation:
         function = {"name": name, "arguments": arguments}
         call = {"id": call_id, "type": "function", "function": function}
         self._own_turn().setdefault("tool_calls", []).append(call)
+
+    def _returned(self, call_id: str, text: str) -> None:
+        self._turn = None
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+
+    def _searched(self, item: ForeignItem, call_id: str) -> None:
+        if item.status == "incomplete":
+            return  # the call was cut, and its client has not made it
+        arguments = item.fields.get("arguments") or {}
+        self._searches.add(call_id)
+        self._called(call_id, SEARCH, arguments if isinstance(arguments, str) else json.dumps(arguments))
 
     def _own_turn(self, *, fresh: bool = False) -> dict[str, Any]:
         if self._turn is None or fresh:

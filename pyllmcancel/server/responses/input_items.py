@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.server.chat.hosted import hosted_text
 from pyllmcancel.server.limits import MAX_TOOLS
-from pyllmcancel.server.responses.tools import HostedTool, Tool
+from pyllmcancel.server.responses.tools import Tool, names_of
 from pyllmcancel.server.wire.fields import Sent
 
 TEXT_PARTS = ("input_text", "output_text", "text")
@@ -128,8 +128,7 @@ class LoadedTools(Sent):
     @property
     def text(self) -> str:
         """The text of a search's result, which names the tools; empty for tools that were added."""
-        found = [tool.name for tool in self.tools if not isinstance(tool, HostedTool)]
-        return "\n".join(["[tool_search returned]", *found]) if self.type == "tool_search_output" else ""
+        return "\n".join(["[tool_search returned]", *names_of(self.tools)]) if self.type == "tool_search_output" else ""
 
     @property
     def is_users(self) -> bool:

@@ -14,7 +14,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.events import FinishReason
 from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
-from pyllmcancel.server.responses.output_items import OpenCall, OpenCustomCall, OpenMessage, OpenReasoning
+from pyllmcancel.server.responses.output_items import OpenCall, OpenCustomCall, OpenMessage, OpenReasoning, OpenSearch
 
 if TYPE_CHECKING:
     from pyllmcancel.server.errors.facts import ErrorFacts
@@ -160,7 +160,9 @@ class Output:
 
     def _begin_call(self, name: str, call_id: str) -> Iterator[ResponseEvent]:
         tool = self._tools.called(name)
-        if tool.kind == "custom":
+        if tool.kind == "tool_search":
+            yield from self._begin_item(OpenSearch(self._next_id(OpenSearch.prefix), call_id))
+        elif tool.kind == "custom":
             yield from self._begin_item(OpenCustomCall(self._next_id(OpenCustomCall.prefix), call_id, tool))
         else:
             yield from self._begin_item(OpenCall(self._next_id(OpenCall.prefix), call_id, tool))

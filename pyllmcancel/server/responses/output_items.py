@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pydantic_core import from_json
+
 from pyllmcancel.server.responses.custom_input import CustomInput
 from pyllmcancel.server.responses.input_items import sealed
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
         OutputItem,
         OutputMessage,
         OutputReasoning,
+        OutputSearchCall,
         OutputText,
         OutputTokenLogprob,
         ReasoningText,
@@ -178,6 +181,46 @@ class OpenCustomCall:
         if self._tool.namespace is not None:
             item["namespace"] = self._tool.namespace
         return item
+
+
+class OpenSearch:
+    """An open call of the client's search for tools, whose arguments are sent when the call is complete."""
+
+    prefix = "tsc"
+
+    def __init__(self, item_id: str, call_id: str) -> None:
+        self._id = item_id
+        self._call_id = call_id
+        self._arguments: list[str] = []
+
+    def begin(self) -> Iterator[EventFields]:
+        yield from ()
+
+    def feed(self, text: str, _logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[EventFields]:
+        self._arguments.append(text)
+        yield from ()
+
+    def end(self) -> Iterator[EventFields]:
+        yield from ()
+
+    def item(self, status: ItemStatus) -> OutputSearchCall:
+        return {
+            "type": "tool_search_call",
+            "id": self._id,
+            "status": status,
+            "call_id": self._call_id,
+            "execution": "client",
+            "arguments": search_arguments("".join(self._arguments)) if status == "completed" else {},
+        }
+
+
+def search_arguments(text: str) -> dict[str, Any]:
+    """Return the arguments as an object, even if the model wrote none."""
+    try:
+        found = from_json(text)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"INVALID_JSON": text}
 
 
 def part_of(text: str, logprobs: list[OutputTokenLogprob]) -> OutputText:

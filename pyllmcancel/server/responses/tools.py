@@ -2,7 +2,8 @@
 
 A custom tool is shown as a function of one text, `input`; tools of a namespace get the namespace's name before their
 own. Hosted tools cannot be called here: they are ignored and reported. Tools that a search has found, or that were
-added later, are in items of the conversation.
+added later, are in items of the conversation. A search that the client runs is a function, too; beside it the model is
+not shown deferred tools.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.chat.tool_fields import NAME, Parameters
@@ -27,6 +28,14 @@ CUSTOM_PARAMETERS = {
 }
 CALLABLE = ("function", "custom")
 SERVED = (*CALLABLE, "namespace")
+SEARCH = "tool_search"
+# The parameters of a search for tools whose client gives none, as OpenAI's.
+SEARCH_PARAMETERS = {
+    "type": "object",
+    "properties": {"paths": {"type": "array", "items": {"type": "string"}}},
+    "required": ["paths"],
+    "additionalProperties": False,
+}
 
 
 class FunctionTool(RequestBody):
@@ -65,8 +74,20 @@ class CustomTool(RequestBody):
         return "\n\n".join(filter(None, told))
 
 
+class SearchTool(RequestBody):
+    """A search for tools that the client runs."""
+
+    type: Literal["tool_search"]
+    execution: Literal["client"]
+    description: str | None = None
+    parameters: Parameters | None = Field(None, description="JSON schema that the arguments obey.")
+
+
 def _kind_of(tool: Any) -> str:
-    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    fields = tool if isinstance(tool, dict) else vars(tool) if isinstance(tool, BaseModel) else {}
+    kind = fields.get("type")
+    if kind == SEARCH and fields.get("execution") == "client":
+        return SEARCH
     return kind if kind in SERVED else "hosted"
 
 
@@ -94,6 +115,7 @@ Tool = Annotated[
     Annotated[FunctionTool, Tag("function")]
     | Annotated[CustomTool, Tag("custom")]
     | Annotated[NamespaceTool, Tag("namespace")]
+    | Annotated[SearchTool, Tag("tool_search")]
     | Annotated[HostedTool, Tag("hosted")],
     Discriminator(_kind_of),
 ]
@@ -131,7 +153,7 @@ ToolChoice = (
 class Called:
     """The tool behind a function of the chat."""
 
-    kind: Literal["function", "custom"]
+    kind: Literal["function", "custom", "tool_search"]
     name: str
     namespace: str | None = None
 
@@ -159,15 +181,18 @@ class ToolTable:
     def of(cls, tools: Sequence[Any], loaded: Mapping[str, Sequence[Any]] | None = None) -> ToolTable:
         """Make the table of a request's tools, and of those that its conversation has `loaded`, by their paths."""
         table = cls()
+        searches = any(isinstance(tool, SearchTool) for tool in tools)
         for place, tool, namespace in _flat(tools):
             if isinstance(tool, HostedTool):
                 table.passed_over[place] = tool.type
-            else:
+            elif isinstance(tool, SearchTool):
+                table._add_search(place, tool)
+            elif not (searches and tool.defer_loading):
                 table._add(place, tool, namespace)
         for where, others in (loaded or {}).items():
             for place, tool, namespace in _flat(others):
                 # A search may find a tool again, or one of the request's own.
-                if not isinstance(tool, HostedTool) and chat_name(tool.name, namespace) not in table._called:
+                if isinstance(tool, FunctionTool | CustomTool) and chat_name(tool.name, namespace) not in table._called:
                     table._add(f"{where}.{place}", tool, namespace)
         return table
 
@@ -183,6 +208,14 @@ class ToolTable:
         self.places.append(place)
         self._called[name] = Called(tool.type, tool.name, namespace)
 
+    def _add_search(self, place: str, tool: SearchTool) -> None:
+        function: dict[str, Any] = {"name": SEARCH, "parameters": tool.parameters or SEARCH_PARAMETERS}
+        if tool.description is not None:
+            function["description"] = tool.description
+        self.functions.append({"type": "function", "function": function})
+        self.places.append(place)
+        self._called[SEARCH] = Called("tool_search", SEARCH)
+
     def called(self, name: str) -> Called:
         """The tool behind a function that the model has called."""
         return self._called.get(name) or Called("function", name)
@@ -191,7 +224,7 @@ class ToolTable:
         """Return the chat's `tool_choice`; InvalidRequestError if it names a tool that cannot be called."""
         match choice:
             case AllowedChoice(mode=mode, tools=tools):
-                own = [tool for tool in tools if tool.type in CALLABLE] or tools
+                own = [tool for tool in tools if tool.type in (*CALLABLE, SEARCH)] or tools
                 allowed = {"mode": mode, "tools": [self._named(tool) for tool in own]}
                 return {"type": "allowed_tools", "allowed_tools": allowed}
             case NamedChoice():
@@ -200,12 +233,16 @@ class ToolTable:
                 return choice
 
     def _named(self, choice: NamedChoice) -> dict[str, Any]:
+        if choice.type == SEARCH and self.called(SEARCH).kind == SEARCH:
+            return {"type": "function", "function": {"name": SEARCH}}
         if choice.type not in CALLABLE or choice.name is None:
             raise InvalidRequestError(f"a tool of type {choice.type!r} cannot be called", "tool_choice")
         return {"type": "function", "function": {"name": chat_name(choice.name, choice.namespace)}}
 
 
-def _flat(tools: Sequence[Any]) -> Iterator[tuple[str, FunctionTool | CustomTool | HostedTool, str | None]]:
+def _flat(
+    tools: Sequence[Any],
+) -> Iterator[tuple[str, FunctionTool | CustomTool | SearchTool | HostedTool, str | None]]:
     """Each tool with its place and its namespace."""
     for index, tool in enumerate(tools):
         if isinstance(tool, NamespaceTool):
@@ -213,6 +250,12 @@ def _flat(tools: Sequence[Any]) -> Iterator[tuple[str, FunctionTool | CustomTool
                 yield f"tools[{index}].tools[{inner}]", member, tool.name
         else:
             yield f"tools[{index}]", tool, None
+
+
+def names_of(tools: Sequence[Any]) -> list[str]:
+    """Return the names by which the model knows these tools, as far as they can be called."""
+    own = [(tool, namespace) for _, tool, namespace in _flat(tools) if isinstance(tool, FunctionTool | CustomTool)]
+    return [chat_name(tool.name, namespace) for tool, namespace in own]
 
 
 def chat_name(name: str, namespace: str | None) -> str:
