@@ -122,6 +122,7 @@ RESPONSES: list[dict[str, Any]] = [
             {"type": "function", "name": "f"},
             {"type": "custom", "name": "f", "format": {"type": "text"}},
             {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]},
+            {"type": "tool_search", "execution": "client"},
             {"type": "web_search"},
         ],
         "tool_choice": {"type": "function", "name": "f"},
