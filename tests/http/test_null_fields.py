@@ -17,7 +17,7 @@ from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.embeddings.body import EmbeddingBody, LlamaEmbeddingBody
 from pyllmcancel.server.embeddings.rankings.body import RankBody
-from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
+from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, SlotFileBody, TokenizeBody
 from pyllmcancel.server.openai.completion_body import CompletionBody
 from pyllmcancel.server.requests.body import CancelBody
 from pyllmcancel.server.responses.body import ResponsesBody
@@ -153,7 +153,13 @@ BODIES: dict[type[RequestBody], list[dict[str, Any]]] = {
     DetokenizeBody: [{}],
     CancelBody: [{"session": "x"}],
 }
-CASES = [pytest.param(kind, body, id=f"{kind.__name__} {n}") for kind in BODIES for n, body in enumerate(BODIES[kind])]
+# An endpoint reads it only if it needs one.
+FURTHER: dict[type[RequestBody], list[dict[str, Any]]] = {SlotFileBody: [{"filename": "x"}]}
+CASES = [
+    pytest.param(kind, body, id=f"{kind.__name__} {n}")
+    for kind, bodies in (BODIES | FURTHER).items()
+    for n, body in enumerate(bodies)
+]
 
 
 def inside(model: Sent, sent: Any) -> Iterator[tuple[type[Sent], dict[str, Any]]]:
@@ -205,7 +211,7 @@ def outcome(kind: type[RequestBody], body: dict[str, Any]) -> Any:
 def test_the_bodies_have_everything_inside_them() -> None:
     seen = {
         model
-        for kind, bodies in BODIES.items()
+        for kind, bodies in (BODIES | FURTHER).items()
         for body in bodies
         for model, _ in inside(kind.model_validate(body), body)
     }
