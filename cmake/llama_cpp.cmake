@@ -27,6 +27,9 @@ set(LLAMA_BUILD_SERVER ${PYLLMCANCEL_LLAMA_TOOLS})
 set(LLAMA_BUILD_TESTS ${PYLLMCANCEL_LLAMA_TOOLS})
 set(LLAMA_BUILD_EXAMPLES OFF)
 set(LLAMA_BUILD_APP OFF)
+# Pictures and sounds: its library. Videos would need ffmpeg's programs.
+set(LLAMA_BUILD_MTMD ON)
+set(MTMD_VIDEO OFF CACHE BOOL "Videos, which llama.cpp reads through ffmpeg's programs" FORCE)
 set(LLAMA_OPENSSL OFF)
 set(LLAMA_USE_PREBUILT_UI OFF)
 # Another project's warnings: 15,000 lines of them would bury the one line that matters when a build fails.

@@ -438,6 +438,117 @@ class SwappedPrefix:
     @property
     def tokens(self) -> list[int]: ...
 
+def image_size(data: bytes) -> tuple[int, int] | None:
+    """Return the width and the height that an image file's header says; None if it is not one that can be read."""
+
+class MediaChunk:
+    """A picture's, or a sound's, run of tokens in a prompt; made by :meth:`MediaEncoder.parts`.
+
+    Attributes
+    ----------
+    first_token
+        The tokens are `first_token`, `first_token` - 1, …: negative, and of this content alone.
+    n_tokens, n_pos
+        Rows of the embedding, and positions that they take.
+    non_causal
+        True if all rows look at each other, so that one step computes them.
+    divisible
+        True if a prefix may end inside.
+    encoded
+        True if the embedding is there.
+    n_bytes
+        The memory of the embedding, or before of what is to be encoded.
+    """
+
+    @property
+    def first_token(self) -> int: ...
+    @property
+    def n_tokens(self) -> int: ...
+    @property
+    def n_pos(self) -> int: ...
+    @property
+    def non_causal(self) -> bool: ...
+    @property
+    def divisible(self) -> bool: ...
+    @property
+    def tokens(self) -> list[int]: ...
+    @property
+    def encoded(self) -> bool: ...
+    @property
+    def n_bytes(self) -> int: ...
+    def rows(self) -> NDArray[np.float32] | None:
+        """Return the embedding, row by row; None before it is made."""
+
+class Audience:
+    """The requests that wait for one encoding, which ends when all of them are cancelled. Any thread may join."""
+
+    def __init__(self) -> None: ...
+    def join(self, flag: CancelFlag) -> None: ...
+    def leave(self) -> None:
+        """Have all of them leave, without a cancel."""
+    def has_left(self) -> bool: ...
+
+class MediaEncoder:
+    """A projector: makes embeddings of pictures and sounds for one model.
+
+    Parameters
+    ----------
+    path
+        A GGUF file of a projector.
+    every_node
+        For tests: a cancel is looked for after each node of the graph.
+
+    Raises
+    ------
+    ModelLoadError
+        The file is not a projector for this model.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        path: str | PathLike[str],
+        *,
+        n_threads: int,
+        offload: bool = True,
+        image_min_tokens: int | None = None,
+        image_max_tokens: int | None = None,
+        every_node: bool = False,
+    ) -> None: ...
+    @property
+    def has_vision(self) -> bool: ...
+    @property
+    def has_audio(self) -> bool: ...
+    @property
+    def sample_rate(self) -> int:
+        """Samples a second that it hears; -1 if it does not."""
+    @property
+    def polls(self) -> int:
+        """Nodes computed by the last encoding."""
+    def parts(
+        self, data: bytes, *, audio: bool, flag: CancelFlag, seconds: float, first: int | None = None
+    ) -> list[list[int] | MediaChunk]:
+        """Decode and prepare a file; return what stands for it in a prompt: tokens of text, and runs of rows.
+
+        Parameters
+        ----------
+        flag
+            Ends the decoding when it is raised.
+        seconds
+            Limit of the decoding.
+        first
+            The first token of the rows, for a file that had it before.
+
+        Raises
+        ------
+        UsageError
+            It cannot be decoded or prepared.
+        """
+    def encode(self, chunk: MediaChunk, audience: Audience) -> bool:
+        """Make the rows of `chunk`; False, and nothing is kept, if all of `audience` have left."""
+    def raise_at(self, node: int, flag: CancelFlag) -> None:
+        """For tests: raise `flag` once that node of the next encoding is computed, counted from 1."""
+
 class Context:
     """A llama.cpp context: its cells, its sequences, and the one function that computes.
 
@@ -521,6 +632,7 @@ class Context:
         *,
         reuse: bool = True,
         n_described: int = 0,
+        media: Sequence[tuple[int, MediaChunk]] = (),
     ) -> int:
         """Start a request on idle `seq`; returns how many leading tokens were still in its cells.
 
@@ -530,6 +642,9 @@ class Context:
             False starts from nothing, whatever the cells hold.
         n_described
             Leading tokens whose logprobs are wanted, in `StepRow.described`; they are all computed then.
+        media
+            The pictures of the tokens, each with the number of its first token. None may be computed before it is
+            encoded, and a step that computes rows of one computes nothing else.
         """
 
     def close(self, seq: int, *, keep: bool) -> None:
@@ -540,6 +655,9 @@ class Context:
 
     def rest(self) -> None:
         """Let the compute threads sleep until the next step; between steps they spin."""
+
+    def take_turns(self, encoder: MediaEncoder) -> None:
+        """Let steps, from now on, take turns with what `encoder` computes in another thread."""
 
     def common_prefixes(self, tokens: Sequence[int]) -> list[int]:
         """Return, for every seq_id, how many leading `tokens` its cells could give to a request."""

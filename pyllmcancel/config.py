@@ -118,6 +118,14 @@ class EngineConfig:
         If True, keep the model in memory, so that it is never swapped out.
     lora
         The LoRA adapters to apply, each a GGUF file and its scale.
+    mmproj
+        The model's projector, a GGUF file, with which prompts may have pictures or sounds. None: they have none.
+    mmproj_offload
+        If True, pictures are encoded on a GPU, if there is one.
+    image_min_tokens, image_max_tokens
+        The limits of one picture's tokens, for projectors that take pictures of any size. None: as the projector says.
+    media_cache_mib
+        The limit in MiB of encoded pictures that are kept for later prompts, of all owners together.
     itl_target
         The limit in seconds of the time that a prompt may put between two tokens of decoding requests: its chunk's step
         and theirs. Chunks are never made so small that they have less than half the speed of large ones.
@@ -180,6 +188,11 @@ class EngineConfig:
     mmap: bool = True
     mlock: bool = False
     lora: tuple[tuple[Path, float], ...] = ()
+    mmproj: Path | None = None
+    mmproj_offload: bool = True
+    image_min_tokens: int | None = None
+    image_max_tokens: int | None = None
+    media_cache_mib: int = 256
     pooling: str = "auto"
     embeddings: bool = False
     matryoshka: bool = False
@@ -207,6 +220,7 @@ class EngineConfig:
             cache_type_v=self.draft_cache_type_v,
             placement=self.draft_placement,
             lora=(),
+            mmproj=None,
             pooling="auto",
             embeddings=False,
             draft_model=None,

@@ -11,6 +11,7 @@ Error
  ├─ ContextBusy           a second thread entered a context during a step
  ├─ UsageError            an invalid call; nothing was changed (also a ValueError)
  ├─ InvalidRequestError   a request that can never be served in this form (also a ValueError)
+ │   ├─ MediaError           … because of one of its pictures or sounds
  │   └─ ContextLengthError   … because its prompt does not fit into the context
  │       ├─ TextLengthError    … or a text exceeds the limit of one embedding
  │       └─ PairLengthError    … or a query and a document exceed the limit of one ranking
@@ -83,6 +84,23 @@ class InvalidRequestError(Error, ValueError):
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+
+class MediaError(InvalidRequestError):
+    """A picture or a sound cannot be taken.
+
+    Attributes
+    ----------
+    index : int
+        Its number in the request, from 0: the server says which field that is.
+    too_large : bool
+        True if it exceeds a limit, and is not at fault otherwise.
+    """
+
+    def __init__(self, message: str, index: int, *, too_large: bool = False) -> None:
+        super().__init__(message)
+        self.index = index
+        self.too_large = too_large
 
 
 class ContextLengthError(InvalidRequestError):

@@ -5,6 +5,7 @@ from libcpp.vector cimport vector
 
 from cancel_flag cimport CppCancelFlag
 from llama cimport llama_token
+from media cimport MediaInput, Turns
 from model cimport MemoryKind
 from sampler cimport CppLogitFault, CppSampler, Sampled
 from step cimport CommonParams, StepCost, StepItem, StepOutcome
@@ -22,9 +23,10 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
         int32_t row_padding
         cbool trust_any_memory
 
-    cdef struct OpenOptions:
+    cdef cppclass OpenOptions:
         cbool reuse
         int32_t n_described
+        vector[MediaInput] media
 
     cdef cppclass CppStepRow "pyllmcancel::StepRow":
         int32_t seq
@@ -61,6 +63,7 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
         shared_ptr[const CppSwappedPrefix] copy_out(int32_t seq, size_t max_bytes) except +translate_exception
         cbool swap_in(int32_t seq, const CppSwappedPrefix & prefix) except +translate_exception
         void rest() except +translate_exception
+        void take_turns(shared_ptr[Turns] turns) except +translate_exception
         void raise_at(uint32_t poll, shared_ptr[CppCancelFlag] flag, uint32_t n_later)
         CppStepResult step(const vector[StepItem] & items, StepCost cost) except +translate_exception
         void start_ahead() except +translate_exception

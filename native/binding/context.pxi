@@ -133,11 +133,12 @@ cdef class Context:
         return self.at_rest().n_padding()
 
     def open(self, int32_t seq, tokens, Sampler sampler not None, CancelFlag flag not None, *, cbool reuse=True,
-             int32_t n_described=0):
+             int32_t n_described=0, media=()):
         cdef vector[llama_token] c_tokens = tokens
         cdef OpenOptions options
         options.reuse = reuse
         options.n_described = n_described
+        options.media = media_inputs(media)
         cdef int32_t n_kept
         with nogil:
             n_kept = self.c_obj.get().open(seq, move(c_tokens), sampler.c_obj, flag.c_obj, options)
@@ -157,6 +158,9 @@ cdef class Context:
     def rest(self):
         with nogil:
             self.c_obj.get().rest()
+
+    def take_turns(self, MediaEncoder encoder not None):
+        self.c_obj.get().take_turns(encoder.c_obj.get().turns())
 
     def common_prefixes(self, tokens):
         cdef vector[llama_token] c_tokens = tokens

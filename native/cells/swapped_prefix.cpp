@@ -36,7 +36,7 @@ std::shared_ptr<const SwappedPrefix> SwappedPrefix::blank(std::vector<llama_toke
                                                           const std::vector<PrefixPart> & parts) {
     const auto n_tokens = static_cast<int32_t>(tokens.size());
     int32_t longest = 0;
-    PrefixExtent extent{std::move(tokens), least, {}};
+    PrefixExtent extent{std::move(tokens), least, {}, {}};
     for (std::size_t i = 0; i < parts.size(); ++i) {
         const bool fits =
             i == 0 ? parts[i].n_tokens == n_tokens : parts[i].n_tokens > longest && parts[i].n_tokens <= n_tokens;
@@ -68,7 +68,8 @@ bool SwappedPrefix::restore(llama_context * context, llama_seq_id seq) const {
 }
 
 int32_t SwappedPrefix::common_prefix(const std::vector<llama_token> & tokens) const noexcept {
-    const int32_t n_tokens = pyllmcancel::common_prefix(extent_.tokens.data(), extent_.tokens.size(), tokens);
+    const int32_t n_equal = pyllmcancel::common_prefix(extent_.tokens.data(), extent_.tokens.size(), tokens);
+    const int32_t n_tokens = extent_.media.whole(n_equal);
     return n_tokens >= extent_.least ? n_tokens : extent_.checkpoints.latest(n_tokens);
 }
 

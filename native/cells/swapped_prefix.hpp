@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cells/checkpoints.hpp"
+#include "cells/media_spans.hpp"
 #include "cells/pages.hpp"
 
 #include "llama.h"
@@ -16,6 +17,7 @@ struct PrefixExtent {
     std::vector<llama_token> tokens;
     int32_t least = 1; // fewer tokens than these cannot be reused directly, but from a checkpoint only
     Checkpoints checkpoints;
+    MediaSpans media; // of the tokens
 };
 
 // One state of a prefix: of all its tokens, or a checkpoint.
@@ -49,6 +51,7 @@ class SwappedPrefix {
 
     const std::vector<llama_token> & tokens() const noexcept { return extent_.tokens; }
     const Checkpoints & checkpoints() const noexcept { return extent_.checkpoints; }
+    const MediaSpans & media() const noexcept { return extent_.media; }
     int32_t least() const noexcept { return extent_.least; }
     int32_t n_tokens() const noexcept { return static_cast<int32_t>(extent_.tokens.size()); }
     std::size_t n_bytes() const noexcept { return state_.size() + extent_.checkpoints.n_bytes(); }

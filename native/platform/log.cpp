@@ -154,6 +154,8 @@ bool logs_to_stderr() {
     return wanted;
 }
 
+ggml_log_callback log_callback() { return on_log; }
+
 void install_log() { llama_log_set(on_log, nullptr); }
 
 void clear_log_errors() { errors.clear(); }

@@ -13,6 +13,9 @@ namespace pyllmcancel {
 // computation, which must not wait for the GIL, and its last lines before an abort are the important ones.
 void install_log();
 
+// For parts of llama.cpp that have a callback of their own.
+ggml_log_callback log_callback();
+
 // Returns whether that environment variable is set.
 bool logs_to_stderr();
 

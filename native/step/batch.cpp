@@ -3,6 +3,7 @@
 namespace pyllmcancel {
 
 void Batch::clear() {
+    rows_ = nullptr;
     tokens_.clear();
     positions_.clear();
     n_seq_ids_.clear();
@@ -19,6 +20,18 @@ int32_t Batch::add(llama_token token, llama_pos pos, llama_seq_id seq, bool outp
     return size() - 1;
 }
 
+void Batch::set_rows(const float * rows, int32_t n_rows, std::vector<llama_pos> positions, llama_seq_id seq,
+                     bool output) {
+    clear();
+    const auto count = static_cast<std::size_t>(n_rows);
+    rows_ = rows;
+    positions_ = std::move(positions);
+    n_seq_ids_.assign(count, 1);
+    seq_ids_.assign(count, seq);
+    outputs_.assign(count, 0);
+    outputs_.back() = output ? 1 : 0;
+}
+
 llama_batch Batch::view() {
     // The rows point into seq_ids_, which may have moved while it grew: set them last.
     seq_id_rows_.resize(seq_ids_.size());
@@ -27,7 +40,8 @@ llama_batch Batch::view() {
     }
     llama_batch batch{};
     batch.n_tokens = size();
-    batch.token = tokens_.data();
+    batch.token = rows_ ? nullptr : tokens_.data();
+    batch.embd = const_cast<float *>(rows_); // llama.cpp copies them
     batch.pos = positions_.data();
     batch.n_seq_id = n_seq_ids_.data();
     batch.seq_id = seq_id_rows_.data();

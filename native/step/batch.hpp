@@ -15,12 +15,17 @@ class Batch {
     // Adds one token of one sequence; returns its row in the batch.
     int32_t add(llama_token token, llama_pos pos, llama_seq_id seq, bool output);
 
-    int32_t size() const noexcept { return static_cast<int32_t>(tokens_.size()); }
+    // Instead of tokens: `n_rows` rows of an embedding, one sequence's, at these positions, a section after the other. The
+    // rows are not copied. `output`: the last row gives logits.
+    void set_rows(const float * rows, int32_t n_rows, std::vector<llama_pos> positions, llama_seq_id seq, bool output);
+
+    int32_t size() const noexcept { return static_cast<int32_t>(outputs_.size()); }
 
     // Valid until the next add() or clear().
     llama_batch view();
 
   private:
+    const float * rows_ = nullptr; // instead of tokens_
     std::vector<llama_token> tokens_;
     std::vector<llama_pos> positions_;
     std::vector<int32_t> n_seq_ids_;

@@ -43,6 +43,34 @@ Sampled sample(Sampler & sampler, const float * logits) {
     }
 }
 
+std::vector<llama_token> text_of(const std::vector<llama_token> & tokens, const MediaSpans & media) {
+    std::vector<llama_token> text;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        if (!media.at(static_cast<int32_t>(i))) {
+            text.push_back(tokens[i]);
+        }
+    }
+    return text;
+}
+
+// While one lives, every row of a step may look at every other of it.
+class LooksAhead {
+  public:
+    LooksAhead(llama_context * context, bool wanted) : context_(wanted ? context : nullptr) { set(false); }
+    ~LooksAhead() { set(true); }
+    LooksAhead(const LooksAhead &) = delete;
+    LooksAhead & operator=(const LooksAhead &) = delete;
+
+  private:
+    void set(bool causal) {
+        if (context_) {
+            llama_set_causal_attn(context_, causal);
+        }
+    }
+
+    llama_context * context_;
+};
+
 } // namespace
 
 llama_context_params llama_params(const ContextParams & params) {
@@ -76,11 +104,17 @@ int32_t Context::open(int32_t seq, std::vector<llama_token> tokens, std::shared_
     if (tokens.empty()) {
         throw UsageError("a sequence needs at least one token");
     }
-    check_tokens(tokens, model_->vocab());
+    MediaSpans media(options.media, tokens);
+    if (!media.empty() && options.n_described > 0) {
+        throw UsageError("the tokens of a prompt with pictures cannot be described");
+    }
+    check_tokens(media.empty() ? tokens : text_of(tokens, media), model_->vocab());
     const bool reuses = options.reuse && options.n_described <= 0;
     sequences_.rewind(seq, reuses ? common_prefix(seq, tokens) : 0);
     sequence.n_described = std::min(options.n_described, static_cast<int32_t>(tokens.size()));
     sequence.tokens = std::move(tokens);
+    sequence.media = std::move(media);
+    sequence.inputs = std::move(options.media);
     sequence.sampler = std::move(sampler);
     sequence.flag = std::move(flag);
     sequence.logits = nullptr;
@@ -95,6 +129,7 @@ void Context::close(int32_t seq, bool keep) {
         sequences_.clear(seq);
     }
     sequence.tokens.resize(static_cast<std::size_t>(sequence.n_committed));
+    sequence.inputs.clear();
     sequence.sampler.reset();
     sequence.flag.reset();
     sequence.logits = nullptr;
@@ -120,8 +155,15 @@ StepResult Context::compute(const std::vector<StepItem> & items, StepCost cost) 
     for (ContextSequence & sequence : sequences_) {
         sequence.logits = nullptr;
     }
-    const std::vector<PaddingToken> padded = padding(items);
-    const std::vector<int32_t> first_rows = fill_batch(items, padded);
+    const MediaSpan * media = media_of(items.front());
+    const std::vector<PaddingToken> padded = media ? std::vector<PaddingToken>{} : padding(items);
+    std::vector<int32_t> first_rows{0};
+    if (media) {
+        fill_media(items.front(), *media);
+    } else {
+        first_rows = fill_batch(items, padded);
+    }
+    const LooksAhead looks_ahead(runner_.context(), media && media->layout->non_causal);
     sequences_.save_checkpoints(items);
     // A recurrent or hybrid memory loses the survivors' state in an abort. Divided cells may take several graphs a step, and
     // the nodes of one do not tell how far the step has come.
@@ -143,6 +185,7 @@ StepResult Context::compute(const std::vector<StepItem> & items, StepCost cost) 
 
 void Context::check(const std::vector<StepItem> & items) const {
     sequences_.check(items, n_batch(), /* whole */ false);
+    check_media(items);
     std::size_t n_outputs = items.size();
     for (const StepItem & item : items) {
         const ContextSequence & sequence = sequences_.at(item.seq);
@@ -155,6 +198,44 @@ void Context::check(const std::vector<StepItem> & items) const {
         throw UsageError("a step has at most " + std::to_string(params_.n_extra_outputs) +
                          " described and drafted tokens");
     }
+}
+
+// The run that an item's tokens are of, or null if they are text.
+const MediaSpan * Context::media_of(const StepItem & item) const {
+    const ContextSequence & sequence = sequences_.at(item.seq);
+    return sequence.media.at(sequence.n_committed);
+}
+
+// llama.cpp takes tokens or rows.
+void Context::check_media(const std::vector<StepItem> & items) const {
+    for (const StepItem & item : items) {
+        const ContextSequence & sequence = sequences_.at(item.seq);
+        const MediaSpan * span = media_of(item);
+        if (sequence.media.uniform(sequence.n_committed, item.n_tokens) < item.n_tokens ||
+            (span && (items.size() > 1 || !item.draft.empty()))) {
+            throw UsageError("a step computes text, or one picture");
+        }
+        if (span && span->layout->non_causal && item.n_tokens < span->layout->n_tokens) {
+            throw UsageError("a picture whose rows look ahead is computed in one step");
+        }
+    }
+}
+
+// Throws UsageError if the picture is not encoded yet.
+void Context::fill_media(const StepItem & item, const MediaSpan & span) {
+    const ContextSequence & sequence = sequences_.at(item.seq);
+    const auto input = std::find_if(sequence.inputs.begin(), sequence.inputs.end(),
+                                    [&](const MediaInput & one) { return one.start == span.start; });
+    rows_ = input == sequence.inputs.end() ? nullptr : input->chunk->rows();
+    if (!rows_) {
+        throw UsageError("a picture of sequence " + std::to_string(item.seq) + " is not encoded");
+    }
+    const int32_t row = sequence.n_committed - span.start;
+    const auto n_embd = static_cast<std::size_t>(llama_model_n_embd_inp(model_->handle()));
+    const bool output = sequence.n_committed + item.n_tokens == sequence.n_known();
+    runner_.batch().set_rows(rows_->data() + static_cast<std::size_t>(row) * n_embd, item.n_tokens,
+                             span.layout->positions(sequence.media.position(span.start), row, item.n_tokens), item.seq,
+                             output);
 }
 
 void Context::check_draft(const StepItem & item, const ContextSequence & sequence) const {
@@ -177,8 +258,8 @@ std::vector<PaddingToken> Context::padding(const std::vector<StepItem> & items) 
     }
     const int32_t n_rows = n_rows_of(items);
     const int32_t n_free = n_cells() - sequences_.n_cells_used() - n_rows;
-    const std::vector<int32_t> lengths = sequences_.lengths();
-    std::vector<PaddingToken> found = padding_of(items, {lengths, n_ctx(), n_free, params_.kv_unified});
+    const std::vector<llama_pos> positions = sequences_.next_positions();
+    std::vector<PaddingToken> found = padding_of(items, {positions, n_ctx(), n_free, params_.kv_unified});
     return n_rows + static_cast<int32_t>(found.size()) <= n_batch() ? found : std::vector<PaddingToken>{};
 }
 
@@ -209,12 +290,13 @@ std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items,
         const ContextSequence & sequence = sequences_.at(item.seq);
         const int32_t end = sequence.n_committed + item.n_tokens;
         first_rows.push_back(batch.size());
-        for (int32_t pos = sequence.n_committed; pos < end; ++pos) {
-            const bool output = pos + 1 == sequence.n_known() || pos + 1 < sequence.n_described;
-            batch.add(sequence.tokens[static_cast<std::size_t>(pos)], pos, item.seq, output);
+        llama_pos pos = sequence.media.position(sequence.n_committed);
+        for (int32_t n = sequence.n_committed; n < end; ++n) {
+            const bool output = n + 1 == sequence.n_known() || n + 1 < sequence.n_described;
+            batch.add(sequence.tokens[static_cast<std::size_t>(n)], pos++, item.seq, output);
         }
-        for (int32_t i = 0; i < item.n_drafted(); ++i) {
-            batch.add(item.draft[static_cast<std::size_t>(i)], end + i, item.seq, true);
+        for (const llama_token token : item.draft) {
+            batch.add(token, pos++, item.seq, true);
         }
     }
     while (next != padding.end()) {

@@ -37,6 +37,7 @@ llama_context_params llama_params(const ContextParams & params);
 struct OpenOptions {
     bool reuse = true;       // keep what the sequence's cells hold of the tokens
     int32_t n_described = 0; // leading tokens whose logprobs are wanted, which are then all computed
+    std::vector<MediaInput> media; // the runs of the tokens that are not text
 };
 
 // The point at which one item's sequence ends, as far as its tokens show: a step ahead begins for none that has ended.
@@ -98,6 +99,9 @@ class Context {
 
     // Lets the compute threads sleep until the next step; between steps they spin.
     void rest() { runner_.rest(); }
+
+    // Have steps take turns with an encoder that computes beside them.
+    void take_turns(std::shared_ptr<Turns> turns) { runner_.take_turns(std::move(turns)); }
 
     // For tests: raise `flag` at the given graph node, counted from 1, of the next step, or `n_later` steps later.
     void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag, uint32_t n_later) {
@@ -184,6 +188,9 @@ class Context {
     bool ends(llama_token token, const StepEnd & end) const;
     void check(const std::vector<StepItem> & items) const;
     void check_draft(const StepItem & item, const ContextSequence & sequence) const;
+    void check_media(const std::vector<StepItem> & items) const;
+    const MediaSpan * media_of(const StepItem & item) const;
+    void fill_media(const StepItem & item, const MediaSpan & span);
     std::vector<PaddingToken> padding(const std::vector<StepItem> & items) const;
     void remove(const std::vector<PaddingToken> & padding);
     std::vector<int32_t> fill_batch(const std::vector<StepItem> & items, const std::vector<PaddingToken> & padding);
@@ -198,6 +205,7 @@ class Context {
     Sequences sequences_;
     bool pads_logits_ = false; // whether rows of padding are wanted for the logits, too
     int64_t n_padding_ = 0;
+    std::shared_ptr<const MediaRows> rows_; // of the picture in the step, or in the last one that had one
     Present present_; // of the thread that computes steps ahead; written by others only while none is ahead
     std::atomic<bool> rung_{false};
     StepsAhead::Owner steps_ahead_; // from the first one on; after all the others, which its thread uses

@@ -29,9 +29,10 @@ bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens, std::size
     if (params_.kv_unified) {
         sequences_.share(from, to, n_tokens);
     } else if (!copy_cells(from, to, max_bytes) ||
-               !calls::remove_cells(llama_get_memory(runner_.context()), to, n_tokens, -1)) {
+               !calls::remove_cells(llama_get_memory(runner_.context()), to, source.media.position(n_tokens), -1)) {
         return false;
     }
+    target.media = source.media.of_prefix(n_tokens);
     target.tokens.assign(source.tokens.begin(), source.tokens.begin() + n_tokens);
     target.n_committed = n_tokens;
     return true;
@@ -48,7 +49,7 @@ std::shared_ptr<const SwappedPrefix> Context::copy_out(int32_t seq, std::size_t 
     if (!can_copy() || sequence.n_committed == 0) {
         return nullptr;
     }
-    PrefixExtent extent{sequence.tokens, sequences_.least_reusable(seq), sequence.checkpoints};
+    PrefixExtent extent{sequence.tokens, sequences_.least_reusable(seq), sequence.checkpoints, sequence.media};
     return SwappedPrefix::copy(runner_.context(), seq, std::move(extent), max_bytes);
 }
 
@@ -56,6 +57,7 @@ bool Context::swap_in(int32_t seq, const SwappedPrefix & prefix) {
     const BusyGuard guard = runner_.enter();
     ContextSequence & sequence = sequences_.idle(seq);
     sequences_.clear(seq);
+    sequence.media = prefix.media();
     sequence.tokens = prefix.tokens(); // before the cells: this may fail for want of memory
     sequence.checkpoints = prefix.checkpoints();
     if (!prefix.restore(runner_.context(), seq)) {

@@ -21,7 +21,7 @@ std::vector<PaddingToken> after_an_item(const std::vector<StepItem> & items, con
     }
     PaddingToken found{-1, std::min(room.n_ctx, LONGEST_HISTORY + 1)};
     for (const StepItem & item : items) {
-        const int32_t end = room.n_committed[static_cast<std::size_t>(item.seq)] + item.n_rows();
+        const int32_t end = room.next_positions[static_cast<std::size_t>(item.seq)] + item.n_rows();
         if (end < found.pos) {
             found = {item.seq, end};
         }
@@ -78,10 +78,10 @@ class Planner {
     bool takes_part(int32_t seq) const { return std::binary_search(seqs_.begin(), seqs_.end(), seq); }
 
     bool can_be_padded(int32_t seq) const {
-        if (seq < 0 || seq >= static_cast<int32_t>(room_.n_committed.size()) || takes_part(seq)) {
+        if (seq < 0 || seq >= static_cast<int32_t>(room_.next_positions.size()) || takes_part(seq)) {
             return false;
         }
-        const int32_t pos = room_.n_committed[static_cast<std::size_t>(seq)];
+        const int32_t pos = room_.next_positions[static_cast<std::size_t>(seq)];
         return pos < room_.n_ctx && pos <= LONGEST_HISTORY;
     }
 
@@ -138,7 +138,7 @@ std::vector<PaddingToken> padding_of(const std::vector<StepItem> & items, const 
     std::sort(padded.begin(), padded.end());
     std::vector<PaddingToken> padding;
     for (const int32_t seq : padded) {
-        padding.push_back({seq, room.n_committed[static_cast<std::size_t>(seq)]});
+        padding.push_back({seq, room.next_positions[static_cast<std::size_t>(seq)]});
     }
     return padding;
 }

@@ -17,7 +17,7 @@ struct PaddingToken {
 
 // The facts of a context that padding needs.
 struct PaddingRoom {
-    const std::vector<int32_t> & n_committed; // of every sequence
+    const std::vector<llama_pos> & next_positions; // of every sequence: how many its committed tokens take
     int32_t n_ctx;                            // limit of tokens of a sequence
     int32_t n_free;                           // cells that the step leaves free
     bool unified;                             // any sequence may use any cell

@@ -17,7 +17,8 @@ Sequences::Sequences(llama_context * context, const Model & model, const Context
 bool Sequences::keeps_truth() const noexcept { return kind_ == MemoryKind::attention || params_.trust_any_memory; }
 
 bool Sequences::window_covers(int32_t seq, int32_t n_tokens) const {
-    return n_swa_ <= 0 || llama_memory_seq_pos_min(llama_get_memory(context_), seq) <= std::max(0, n_tokens - n_swa_);
+    return n_swa_ <= 0 || llama_memory_seq_pos_min(llama_get_memory(context_), seq) <=
+                              std::max(0, at(seq).media.position(n_tokens) - n_swa_);
 }
 
 int32_t Sequences::least_reusable(int32_t seq) const {
@@ -35,7 +36,8 @@ int32_t Sequences::least_reusable(int32_t seq) const {
 int32_t Sequences::common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const {
     const ContextSequence & sequence = at(seq);
     const auto n_committed = static_cast<std::size_t>(sequence.n_committed);
-    const int32_t n_tokens = pyllmcancel::common_prefix(sequence.tokens.data(), n_committed, tokens);
+    const int32_t n_equal = pyllmcancel::common_prefix(sequence.tokens.data(), n_committed, tokens);
+    const int32_t n_tokens = sequence.media.whole(n_equal);
     if (n_tokens == 0) {
         return 0;
     }
@@ -47,10 +49,12 @@ int32_t Sequences::common_prefix(int32_t seq, const std::vector<llama_token> & t
 void Sequences::rewind(int32_t seq, int32_t n_tokens, bool state_is_true) {
     ContextSequence & sequence = at(seq);
     llama_memory_t memory = llama_get_memory(context_);
+    n_tokens = sequence.media.whole(n_tokens);
     const bool directly =
         keeps_truth() ? window_covers(seq, n_tokens) : state_is_true && n_tokens == sequence.n_committed;
-    const bool rewound = n_tokens > 0 && (directly || sequence.checkpoints.restore(context_, seq, n_tokens)) &&
-                         (calls::remove_cells(memory, seq, n_tokens, -1) || params_.trust_any_memory);
+    const bool rewound =
+        n_tokens > 0 && (directly || sequence.checkpoints.restore(context_, seq, n_tokens)) &&
+        (calls::remove_cells(memory, seq, sequence.media.position(n_tokens), -1) || params_.trust_any_memory);
     if (!rewound) {
         calls::remove_cells(memory, seq, -1, -1);
         n_tokens = 0;
@@ -69,13 +73,13 @@ void Sequences::roll_back(const std::vector<StepItem> & items) {
 }
 
 void Sequences::share(int32_t from, int32_t to, int32_t n_tokens) {
-    llama_memory_seq_cp(llama_get_memory(context_), from, to, 0, n_tokens);
+    llama_memory_seq_cp(llama_get_memory(context_), from, to, 0, at(from).media.position(n_tokens));
     shared_cells_.share(from, to, n_tokens);
 }
 
 bool Sequences::is_checkpoint_due(const ContextSequence & sequence, const StepItem & item) const {
     const bool wanted = params_.checkpoint_interval > 0 && !keeps_every_cell();
-    return wanted && item.n_tokens > 1 &&
+    return wanted && item.n_tokens > 1 && !sequence.media.divides(sequence.n_committed) &&
            sequence.n_committed - sequence.checkpoints.latest(sequence.n_committed) >= params_.checkpoint_interval;
 }
 
@@ -113,6 +117,14 @@ int32_t Sequences::n_cells_of(const std::vector<int32_t> & seqs) const {
         (void) at(seq); // throws if there is none
     }
     return shared_cells_.count(seqs, lengths());
+}
+
+std::vector<llama_pos> Sequences::next_positions() const {
+    std::vector<llama_pos> positions;
+    for (const ContextSequence & sequence : *this) {
+        positions.push_back(sequence.media.position(sequence.n_committed));
+    }
+    return positions;
 }
 
 std::vector<int32_t> Sequences::lengths() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cells/checkpoints.hpp"
+#include "cells/media_spans.hpp"
 #include "cells/shared_cells.hpp"
 #include "model/model.hpp"
 #include "sampling/sampler.hpp"
@@ -16,6 +17,8 @@ struct ContextParams;
 
 struct ContextSequence : Sequence {
     int32_t n_described = 0;        // leading tokens whose logprobs are wanted
+    MediaSpans media;               // of the tokens
+    std::vector<MediaInput> inputs; // the request's pictures; none of an idle sequence
     Checkpoints checkpoints;        // of the first n_committed tokens, where the memory kind wants any
     const float * logits = nullptr; // into llama.cpp's buffer, of the last step
     std::shared_ptr<Sampler> sampler;
@@ -47,7 +50,8 @@ class Sequences : public SequenceTable<ContextSequence> {
     // Returns how many of `tokens` idle or open `seq` could give to a request that starts with them.
     int32_t common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const;
 
-    // Have `seq` hold exactly its first `n_tokens` tokens, or none if the memory cannot be restored. `state_is_true` is
+    // Have `seq` hold exactly its first `n_tokens` tokens, or none if the memory cannot be restored; or what is before a
+    // picture, if they end inside one where no prefix may. `state_is_true` is
     // false after a step that did not return ok: a recurrent state is then unknown, also at the committed length.
     void rewind(int32_t seq, int32_t n_tokens, bool state_is_true = true);
 
@@ -69,8 +73,9 @@ class Sequences : public SequenceTable<ContextSequence> {
     int32_t n_cells_of(const std::vector<int32_t> & seqs) const;
     int32_t n_cells_used() const { return shared_cells_.count(lengths()); }
 
-    // The copies of every sequence.
+    // The committed tokens of every sequence, and the positions that follow them.
     std::vector<int32_t> lengths() const;
+    std::vector<llama_pos> next_positions() const;
 
   private:
     bool is_checkpoint_due(const ContextSequence & sequence, const StepItem & item) const;

@@ -3,6 +3,8 @@
 #include "platform/assertions.hpp"
 #include "platform/steady_clock.hpp"
 
+#include <optional>
+
 namespace pyllmcancel {
 
 StepRunner::StepRunner(const Model & model, llama_context_params native, const CommonParams & params,
@@ -24,6 +26,10 @@ StepOutcome StepRunner::run(Compute compute, std::vector<AbortGate::Member> memb
         members.clear();
     }
     StepOutcome outcome;
+    std::optional<Turns::Turn> turn;
+    if (turns_) {
+        turn.emplace(*turns_, Turns::Kind::step);
+    }
     const StepsRun running;
     context_.before_step();
     outcome.n_threads = context_.n_threads();
@@ -32,6 +38,9 @@ StepOutcome StepRunner::run(Compute compute, std::vector<AbortGate::Member> memb
     outcome.status = status_of(gate_.run(compute, context_.get(), batch_.view()));
     llama_synchronize(context_.get());
     outcome.decode_us = now_us() - begin;
+    if (turns_ && turns_->waits(Turns::Kind::part)) {
+        context_.rest(); // threads that spin would compete with the encoder's
+    }
     outcome.polls = gate_.polls();
     outcome.spared = gate_.spared() && outcome.status == StepStatus::ok;
     if (outcome.status == StepStatus::ok) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "devices/owned_context.hpp"
+#include "devices/turns.hpp"
 #include "model/model.hpp"
 #include "step/abort_gate.hpp"
 #include "step/batch.hpp"
@@ -53,6 +54,12 @@ class StepRunner {
     // Lets the compute threads sleep until the next step.
     void rest();
 
+    // See Context.
+    void take_turns(std::shared_ptr<Turns> turns) {
+        const BusyGuard guard = enter();
+        turns_ = std::move(turns);
+    }
+
     // For tests: see AbortGate.
     void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag, uint32_t n_later = 0) {
         gate_.raise_at(poll, std::move(flag), n_later);
@@ -64,6 +71,7 @@ class StepRunner {
     llama_context * context() const noexcept { return context_.get(); }
 
   private:
+    std::shared_ptr<Turns> turns_; // null: nothing else computes
     AbortGate gate_; // outlives context_, whose callbacks point to it
     OwnedContext context_;
     Batch batch_;

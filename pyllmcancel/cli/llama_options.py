@@ -38,7 +38,7 @@ ANYWAY = (
     Foreign("requests compute together in one batch", "-cb --cont-batching"),
     Foreign("an answer ends where the context does", "--no-context-shift"),
     Foreign("prefixes are reused", "--cache-prompt --cache-idle-slots"),
-    Foreign("images are not supported", "--no-mmproj --no-mmproj-auto"),
+    Foreign("a projector is used if --mmproj names one", "--no-mmproj --no-mmproj-auto"),
     Foreign("the server runs no tools", "-no-ag --no-agent --no-ui-mcp-proxy --no-webui-mcp-proxy"),
     Foreign("llama.cpp does so by default", "--repack --no-perf"),
     Foreign("the log has times and names", "--log-prefix --log-timestamps"),
@@ -85,9 +85,10 @@ IGNORED = (
             "--cors-methods --cors-headers"),
     Foreign("the log goes to standard error, with times and names: redirect it", "--no-log-prefix --no-log-timestamps",
             "--log-file --log-colors --log-prompts-dir"),
-    Foreign("images, sounds and videos are not supported", "--mmproj-auto --mmproj-offload --no-mmproj-offload",
-            "-mmdev --mmproj-device --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens --video-fps"
-            " --video-timestamp-interval --video-ffmpeg-dir --media-path"),
+    Foreign("a projector is used if --mmproj names one", "--mmproj-auto"),
+    Foreign("the first GPU encodes pictures, one at a time; --no-mmproj-offload: the CPU", "",
+            "-mmdev --mmproj-device --mtmd-batch-max-tokens"),
+    Foreign("videos are not supported", "", "--video-fps --video-timestamp-interval --video-ffmpeg-dir --media-path"),
     Foreign("drafts come from the prompt, the answer and the key's recent answers, not from files", "",
             "-lcs --lookup-cache-static -lcd --lookup-cache-dynamic"),
     Foreign("a draft is as long as pays, by what was accepted and by the measured cost of a step", "",
@@ -114,8 +115,8 @@ IGNORED = (
 # These options would change answers, or the kind of server. They are refused, so that nobody is served something else
 # than was asked for.
 REFUSED = (
-    Foreign("images are not supported", "--vision-gemma-4b-default --vision-gemma-12b-default",
-            "-mm --mmproj -mmu --mmproj-url"),
+    Foreign("download the files, and name them with --model and --mmproj",
+            "--vision-gemma-4b-default --vision-gemma-12b-default", "-mmu --mmproj-url"),
     Foreign("a draft is accepted as far as it says what the model chooses", "", "--spec-synth-len --spec-synth-rates"),
     Foreign("computing on other machines is not supported", "", "--rpc"),
     Foreign("each request has its own: grammar, or response_format with a JSON schema", "",

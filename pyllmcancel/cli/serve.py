@@ -24,6 +24,7 @@ from pyllmcancel.cli.model_argument import check_model_file, check_named, name_o
 from pyllmcancel.cli.options import ON
 from pyllmcancel.cli.peers import fleet_settings, named
 from pyllmcancel.cli.placement_options import check_placement, placement_of
+from pyllmcancel.cli.projector_options import check_projector
 from pyllmcancel.cli.router_options import Sources, serves_several
 from pyllmcancel.cli.serve_options import SAMPLING, SAMPLING_OPTIONS
 from pyllmcancel.cli.storage import open_store, storage_of
@@ -241,6 +242,7 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
     options["placement"] = placement_of(arguments)
     options["draft_sources"] = arguments.spec_type
     options |= ranking_settings(arguments)
+    check_projector(arguments)
     options |= draft_model_settings(arguments, options["placement"])
     # As in llama-server, --parallel divides the context among the slots.
     if arguments.kv_unified is None and arguments.parallel is not None and arguments.parallel > 1:

@@ -36,6 +36,7 @@ from pyllmcancel.cli.options import (
 )
 from pyllmcancel.cli.peers import add_peer_options
 from pyllmcancel.cli.placement_options import add_placement_options
+from pyllmcancel.cli.projector_options import add_projector_options
 from pyllmcancel.cli.router_options import EachModel, add_router_options
 from pyllmcancel.cli.storage import DAY
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
@@ -111,6 +112,7 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
     add_list(
         group, "lora-scaled", scaled_file, "LoRA adapter to apply with a scale; may be repeated", metavar="FILE:SCALE"
     )
+    add_projector_options(group)
     text = (
         "how a text's embedding is pooled from its tokens; auto: as the model's file says; rank: scores for /v1/rerank;"
         " none: generate text or, with --embeddings, embed each token"

@@ -33,10 +33,11 @@ def give_back(prompt: Sequence[int], model: Model, banned: Collection[int] = ())
     """Take the last word off a prompt, or the blanks or the signs at its end.
 
     Where a gap is to be filled, it is the last word before the gap. One token of the prompt is kept, and control
-    tokens, which have no text, are never taken. Nor are `banned` tokens: the answer could not spell their text.
+    tokens and pictures, which have no text, are never taken. Nor are `banned` tokens: the answer could not spell
+    their text.
     """
     tail = len(prompt) - _n_after_gap(prompt, model.special_tokens)
-    healed = _give_back(prompt[:tail], lambda token: b"" if token in banned else model.piece(token))
+    healed = _give_back(prompt[:tail], lambda token: b"" if token < 0 or token in banned else model.piece(token))
     return Healed([*healed.prompt, *prompt[tail:]], healed.text)
 
 

@@ -209,6 +209,9 @@ class Embedding:
 
     def close(self) -> None: ...
 
+    def computes(self, request: Request) -> bool:
+        return not request.paused
+
     def rest(self) -> None:
         self._embedder.rest()
 

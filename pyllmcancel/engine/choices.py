@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.constraints.healing import Healed, HealingConstraint, PieceIndex, give_back
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError, UsageError
+from pyllmcancel.media.values import media_runs, text_tokens
 from pyllmcancel.requests.detokenizer import Detokenizer
 from pyllmcancel.requests.request import Choice, Request
 
@@ -67,13 +68,17 @@ class ChoiceMaker:
         choices: list[Choice] = []
         for given in prompts:
             room = room_after(given, n_ctx)
+            media = media_runs(given)
+            if media and params.prompt_logprobs:
+                raise InvalidRequestError("a prompt with pictures or sounds has no logprobs", "logprobs")
             prompt, given_back = self._healed(given, params)
             for number in range(params.n):
                 max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
                 sibling = choices[0].sampler if choices else None
-                sampler = self._sampler(params.sampling, prompt, number, sibling)
+                sampler = self._sampler(params.sampling, text_tokens(prompt) if media else prompt, number, sibling)
                 detokenizer = Detokenizer(self._pieces(params), params.stop, params.min_indent, given_back)
-                choice = Choice(request, len(choices), prompt, sampler, max_tokens, detokenizer, given_back=given_back)
+                choice = Choice(request, len(choices), prompt, sampler, max_tokens, detokenizer, media)
+                choice.given_back = given_back
                 choice.constraint = params.constraint.new() if params.constraint is not None else None
                 if given_back:
                     choice.constraint = HealingConstraint(self._piece_index, self._model.piece, given_back)

@@ -24,7 +24,7 @@ from pyllmcancel.step import StepItem, StepStatus
 if TYPE_CHECKING:
     from typing import Self
 
-    from pyllmcancel._native import CancelFlag, Context, Model, Sampler
+    from pyllmcancel._native import CancelFlag, Context, MediaEncoder, Model, Sampler
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.requests.request import Choice
     from pyllmcancel.step import StepResult
@@ -218,6 +218,11 @@ class DraftModel:
             if len(draft) < self._n_min or not is_wanted(want.choice):
                 draft.clear()
         return drafts
+
+    def take_turns(self, encoder: MediaEncoder) -> None:
+        """Let its steps take turns with those of the model's projector."""
+        if self._context is not None:
+            self._context.take_turns(encoder)
 
     def release(self, choice: Choice) -> None:
         """Forget a choice that has ended. Its cells stay, for the same owner's next prompts, until others need them."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -60,8 +61,8 @@ class Drafts:
             )
         self._costs = RowCosts()
         self._experiences = Experiences()
-        self._piece = model.piece
-        self._past = PastAnswers(model.piece, InnerTokenizer(model), most_bytes=config.past_answers_mib << 20)
+        self._piece = partial(piece_of_text, model)
+        self._past = PastAnswers(self._piece, InnerTokenizer(model), most_bytes=config.past_answers_mib << 20)
 
     @property
     def past_bytes(self) -> int:
@@ -121,8 +122,8 @@ class Drafts:
     def _attach_alike(self, items: list[StepItem], choices: Sequence[Choice], most: int) -> list[StepItem]:
         """Return the step's items, each with a draft of the same length, or none."""
         limits = [self._most_of(choice, item, most) for item, choice in zip(items, choices, strict=True)]
-        # A constraint may cut a draft.
-        if min(limits) < 1 or any(choice.constraint is not None for choice in choices):
+        # A constraint may cut a draft, as may a picture that it leads into.
+        if min(limits) < 1 or any(choice.constraint is not None or choice.media for choice in choices):
             return items
         answers = [self._drafts_of(choice) for choice in choices]
         drafts = propose_alike(answers, self._costs, min(limits))
@@ -144,7 +145,7 @@ class Drafts:
     def _wanted(self, choice: Choice, most: int, n_rows: int, n_items: int, late: list[Choice]) -> int:
         """Return how many tokens the draft model is to propose. A choice that it lags too far behind becomes `late`."""
         drafts, model = choice.drafts, self._model
-        if most < 1 or model is None or drafts is None or not drafts.has_model:
+        if most < 1 or model is None or drafts is None or not drafts.has_model or choice.media:
             return 0
         if not model.works or not model.has_room(choice, most):
             return 0
@@ -180,12 +181,22 @@ class Drafts:
         most = min(most, choice.max_tokens - len(choice.generated) - 1)
         if choice.request.params.draft_max is not None:
             most = min(most, choice.request.params.draft_max)
-        return 0 if item.n_tokens < choice.n_pending or choice.foretold or choice.n_described else most
+        if item.n_tokens < choice.n_pending or choice.foretold or choice.n_described or choice.next_media:
+            return 0
+        return most
 
     def _draft(self, choice: Choice, most: int, *, n_other_rows: int) -> Sequence[int]:
         if most < 1:
             return ()
-        return self._drafts_of(choice).propose(most, n_other_rows=n_other_rows)
+        drafts = self._drafts_of(choice)
+        draft = drafts.propose(most, n_other_rows=n_other_rows)
+        if choice.media:
+            # A text that the answer repeats from its prompt may lead into a picture.
+            n_text = next((n for n, token in enumerate(draft) if token < 0), len(draft))
+            if n_text < len(draft):
+                drafts.cut(n_text)
+                return draft[:n_text]
+        return draft
 
     def cut(self, choice: Choice, item: StepItem, n_tokens: int) -> StepItem:
         """Return the item with the first `n_tokens` of its draft."""
@@ -248,6 +259,11 @@ class Drafts:
                 self._past.remember(request.owner, choice.prompt, choice.generated, under)
             # Tokens that had to go along a text count as the prompt's: alone the model may choose others.
             self._past.remember(request.owner, [*choice.prompt, *forced], free, key)
+
+
+def piece_of_text(model: Model, token: int) -> bytes:
+    """Return the bytes of a token; a picture has none."""
+    return model.piece(token) if token >= 0 else b""
 
 
 def forced_key(key: Hashable, choice: Choice, text: bytes) -> Hashable:

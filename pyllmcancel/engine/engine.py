@@ -32,7 +32,7 @@ from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.loop import EngineLoop
 from pyllmcancel.engine.reading import read_first
 from pyllmcancel.engine.thread import end_unclosed, say_last_words, work
-from pyllmcancel.errors import EngineClosedError, InvalidRequestError, said
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError, UsageError, said
 from pyllmcancel.events import Sink
 from pyllmcancel.missing_libraries import missing_library
 from pyllmcancel.models import packaged_model_path
@@ -83,6 +83,8 @@ class Engine:
 
     Attributes
     ----------
+    media : MediaLibrary or None
+        Makes prompts with pictures and sounds, if the model has a projector.
     stopped : concurrent.futures.Future of None
         Done when the engine thread has stopped: with None after `close`, else with the exception that ended the thread.
         Every request has its ending by then.
@@ -107,6 +109,7 @@ class Engine:
         self.workload = workload
         self.config = workload.config
         self.model = workload.model
+        self.media = workload.media if isinstance(workload, Generation) else None
         self.trace = StepTrace(TRACED_STEPS)
         self.registry = Registry(self.config.max_queue, self.config.max_running)
         self.registry.ring = workload.ring
@@ -180,6 +183,8 @@ class Engine:
             logger.info("the CPU's back end: %s", variant)
         pooling = pooling_of(model, config.pooling, required=config.embeddings)
         workload: Generation | Embedding
+        if config.mmproj is not None and pooling is not None:
+            raise UsageError("a model that pools takes texts only, so it has no use for a projector")
         if pooling is None:
             draft_model = load_draft_model(config, native, progress) if drafts else None
             workload = Generation.on(model, config, native, draft_model=draft_model)

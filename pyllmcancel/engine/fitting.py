@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.embeddings.workload import Embedding, pooling_of
 from pyllmcancel.engine.generation import Generation
-from pyllmcancel.engine.host_memory import CELLS_STEP, check_host_memory
+from pyllmcancel.engine.host_memory import CELLS_STEP, check_host_memory, file_size
 from pyllmcancel.errors import LoadCancelled, ModelLoadError, PlacementError
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.placement import CPU, Device, DeviceUse, Placement, gib
@@ -68,7 +68,9 @@ def placed(config: EngineConfig, native: Any, progress: Callable[[float], bool |
         return uses
 
     fitted = partial(native.fitted, path, **options)
-    return replace(config, placement=fit(placement, sketch.n_layer + 1, measure, options["n_ctx"], fitted))
+    reserved = file_size(config.mmproj) if config.mmproj is not None and config.mmproj_offload else 0
+    n_layers = sketch.n_layer + 1
+    return replace(config, placement=fit(placement, n_layers, measure, options["n_ctx"], fitted, reserved=reserved))
 
 
 def heed(progress: Callable[[float], bool | None] | None) -> None:
@@ -100,6 +102,8 @@ def fit(
     measure: Measure,
     n_ctx: int,
     fitted: Callable[[Placement, list[int]], Placement | None],
+    *,
+    reserved: int = 0,
 ) -> Placement:
     """Return `placement` with a number of layers that fits.
 
@@ -113,6 +117,8 @@ def fit(
         Cells of the context.
     fitted
         llama.cpp's own search: takes the placement and the bytes that each device keeps free; None if it finds nothing.
+    reserved
+        Bytes of the first device that a projector takes.
 
     Raises
     ------
@@ -121,10 +127,12 @@ def fit(
     """
     if placement.n_gpu_layers != "auto":
         uses = measure(placement, n_ctx)
-        if all(has_room(uses, (0,))):
+        if all(has_room(uses, (reserved, 0))):
             return placement
         raise PlacementError(explain(placement, uses, n_layers, measure, n_ctx))
     margins = [mib << 20 for mib in placement.fit_target]
+    if reserved:
+        margins = [margins[0] + reserved, *(margins[1:] or margins)]
     is_open = placement.split_mode == "layer" and not placement.tensor_split and not placement.overrides()
     found = searched(placement, margins, fitted) if is_open else None
     if found is not None:

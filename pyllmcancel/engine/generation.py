@@ -17,6 +17,8 @@ from pyllmcancel.engine.choices import ChoiceMaker
 from pyllmcancel.engine.disk_cache import disk_floor
 from pyllmcancel.engine.draft_model import DraftModel
 from pyllmcancel.engine.drafts import Drafts
+from pyllmcancel.engine.encoding import Encoding
+from pyllmcancel.engine.media_loading import library_of, load_encoder
 from pyllmcancel.engine.state_identity import state_identity
 from pyllmcancel.engine.stopping import FAULTS, blamed, finish_reason, passed_limit
 from pyllmcancel.errors import ConstraintError
@@ -31,9 +33,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self, Unpack
 
-    from pyllmcancel._native import Context, Model, SwappedPrefix
+    from pyllmcancel._native import Context, MediaEncoder, Model, SwappedPrefix
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.events import Sink
+    from pyllmcancel.media.library import MediaLibrary
     from pyllmcancel.requests.observer import Observer
     from pyllmcancel.requests.request import GenerationParams, Origin
     from pyllmcancel.scheduling.disk_floor import DiskFloor
@@ -58,6 +61,8 @@ class Generation:
         A draft model, if there is one.
     disk
         Where prefixes survive a restart, if they do.
+    encoder
+        The model's projector, if there is one.
     """
 
     def __init__(
@@ -67,6 +72,8 @@ class Generation:
         native: Any,
         draft_model: DraftModel | None = None,
         disk: DiskFloor | None = None,
+        *,
+        encoder: MediaEncoder | None = None,
     ) -> None:
         self.config = config
         self.model: Model = context.model
@@ -82,6 +89,12 @@ class Generation:
             context.start_ahead()
         self.ahead: list[StepItem] = []  # the step that has begun by itself
         self._late: StepResult | None = None  # that step's result, if slots were to be released before it was taken
+        self.media: MediaLibrary | None = None
+        self._encoding: Encoding | None = None
+        if encoder is not None:
+            self.media = library_of(encoder, context, config, native)
+            self._encoding = Encoding(encoder, native)
+            context.take_turns(encoder)
         self.n_generated = 0  # tokens so far, of all requests; written by the engine thread
 
     @classmethod
@@ -92,7 +105,13 @@ class Generation:
         ----------
         draft_model
             The model that proposes tokens, loaded and checked by `pyllmcancel.engine.draft_loading`.
+
+        Raises
+        ------
+        ModelLoadError
+            `config.mmproj` is not a projector for this model.
         """
+        encoder = load_encoder(model, config, native)
         report(cell_layout(model, config), config)
         context = native.Context(
             model,
@@ -103,7 +122,9 @@ class Generation:
             checkpoint_bytes=config.checkpoint_mib << 20,
         )
         drafting = None if draft_model is None else DraftModel.on(draft_model, context, config, native)
-        return cls(context, config, native, drafting, disk_floor(context, config, native))
+        if drafting is not None and encoder is not None:
+            drafting.take_turns(encoder)
+        return cls(context, config, native, drafting, disk_floor(context, config, native), encoder=encoder)
 
     @staticmethod
     def context_options(model: Model, config: EngineConfig) -> dict[str, Any]:
@@ -214,6 +235,8 @@ class Generation:
 
     def release(self, request: Request, *, keep: bool) -> None:
         self._come_to_rest()
+        if self._encoding is not None:
+            self._encoding.withdraw(request)
         if keep:
             self._drafts.remember(request)
         self._drafts.release(request.choices)
@@ -234,6 +257,8 @@ class Generation:
                 observer.request_admitted(request)
             updates += prompt_progress(choice)
             updates += self._take_foretold(choice, observer)
+            if self._encoding is not None and choice.media and choice.seq is not None:
+                self._encoding.want(choice)
         return updates
 
     # -- steps --------------------------------------------------------------------------------------------------------
@@ -243,6 +268,7 @@ class Generation:
         constraint that fails ends its request.
         """
         updates = self._started(self.scheduler.admit(), observer)
+        updates += self._fail_unencoded()
         items = self.scheduler.plan()
         items = self._drafts.attach(items, [self.scheduler.choice(item.seq) for item in items])
         for i, item in enumerate(items):
@@ -259,6 +285,17 @@ class Generation:
             items[i] = self._drafts.cut(choice, item, len(masks) - 1)
         return [item for item in items if self.scheduler.holds(item.seq)], updates
 
+    def _fail_unencoded(self) -> list[Update]:
+        if self._encoding is None:
+            return []
+        requests = {choice.request for choice in self.scheduler.active}
+        failed = self._encoding.take_failed(requests)
+        return [self._fail(request, error, None, keep=True) for request, error in failed]
+
+    def computes(self, request: Request) -> bool:
+        active = self.scheduler.active
+        return not request.paused and not (active and all(choice.waits_for_encoding for choice in active))
+
     def maintain(self) -> None:
         self.scheduler.maintain()
 
@@ -269,9 +306,11 @@ class Generation:
         self._context.rest()
 
     def on_change(self, wake: Callable[[], object]) -> None:
-        """Have `wake` called when a file has been read or written."""
+        """Have `wake` called when a file has been read or written, or a picture is encoded."""
         if self.disk is not None:
             self.disk.wake = wake
+        if self._encoding is not None:
+            self._encoding.wake = wake
 
     def state_identity(self, known: Path) -> str:
         """Return the identity of everything that a state in a file depends on. Reads whole files that are not `known`,
@@ -436,6 +475,8 @@ class Generation:
         assert choice.finish_reason is not None
         request = choice.request
         self._come_to_rest()
+        if self._encoding is not None and choice.media and all(one.finish_reason for one in request.choices):
+            self._encoding.withdraw(request)
         self._drafts.release([choice])
         self.scheduler.release(choice)
         if any(sibling.finish_reason is None for sibling in request.choices):

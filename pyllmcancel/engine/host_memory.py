@@ -52,6 +52,13 @@ def check_host_memory(path: Path, config: EngineConfig, native: Any) -> None:
     size = file_size(path)
     if not config.placement.fit or memory is None:
         return
+    beside = beside_model(config)
+    if beside > memory.available:
+        raise PlacementError(
+            f"{config.mmproj} and --media-cache-mib do not fit into memory: they take {gib(beside)}, and"
+            f" {gib(memory.available)} of {gib(memory.total)} are available. With --fit off nothing is measured"
+        )
+    memory = memory._replace(available=memory.available - beside)
     if size <= memory.available and not config.ctx_size and size < MEASURED_SHARE * memory.available:
         return
     sketch = native.Model.load(path, placement=config.placement, without_weights=True)
@@ -71,6 +78,11 @@ def check_host_memory(path: Path, config: EngineConfig, native: Any) -> None:
         told = f"{path} with --ctx-size {config.ctx_size} does not fit into memory"
         raise PlacementError(f"{told}: {parts}, and {have}. {fits}. With --fit off nothing is measured")
     logger.warning("memory may run out when all cells are used: %s, and %s. %s", parts, have, fits)
+
+
+def beside_model(config: EngineConfig) -> int:
+    """Return the bytes of a projector and of the pictures that are kept; 0 without a projector."""
+    return 0 if config.mmproj is None else file_size(config.mmproj) + (config.media_cache_mib << 20)
 
 
 def check_memory_of_both(path: Path, model: Model, draft: Model, config: EngineConfig) -> None:

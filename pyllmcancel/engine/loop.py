@@ -160,7 +160,7 @@ class EngineLoop:
             raise failure
 
     def _computes(self) -> bool:
-        return any(not request.paused for request in self._running)
+        return any(self._workload.computes(request) for request in self._running)
 
     def _wait_for_work(self) -> bool:
         """Wait; return True if there may be work, and False at the end."""

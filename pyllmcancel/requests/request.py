@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import Constraint, ConstraintFactory
     from pyllmcancel.drafting.answer_drafts import AnswerDrafts
     from pyllmcancel.events import Ending, FinishReason, Sink, TokenLogprobs
+    from pyllmcancel.media.values import MediaRun
     from pyllmcancel.requests.detokenizer import Detokenizer
     from pyllmcancel.sampling import SamplingParams
 
@@ -124,6 +125,7 @@ class Choice:
     sampler: Sampler
     max_tokens: int
     detokenizer: Detokenizer
+    media: Sequence[MediaRun] = ()  # the runs of the prompt's tokens that are not text
     generated: list[int] = field(default_factory=list)
     given_back: bytes = b""  # the text of the prompt's last word, with which the answer has to begin
     foretold: Sequence[int] = ()  # tokens that certainly come next, to be generated once the prompt is computed
@@ -166,6 +168,31 @@ class Choice:
     def n_pending(self) -> int:
         """The number of tokens that are known and not computed: the rest of the prompt, or the one sampled last."""
         return self.n_known - self.n_committed
+
+    @property
+    def next_media(self) -> MediaRun | None:
+        """The picture that the next token to compute is of; None if that token is text."""
+        return next((run for run in self.media if run.start <= self.n_committed < run.end), None)
+
+    @property
+    def decodes(self) -> bool:
+        """True if the last known token alone is to be computed, and is text."""
+        return self.n_pending == 1 and self.next_media is None
+
+    @property
+    def waits_for_encoding(self) -> bool:
+        """True if the next token to compute is of a picture that is not encoded yet."""
+        run = self.next_media
+        return run is not None and not run.chunk.encoded
+
+    def of_one_kind(self, n_tokens: int) -> int:
+        """Return how many of the next `n_tokens` tokens one step can compute: text, or rows of one picture."""
+        run = self.next_media
+        if run is not None:
+            left = run.end - self.n_committed
+            return left if run.chunk.non_causal else min(n_tokens, left)
+        starts = [run.start for run in self.media if run.start > self.n_committed]
+        return min([n_tokens, *(start - self.n_committed for start in starts)])
 
     @property
     def n_described(self) -> int:

@@ -120,8 +120,11 @@ class DiskFloor:
         return self._identity is not None and not self._writes
 
     def lacks(self, tokens: Sequence[int], holder: Holder) -> bool:
-        """Return whether a prefix is worth writing: it is long enough, and no file has most of it."""
-        if len(tokens) <= MIN_SHARED_TOKENS or self._identity is None:
+        """Return whether a prefix is worth writing: it is long enough, and no file has most of it.
+
+        One with pictures is not: their tokens are this process's, and another's would stand for other pictures.
+        """
+        if len(tokens) <= MIN_SHARED_TOKENS or self._identity is None or min(tokens) < 0:
             return False
         _, n_found = self._folder.find([*tokens, -1], self._identity, holder.owner, 1 << 31)
         return n_found < len(tokens) * (1 - MAX_MISSING)

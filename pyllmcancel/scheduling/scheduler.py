@@ -332,8 +332,9 @@ class Scheduler:
         flag = cast("CancelFlag", choice.request.cancellation.flag)
         if n_described:
             choice.prompt_logprobs.clear()  # after a preemption the prompt is described from its beginning again
+        media = {"media": choice.media} if choice.media else {}
         choice.n_committed = self._context.open(
-            found.seq, choice.tokens, choice.sampler, flag, reuse=not afresh, n_described=n_described
+            found.seq, choice.tokens, choice.sampler, flag, reuse=not afresh, n_described=n_described, **media
         )
         if not choice.admitted_before:
             choice.n_cached = min(choice.n_committed, len(choice.prompt))

@@ -60,12 +60,14 @@ class StepPlanner:
             if seq in active:
                 return [self._item(active[seq], self._chunk(0))]
         # Sorted by number: with divided cells only sequences with adjacent numbers share a ubatch.
-        decodes = [StepItem(seq, 1) for seq, choice in sorted(active.items()) if choice.n_pending == 1]
-        prompts = self._shares.prompts_in_turn(choice for choice in active.values() if choice.n_pending > 1)
+        decodes = [StepItem(seq, 1) for seq, choice in sorted(active.items()) if choice.decodes]
+        prompts = self._shares.prompts_in_turn(
+            choice for choice in active.values() if not choice.decodes and not choice.waits_for_encoding
+        )
         if not prompts:
             return decodes
         chunk = self._chunk(len(decodes))
-        if self._mixes:
+        if self._mixes and prompts[0].next_media is None:
             return decodes + self._chunks(prompts, chunk, n_taken=len(decodes))
         items = self._chunks(prompts[:1] if self._prompts_alone else prompts, chunk, evenly=bool(decodes))
         if decodes and self._decodes_are_due(len(decodes), sum(item.n_tokens for item in items), chunk):
@@ -87,8 +89,8 @@ class StepPlanner:
     def note(self, items: list[StepItem], active: Mapping[int, Choice]) -> None:
         """Note that these items are the next step."""
         choices = [(active[item.seq], item.n_tokens) for item in items]
-        prompts = [(choice, n_tokens) for choice, n_tokens in choices if choice.n_pending > 1]
-        decoding = [choice for choice, _ in choices if choice.n_pending == 1]
+        prompts = [(choice, n_tokens) for choice, n_tokens in choices if not choice.decodes]
+        decoding = [choice for choice, _ in choices if choice.decodes]
         self._shares.note_step(decoding, prompts[0][0] if prompts else None)
         self._prefill_before = self._prefill
         n_tokens = sum(n_tokens for _, n_tokens in prompts)
@@ -114,6 +116,10 @@ class StepPlanner:
         budget = max(1, chunk - n_taken)
         n_described, items = MOST_EXTRA_OUTPUTS, list[StepItem]()
         for choice in prompts:
+            if choice.next_media is not None:  # a step that computes rows of a picture computes nothing else
+                if n_taken:
+                    continue
+                return [self._item(choice, budget, evenly=evenly)]
             item = self._item(choice, budget, n_described=n_described, n_others=n_taken, evenly=evenly)
             if item.n_tokens > 0:
                 items.append(item)
@@ -135,8 +141,9 @@ class StepPlanner:
         if choice.n_described:
             return StepItem(seq, min(budget, choice.n_pending, n_described))
         if evenly:
-            return StepItem(seq, even_part(budget, choice.n_pending))
-        return StepItem(seq, with_tail(budget, choice.n_pending, n_others=n_others, n_batch=self._context.n_batch))
+            return StepItem(seq, choice.of_one_kind(even_part(budget, choice.n_pending)))
+        n_tokens = with_tail(budget, choice.n_pending, n_others=n_others, n_batch=self._context.n_batch)
+        return StepItem(seq, choice.of_one_kind(n_tokens))
 
     def _chunk(self, n_decodes: int) -> int:
         return chunk_size(

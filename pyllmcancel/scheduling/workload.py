@@ -123,6 +123,11 @@ class Workload(Protocol):
         step.
         """
 
+    def computes(self, request: Request) -> bool:
+        """Return whether a step can compute for this running request: not while it is paused, or waits for another
+        thread, which rings when the wait is over.
+        """
+
     def maintain(self) -> None:
         """Do cache housekeeping that takes some milliseconds now and then; called before a step, after all events."""
 

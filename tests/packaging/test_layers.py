@@ -28,6 +28,7 @@ LAYERS = {
     "chat": "chat",
     "constraints": "constraints",
     "drafting": "drafting",
+    "media": "media",
     "values": "_native cancellation config errors events helper inner_tokenizer missing_libraries models pausing"
     " placement pooling sampling shares sse step system",
 }

@@ -187,6 +187,7 @@ class Driver:
         gpu: bool = False,
         draft: fake_native.Model | None = None,
         disk: DiskFloor | None = None,
+        encoder: fake_native.MediaEncoder | None = None,
         **config: Any,
     ) -> None:
         self.model = fake_native.Model(memory_kind, gpu=gpu)
@@ -206,7 +207,8 @@ class Driver:
         self.gate.hold()
         self.draft_context: fake_native.Context | None = None
         draft_model = None if draft is None else self._drafts_by(draft, sizes, kv_unified=kv_unified)
-        workload = Generation(self.context, self.config, fake_native, draft_model, disk)
+        self.encoder = encoder
+        workload = Generation(self.context, self.config, fake_native, draft_model, disk, encoder=encoder)
         self.engine = Engine(workload, observer=self.watcher)
         self.dead = False  # the test has killed the engine
         self.tracked: list[Tracked] = []
@@ -241,7 +243,7 @@ class Driver:
         params = generation_params(**{"temperature": 0.0, "max_tokens": 4} | options)
         client, sink = LeavingClient(), RecordingSink()
         sink.on_ended = self.gate.wake
-        request = self.engine.submit([list(tokens)], params, sink, client=client, **origin)
+        request = self.engine.submit([tokens], params, sink, client=client, **origin)
         expected = self.model.greedy(tokens, request.choices[0].max_tokens)
         tracked = Tracked(request, client, sink, None, list(tokens), expected)
         if keep_stream:

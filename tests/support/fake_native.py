@@ -25,10 +25,22 @@ import numpy as np
 from pyllmcancel.errors import ContextBusy, ContextError, UsageError
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS, LogitFault, SampledToken, StepItem, StepResult, StepRow, StepStatus
 from tests.support.fake_cells import Cells
+from tests.support.fake_media import Audience, MediaChunk, MediaEncoder, image_size
 from tests.support.fake_model import CancelFlag, Model, Sampler, check_token
 from tests.support.step_gate import N_POLLS, HeldStep, StepGate, worth_aborting
 
-__all__ = ["CancelFlag", "Context", "Model", "Sampler", "SwappedPrefix", "worth_aborting"]
+__all__ = [
+    "Audience",
+    "CancelFlag",
+    "Context",
+    "MediaChunk",
+    "MediaEncoder",
+    "Model",
+    "Sampler",
+    "SwappedPrefix",
+    "image_size",
+    "worth_aborting",
+]
 BYTES_PER_CELL = 1 << 10
 
 
@@ -36,6 +48,26 @@ def n_common(known: Sequence[int], tokens: Sequence[int]) -> int:
     """How many leading tokens are the same; never the last of `tokens`."""
     pairs = list(zip(known, tokens[:-1], strict=False))
     return next((n for n, (mine, theirs) in enumerate(pairs) if mine != theirs), len(pairs))
+
+
+def whole(media: Sequence[tuple[int, MediaChunk]], n_tokens: int) -> int:
+    """The longest prefix of at most `n_tokens` that ends inside no picture where none may."""
+    inside = (start for start, chunk in media if start < n_tokens < start + chunk.n_tokens and not chunk.divisible)
+    return next(inside, n_tokens)
+
+
+def check_media(media: Sequence[tuple[int, MediaChunk]], first: int, n_tokens: int, *, alone: bool) -> None:
+    """Raise UsageError unless the tokens are all text, or rows of one encoded picture that nothing else is beside."""
+    for start, chunk in media:
+        end = start + chunk.n_tokens
+        if end <= first or start >= first + n_tokens:
+            continue
+        if start > first or end < first + n_tokens or not alone:
+            raise UsageError("a step computes text, or one picture")
+        if not chunk.encoded:
+            raise UsageError("a picture is not encoded")
+        if chunk.non_causal and n_tokens < chunk.n_tokens:
+            raise UsageError("a picture whose rows look ahead is computed in one step")
 
 
 @dataclass(slots=True)
@@ -46,6 +78,7 @@ class FakeSequence:
     cells: list[int] = field(default_factory=list)
     open: bool = False
     n_described: int = 0
+    media: list[tuple[int, MediaChunk]] = field(default_factory=list)
     sampler: Sampler | None = None
     flag: CancelFlag | None = None
     logits: np.ndarray | None = None
@@ -64,8 +97,8 @@ class StepAhead:
 class SwappedPrefix:
     """As the real one. Its state shows its tokens, so that a wrong one is found when it is swapped in."""
 
-    def __init__(self, tokens: Sequence[int], least: int = 1) -> None:
-        self.tokens, self.least = list(tokens), least
+    def __init__(self, tokens: Sequence[int], least: int = 1, media: Sequence[tuple[int, MediaChunk]] = ()) -> None:
+        self.tokens, self.least, self.media = list(tokens), least, list(media)
         self.n_tokens, self.n_bytes = len(self.tokens), BYTES_PER_CELL * len(self.tokens)
         self.parts = [(self.n_tokens, memoryview(state_of(self.tokens)))]
 
@@ -87,7 +120,7 @@ class SwappedPrefix:
 
 
 def state_of(tokens: Sequence[int]) -> bytes:
-    return b"".join(token.to_bytes(4, "little") * (BYTES_PER_CELL // 4) for token in tokens)
+    return b"".join(token.to_bytes(4, "little", signed=True) * (BYTES_PER_CELL // 4) for token in tokens)
 
 
 def kernel_features() -> frozenset[str]:
@@ -218,16 +251,21 @@ class Context:
         *,
         reuse: bool = True,
         n_described: int = 0,
+        media: Sequence[tuple[int, MediaChunk]] = (),
     ) -> int:
         self.before_open(tokens)
         with self._entered():
             sequence = self._at(seq)
             if sequence.open or not tokens:
                 raise UsageError(f"sequence {seq} is open already, or gets no tokens")
-            for token in tokens:
-                check_token(token)
+            in_media = {start + row: token for start, chunk in media for row, token in enumerate(chunk.tokens)}
+            for number, token in enumerate(tokens):
+                if in_media.get(number, 0) != token or token >= 0:
+                    check_token(token)
+            if media and n_described:
+                raise UsageError("the tokens of a prompt with pictures cannot be described")
             self._truncate(sequence, self._common_prefix(sequence, tokens) if reuse and not n_described else 0)
-            sequence.n_described = n_described
+            sequence.n_described, sequence.media = n_described, list(media)
             sequence.tokens, sequence.sampler, sequence.flag = list(tokens), sampler, flag
             sequence.logits, sequence.open = None, True
             return len(sequence.cells)
@@ -248,11 +286,13 @@ class Context:
             if not sequence.open:
                 sequence.tokens.clear()
 
+    def take_turns(self, encoder: MediaEncoder) -> None: ...
     def rest(self) -> None:
         with self._entered():
             self.n_rests += 1
 
     def _truncate(self, sequence: FakeSequence, n_tokens: int) -> None:
+        n_tokens = whole(sequence.media, n_tokens)
         removed = sequence.cells[n_tokens:]
         del sequence.cells[n_tokens:]
         shared = {cell for other in self._sequences for cell in other.cells} if removed else set()
@@ -262,7 +302,8 @@ class Context:
         return n_tokens if self._keeps_truth or n_tokens == len(sequence.cells) else 0
 
     def _common_prefix(self, sequence: FakeSequence, tokens: Sequence[int]) -> int:
-        return self._reusable(sequence, n_common(sequence.tokens[: len(sequence.cells)], tokens))
+        n_equal = n_common(sequence.tokens[: len(sequence.cells)], tokens)
+        return self._reusable(sequence, whole(sequence.media, n_equal))
 
     def common_prefixes(self, tokens: Sequence[int]) -> list[int]:
         self._check_at_rest()
@@ -279,7 +320,7 @@ class Context:
             self._truncate(taker, 0)
             if not self.kv_unified and self.swap_bytes(source) > max_bytes:
                 return False
-            taker.tokens = giver.tokens[:n_tokens]
+            taker.tokens, taker.media = giver.tokens[:n_tokens], list(giver.media)
             taker.cells = giver.cells[:n_tokens] if self.kv_unified else self._cells.take(target, n_tokens)
             return True
 
@@ -288,7 +329,7 @@ class Context:
         return self.model.is_offloaded
 
     def common_with(self, prefixes: Sequence[SwappedPrefix], tokens: Sequence[int]) -> list[int]:
-        lengths = [n_common(prefix.tokens, tokens) for prefix in prefixes]
+        lengths = [whole(prefix.media, n_common(prefix.tokens, tokens)) for prefix in prefixes]
         return [n if n >= prefix.least else 0 for n, prefix in zip(lengths, prefixes, strict=True)]
 
     def _idle(self, seq: int) -> FakeSequence:
@@ -305,7 +346,8 @@ class Context:
             sequence = self._idle(seq)
             if not self.can_copy or not sequence.cells or self.swap_bytes(seq) > max_bytes:
                 return None
-            return SwappedPrefix(sequence.tokens, 1 if self._keeps_truth else len(sequence.tokens))
+            least = 1 if self._keeps_truth else len(sequence.tokens)
+            return SwappedPrefix(sequence.tokens, least, sequence.media)
 
     def swap_in(self, seq: int, prefix: SwappedPrefix) -> bool:
         with self._entered():
@@ -315,7 +357,7 @@ class Context:
             sequence.tokens.clear()
             if prefix.n_tokens > self._cells.n_free(seq):
                 return False
-            sequence.tokens = list(prefix.tokens)
+            sequence.tokens, sequence.media = list(prefix.tokens), list(prefix.media)
             sequence.cells = self._cells.take(seq, prefix.n_tokens)
             return True
 
@@ -435,6 +477,7 @@ class Context:
                 raise UsageError(f"the draft of sequence {seq} is longer than the context")
             for token in draft:
                 check_token(token)
+            check_media(sequence.media, len(sequence.cells), n_tokens, alone=len(parts) == 1 and not draft)
         if len({part.seq for part in parts}) < len(parts):
             raise UsageError("a sequence stands twice in one step")
         described = sum(max(0, min(self._at(s).n_described - len(self._at(s).cells), n) - 1) for s, n, _ in parts)

@@ -38,7 +38,8 @@ SDIST_REFUSES = tuple(
         "common/download.cpp",
         "models/",
         "tests/",
-        "tools/",
+        "tools/mtmd/test",
+        "tools/server/",
         "vendor/cpp-httplib/httplib.cpp",
     )
 )

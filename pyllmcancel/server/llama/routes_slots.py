@@ -83,6 +83,10 @@ async def save(state: ServerState, files: SlotFiles, owner: str, id_slot: int, f
     prefix = await asyncio.wrap_future(state.engine.copy_slot(owner, id_slot))
     if prefix is None:
         raise InvalidRequestError(f"slot {id_slot} has nothing to save: it is empty, or has lost it", "id_slot")
+    if min(prefix.tokens) < 0:
+        # Their tokens are this process's: in another they would stand for other pictures.
+        message = f"slot {id_slot} has pictures or sounds, which are not saved"
+        raise ApiError(501, message, "not_supported_error", code="not_supported")
     n_written = await asyncio.to_thread(files.save, owner, filename, prefix)
     return SavedSlot(
         id_slot=id_slot,

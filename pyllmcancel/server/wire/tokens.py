@@ -34,8 +34,8 @@ class Engine(Protocol):
 
 
 def text_of(model: Model, tokens: Iterable[int]) -> str:
-    """Return the text of tokens, with special ones spelled out."""
-    return b"".join(model.piece(token, special=True) for token in tokens).decode("utf-8", "replace")
+    """Return the text of tokens, with special ones spelled out; pictures have none."""
+    return b"".join(model.piece(token, special=True) for token in tokens if token >= 0).decode("utf-8", "replace")
 
 
 class TextReader:

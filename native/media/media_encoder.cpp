@@ -1,0 +1,165 @@
+#include "media/media_encoder.hpp"
+
+#include "mtmd-helper.h"
+#include "platform/assertions.hpp"
+#include "platform/errors.hpp"
+#include "platform/log.hpp"
+#include "platform/platform.hpp"
+#include "step/busy_guard.hpp"
+
+#include <limits>
+
+namespace pyllmcancel {
+namespace {
+
+std::string why(const std::string & otherwise) {
+    const std::string said = log_errors();
+    return said.empty() ? otherwise : said;
+}
+
+mtmd_context * load(const Model & model, const std::string & path, const MediaParams & params, EncodeGate & gate) {
+    mtmd_helper_log_set(log_callback(), nullptr);
+    mtmd_context_params native = mtmd_context_params_default();
+    native.use_gpu = params.offload;
+    native.print_timings = false;
+    native.n_threads = params.n_threads;
+    native.image_min_tokens = params.image_min_tokens;
+    native.image_max_tokens = params.image_max_tokens;
+    native.cb_eval = EncodeGate::eval;
+    native.cb_eval_user_data = &gate;
+    clear_log_errors();
+    const AssertionsThrow guard;
+    try {
+        if (mtmd_context * made = mtmd_init_from_file(path.c_str(), model.handle(), native)) {
+            return made;
+        }
+    } catch (const std::exception & error) {
+        throw ModelLoadError(path + ": " + error.what());
+    }
+    throw ModelLoadError(path + ": " + why("this is not a projector for the model"));
+}
+
+std::shared_ptr<const mtmd_input_chunk> owned(mtmd_input_chunk * chunk) {
+    return std::shared_ptr<const mtmd_input_chunk>(
+        chunk, [](const mtmd_input_chunk * own) { mtmd_input_chunk_free(const_cast<mtmd_input_chunk *>(own)); });
+}
+
+// The vocabulary may lack what a projector puts around its pictures.
+std::vector<llama_token> checked(std::vector<llama_token> tokens) {
+    for (const llama_token token : tokens) {
+        if (token < 0) {
+            throw UsageError("the model's vocabulary lacks a token that its projector puts beside pictures");
+        }
+    }
+    return tokens;
+}
+
+} // namespace
+
+MediaEncoder::MediaEncoder(std::shared_ptr<const Model> model, const std::string & path, const MediaParams & params)
+    : model_(std::move(model)), owner_pid_(platform::process_id()), turns_(std::make_shared<Turns>()),
+      gate_(turns_, params.every_node), mtmd_(load(*model_, path, params, gate_)) {}
+
+MediaEncoder::~MediaEncoder() {
+    if (platform::process_id() != owner_pid_) {
+        (void) mtmd_.release();
+    }
+}
+
+BitmapOwner MediaEncoder::read_audio(std::string_view file) const {
+    const auto * bytes = reinterpret_cast<const unsigned char *>(file.data());
+    clear_log_errors();
+    const mtmd_helper_bitmap_wrapper made =
+        mtmd_helper_bitmap_init_from_buf(mtmd_.get(), bytes, file.size(), false, mtmd_helper_init_opt_default());
+    BitmapOwner bitmap(made.bitmap);
+    if (!bitmap || !mtmd_bitmap_is_audio(bitmap.get())) {
+        throw UsageError("it cannot be decoded: " + why("it is no WAV, MP3 or FLAC"));
+    }
+    return bitmap;
+}
+
+llama_token MediaEncoder::take_tokens(int64_t count) {
+    const int64_t before = n_given_.fetch_add(count);
+    if (before + count > std::numeric_limits<int32_t>::max()) {
+        throw UsageError("no token ids are left for pictures; restart the server");
+    }
+    return static_cast<llama_token>(-1 - before);
+}
+
+MediaPart MediaEncoder::part(const mtmd_input_chunk * chunk, llama_token & next) const {
+    std::size_t count = 0;
+    const llama_token * tokens = mtmd_input_chunk_get_tokens_text(chunk, &count);
+    if (mtmd_input_chunk_get_type(chunk) == MTMD_INPUT_CHUNK_TYPE_TEXT) {
+        return {checked({tokens, tokens + count}), nullptr};
+    }
+    const MediaLayout layout{next,
+                             static_cast<int32_t>(mtmd_input_chunk_get_n_tokens(chunk)),
+                             mtmd_input_chunk_get_n_pos(chunk),
+                             mtmd_decode_use_non_causal(mtmd_.get(), chunk),
+                             mtmd_decode_use_mrope(mtmd_.get()),
+                             owned(mtmd_input_chunk_get_placeholder(chunk))};
+    next -= layout.n_tokens;
+    return {{}, std::make_shared<MediaChunk>(layout, owned(mtmd_input_chunk_copy(chunk)))};
+}
+
+std::vector<MediaPart> MediaEncoder::parts(std::string_view file, bool is_audio, std::optional<llama_token> first,
+                                           const CancelFlag & flag, double seconds) {
+    const AssertionsThrow guard;
+    try {
+        const BitmapOwner bitmap = is_audio ? read_audio(file) : read_image(file, flag, seconds);
+        const std::unique_ptr<mtmd_input_chunks, decltype(&mtmd_input_chunks_free)> chunks(mtmd_input_chunks_init(),
+                                                                                           mtmd_input_chunks_free);
+        const mtmd_bitmap * given = bitmap.get();
+        const std::string marker = mtmd_get_marker(mtmd_.get());
+        const mtmd_input_text text{marker.data(), marker.size(), /* add_special */ false, /* parse_special */ true};
+        clear_log_errors();
+        if (mtmd_tokenize(mtmd_.get(), chunks.get(), &text, &given, 1) != 0) {
+            throw UsageError("it cannot be prepared: " + why("mtmd does not say why"));
+        }
+        if (flag.raised()) {
+            throw UsageError("cancelled");
+        }
+        int64_t n_rows = 0;
+        for (std::size_t i = 0; i < mtmd_input_chunks_size(chunks.get()); ++i) {
+            const mtmd_input_chunk * chunk = mtmd_input_chunks_get(chunks.get(), i);
+            const bool is_text = mtmd_input_chunk_get_type(chunk) == MTMD_INPUT_CHUNK_TYPE_TEXT;
+            n_rows += is_text ? 0 : static_cast<int64_t>(mtmd_input_chunk_get_n_tokens(chunk));
+        }
+        llama_token next = first ? *first : take_tokens(n_rows);
+        std::vector<MediaPart> found;
+        for (std::size_t i = 0; i < mtmd_input_chunks_size(chunks.get()); ++i) {
+            found.push_back(part(mtmd_input_chunks_get(chunks.get(), i), next));
+        }
+        return found;
+    } catch (const UsageError &) {
+        throw;
+    } catch (const std::runtime_error & error) { // a failed assertion
+        throw UsageError(std::string("it cannot be prepared: ") + error.what());
+    }
+}
+
+bool MediaEncoder::encode(MediaChunk & chunk, const std::shared_ptr<const Audience> & audience) {
+    const BusyGuard guard(busy_);
+    const std::shared_ptr<const mtmd_input_chunk> content = chunk.content();
+    if (!content) {
+        return true;
+    }
+    clear_log_errors();
+    int32_t rc = 1;
+    const StepsRun running;
+    const AssertionsThrow assertions; // while mtmd makes the graph: the next encoding makes another
+    const bool ended = !gate_.run(audience, [&] { rc = mtmd_encode_chunk(mtmd_.get(), content.get()); });
+    if (ended) {
+        return false;
+    }
+    if (rc != 0) {
+        throw UsageError("a picture could not be encoded: " + why("mtmd does not say why"));
+    }
+    const float * rows = mtmd_get_output_embd(mtmd_.get());
+    const auto n_values = static_cast<std::size_t>(chunk.layout()->n_tokens) *
+                          static_cast<std::size_t>(llama_model_n_embd_inp(model_->handle()));
+    chunk.set_rows({rows, rows + n_values});
+    return true;
+}
+
+} // namespace pyllmcancel

@@ -1,0 +1,160 @@
+"""The maker of prompts with pictures and sounds. Any thread may use it; it decodes files, which takes a while."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pyllmcancel.errors import InvalidRequestError, MediaError, UsageError
+from pyllmcancel.media.cache import MediaCache, MediaKey, Parts
+from pyllmcancel.media.files import TAKEN, file_format, jpeg_passes, sound_seconds
+from pyllmcancel.media.values import Media, MediaKind, MediaPrompt, MediaRun, Modality
+from pyllmcancel.pausing import Pause, no_pause
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import CancelFlag, MediaEncoder, Model
+
+MAX_PIXELS = 40_000_000  # decoded, 3 bytes each; a screen of 8K has 33 million
+MAX_SECONDS = 3600.0  # of a sound
+MAX_PASSES = 100  # of a progressive JPEG; usual are ten
+DECODE_SECONDS = 10.0  # a file whose decoding takes longer is refused
+NEEDS = {MediaKind.IMAGE: Modality.VISION, MediaKind.AUDIO: Modality.AUDIO}
+
+
+class MediaLibrary:
+    """The pictures and sounds of a model with a projector.
+
+    Parameters
+    ----------
+    new_flag
+        Makes a cancel flag, for decodings that nobody cancels.
+    image_size
+        The width and height that an image file's header says.
+    cache_bytes
+        Limit of what is kept of pictures.
+    n_batch
+        Limit of the rows that are computed in one step.
+
+    Attributes
+    ----------
+    marker : str
+        Stands for a picture in a text. It is random, so that no client can know it.
+    modalities : frozenset of Modality
+        What the model can be given.
+    """
+
+    def __init__(
+        self,
+        encoder: MediaEncoder,
+        model: Model,
+        *,
+        new_flag: Callable[[], CancelFlag],
+        image_size: Callable[[bytes], tuple[int, int] | None],
+        cache_bytes: int,
+        n_batch: int,
+    ) -> None:
+        self.marker = f"<__media_{secrets.token_hex(16)}__>"
+        found = [(Modality.VISION, encoder.has_vision), (Modality.AUDIO, encoder.has_audio)]
+        self.modalities = frozenset(modality for modality, has in found if has)
+        self._encoder = encoder
+        self._model = model
+        self._new_flag = new_flag
+        self._image_size = image_size
+        self._cache = MediaCache(cache_bytes)
+        self._n_batch = n_batch
+
+    @property
+    def cache_bytes(self) -> int:
+        """The bytes that are kept of pictures."""
+        return self._cache.n_bytes
+
+    def prepare(
+        self,
+        text: str,
+        media: Sequence[Media],
+        *,
+        owner: str = "",
+        add_special: bool = True,
+        parse_special: bool = True,
+        pause: Pause = no_pause,
+        flag: CancelFlag | None = None,
+    ) -> MediaPrompt:
+        """Return the tokens of a text in which each `marker` stands for the next of `media`.
+
+        Parameters
+        ----------
+        owner
+            Whose pictures they are.
+        add_special
+            Begin with the model's BOS, if it wants one.
+        pause
+            Called between pictures; it ends the work by raising an error.
+        flag
+            Ends the decoding of a file when it is raised; `pause` is then to raise an error.
+
+        Raises
+        ------
+        MediaError
+            One of them is broken, too large, or of a kind that the model does not take.
+        InvalidRequestError
+            There are not as many markers as pictures and sounds.
+        """
+        texts = text.split(self.marker)
+        if len(texts) != len(media) + 1:
+            message = f"the prompt has places for {len(texts) - 1} pictures and sounds, and there are {len(media)}"
+            raise InvalidRequestError(message)
+        bos = self._model.special_tokens.get("bos")
+        tokens = [bos] if add_special and self._model.adds_bos and bos is not None else []
+        runs: list[MediaRun] = []
+        for number, piece in enumerate(texts):
+            tokens += self._model.tokenize(piece, add_special=False, parse_special=parse_special) if piece else []
+            if number < len(media):
+                pause()
+                for part in self._parts(media[number], number, owner, flag or self._new_flag()):
+                    if not isinstance(part, list):
+                        runs.append(MediaRun(len(tokens), part))
+                    tokens += part if isinstance(part, list) else part.tokens
+                pause()
+        return MediaPrompt(tokens, runs)
+
+    def _parts(self, media: Media, index: int, owner: str, flag: CancelFlag) -> Parts:
+        key = MediaKey(owner, media.kind, media.digest)
+        known = self._cache.find(key)
+        if known is not None:
+            return known
+        self._check(media, index)
+        is_audio = media.kind is MediaKind.AUDIO
+        first = self._cache.first_token(key)
+        try:
+            parts = self._encoder.parts(media.data, audio=is_audio, flag=flag, seconds=DECODE_SECONDS, first=first)
+        except (UsageError, MemoryError) as error:
+            raise MediaError(f"the {media.kind} cannot be used: {error}", index) from error
+        for part in parts:
+            if not isinstance(part, list) and part.non_causal and part.n_tokens > self._n_batch:
+                message = f"the {media.kind} has {part.n_tokens:,} tokens, which this model computes in one step"
+                limit = f"a step has at most {self._n_batch:,} (--ubatch-size)"
+                raise MediaError(f"{message}; {limit}", index, too_large=True)
+        return self._cache.put(key, tuple(parts))
+
+    def _check(self, media: Media, index: int) -> None:
+        if NEEDS[media.kind] not in self.modalities:
+            raise MediaError(f"this model does not take a prompt with {media.kind} parts", index)
+        found = file_format(media.data)
+        if found is None or found[0] is not media.kind:
+            raise MediaError(f"the {media.kind} is of no format that is taken; these are {TAKEN[media.kind]}", index)
+        if media.kind is MediaKind.AUDIO:
+            seconds = sound_seconds(media.data, found[1])
+            if seconds is None:
+                raise MediaError("the audio's header does not say its length", index)
+            if seconds > MAX_SECONDS:
+                raise MediaError(f"the audio is longer than {MAX_SECONDS:,.0f} seconds", index, too_large=True)
+            return
+        size = self._image_size(media.data)
+        if size is None:
+            raise MediaError(f"the image is broken: its header is not a {found[1]}'s", index)
+        if size[0] * size[1] > MAX_PIXELS:
+            message = f"the image has {size[0]:,} by {size[1]:,} pixels; at most {MAX_PIXELS:,} are taken"
+            raise MediaError(message, index, too_large=True)
+        if found[1] == "JPEG" and jpeg_passes(media.data) > MAX_PASSES:
+            raise MediaError("the image has more passes than a JPEG needs", index)

@@ -1,0 +1,227 @@
+"""Projectors with random weights, of several kinds, for tiny text models: what they see is noise, but always the same.
+
+Each kind has another shape of prompt: idefics3 (SmolVLM) cuts pictures into tiles between texts, gemma3 has rows that
+look at each other, qwen2.5vl has rows that share positions (M-RoPE) and pictures of any size.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGUFValueType, GGUFWriter
+from numpy.typing import NDArray
+
+from tests.support.fake_media import png_of
+from tests.support.tiny_models import (
+    LOGIT_STD,
+    SPECIAL_TOKENS,
+    TinyShape,
+    Vocabulary,
+    Weights,
+    attention_metadata,
+    load_vocabulary,
+    tokenizer_metadata,
+    write_model,
+)
+
+N_EMBD, N_HEAD, N_FF, N_LAYER = 64, 4, 128, 2
+PATCH, SIDE, MERGE = 8, 64, 2
+TEXT_EMBD = 64
+
+Tensors = dict[str, NDArray[np.float32]]
+MARKS = (
+    "<fake_token_around_image>",
+    "<global-img>",
+    "<start_of_image>",
+    "<end_of_image>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+)
+
+
+def vocabulary() -> Vocabulary:
+    """The tiny models' vocabulary, whose last tokens before the special ones are what projectors put into texts."""
+    plain = load_vocabulary()
+    tokens = list(plain.tokens)
+    at = len(tokens) - len(SPECIAL_TOKENS) - len(MARKS)
+    tokens[at : at + len(MARKS)] = MARKS
+    return Vocabulary(tuple(tokens), plain.merges[: at - 256])
+
+
+def text_tokenizer(shape: TinyShape) -> dict[str, Any]:
+    """The metadata of the tokenizer, which knows those tokens as control tokens."""
+    keys = tokenizer_metadata(shape)
+    kinds = list(keys["tokenizer.ggml.token_type"])
+    for mark in MARKS:
+        kinds[shape.vocabulary.id_of(mark)] = 3
+    keys["tokenizer.ggml.token_type"] = kinds
+    return keys
+
+
+def noise_png(width: int, height: int, *, seed: int) -> bytes:
+    """Return a picture of coloured squares that no other seed has."""
+    squares = np.random.default_rng(seed).integers(0, 256, (height // 8 + 1, width // 8 + 1, 3), np.uint8)
+    pixels = squares.repeat(8, axis=0).repeat(8, axis=1)[:height, :width]
+    return png_of(width, height, b"".join(b"\x00" + line.tobytes() for line in pixels))
+
+
+def normal(name: str, *size: int, gain: float = 1.0) -> NDArray[np.float32]:
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    return rng.standard_normal(size, dtype=np.float32) * np.float32(gain / size[-1] ** 0.5)
+
+
+def vision_tower(*, gated: bool) -> Tensors:
+    """The layers of a vision transformer; Qwen's have a gate, and no bias in their norms."""
+    tensors: Tensors = {}
+    for layer in range(N_LAYER):
+        block = f"v.blk.{layer}"
+        for part in ("attn_q", "attn_k", "attn_v", "attn_out"):
+            tensors[f"{block}.{part}.weight"] = normal(f"{block}.{part}", N_EMBD, N_EMBD, gain=1.5)
+            tensors[f"{block}.{part}.bias"] = normal(f"{block}.{part}.bias", N_EMBD)
+        for norm in ("ln1", "ln2"):
+            tensors[f"{block}.{norm}.weight"] = np.ones(N_EMBD, np.float32)
+            if not gated:
+                tensors[f"{block}.{norm}.bias"] = np.zeros(N_EMBD, np.float32)
+        for part, rows, columns in (("ffn_up", N_FF, N_EMBD), ("ffn_down", N_EMBD, N_FF)):
+            tensors[f"{block}.{part}.weight"] = normal(f"{block}.{part}", rows, columns)
+            tensors[f"{block}.{part}.bias"] = normal(f"{block}.{part}.bias", rows)
+        if gated:
+            tensors[f"{block}.ffn_gate.weight"] = normal(f"{block}.ffn_gate", N_FF, N_EMBD)
+            tensors[f"{block}.ffn_gate.bias"] = normal(f"{block}.ffn_gate.bias", N_FF)
+    tensors["v.post_ln.weight"] = np.ones(N_EMBD, np.float32)
+    if not gated:
+        tensors["v.post_ln.bias"] = np.zeros(N_EMBD, np.float32)
+    tensors["v.patch_embd.weight"] = normal("patch", N_EMBD, 3, PATCH, PATCH, gain=0.5)
+    return tensors
+
+
+def with_positions(tensors: Tensors) -> Tensors:
+    tensors["v.patch_embd.bias"] = normal("patch.bias", N_EMBD)
+    tensors["v.position_embd.weight"] = normal("positions", (SIDE // PATCH) ** 2, N_EMBD, gain=N_EMBD**0.5)
+    return tensors
+
+
+def write_projector(path: Path, kind: str, tensors: Tensors, **keys: Any) -> Path:
+    writer = GGUFWriter(path, "clip")
+    common = {
+        "clip.has_vision_encoder": True,
+        "clip.projector_type": kind,
+        "clip.vision.embedding_length": N_EMBD,
+        "clip.vision.attention.head_count": N_HEAD,
+        "clip.vision.feed_forward_length": N_FF,
+        "clip.vision.block_count": N_LAYER,
+        "clip.vision.projection_dim": TEXT_EMBD,
+        "clip.vision.attention.layer_norm_epsilon": 1e-6,
+        "clip.vision.image_size": SIDE,
+        "clip.vision.patch_size": PATCH,
+        "clip.vision.image_mean": [0.5, 0.5, 0.5],
+        "clip.vision.image_std": [0.5, 0.5, 0.5],
+    }
+    for key, value in (common | keys).items():
+        kind_of = GGUFValueType.UINT32 if type(value) is int else GGUFValueType.get_type(value)
+        writer.add_key_value(key, value, kind_of)
+    for name, values in tensors.items():
+        writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def write_idefics3(path: Path) -> Path:
+    tensors = with_positions(vision_tower(gated=False))
+    tensors["mm.model.fc.weight"] = normal("fc", TEXT_EMBD, N_EMBD * MERGE**2, gain=TEXT_EMBD**0.5)
+    keys = {
+        "clip.use_gelu": True,
+        "clip.vision.projector.scale_factor": MERGE,
+        "clip.vision.preproc_image_size": 2 * SIDE,
+    }
+    return write_projector(path, "idefics3", tensors, **keys)
+
+
+def write_gemma3(path: Path) -> Path:
+    tensors = with_positions(vision_tower(gated=False))
+    tensors["mm.input_projection.weight"] = normal("projection", N_EMBD, TEXT_EMBD, gain=TEXT_EMBD**0.5)
+    tensors["mm.soft_emb_norm.weight"] = np.ones(N_EMBD, np.float32)
+    return write_projector(
+        path, "gemma3", tensors, **{"clip.use_gelu": True, "clip.vision.projector.scale_factor": MERGE}
+    )
+
+
+def write_qwen25vl(path: Path) -> Path:
+    tensors = vision_tower(gated=True)
+    tensors["v.patch_embd.weight.1"] = normal("patch.1", N_EMBD, 3, PATCH, PATCH, gain=0.5)
+    wide = N_EMBD * MERGE**2
+    tensors |= {"mm.0.weight": normal("mm.0", wide, wide), "mm.0.bias": normal("mm.0.bias", wide)}
+    tensors |= {
+        "mm.2.weight": normal("mm.2", TEXT_EMBD, wide, gain=TEXT_EMBD**0.5),
+        "mm.2.bias": normal("mm.2.bias", TEXT_EMBD),
+    }
+    return write_projector(path, "qwen2.5vl_merger", tensors, **{"clip.use_silu": True, "clip.vision.n_wa_pattern": 2})
+
+
+def write_text_llama(path: Path) -> Path:
+    shape = TinyShape(n_embd=TEXT_EMBD, vocabulary=vocabulary())
+    weights = Weights(shape)
+    for block in weights.blocks():
+        weights.attention(block)
+        weights.feed_forward(block)
+    weights.untied_ends()
+    return write_model(path, "llama", weights, attention_metadata(shape), text_tokenizer(shape))
+
+
+def write_text_gemma3(path: Path) -> Path:
+    """A text model with sliding windows in which the rows of a picture look at each other."""
+    shape = TinyShape(n_embd=TEXT_EMBD, vocabulary=vocabulary(), n_layer=3)
+    weights = Weights(shape)
+    head = shape.n_embd // shape.n_head
+    for block in weights.blocks():
+        weights.attention(block)
+        weights.feed_forward(block)
+        for norm, size in (("attn_q_norm", head), ("attn_k_norm", head)):
+            weights.constant(f"{block}.{norm}.weight", size)
+        weights.constant(f"{block}.post_attention_norm.weight", shape.n_embd)
+        weights.constant(f"{block}.post_ffw_norm.weight", shape.n_embd)
+    weights.per_token("token_embd.weight", gain=1.0)  # which gemma multiplies by the root of n_embd
+    weights.constant("output_norm.weight", shape.n_embd)
+    weights.per_token("output.weight", gain=LOGIT_STD)
+    metadata = attention_metadata(shape) | {
+        "attention.sliding_window": 64,
+        "attention.key_length": head,
+        "attention.value_length": head,
+    }
+    return write_model(path, "gemma3", weights, metadata, text_tokenizer(shape))
+
+
+def write_text_qwen2vl(path: Path) -> Path:
+    """A text model whose positions have several dimensions."""
+    shape = TinyShape(n_embd=TEXT_EMBD, vocabulary=vocabulary())
+    weights = Weights(shape)
+    n_kv = shape.n_embd // shape.n_head * shape.n_head_kv
+    for block in weights.blocks():
+        weights.attention(block)
+        weights.feed_forward(block)
+        for part, size in (("attn_q", shape.n_embd), ("attn_k", n_kv), ("attn_v", n_kv)):
+            weights.constant(f"{block}.{part}.bias", size, value=0.0)
+    weights.untied_ends()
+    metadata = attention_metadata(shape) | {"rope.dimension_sections": [2, 3, 3, 0]}
+    return write_model(path, "qwen2vl", weights, metadata, text_tokenizer(shape))
+
+
+# By name: the maker of a text model, and that of its projector.
+PAIRS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Path]]] = {
+    "idefics3": (write_text_llama, write_idefics3),
+    "gemma3": (write_text_gemma3, write_gemma3),
+    "qwen25vl": (write_text_qwen2vl, write_qwen25vl),
+}
+
+
+def write_pair(folder: Path, name: str) -> tuple[Path, Path]:
+    """Write a text model and its projector; return their paths."""
+    write_text, write_eyes = PAIRS[name]
+    return write_text(folder / f"{name}-text.gguf"), write_eyes(folder / f"mmproj-{name}.gguf")

@@ -1,0 +1,267 @@
+"""Prompts with pictures, in an engine on the fake core: tokens, the cache, encoding, and cancels meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from pyllmcancel.errors import InvalidRequestError, MediaError
+from pyllmcancel.events import FinishReason, RequestStatus
+from pyllmcancel.media.files import file_format, sound_seconds
+from pyllmcancel.media.library import MAX_PIXELS, MediaLibrary
+from pyllmcancel.media.values import Media, MediaKind, MediaPrompt
+from tests.support import fake_media, fake_native
+from tests.support.driver import Driver, Stop
+from tests.support.fake_media import ROWS, png
+
+
+def picture(content: int = 0, **size: int) -> Media:
+    return Media.of(MediaKind.IMAGE, png(content=content, **size))
+
+
+@contextmanager
+def driver(**options: Any) -> Iterator[tuple[Driver, MediaLibrary]]:
+    shape = {name: options.pop(name) for name in ("non_causal", "n_pos") if name in options}
+    encoder = fake_native.MediaEncoder(None, **shape)
+    made = Driver(encoder=encoder, **options)
+    assert made.engine.media is not None
+    try:
+        yield made, made.engine.media
+    finally:
+        made.close()
+
+
+def prompt_of(library: MediaLibrary, *media: Media, before: str = 10 * "see ", owner: str = "") -> MediaPrompt:
+    return library.prepare(before + library.marker * len(media) + " what?", media, owner=owner)
+
+
+def test_a_picture_is_a_run_of_negative_tokens_of_its_own_content_and_owner() -> None:
+    with driver() as (_, library):
+        first, again, other = (prompt_of(library, picture(n)) for n in (0, 0, 1))
+        foreign = prompt_of(library, picture(0), owner="them")
+        assert first == again
+        assert len({tuple(prompt) for prompt in (first, other, foreign)}) == 3
+        (run,) = first.runs
+        assert (run.start, run.end) == (41, 41 + ROWS)
+        assert first[run.start : run.end] == run.chunk.tokens
+        assert all(token < 0 for token in run.chunk.tokens)
+
+
+def test_an_answer_is_that_to_its_tokens() -> None:
+    with driver() as (made, library):
+        tracked = made.submit(prompt_of(library, picture(0), picture(1)))
+        made.run_to_the_end()
+        assert tracked.sink.tokens() == tracked.expected
+        assert len(made.encoder.encoded) == 2
+
+
+def test_rows_of_a_picture_have_steps_of_their_own() -> None:
+    with driver(non_causal=True) as (made, library):
+        beside = made.submit("a text", max_tokens=30)
+        prompt = prompt_of(library, picture())
+        tracked = made.submit(prompt)
+        made.run_to_the_end()
+        place, ends, beside_rows = 0, [], []
+        for step in made.watcher.steps:
+            for part in step.sequences:
+                if part.request == tracked.request.id and part.phase == "prefill":
+                    place += part.n_tokens
+                    ends.append(place)
+                    beside_rows += [len(step.sequences) - 1] if place == 41 + ROWS else []
+        assert ends[ends.index(41) + 1] == 41 + ROWS
+        assert beside_rows == [0]
+        assert tracked.sink.tokens() == tracked.expected
+        assert beside.sink.tokens() == beside.expected
+
+
+def test_others_decode_while_a_picture_is_encoded() -> None:
+    with driver() as (made, library):
+        stop = Stop()
+        made.encoder.on_encode = lambda _chunk, node: stop.here() if node == 3 else None
+        beside = made.submit("a text", max_tokens=12)
+        tracked = made.submit(prompt_of(library, picture()))
+        made.step()  # the one that computed when it came
+        stop.wait_reached()
+        made.gate.open()
+        assert beside.sink.ending().finish_reason is FinishReason.LENGTH
+        assert beside.sink.tokens() == beside.expected
+        assert tracked.request.status is RequestStatus.PREFILL
+        stop.go_on()
+        made.run_to_the_end()
+        assert tracked.sink.tokens() == tracked.expected
+
+
+@pytest.mark.parametrize("node", range(1, fake_media.N_NODES + 1))
+def test_a_cancel_ends_an_encoding_at_any_node_and_nothing_is_kept(node: int) -> None:
+    with driver() as (made, library):
+        stop = Stop()
+        made.encoder.on_encode = lambda _chunk, at: stop.here() if at == node else None
+        prompt = prompt_of(library, picture())
+        tracked = made.submit(prompt, settle=False)
+        made.gate.open()
+        stop.wait_reached()
+        assert made.engine.cancel(tracked.request)
+        assert not tracked.ended, "the ending comes when the encoder has stopped"
+        stop.go_on()
+        assert tracked.ending.finish_reason is FinishReason.CANCELLED
+        assert not prompt.runs[0].chunk.encoded
+        made.encoder.on_encode = lambda _chunk, _node: None
+        retry = made.submit(prompt, settle=False)
+        assert retry.ending.finish_reason is FinishReason.LENGTH
+        assert retry.sink.tokens() == retry.expected
+
+
+def test_a_cancel_leaves_an_encoding_alone_that_another_request_waits_for() -> None:
+    with driver() as (made, library):
+        stop = Stop()
+        made.encoder.on_encode = lambda _chunk, node: stop.here() if node == 2 else None
+        made.gate.open()
+        prompt = prompt_of(library, picture())
+        first = made.submit(prompt, settle=False)
+        stop.wait_reached()
+        second = made.submit(prompt, settle=False)
+        made.engine.registry.wake()
+        while second.request.status is RequestStatus.WAITING:
+            made.engine.occupancy()
+        made.engine.cancel(first.request)
+        stop.go_on()
+        assert first.ending.finish_reason is FinishReason.CANCELLED
+        assert second.ending.finish_reason is FinishReason.LENGTH
+        assert second.sink.tokens() == second.expected
+
+
+def test_a_picture_in_a_reused_prefix_is_not_encoded_again() -> None:
+    with driver() as (made, library):
+        prompt = prompt_of(library, picture())
+        made.submit(prompt)
+        made.run_to_the_end()
+        again = made.submit(MediaPrompt([*prompt, *b" and more"], prompt.runs))
+        made.run_to_the_end()
+        assert again.request.usage().cached_tokens >= len(prompt) - 1
+        assert len(made.encoder.encoded) == 1
+        other = made.submit(prompt_of(library, picture(1)))
+        made.run_to_the_end()
+        assert other.request.usage().cached_tokens == 41
+        assert other.sink.tokens() == other.expected
+
+
+@pytest.mark.parametrize("shape", [{"non_causal": True}, {"n_pos": 2}])
+def test_a_prefix_never_ends_inside_a_picture_that_looks_ahead_or_shares_positions(shape: dict[str, int]) -> None:
+    with driver(**shape) as (made, library):
+        prompt = prompt_of(library, picture())
+        made.submit(prompt)
+        made.run_to_the_end()
+        cut = MediaPrompt(prompt[: 41 + ROWS], prompt.runs)  # its last token is the picture's last row
+        again = made.submit(cut)
+        made.run_to_the_end()
+        assert again.request.usage().cached_tokens == 41
+        assert again.sink.tokens() == again.expected
+
+
+def test_choices_share_a_picture_and_a_preempted_one_goes_on() -> None:
+    with driver(parallel=2, n_ctx=64) as (made, library):
+        tracked = made.submit(prompt_of(library, picture()), n=2, max_tokens=20)
+        made.run_to_the_end()
+        assert tracked.sink.tokens(0) == tracked.sink.tokens(1) == tracked.expected
+        assert len(made.encoder.encoded) == 1
+
+
+def test_a_picture_that_cannot_be_encoded_fails_its_request_alone() -> None:
+    with driver() as (made, library):
+        bad = picture(7)
+        made.encoder.fails.add(bad.data)
+        beside = made.submit("a text")
+        failed = made.submit(prompt_of(library, bad), settle=False)
+        made.gate.open()
+        assert failed.ending.finish_reason is FinishReason.ERROR
+        assert beside.ending.finish_reason is FinishReason.LENGTH
+        assert beside.sink.tokens() == beside.expected
+
+
+def test_drafts_never_lead_into_a_picture() -> None:
+    with driver(draft_sources=("ngram", "past")) as (made, library):
+        made.model.answers[b""] = b""
+        prompt = prompt_of(library, picture(), before="abcdefgh abcdefgh abcdefgh")
+        tracked = made.submit(prompt, max_tokens=24)
+        made.run_to_the_end()
+        again = made.submit(prompt, max_tokens=24)
+        made.run_to_the_end()
+        assert tracked.sink.tokens() == tracked.expected == again.sink.tokens()
+
+
+def test_a_cache_that_is_too_small_keeps_the_tokens_of_a_picture() -> None:
+    with driver(media_cache_mib=0) as (_, library):
+        first, again = prompt_of(library, picture()), prompt_of(library, picture())
+        assert library.cache_bytes == 0
+        assert first == again
+        assert first.runs[0].chunk is not again.runs[0].chunk
+
+
+def test_a_plain_list_of_a_picture_s_tokens_is_refused() -> None:
+    with driver() as (made, library), pytest.raises(InvalidRequestError):
+        made.engine.submit([list(prompt_of(library, picture()))], *params())
+
+
+def params() -> tuple[Any, Any]:
+    from pyllmcancel.engine.engine import generation_params
+    from tests.support.driver import RecordingSink
+
+    return generation_params(max_tokens=1), RecordingSink()
+
+
+def test_logprobs_of_a_prompt_with_a_picture_are_refused() -> None:
+    from pyllmcancel.engine.engine import generation_params
+    from tests.support.driver import RecordingSink
+
+    with driver() as (made, library), pytest.raises(InvalidRequestError):
+        made.engine.submit(
+            [prompt_of(library, picture())], generation_params(prompt_logprobs=True, n_logprobs=1), RecordingSink()
+        )
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (b"<svg/>", "format"),
+        (b"\x89PNG\r\n\x1a\n", "broken"),
+        (png(2, 2)[:16] + (100_000).to_bytes(4, "big") * 2 + png(2, 2)[24:], "pixels"),
+        (b"\xff\xd8\xff" + b"\xff\xda" * 1000, "broken"),
+    ],
+)
+def test_files_that_are_no_pictures_are_refused_before_they_are_decoded(data: bytes, word: str) -> None:
+    with driver() as (made, library):
+        with pytest.raises(MediaError, match=word) as refused:
+            library.prepare(library.marker, [Media.of(MediaKind.IMAGE, data)])
+        assert refused.value.index == 0
+        assert refused.value.too_large == (word == "pixels")
+        assert made.encoder.encoded == []
+
+
+def test_a_picture_of_too_many_pixels_is_too_large() -> None:
+    side = int(MAX_PIXELS**0.5) + 1
+    header = png(2, 2)[:16] + side.to_bytes(4, "big") * 2 + png(2, 2)[24:]
+    with driver() as (_, library), pytest.raises(MediaError) as refused:
+        library.prepare(library.marker, [Media.of(MediaKind.IMAGE, header)])
+    assert refused.value.too_large
+
+
+def test_markers_and_pictures_must_be_as_many() -> None:
+    with driver() as (_, library), pytest.raises(InvalidRequestError, match="places"):
+        library.prepare("no place", [picture()])
+
+
+def test_formats_are_told_by_their_first_bytes() -> None:
+    assert file_format(png()) == (MediaKind.IMAGE, "PNG")
+    assert file_format(b"RIFF....WAVEfmt ") == (MediaKind.AUDIO, "WAV")
+    assert file_format(b"RIFF....WEBPVP8 ") is None
+    assert file_format(b"") is None
+
+
+def test_a_lying_header_of_a_sound_is_not_believed_to_be_short() -> None:
+    packed = ((16_000 << 44) | ((1 << 36) - 1)).to_bytes(8, "big")
+    flac = b"fLaC" + bytes(14) + packed + bytes(18)
+    assert sound_seconds(flac, "FLAC") == pytest.approx(((1 << 36) - 1) / 16_000)
+    assert sound_seconds(b"fLaC", "FLAC") is None
