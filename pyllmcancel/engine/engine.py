@@ -190,6 +190,8 @@ class Engine:
             workload = Generation.on(model, config, native, draft_model=draft_model)
         else:
             workload = Embedding.on(model, pooling, config, native)
+            if pooling is Pooling.RANK and len(model.labels) > 1:
+                logger.info("documents are ranked by their score for %r, of %s", model.labels[0], model.labels)
         engine = cls(workload, observer=observer)
         if (why := engine.varies_because) is None:
             logger.info("an answer depends on its own request only")

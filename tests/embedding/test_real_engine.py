@@ -95,6 +95,21 @@ def test_a_model_with_a_head_ranks_and_company_does_not_matter(embedder_files: d
             engine.rank("the mat", ["a", "cat " * engine.n_ctx])
 
 
+REFERENCE = {
+    "ranker": (4.18226576, 6.38365221, 2.41785812, 5.12990141),
+    "decoding-ranker": (0.59291172, 0.661650836, 0.897019148, 0.933749735),
+}
+
+
+@pytest.mark.parametrize("kind", REFERENCE)
+def test_scores_are_those_of_llama_cpp(embedder_files: dict[str, Path], kind: str) -> None:
+    """The reference: a program that makes the pairs as llama-server does, and calls `llama_decode` for each."""
+    documents = ["the cat sat on the mat", "Paris is a city in France.", "machines learn", ""]
+    with load(embedder_files[kind]) as engine:
+        alone = [engine.rank("what is a cat?", [document])[0] for document in documents]
+        np.testing.assert_allclose(alone, REFERENCE[kind], atol=1e-3)
+
+
 def test_a_model_without_a_head_is_not_made_to_rank(embedder_files: dict[str, Path]) -> None:
     for kind, options in {"headless": {}, "decoder": {"pooling": "rank"}}.items():
         with pytest.raises(ContextError, match="no classification head"):

@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.pooling import Pooling
 from pyllmcancel.server.config import ApiKey, ServerConfig
 from pyllmcancel.server.http.listening import close_all, listen
 from pyllmcancel.server.running.first_steps import LONG, compact, first_steps, url_from_here
@@ -51,14 +53,14 @@ def test_an_address_of_ipv6_is_in_brackets() -> None:
 
 def test_without_the_page_it_is_not_named() -> None:
     with listening("127.0.0.1") as listeners:
-        with_page, without = (first_steps(listeners, config(ui=ui), secure=False, embeds=False) for ui in (True, False))
+        with_page, without = (first_steps(listeners, config(ui=ui), secure=False, pooling=None) for ui in (True, False))
     assert with_page[0].startswith("open http://127.0.0.1:")
     assert without[0].startswith("run: pyllmcancel top --url http://127.0.0.1:")
 
 
 def test_a_key_is_asked_for_and_never_shown() -> None:
     with listening("127.0.0.1") as listeners:
-        look, ask = first_steps(listeners, config(api_keys=(ApiKey.unnamed("secret"),)), secure=True, embeds=False)
+        look, ask = first_steps(listeners, config(api_keys=(ApiKey.unnamed("secret"),)), secure=True, pooling=None)
     assert "secret" not in look + ask
     assert look.endswith("--api-key KEY")
     assert "'Authorization: Bearer KEY'" in ask
@@ -66,12 +68,20 @@ def test_a_key_is_asked_for_and_never_shown() -> None:
     assert "https://127.0.0.1:" in ask
 
 
-def test_a_model_that_only_embeds_is_asked_for_an_embedding() -> None:
+@pytest.mark.parametrize(
+    ("pooling", "path", "field"),
+    [
+        (Pooling.MEAN, "/v1/embeddings", "input"),
+        (Pooling.NONE, "/embeddings", "input"),
+        (Pooling.RANK, "/v1/rerank", "query"),
+    ],
+)
+def test_a_model_that_pools_is_asked_for_what_it_makes(pooling: Pooling, path: str, field: str) -> None:
     with listening("127.0.0.1") as listeners:
-        _, ask = first_steps(listeners, config(), secure=False, embeds=True)
+        _, ask = first_steps(listeners, config(), secure=False, pooling=pooling)
     *_, body, url = shlex.split(ask)
-    assert url.endswith("/v1/embeddings")
-    assert json.loads(body) == {"input": "hello"}
+    assert urlsplit(url).path == path
+    assert json.loads(body)[field] == "hello"
 
 
 @pytest.mark.parametrize("path", ["README.md", "pyllmcancel/page/engine/empty.js"])

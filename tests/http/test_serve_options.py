@@ -50,6 +50,8 @@ def adapter(tmp_path: Path) -> Path:
         ("--no-mmap", "mmap", False),
         ("--mlock", "mlock", True),
         ("--embeddings --pooling mean", "pooling", "mean"),
+        ("--reranking", "pooling", "rank"),
+        ("--rerank --pooling rank", "pooling", "rank"),
         ("--matryoshka", "matryoshka", True),
         ("", "steps_ahead", None),
         ("--steps-ahead", "steps_ahead", True),

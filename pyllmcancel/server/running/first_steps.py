@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyllmcancel.pooling import Pooling
 from pyllmcancel.server.http.listening import url_at
 
 if TYPE_CHECKING:
@@ -19,29 +20,39 @@ EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 # As long as the packaged model's context allows, and several answers: there is time to interrupt them on fast machines,
 # too. README.md and the page have the same body.
 LONG = {"prompt": "def hello_world():\n", "max_tokens": 2000, "n": 8, "ignore_eos": True, "stream": True}
-EMBEDDING = {"input": "hello"}
+TEXT = {"input": "hello"}
+# The path and the body to try, by what the model makes of a text.
+TO_TRY: dict[Pooling | None, tuple[str, dict[str, Any]]] = {
+    None: ("/v1/completions", LONG),
+    **dict.fromkeys((Pooling.MEAN, Pooling.CLS, Pooling.LAST), ("/v1/embeddings", TEXT)),
+    Pooling.NONE: ("/embeddings", TEXT),
+    Pooling.RANK: ("/v1/rerank", {"query": "hello", "documents": ["hello world", "goodbye"]}),
+}
 
 
-def first_steps(listeners: Sequence[socket.socket], config: ServerConfig, *, secure: bool, embeds: bool) -> list[str]:
+def first_steps(
+    listeners: Sequence[socket.socket], config: ServerConfig, *, secure: bool, pooling: Pooling | None
+) -> list[str]:
     """Return lines that can be pasted. A key is never shown: `KEY` stands for it."""
     url = url_from_here(listeners, secure=secure)
     key = "KEY" if config.api_keys or config.admin_api_keys else ""
-    curl = shlex.join(curl_command(url, key, secure=secure, embeds=embeds))
+    curl = shlex.join(curl_command(url, key, secure=secure, pooling=pooling))
     top = shlex.join(["pyllmcancel", "top", "--url", url, *(("--api-key", key) if key else ())])
     page = [f"open {url}/ in a browser"] if config.ui else []
     return [
         ", or ".join([*page, f"run: {top}"]),
-        f"try: {curl}" + ("" if embeds else "   and interrupt it with Ctrl-C: this log says when computing stopped"),
+        f"try: {curl}"
+        + ("" if pooling is not None else "   and interrupt it with Ctrl-C: this log says when computing stopped"),
     ]
 
 
-def curl_command(url: str, key: str, *, secure: bool, embeds: bool) -> list[str]:
-    """Return a command that streams a long answer or, for an embedding model, asks for one embedding."""
-    path, body = ("embeddings", EMBEDDING) if embeds else ("completions", LONG)
+def curl_command(url: str, key: str, *, secure: bool, pooling: Pooling | None) -> list[str]:
+    """Return a command that streams a long answer or, for a model that pools, asks for an embedding or a ranking."""
+    path, body = TO_TRY[pooling]
     # Hardly any certificate names this machine's addresses.
     options = ["-Nk" if secure else "-N", *(("-H", f"Authorization: Bearer {key}") if key else ())]
     kind = ("-H", "Content-Type: application/json")
-    return ["curl", *options, *kind, "-d", compact(body), f"{url}/v1/{path}"]
+    return ["curl", *options, *kind, "-d", compact(body), f"{url}{path}"]
 
 
 def url_from_here(listeners: Sequence[socket.socket], *, secure: bool) -> str:

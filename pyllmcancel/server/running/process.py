@@ -125,8 +125,7 @@ class Server(uvicorn.Server):
         listeners = [one for one in listeners if not is_unix(one)]
         if not (self._state.config.greets and listeners):
             return
-        embeds = engine.n_embd is not None
-        for line in first_steps(listeners, self._state.config, secure=self.config.is_ssl, embeds=embeds):
+        for line in first_steps(listeners, self._state.config, secure=self.config.is_ssl, pooling=engine.pooling):
             logger.info("%s", line)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
