@@ -245,9 +245,16 @@ class DraftLength:
         self._price, self._n_chosen, self._n_idle = price, n_tokens, 0
 
     def saved(self, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> float:
-        """Return the share of the time without drafts that drafts would save, by what is known. Nothing is noted."""
+        """Return the share of the time without drafts that drafts would save, by what is known.
+
+        Call once in each step, if not `choose`. Drafts that the budget does not allow save nothing yet.
+        """
+        self._budget.count_step()
         p = self.acceptance.p
-        return best_draft(p, costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens).saved
+        best = best_draft(p, costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
+        while best.n_tokens and not self.affords(self._price_of(best.n_tokens, costs, n_other_rows, n_other_tokens)):
+            best = best_draft(p, costs, best.n_tokens - 1, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
+        return best.saved
 
     def learn_nothing(self) -> None:
         """Learn that the source gave no token, for which it took the time of one."""
