@@ -79,6 +79,7 @@ def add_spellings(parser: argparse.ArgumentParser) -> None:
     _add(parser, "-lm", "--load-mode", action=LoadMode, metavar="MODE", choices=tuple(LOAD_MODES))
     _add(parser, "-no-kvu", action="store_const", dest="kv_unified", const=False)
     _add(parser, "-nkvo", action="store_const", dest="kv_offload", const=False)
+    _add(parser, "--no-mmproj", action="store_const", dest="mmproj_auto", const=False)
     _add(parser, "-v", "--verbose", "--log-verbose", action=Settings, nargs=0, settings=VERBOSE)
     parser.set_defaults(verbose=False)
     _add(parser, "--log-disable", action="store_const", dest="log_level", const="error")

@@ -24,7 +24,7 @@ from pyllmcancel.cli.model_argument import check_model_file, check_named, name_o
 from pyllmcancel.cli.options import ON
 from pyllmcancel.cli.peers import fleet_settings, named
 from pyllmcancel.cli.placement_options import check_placement, placement_of
-from pyllmcancel.cli.projector_options import check_projector
+from pyllmcancel.cli.projector_options import check_projector, projector_to_fetch
 from pyllmcancel.cli.router_options import Sources, serves_several
 from pyllmcancel.cli.serve_options import SAMPLING, SAMPLING_OPTIONS
 from pyllmcancel.cli.storage import open_store, storage_of
@@ -108,6 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         fetched = {"fetch": model, "fetch_draft": draft_model}
         fetches: Any = {name: None if one is None else one.fetch for name, one in fetched.items()}
+        fetches["fetch_projector"] = projector_to_fetch(arguments, model)
         with closing(Loading(config.engine, observer, **fetches)) as loading:
             # The model loads during this import, which takes about as long as to load a small model.
             try:

@@ -32,7 +32,7 @@ from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.loop import EngineLoop
 from pyllmcancel.engine.reading import read_first
 from pyllmcancel.engine.thread import end_unclosed, say_last_words, work
-from pyllmcancel.errors import EngineClosedError, InvalidRequestError, UsageError, said
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError, said
 from pyllmcancel.events import Sink
 from pyllmcancel.missing_libraries import missing_library
 from pyllmcancel.models import packaged_model_path
@@ -184,7 +184,7 @@ class Engine:
         pooling = pooling_of(model, config.pooling, required=config.embeddings)
         workload: Generation | Embedding
         if config.mmproj is not None and pooling is not None:
-            raise UsageError("a model that pools takes texts only, so it has no use for a projector")
+            logger.warning("a model that pools takes texts only: %s is not used", config.mmproj)
         if pooling is None:
             draft_model = load_draft_model(config, native, progress) if drafts else None
             workload = Generation.on(model, config, native, draft_model=draft_model)

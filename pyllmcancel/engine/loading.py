@@ -25,6 +25,7 @@ PATIENCE_SECONDS = 0.5
 
 
 Fetch = Callable[[Callable[[float], bool]], Path]
+FetchIfAny = Callable[[Callable[[float], bool]], Path | None]
 
 
 class Loading:
@@ -37,8 +38,8 @@ class Loading:
     fetch
         Finds the model's file if `config` names none. Takes `progress`, as `load` does, and raises LoadCancelled when
         `progress` returns False.
-    fetch_draft
-        The same for the draft model.
+    fetch_projector, fetch_draft
+        The same for the projector, for which None may be found, and for the draft model.
     load
         Loads the engine. Takes both, and `progress`, as `Engine.load` does.
 
@@ -60,6 +61,7 @@ class Loading:
         observer: Observer,
         *,
         fetch: Fetch | None = None,
+        fetch_projector: FetchIfAny | None = None,
         fetch_draft: Fetch | None = None,
         load: Callable[..., Engine] = Engine.load,
     ) -> None:
@@ -67,8 +69,8 @@ class Loading:
         self.future.set_running_or_notify_cancel()  # a waiter that gives up must not cancel it
         self.began = self._reported_at = time.monotonic()
         self.stage: Literal["downloading", "loading"] = "loading"
-        self._fetches = [("model", fetch)] if fetch is not None else []
-        self._fetches += [("draft_model", fetch_draft)] if fetch_draft is not None else []
+        fetches = {"model": fetch, "mmproj": fetch_projector, "draft_model": fetch_draft}
+        self._fetches = [(name, one) for name, one in fetches.items() if one is not None]
         if self._fetches:
             self.stage = "downloading"
         self.progress = 0.0  # written by the loading thread, as are `stage`, `began` and `_reported_at`

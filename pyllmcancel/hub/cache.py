@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pyllmcancel.errors import HubError
-from pyllmcancel.hub.names import SUFFIX, ModelName, model_files, parts_of, quant_of, tag_of
+from pyllmcancel.hub.names import SUFFIX, ModelName, model_files, parts_of, projector_of, quant_of, tag_of
 from pyllmcancel.system import lock
 
 logger = logging.getLogger("pyllmcancel.hub")
@@ -59,6 +59,14 @@ class Repository:
         for snapshot in self.snapshots():
             with suppress(HubError):
                 return snapshot / name.choose(list(_paths(snapshot)))[0]
+        return None
+
+    def find_projector(self, model: Path) -> Path | None:
+        """Return the projector that belongs to a model's cached file, if it is in the cache."""
+        for snapshot in self.snapshots():
+            if model.is_relative_to(snapshot):
+                found = projector_of(model.relative_to(snapshot).as_posix(), _paths(snapshot))
+                return None if found is None else snapshot / found
         return None
 
     def snapshots(self) -> list[Path]:

@@ -75,6 +75,26 @@ def model_files(paths: Iterable[str]) -> Iterable[str]:
             yield path
 
 
+def projector_of(model: str, paths: Iterable[str]) -> str | None:
+    """Return the projector that belongs to a model's file, by llama.cpp's rule; None if there is none.
+
+    It lies in the model's folder, or in one above it, the nearest first. Of several, the one whose quantization has the
+    most similar number of bits is taken.
+    """
+    folder = model.split("/")[:-1]
+    found = []
+    for path in _ggufs(paths):
+        own = path.split("/")[:-1]
+        if "mmproj" in path and folder[: len(own)] == own:
+            found.append((-len(own), abs(_bits_of(path) - _bits_of(model)), path))
+    return min(found, key=lambda one: one[:2])[2] if found else None
+
+
+def _bits_of(path: str) -> int:
+    number = re.search(r"\d+", tag_of(path))
+    return int(number[0]) if number else 0
+
+
 def parts_of(path: str, paths: Collection[str]) -> tuple[str, ...]:
     """Return a file and the other parts of its model, in their order; HubError if one is missing."""
     part = PART.fullmatch(path)

@@ -359,3 +359,22 @@ def test_the_lock_is_the_one_of_the_hubs_own_library(hub: StandIn, cache: Path) 
 
 def test_unreachable_is_a_kind_of_refusal() -> None:
     assert issubclass(HubUnreachable, HubError)
+
+
+def test_a_projector_comes_with_its_model(hub: StandIn) -> None:
+    hub.add(NAME, {FILE: CONTENT, "mmproj-model-f16.gguf": b"eyes", "other/mmproj-x.gguf": b"others"})
+    model = HubModel(ModelName.parse(NAME), endpoint=hub.url)
+    path = model.fetch(lambda _: True)
+    found = model.fetch_projector(lambda _: True)
+    assert found == path.with_name("mmproj-model-f16.gguf")
+    assert found.read_bytes() == b"eyes"
+    offline = HubModel(ModelName.parse(NAME), offline=True)
+    assert offline.fetch_projector(lambda _: True) == found
+
+
+def test_a_model_without_a_projector_has_none(hub: StandIn) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    model = HubModel(ModelName.parse(NAME), endpoint=hub.url)
+    model.fetch(lambda _: True)
+    assert model.fetch_projector(lambda _: True) is None
+    assert HubModel(ModelName.parse(NAME), offline=True).fetch_projector(lambda _: True) is None

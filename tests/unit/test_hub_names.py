@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyllmcancel.errors import HubError, UsageError
-from pyllmcancel.hub.names import ModelName, quant_of, tag_of
+from pyllmcancel.hub.names import ModelName, projector_of, quant_of, tag_of
 
 FILES = (
     "README.md",
@@ -80,3 +80,19 @@ def test_names_are_said_as_they_are_typed() -> None:
     assert str(ModelName.parse(" u/M-1.5_x:q8_0 ")) == "u/M-1.5_x:q8_0"
     assert [quant_of(name) for name in ("m-1.5b.gguf", "a/m-q4_0.gguf", PARTS[0])] == ["", "Q4_0", "Q4_K_M"]
     assert [tag_of(name) for name in ("m.gguf", "m-1.5b.gguf", "m-mxfp4.gguf")] == ["", "5B", "MXFP4"]
+
+
+@pytest.mark.parametrize(
+    ("model", "paths", "expected"),
+    [
+        ("m-Q8_0.gguf", ["mmproj-m-f16.gguf", "mmproj-m-Q8_0.gguf"], "mmproj-m-Q8_0.gguf"),
+        ("m-Q4_K_M.gguf", ["mmproj-m-f16.gguf", "mmproj-m-Q8_0.gguf"], "mmproj-m-Q8_0.gguf"),
+        ("deep/m-F16.gguf", ["mmproj-f16.gguf", "deep/mmproj-q8_0.gguf"], "deep/mmproj-q8_0.gguf"),
+        ("m-F16.gguf", ["deep/mmproj-f16.gguf"], None),
+        ("m-F16.gguf", ["m-F16.gguf", "mmproj.txt"], None),
+    ],
+)
+def test_the_nearest_projector_of_the_most_similar_quantization(
+    model: str, paths: list[str], expected: str | None
+) -> None:
+    assert projector_of(model, paths) == expected
