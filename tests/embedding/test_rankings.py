@@ -136,6 +136,15 @@ async def test_a_document_that_is_too_long_is_cut_if_asked_for(template: str | N
         assert {one["index"]: one["score"] for one in found} == dict(enumerate(map(score, pairs)))
 
 
+@pytest.mark.parametrize("template", [None, "<{query}|{document}>"])
+async def test_a_limit_of_a_documents_tokens_cuts_it(template: str | None) -> None:
+    async with open_site(Pooling.RANK, template=template) as site:
+        given = ["abcde", "ab", "f" * 5000]
+        found = (await site.rank("q", documents=given, max_tokens_per_doc=3).end()).json()["results"]
+        pairs = [f"<q|{text}>" if template else f"q{text}" for text in ("abc", "ab", "fff")]
+        assert {one["index"]: one["relevance_score"] for one in found} == dict(enumerate(map(score, pairs)))
+
+
 BAD = {
     "no query": ({"documents": ["a"]}, "query"),
     "an empty query": ({"query": "", "documents": ["a"]}, "query"),
@@ -157,6 +166,7 @@ BAD = {
     "objects as texts": ({"query": "q", "texts": [{"text": "a"}]}, "texts"),
     "none of them": ({"query": "q", "documents": ["a"], "top_n": 0}, "top_n"),
     "a stream": ({"query": "q", "documents": ["a"], "stream": True}, "stream"),
+    "other fields": ({"query": "q", "documents": [{"text": "a"}], "rank_fields": ["title"]}, "rank_fields"),
     "another side": ({"query": "q", "texts": ["a"], "truncation_direction": "up"}, "truncation_direction"),
 }
 

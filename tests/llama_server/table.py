@@ -15,8 +15,10 @@ The tests of the pinned llama.cpp (`tools/server/tests/unit`) ran unmodified, ea
 [`tests/llama_server/verdicts.toml`](../../tests/llama_server/verdicts.toml).
 
 Their models are not available. A tiny model with random weights and a tokenizer of the same kind stands in for the
-small language model. The packaged model stands in for the one that fills gaps, and a tiny encoder for the one that
-embeds. A test that asserts words, or numbers of tokens, that only their model can give fails, and the table says so.
+small language model. The packaged model stands in for the one that fills gaps, and tiny encoders for those that embed
+and rank: random weights, too, with a seed that orders the tests' documents as their model does, and vocabularies that
+give the tests' texts as many tokens. A test that asserts words, or numbers of tokens, that only their model can give
+fails, and the table says so.
 """
 
 

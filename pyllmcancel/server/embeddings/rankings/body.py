@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, StrictStr
 
@@ -25,6 +26,9 @@ class Document(Sent):
 class RankBody(WholeBody):
     """The body of ``POST /v1/rerank``. With `documents` the answer has Jina's form, with `texts` it has TEI's."""
 
+    # Of an object with several fields the text is ranked.
+    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"rank_fields": (["text"],)}
+
     query: StrictStr = Field(min_length=1, examples=["What is a panda?"])
     documents: Annotated[list[StrictStr | Document], MANY] | None = Field(
         None,
@@ -40,12 +44,18 @@ class RankBody(WholeBody):
         description="TEI's. false: scores between 0 and 1, the logistic function of the model's own. true and null: the"
         " model's own, as in llama-server.",
     )
+    max_tokens_per_doc: int | None = Field(None, ge=1, description="Cohere's: cut documents after this many tokens.")
     truncate: bool = Field(
         False, description="TEI's: cut documents that are too long for the model, instead of refusing the request."
     )
     truncation_direction: Literal["left", "right", "Left", "Right"] = Field(
         "right", description="TEI's: the side on which documents are cut."
     )
+
+    @property
+    def cuts(self) -> bool:
+        """True if documents are cut, not refused, if they are too long."""
+        return self.truncate or self.max_tokens_per_doc is not None
 
     @property
     def documents_field(self) -> str:

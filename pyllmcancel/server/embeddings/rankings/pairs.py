@@ -30,11 +30,12 @@ class PairReader:
         self._pause = pause
         self._param = "query"  # the field whose text is being read
         self._must_fit = True
+        self._n_max = texts.n_ctx  # tokens of a pair
 
     def read(self) -> list[Sequence[int]]:
         documents = self._body.ranked()
         pairs = self._pairs()
-        self._param, self._must_fit = self._body.documents_field, not self._body.truncate
+        self._param, self._must_fit = self._body.documents_field, not self._body.cuts
         found: list[Sequence[int]] = []
         n_tokens = 0
         for index, document in enumerate(documents):
@@ -51,11 +52,13 @@ class PairReader:
         if n_tokens >= self._texts.n_ctx:
             message = f"the query leaves no room for a document: it has {n_tokens:,} tokens of {self._texts.n_ctx:,}"
             raise InvalidRequestError(message, "query")
+        if self._body.max_tokens_per_doc is not None:
+            self._n_max = min(self._n_max, n_tokens + self._body.max_tokens_per_doc)
         return pairs
 
     def _pair(self, pairs: Pairs, index: int, document: str) -> Sequence[int]:
-        n_max = self._texts.n_ctx
-        if self._body.truncate:
+        n_max = self._n_max
+        if self._body.cuts:
             keep_end = self._body.truncation_direction.lower() == "left"
             return pairs.cut(self._texts.part_of(document, keep_end=keep_end), n_max, keep_end=keep_end)
         try:
