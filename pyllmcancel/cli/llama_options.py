@@ -86,7 +86,7 @@ IGNORED = (
             "--log-file --log-colors --log-prompts-dir"),
     Foreign("the first GPU encodes pictures, one at a time; --no-mmproj-offload: the CPU", "",
             "-mmdev --mmproj-device --mtmd-batch-max-tokens"),
-    Foreign("videos are not supported", "", "--video-fps --video-timestamp-interval --video-ffmpeg-dir --media-path"),
+    Foreign("videos are not supported", "", "--video-fps --video-timestamp-interval --video-ffmpeg-dir"),
     Foreign("drafts come from the prompt, the answer and the key's recent answers, not from files", "",
             "-lcs --lookup-cache-static -lcd --lookup-cache-dynamic"),
     Foreign("a draft is as long as pays, by what was accepted and by the measured cost of a step", "",

@@ -20,6 +20,7 @@ from pyllmcancel.cli.chat_options import chat_defaults, chat_template
 from pyllmcancel.cli.draft_model_options import draft_model_settings, draft_model_to_fetch
 from pyllmcancel.cli.environment import check_environment
 from pyllmcancel.cli.help import Formatter, add_help
+from pyllmcancel.cli.media_options import media_settings
 from pyllmcancel.cli.model_argument import check_model_file, check_named, name_of
 from pyllmcancel.cli.options import ON
 from pyllmcancel.cli.peers import fleet_settings, named
@@ -177,6 +178,7 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         sse_ping_interval=arguments.sse_ping_interval,
         stream_keep=arguments.stream_keep,
         limits=limits(arguments),
+        media=media_settings(arguments),
         cors_origins=arguments.cors_origins,
         bound_to=tuple(name.strip() for name in arguments.host.split(",")),
         allowed_hosts=arguments.allowed_hosts,

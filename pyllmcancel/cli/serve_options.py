@@ -11,6 +11,7 @@ from pyllmcancel.cli.draft_options import add_draft_options
 from pyllmcancel.cli.llama_options import add_foreign
 from pyllmcancel.cli.llama_spellings import add_spellings
 from pyllmcancel.cli.logs import FORMATS
+from pyllmcancel.cli.media_options import add_media_options
 from pyllmcancel.cli.model_argument import add_model_argument
 from pyllmcancel.cli.options import (
     add_list,
@@ -324,6 +325,10 @@ GROUPS: dict[str, tuple[str, Callable[[argparse._ArgumentGroup], None]]] = {
     "sampling": ("Defaults for requests that do not set these fields.", _add_sampling_options),
     "conversations": ("Chat templates and reasoning.", add_chat_options),
     "server": ("Addresses, the drain, stored responses, the page, metrics, the log.", _add_http_options),
+    "pictures": (
+        "Where pictures and sounds come from, and their limits: docs/pictures-and-sound.md.",
+        add_media_options,
+    ),
     "limits": ("Limits of what one client can ask of the server.", _add_limit_options),
     "access": ("API keys, pages and names that are served, HTTPS.", _add_access_options),
     "peers": ("Several servers as one: docs/scale-out.md.", add_peer_options),

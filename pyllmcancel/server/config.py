@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.server.host_names import EVERY, HostNames
 from pyllmcancel.server.limits import Limits
+from pyllmcancel.server.media.settings import MediaSettings
 
 if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
@@ -140,6 +141,8 @@ class ServerConfig:
         its end; 0: no stream can be taken up again.
     limits
         The limits of what one client can ask of the server.
+    media
+        Where pictures and sounds may come from, and their limits.
     cors_origins
         Origins whose pages may use the server; ``*`` for all, ``localhost`` for this machine's, ``SCHEME://*`` for
         those of a scheme.
@@ -186,6 +189,7 @@ class ServerConfig:
     sse_ping_interval: float = 15.0
     stream_keep: float = 300.0
     limits: Limits = field(default_factory=Limits)
+    media: MediaSettings = field(default_factory=MediaSettings)
     cors_origins: tuple[str, ...] = ()
     bound_to: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()

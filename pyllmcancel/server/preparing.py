@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import InvalidRequestError, RequestCancelled
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCancelled
 from pyllmcancel.events import RequestStatus, Usage
 from pyllmcancel.pausing import Pause
 from pyllmcancel.requests.request import Origin, Rank, RequestSummary, Times, epoch_us
+from pyllmcancel.server.http.connection import watched
 from pyllmcancel.server.http.request_context import mark_client_gone
 from pyllmcancel.server.http.workers import Work, Workers
 
@@ -92,6 +93,8 @@ class Preparations:
         self._live: dict[tuple[str, str], Preparation] = {}  # by owner and id, oldest first
         # By owner and supersede key: other replicas send news often, most of which concern no request here.
         self._keyed: dict[tuple[str, str], set[Preparation]] = {}
+        self._awaiting = set[Preparation]()  # those of `wait`
+        self._closed = False
         self._workers = Workers(N_THREADS, "pyllmcancel-prepare", per_owner=N_THREADS - shared)
 
     def live(self, owner: str | None = None) -> list[Preparation]:
@@ -150,6 +153,32 @@ class Preparations:
                 if preparation.reason is CancelReason.DISCONNECT:
                     mark_client_gone(request.scope)
 
+    async def wait(self, request: HttpRequest, doing: Coroutine[Any, Any, T], origin: Origin) -> T:
+        """Await `doing`, which is cancelled if the request is, and return its result; raises as `run`, and as `doing`.
+
+        For work that waits for something outside, and so needs no thread.
+        """
+        task = asyncio.ensure_future(doing)
+        try:
+            if self._closed:
+                raise EngineClosedError("the server is shutting down")
+            with self._listed(origin) as preparation:
+                self._awaiting.add(preparation)
+                try:
+                    with watched(request.receive, preparation.client_left):
+                        await asyncio.wait((task, preparation.stopped), return_when=asyncio.FIRST_COMPLETED)
+                    if preparation.stopped.done():
+                        raise preparation.stopped.result()
+                    return await task
+                finally:
+                    if preparation.reason is CancelReason.DISCONNECT:
+                        mark_client_gone(request.scope)
+                    await _ended(task)
+                    self._awaiting.discard(preparation)
+                    preparation.ended.set()
+        finally:
+            await _ended(task)
+
     async def submit(
         self,
         function: Callable[[], Request],
@@ -190,8 +219,17 @@ class Preparations:
 
     def close(self) -> None:
         """Give all preparations up, and accept no more. Idempotent; does not wait."""
+        self._closed = True
+        for preparation in list(self._awaiting):
+            preparation.server_ends()
         self._workers.close()
 
     async def wait_closed(self) -> None:
         """Close, and wait for the work in progress."""
         await self._workers.wait_closed()
+
+
+async def _ended(task: asyncio.Future[Any]) -> None:
+    """Cancel the task, and wait for its end."""
+    task.cancel()
+    await asyncio.wait((task,))

@@ -40,9 +40,17 @@ class ModelEntry(Answer):
     meta: ModelFacts
 
 
+class ModelAbilities(Answer):
+    name: str
+    model: str
+    type: Literal["model"]
+    capabilities: Annotated[list[str], Field(description="`multimodal` if the model takes pictures or sounds.")]
+
+
 class ModelList(Answer):
     object: Literal["list"]
     data: list[ModelEntry]
+    models: Annotated[list[ModelAbilities], Field(description="llama-server's list of the same.")]
 
 
 @router.get("/v1/models", summary="The model that is served, and its facts", responses=answers(ModelList | ModelPage))
@@ -50,7 +58,8 @@ class ModelList(Answer):
 async def list_models(request: Request) -> Any:
     if shape_of(request.scope) is ANTHROPIC:
         return model_page(state_of(request))
-    return ModelList(object="list", data=[model_entry(state_of(request))])
+    state = state_of(request)
+    return ModelList(object="list", data=[model_entry(state)], models=[abilities(state)])
 
 
 # Users choose the names, which may contain slashes.
@@ -66,6 +75,13 @@ async def get_model(request: Request, model: str) -> Any:
         message = f"the model {model!r} is not served here, but {state.model_name!r} is"
         raise ApiError(404, message, param="model", code="model_not_found")
     return shown
+
+
+def abilities(state: ServerState) -> ModelAbilities:
+    does = ["completion" if state.engine.n_embd is None else "embedding"]
+    if state.engine.media is not None:
+        does.append("multimodal")
+    return {"name": state.model_name, "model": state.model_name, "type": "model", "capabilities": does}
 
 
 def model_entry(state: ServerState) -> ModelEntry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -23,6 +24,8 @@ from pyllmcancel.server.http.workers import Workers
 from pyllmcancel.server.limits import WORKERS
 from pyllmcancel.server.live.feed import Feed
 from pyllmcancel.server.live.texts import Texts
+from pyllmcancel.server.media.fetching import Fetcher
+from pyllmcancel.server.media.parts import new_marker
 from pyllmcancel.server.preparing import Preparations
 from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.server.streams.gauges import StreamGauges
@@ -102,6 +105,9 @@ class ServerState:
         self.chat_template = ChatTemplate(None)  # the model's, once it is loaded; each use may raise
         self.preparations = Preparations(shared=config.shared)
         self.streams = KeptStreams(several=config.shared)
+        self.fetcher = Fetcher(config.media.max_bytes)
+        # In /props, for prompts in which clients write it themselves. llama-server reads the same variable.
+        self.media_marker = os.environ.get("LLAMA_MEDIA_MARKER") or new_marker()
         self._guidance: BoundedGuidance | None = None
         self.keys = KeyRing(config.api_keys, config.admin_api_keys)
         self.model_name = ""

@@ -321,7 +321,7 @@ def test_parts_of_a_content_are_one_text() -> None:
     assert rendered(PLAIN, {"role": "user", "content": parts}) == "[user]hi"
 
 
-@pytest.mark.parametrize("kind", ["image_url", "input_audio", "file"])
+@pytest.mark.parametrize("kind", ["video_url", "image", "file"])
 def test_parts_that_are_no_text_are_named(kind: str) -> None:
     with pytest.raises(ValueError, match=f"{kind}.*not supported"):
         rendered(PLAIN, {"role": "user", "content": [{"type": kind, kind: {}}]})

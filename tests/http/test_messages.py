@@ -140,23 +140,24 @@ async def test_more_tokens_are_counted_than_fit() -> None:
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 USER = {"role": "user", "content": "x"}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "no max_tokens": (HELLO, "max_tokens: Field required", "max_tokens"),
     "no messages": ({"max_tokens": 1}, "messages: Field required", "messages"),
     "empty messages": ({"max_tokens": 1, "messages": []}, "messages", "messages"),
     "an image": (
-        ASKED | {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64"}}]}]},
-        "'image' is not supported",
+        ASKED | {"messages": [USER | {"content": [IMAGE]}]},
+        "without a projector",
         "messages",
     ),
     "an image in a result": (
-        ASKED
-        | {
-            "messages": [
-                USER | {"content": [{"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image"}]}]}
-            ]
-        },
-        "'image' is not supported",
+        ASKED | {"messages": [USER | {"content": [{"type": "tool_result", "tool_use_id": "a", "content": [IMAGE]}]}]},
+        "without a projector",
+        "messages",
+    ),
+    "a video": (
+        ASKED | {"messages": [USER | {"content": [{"type": "video"}]}]},
+        "'video' is not supported; text and images are",
         "messages",
     ),
     "a PDF": (

@@ -59,6 +59,8 @@ CHATS: list[dict[str, Any]] = [
         "response_format": {"type": "text"},
     },
     {"messages": [USER], "response_format": {"type": "json_object", "schema": SCHEMA}},
+    {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+    {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "x"}}]}]},
     {"messages": [USER], "response_format": {"type": "json_schema", "schema": SCHEMA}},
     {"messages": [USER], "prediction": {"type": "content", "content": [TEXT]}},
     {"messages": [USER], "response_format": {"type": "regex", "pattern": "x"}},
@@ -72,6 +74,8 @@ TURNS: list[dict[str, Any]] = [
             {"type": "document", "source": {"type": "text", "data": "x"}},
             {"type": "document", "source": {"type": "content", "content": [TEXT]}},
             {"type": "search_result", "title": "x", "source": "x", "content": [TEXT]},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+            {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},
             {
                 "type": "tool_result",
                 "tool_use_id": "x",
@@ -109,6 +113,8 @@ RESPONSES: list[dict[str, Any]] = [
     {
         "input": [
             {"role": "user", "content": [{"type": "input_text", "text": "x"}]},
+            {"role": "user", "content": [{"type": "input_image", "image_url": "x"}]},
+            {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "x"}}]},
             {"type": "function_call", "call_id": "x", "name": "f", "arguments": "{}"},
             {"type": "custom_tool_call", "call_id": "x", "name": "f", "input": "x"},
             {"type": "function_call_output", "call_id": "x", "output": "x"},

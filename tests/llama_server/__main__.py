@@ -21,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.llama_server.models import write_stand_ins
+from tests.llama_server.models import write_pictures, write_stand_ins
 from tests.llama_server.table import page
 from tests.llama_server.verdicts import UNEXPLAINED, Result, Verdicts
 from tests.support.forked import ZYGOTE
@@ -89,7 +89,8 @@ def run(python: str, tests: list[str], folder: Path, results: Path, port: int) -
         probe.bind(("127.0.0.1", port))  # else they would test what answers there
     ids = folder / "ids.txt"
     ids.write_text("\n".join(tests))
-    stand_ins = {repository: str(path) for repository, path in write_stand_ins(folder).items()}
+    stand_ins = write_stand_ins(folder)
+    write_pictures(folder)
     server, zygote = folder / "llama-server", folder / "zygote"
     # -I and -S: nothing but the standard library, which is there at once.
     server.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S {LAUNCHER} "$@"\n')
@@ -98,6 +99,7 @@ def run(python: str, tests: list[str], folder: Path, results: Path, port: int) -
         "LLAMA_SERVER_BIN_PATH": str(server),
         "STAND_INS": json.dumps(stand_ins),
         "ZYGOTE": str(zygote),
+        "PICTURES": str(folder),
         "RESULTS": str(results.resolve()),
         "PORT": str(port),
         "PYTHONPATH": str(HERE),

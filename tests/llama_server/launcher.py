@@ -20,7 +20,7 @@ OF_DOWNLOADS = {"--hf-repo", "--hf-file"}
 OWN = ["--threads", "1", "--drain", "0.1", "--store", "memory"]
 
 
-def translate(options: list[str], stand_ins: dict[str, str]) -> list[str]:
+def translate(options: list[str], stand_ins: dict[str, list[str]]) -> list[str]:
     """Options of ``pyllmcancel serve``."""
     ours = list(OWN)
     repository, file = None, None
@@ -42,7 +42,7 @@ def translate(options: list[str], stand_ins: dict[str, str]) -> list[str]:
         model = stand_ins.get(f"{repository}/{file}", stand_ins.get(repository))
         if model is None:
             raise SystemExit(f"there is no stand-in for the model {repository}")
-        ours += ["--model", model]
+        ours += model
     return ours
 
 

@@ -6,11 +6,13 @@ begins every text, so that all can pass that does not depend on what the model w
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 from gguf import GGUFReader, TokenType
 
 from pyllmcancel.models import packaged_model_path
+from tests.support.media_files import png
 from tests.support.tiny_embedders import encoder_shape, load_wordpieces, write_tiny_encoder
 from tests.support.tiny_models import (
     CHAT_TEMPLATE,
@@ -25,6 +27,7 @@ from tests.support.tiny_models import (
     write_model,
 )
 from tests.support.tiny_rankers import write_cross_encoder
+from tests.support.toy_projectors import write_pair
 
 RANKER = "jina-reranker-v1-tiny-en/ggml-model-f16.gguf"
 N_RANKER_TOKENS = 38_000  # so that the tests' texts have as many tokens as with their ranker's vocabulary
@@ -33,11 +36,14 @@ ALL_WORDPIECES = 29_528  # of BERT's vocabulary, with the special ones and witho
 N_TOKENS = 2048
 N_SPECIAL = 3  # <unk>, <s>, </s>: the first ones
 N_CTX_TRAIN = 8192
+N_PIXELS = 32  # of the side of a picture
 
 
-def write_stand_ins(folder: Path) -> dict[str, Path]:
-    """Files by the name of the repository that the tests ask for; or of a file in it, which counts first."""
-    return {
+def write_stand_ins(folder: Path) -> dict[str, list[str]]:
+    """Options that name the files, by the name of the repository that the tests ask for; or of a file in it, which
+    counts first.
+    """
+    models = {
         "ggml-org/test-model-stories260K": write_sentence_piece_llama(folder / "stories.gguf"),
         "ggml-org/test-model-stories260K-infill": packaged_model_path(),
         "ggml-org/models": write_tiny_encoder(
@@ -45,6 +51,18 @@ def write_stand_ins(folder: Path) -> dict[str, Path]:
         ),
         f"ggml-org/models/{RANKER}": write_ranker(folder / "ranker.gguf"),
     }
+    found = {name: ["--model", str(path)] for name, path in models.items()}
+    text, projector = write_pair(folder, "gemma3")
+    found["ggml-org/tinygemma3-GGUF:Q8_0"] = ["--model", str(text), "--mmproj", str(projector)]
+    return found
+
+
+def write_pictures(folder: Path) -> None:
+    """Write pictures in the place of those that the tests would download, by their names there."""
+    for seed, name in enumerate(("11_truck.png", "91_cat.png")):
+        noise = random.Random(seed)
+        rows = (b"\0" + noise.randbytes(3 * N_PIXELS) for _ in range(N_PIXELS))
+        (folder / name).write_bytes(png(N_PIXELS, N_PIXELS, pixels=b"".join(rows)))
 
 
 def write_ranker(path: Path, seed: int = RANKERS_SEED) -> Path:

@@ -1,6 +1,6 @@
 """A pytest plug-in, loaded into the run of llama.cpp's tests: no downloads, and a line of JSON for every result.
 
-It runs under whatever Python their requirements are installed in, so it imports nothing but pytest.
+It runs under whatever Python their requirements are installed in, so it imports nothing but those.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -21,6 +22,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
     # It would download every model of every test before the first.
     utils.ServerPreset.load_all = staticmethod(lambda: None)
+    requests.get = picture_of
+
+
+def picture_of(url: str) -> requests.Response:
+    """A stand-in for a picture of the hub, in the place of ``requests.get``, which the tests use for nothing else."""
+    response = requests.Response()
+    response.status_code = 200
+    response._content = Path(os.environ["PICTURES"], url.rpartition("/")[2]).read_bytes()
+    return response
 
 
 def pytest_runtest_logreport(report: Any) -> None:

@@ -74,6 +74,7 @@ class World:
         self,
         *,
         model: fake_native.Model | None = None,
+        encoder: fake_native.MediaEncoder | None = None,
         n_ctx: int = 1024,
         **options: Any,
     ) -> None:
@@ -88,7 +89,8 @@ class World:
         )
         self.context.step_cost = (0.0, 1.0)
         self.metrics = WatchedMetrics()
-        self.engine = Engine(Generation(cast("Any", self.context), config, fake_native), observer=self.metrics)
+        workload = Generation(cast("Any", self.context), config, fake_native, encoder=cast("Any", encoder))
+        self.engine = Engine(workload, observer=self.metrics)
         server_config = ServerConfig(engine=config, limits=limits, **server_options)
         self.app = create_app(server_config, self.engine, self.metrics)
         if self.model.chat_template is None and server_config.chat_template is None and server_config.chat.jinja:

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from pyllmcancel.server.media.addresses import is_public, resolve
-from pyllmcancel.server.media.fetching import MAX_REDIRECTS, Fetcher, FetchError, place_of
+from pyllmcancel.server.media.errors import BadMedia
+from pyllmcancel.server.media.fetching import MAX_REDIRECTS, Fetcher, place_of
 
 pytestmark = pytest.mark.anyio
 
@@ -156,7 +157,7 @@ async def test_an_answer_may_come_in_every_form(answer: bytes) -> None:
 )
 async def test_a_bad_answer_is_told_in_words(answer: bytes, words: str) -> None:
     async with serving(says(answer)) as peer:
-        with pytest.raises(FetchError, match=words):
+        with pytest.raises(BadMedia, match=words):
             await fetcher().fetch(f"http://here.test:{peer.port}/", ignore)
 
 
@@ -168,7 +169,7 @@ async def test_an_answer_that_never_ends_is_cut_at_the_limit() -> None:
             await writer.drain()
 
     async with serving(endless) as peer:
-        with pytest.raises(FetchError, match="longer than 100,000 bytes"):
+        with pytest.raises(BadMedia, match="longer than 100,000 bytes"):
             await fetcher(100_000).fetch(f"http://here.test:{peer.port}/", ignore)
         await peer.left.wait()
 
@@ -221,7 +222,7 @@ async def test_redirects_are_followed_and_each_is_looked_up() -> None:
 
 async def test_redirects_that_never_end_are_given_up() -> None:
     async with serving(says(b"HTTP/1.1 307 Again\r\nLocation: /\r\n\r\n")) as peer:
-        with pytest.raises(FetchError, match=f"more than {MAX_REDIRECTS} redirects"):
+        with pytest.raises(BadMedia, match=f"more than {MAX_REDIRECTS} redirects"):
             await fetcher().fetch(f"http://here.test:{peer.port}/", ignore)
         assert len(peer.heads) == MAX_REDIRECTS + 1
 
@@ -232,7 +233,7 @@ async def test_a_redirect_to_a_private_address_is_not_followed(address: str) -> 
     answer = f"HTTP/1.1 302 Found\r\nLocation: http://{host}/secret\r\n\r\n".encode()
     async with serving(says(answer)) as peer:
         names = Names(here=[LOOPBACK], **{address.partition(".")[0]: [address]})
-        with pytest.raises(FetchError, match="not on the public network"):
+        with pytest.raises(BadMedia, match="not on the public network"):
             await fetcher(names=names).fetch(f"http://here.test:{peer.port}/", ignore)
         assert len(peer.heads) == 1
 
@@ -246,14 +247,14 @@ async def test_a_redirect_to_a_private_address_is_not_followed(address: str) -> 
 )
 async def test_no_spelling_of_this_machine_is_connected_to(host: str) -> None:
     async with serving(says(OK + b"\r\nabc")) as peer:
-        with pytest.raises(FetchError, match=r"not on the public network|no address|not one of"):
+        with pytest.raises(BadMedia, match=r"not on the public network|no address|not one of"):
             await Fetcher(1_000).fetch(f"http://{host}:{peer.port}/", ignore)
         assert peer.heads == []
 
 
 @pytest.mark.parametrize("addresses", [["10.0.0.1"], ["8.8.8.8", "10.0.0.1"], ["127.0.0.1", "8.8.8.8"]])
 async def test_a_name_that_leads_into_a_private_network_is_refused(addresses: list[str]) -> None:
-    with pytest.raises(FetchError, match=r"here\.test is not on the public network"):
+    with pytest.raises(BadMedia, match=r"here\.test is not on the public network"):
         await Fetcher(1_000, Names(here=addresses)).fetch("http://here.test/", ignore)
 
 
@@ -270,11 +271,11 @@ async def test_a_name_is_looked_up_once_and_the_connection_goes_to_what_was_chec
 
 
 async def test_an_unknown_name_and_a_closed_port_are_told_in_words() -> None:
-    with pytest.raises(FetchError, match=r"no address of nowhere\.test"):
+    with pytest.raises(BadMedia, match=r"no address of nowhere\.test"):
         await fetcher().fetch("http://nowhere.test/", ignore)
     async with serving(says(b"")) as peer:
         port = peer.port
-    with pytest.raises(FetchError, match=r"here\.test cannot be reached"):
+    with pytest.raises(BadMedia, match=r"here\.test cannot be reached"):
         await fetcher().fetch(f"http://here.test:{port}/", ignore)
 
 
@@ -284,7 +285,7 @@ async def test_a_server_without_tls_is_not_reached_by_https() -> None:
 
     async with await asyncio.start_server(close, LOOPBACK, 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(FetchError, match="cannot be reached"):
+        with pytest.raises(BadMedia, match="cannot be reached"):
             await fetcher().fetch(f"https://here.test:{port}/", ignore)
 
 
@@ -296,12 +297,12 @@ async def test_a_server_without_tls_is_not_reached_by_https() -> None:
     ],
 )
 def test_a_url_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(FetchError):
+    with pytest.raises(BadMedia):
         place_of(url)
 
 
 async def test_a_url_may_not_be_as_long_as_a_book() -> None:
-    with pytest.raises(FetchError, match="more than"):
+    with pytest.raises(BadMedia, match="more than"):
         await fetcher().fetch("http://here.test/" + "a" * 10_000, ignore)
 
 

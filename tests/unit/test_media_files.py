@@ -9,8 +9,9 @@ from contextlib import suppress
 import pytest
 
 from pyllmcancel.pausing import no_pause
-from pyllmcancel.server.media.pictures import BadPicture, Size, check_picture
-from pyllmcancel.server.media.sounds import BadSound, check_sound
+from pyllmcancel.server.media.errors import BadMedia
+from pyllmcancel.server.media.pictures import Size, check_picture
+from pyllmcancel.server.media.sounds import check_sound
 from tests.support.media_files import bmp, chunk, flac_head, gif, jpeg_head, mp3, png, wav
 
 MOST = 1 << 20  # pixels
@@ -108,7 +109,7 @@ def test_a_picture_is_measured(name: str) -> None:
 @pytest.mark.parametrize("name", BAD_PICTURES)
 def test_a_bad_picture_is_refused_in_words(name: str) -> None:
     data, words = BAD_PICTURES[name]
-    with pytest.raises(BadPicture, match=words):
+    with pytest.raises(BadMedia, match=words):
         check_picture(data, MOST, no_pause)
 
 
@@ -121,7 +122,7 @@ def test_a_sound_is_measured(name: str) -> None:
 @pytest.mark.parametrize("name", BAD_SOUNDS)
 def test_a_bad_sound_is_refused_in_words(name: str) -> None:
     data, words = BAD_SOUNDS[name]
-    with pytest.raises(BadSound, match=words):
+    with pytest.raises(BadMedia, match=words):
         check_sound(data, SECONDS, no_pause)
 
 
@@ -135,7 +136,7 @@ def test_damage_anywhere_is_an_answer_or_a_refusal(name: str) -> None:
         for _ in range(chance.randint(1, 4)):
             damaged[chance.randrange(min(len(damaged), 120))] = chance.choice((0, 1, 0x7F, 0x80, 0xFF))
         # Any other error fails the test.
-        with suppress(BadPicture, BadSound):
+        with suppress(BadMedia):
             if is_picture:
                 size = check_picture(bytes(damaged), MOST, no_pause)
                 assert 0 < size.width * size.height <= MOST

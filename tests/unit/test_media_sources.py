@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pyllmcancel.server.media.errors import BadMedia
 from pyllmcancel.server.media.settings import MediaSettings
-from pyllmcancel.server.media.sources import BadSource, is_url, read
+from pyllmcancel.server.media.sources import is_url, read
 from tests.support.media_files import data_url, png
 
 NONE = MediaSettings()
@@ -53,13 +54,13 @@ def test_bytes_in_the_body_are_decoded(source: str) -> None:
     ],
 )
 def test_a_bad_source_is_refused_in_words(source: str, words: str) -> None:
-    with pytest.raises(BadSource, match=words):
+    with pytest.raises(BadMedia, match=words):
         read(source, MediaSettings(max_bytes=10_000))
 
 
 def test_too_many_bytes_are_refused_before_they_are_decoded() -> None:
     for source in (b64encode(bytes(101)).decode(), data_url(bytes(5_000)), "A" * 5_000):
-        with pytest.raises(BadSource, match="more than 100 bytes"):
+        with pytest.raises(BadMedia, match="more than 100 bytes"):
             read(source, SMALL)
     assert read(b64encode(bytes(100)).decode(), SMALL) == bytes(100)
 
@@ -89,7 +90,9 @@ def folder(tmp_path: Path) -> MediaSettings:
     return MediaSettings(path=root, max_bytes=1_000)
 
 
-@pytest.mark.parametrize("name", ["a.png", "in/a%20folder/b.png", "./in/../a.png", "inner.png"])
+@pytest.mark.parametrize(
+    "name", ["a.png", "in/a%20folder/b.png", "./in/../a.png", "inner.png", "/a.png", "//in//a folder/b.png"]
+)
 def test_a_file_below_the_folder_is_read(folder: MediaSettings, name: str) -> None:
     assert read(f"file://{name}", folder) == PNG
 
@@ -102,10 +105,10 @@ def test_a_file_below_the_folder_is_read(folder: MediaSettings, name: str) -> No
     ],
 )
 def test_no_other_file_is_read(folder: MediaSettings, name: str) -> None:
-    with pytest.raises(BadSource, match="there is no file"):
+    with pytest.raises(BadMedia, match="there is no file"):
         read(f"file://{name}", folder)
 
 
 def test_a_file_over_the_limit_is_not_read(folder: MediaSettings) -> None:
-    with pytest.raises(BadSource, match="more than 1,000 bytes"):
+    with pytest.raises(BadMedia, match="more than 1,000 bytes"):
         read("file://long.png", folder)

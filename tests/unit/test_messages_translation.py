@@ -206,7 +206,7 @@ def test_a_block_of_the_other_role_is_refused(role: str, block: dict[str, Any], 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "'image' is not supported"),
+        ({"messages": [{"role": "user", "content": [{"type": "video", "source": {}}]}]}, "'video' is not supported"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "role"),
         ({"tools": [{"name": "f"}]}, "input_schema"),
         ({"tool_choice": {"type": "function"}}, "tool_choice"),

@@ -95,7 +95,8 @@ const isImage = ({ type }) => IMAGE_TYPES.includes(type);
 
 // Return {images, files} of the chosen files; throws an Error that says which one is not accepted, and why.
 async function readAll(chosen, takesImages) {
-  const images = takesImages ? chosen.filter(isImage) : [];
+  const images = chosen.filter(isImage);
+  if (images.length > 0 && !takesImages) throw new Error(`${images[0].name} is an image, and this model takes none: the server has no projector (--mmproj) for it`);
   const texts = chosen.filter((file) => !images.includes(file));
   return { images: await Promise.all(images.map(readImage)), files: await Promise.all(texts.map(readText)) };
 }

@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.server.chat.hosted import hosted_text
+from pyllmcancel.server.media.parts import ImagePart, ImageUrl
 from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent
 
 T = TypeVar("T")
 BETWEEN = "\n"  # between the texts of one turn
-KNOWN = frozenset({"text", "document", "search_result", "tool_use", "tool_result", "thinking"})
+KNOWN = frozenset({"text", "image", "document", "search_result", "tool_use", "tool_result", "thinking"})
 # Blocks of Anthropic's servers. Those of tools are of many kinds, and new ones appear.
 FOREIGN = re.compile(
     r"redacted_thinking|compaction|container_upload|fallback|browser_state|mcp_tool_listing"
@@ -25,7 +26,7 @@ def only_known(content: Any) -> Any:
     for block in content if isinstance(content, list) else []:
         kind = block.get("type") if isinstance(block, dict) else None
         if isinstance(kind, str) and kind not in KNOWN and not FOREIGN.fullmatch(kind):
-            raise ValueError(f"a block of type {kind[:100]!r} is not supported; only text is")
+            raise ValueError(f"a block of type {kind[:100]!r} is not supported; text and images are")
     return content
 
 
@@ -44,6 +45,45 @@ class TextBlock(RequestBody):
     text: str
     cache_control: CacheHint = None
     citations: Any = Field(None, description="Accepted, and without effect: it names the text's source.")
+
+
+class Base64Source(RequestBody):
+    type: Literal["base64"]
+    media_type: str
+    data: str
+
+    @property
+    def address(self) -> str:
+        return f"data:{self.media_type};base64,{self.data}"
+
+
+class UrlSource(RequestBody):
+    type: Literal["url"]
+    url: str = Field(pattern="^https?://")
+
+    @property
+    def address(self) -> str:
+        return self.url
+
+
+def _only_readable_image(source: Any) -> Any:
+    kind = source.get("type") if isinstance(source, dict) else None
+    if isinstance(kind, str) and kind not in ("base64", "url"):
+        raise ValueError(f"an image's source of type {kind[:100]!r} is not supported; base64 and url are")
+    return source
+
+
+class ImageBlock(RequestBody):
+    type: Literal["image"]
+    source: Annotated[
+        Annotated[Base64Source | UrlSource, Field(discriminator="type")], BeforeValidator(_only_readable_image)
+    ]
+    cache_control: CacheHint = None
+
+    @property
+    def part(self) -> ImagePart:
+        """The image as a part of a chat."""
+        return ImagePart(type="image_url", image_url=ImageUrl(url=self.source.address, detail=None))
 
 
 class PlainSource(RequestBody):
@@ -133,6 +173,7 @@ def _of_which(block: Any) -> str:
 
 OrForeign = Annotated[Annotated[T, Tag("own")] | Annotated[ForeignBlock, Tag("foreign")], Discriminator(_of_which)]
 Textual = TextBlock | DocumentBlock | SearchResultBlock
+Shown = Textual | ImageBlock
 
 
 class ToolUseBlock(RequestBody):
@@ -147,7 +188,7 @@ class ToolUseBlock(RequestBody):
 class ToolResultBlock(RequestBody):
     type: Literal["tool_result"]
     tool_use_id: str
-    content: TextOr[OrForeign[Annotated[Textual, Field(discriminator="type")]]] | None = None
+    content: TextOr[OrForeign[Annotated[Shown, Field(discriminator="type")]]] | None = None
     is_error: bool | None = None
     cache_control: CacheHint = None
 
@@ -158,7 +199,7 @@ class ThinkingBlock(RequestBody):
     signature: str = Field("", description="Any signature is accepted: nothing is signed here.")
 
 
-Block = Textual | ToolUseBlock | ToolResultBlock | ThinkingBlock
+Block = Shown | ToolUseBlock | ToolResultBlock | ThinkingBlock
 Content = TextOr[OrForeign[Annotated[Block, Field(discriminator="type")]]]
 
 

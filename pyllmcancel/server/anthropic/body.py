@@ -1,7 +1,7 @@
 """The bodies of ``/v1/messages`` and ``/v1/messages/count_tokens``. Fields are Anthropic's unless their description
 says otherwise.
 
-Images, files and `thread` are refused by name, because the server cannot honour them. Tools that Anthropic hosts or
+Files and `thread` are refused by name, because the server cannot honour them. Tools that Anthropic hosts or
 whose schema only its models know, containers and MCP servers are ignored and reported: a conversation that began with
 them continues with the client's own tools.
 """

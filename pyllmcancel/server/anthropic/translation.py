@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,7 +12,9 @@ from pyllmcancel.server.anthropic.blocks import (
     BETWEEN,
     DocumentBlock,
     ForeignBlock,
+    ImageBlock,
     SearchResultBlock,
+    Shown,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
@@ -29,11 +31,13 @@ from pyllmcancel.server.anthropic.body import (
 )
 from pyllmcancel.server.anthropic.tools import CustomTool, tool_changes
 from pyllmcancel.server.chat.body import ChatBody
-from pyllmcancel.server.chat.messages import Message
+from pyllmcancel.server.chat.messages import ContentPart, Message, TextPart
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.error_handlers import validation_error
+from pyllmcancel.server.media.parts import ImagePart
 from pyllmcancel.server.wire.fields import GeneratingBody
 
+Content = str | list[ContentPart]
 Ignore = Callable[[str], None]
 # Claude Code puts this before the system's text for its own server. Parts of it change with every request, so that no
 # prefix of the prompt could be reused.
@@ -109,10 +113,10 @@ def _messages(messages: Sequence[TurnMessage], ignore: Ignore) -> Iterator[Messa
             if said is not None:
                 yield said
             continue
-        results, texts = _user_parts(message, ignore)
+        results, parts = _user_parts(message, ignore)
         yield from results
-        if texts:
-            yield Message(role=message.role, content=BETWEEN.join(texts))
+        if parts:
+            yield Message(role=message.role, content=_content(parts))
 
 
 def _since_compaction(messages: Sequence[TurnMessage]) -> Sequence[TurnMessage]:
@@ -134,30 +138,55 @@ def _read(block: ForeignBlock, ignore: Ignore) -> str:
     return block.text
 
 
-def _user_parts(message: TurnMessage, ignore: Ignore) -> tuple[list[Message], list[str]]:
-    """Return the results of tools, which follow their calls immediately, and then texts."""
+def _user_parts(message: TurnMessage, ignore: Ignore) -> tuple[list[Message], list[str | ImagePart]]:
+    """Return the results of tools, which follow their calls immediately, and then texts and images."""
     if isinstance(message.content, str):
         return [], [message.content]
     results: list[Message] = []
-    texts: list[str] = []
+    parts: list[str | ImagePart] = []
     for block in message.content:
         match block:
             case ToolResultBlock():
                 results.append(Message(role="tool", tool_call_id=block.tool_use_id, content=_result(block, ignore)))
             case ForeignBlock():
-                texts += filter(None, [_read(block, ignore)])
+                parts += filter(None, [_read(block, ignore)])
+            case ImageBlock():
+                parts.append(block.part)
             case TextBlock() | DocumentBlock() | SearchResultBlock():
-                texts.append(block.text)
+                parts.append(block.text)
             case _:
                 raise _misplaced(block.type, "assistant", message.role)
-    return results, texts
+    return results, parts
 
 
-def _result(block: ToolResultBlock, ignore: Ignore) -> str:
-    text = block.content or ""
-    if isinstance(text, list):
-        text = BETWEEN.join(_read(part, ignore) if isinstance(part, ForeignBlock) else part.text for part in text)
-    return f"Error: {text}" if block.is_error else text
+def _result(block: ToolResultBlock, ignore: Ignore) -> Content:
+    content = block.content or ()
+    parts: list[str | ImagePart] = [content] if isinstance(content, str) else _result_parts(content, ignore)
+    if block.is_error:
+        first = parts.pop(0) if parts and isinstance(parts[0], str) else ""
+        parts.insert(0, f"Error: {first}")
+    return _content(parts)
+
+
+def _result_parts(blocks: Iterable[Shown | ForeignBlock], ignore: Ignore) -> list[str | ImagePart]:
+    parts: list[str | ImagePart] = []
+    for block in blocks:
+        match block:
+            case ForeignBlock():
+                parts.append(_read(block, ignore))
+            case ImageBlock():
+                parts.append(block.part)
+            case _:
+                parts.append(block.text)
+    return parts
+
+
+def _content(parts: Sequence[str | ImagePart]) -> Content:
+    """Return a text, if the parts are nothing else, or the parts, whose texts are lines of their own then, too."""
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(texts) == len(parts):
+        return BETWEEN.join(texts)
+    return [TextPart(text=part) if isinstance(part, str) else part for part in parts]
 
 
 def _assistant(message: TurnMessage, ignore: Ignore) -> Message | None:
@@ -180,7 +209,7 @@ def _assistant(message: TurnMessage, ignore: Ignore) -> Message | None:
             case ToolUseBlock():
                 function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
                 calls.append({"id": block.id, "type": "function", "function": function})
-            case ToolResultBlock() | DocumentBlock() | SearchResultBlock():
+            case ToolResultBlock() | DocumentBlock() | SearchResultBlock() | ImageBlock():
                 raise _misplaced(block.type, "user", "assistant")
     if message.content and not (texts or thoughts or calls):
         return None

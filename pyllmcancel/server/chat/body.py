@@ -1,6 +1,6 @@
 """A chat's request body, which is OpenAI's, and its translation for the engine.
 
-These are refused, because the server cannot honour them: audio, images and files in messages, `web_search_options`,
+These are refused, because the server cannot honour them: audio in answers, files in messages, `web_search_options`,
 `moderation`, and tools that are not functions. So are `functions` with `function_call`, which `tools` have replaced.
 """
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.sampling import SamplingParams
+    from pyllmcancel.server.media.parts import MediaPart
 
 
 class ChatBody(ThinkingFields, GenerationBody):
@@ -100,6 +101,11 @@ class ChatBody(ThinkingFields, GenerationBody):
     verbosity: Literal["low", "medium", "high"] | None = Field(
         None, description="Ignored, because models here have no such setting; values other than `medium` are reported."
     )
+
+    @property
+    def media(self) -> list[MediaPart]:
+        """The pictures and sounds of all messages, in their order."""
+        return [part for message in self.messages for part in message.media]
 
     @property
     def only_warms(self) -> bool:

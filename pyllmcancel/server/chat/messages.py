@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from pyllmcancel.server.media.parts import AudioPart, ImagePart, MediaPart
 from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent
 
 # The field in which a part has its text, by the part's type in clients' words.
 TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+MEDIA_PARTS = ("image_url", "input_audio")
 THOUGHTS = {"thinking": "thinking", "reasoning": "text", "reasoning_content": "text"}
 
 
@@ -21,30 +23,51 @@ class TextPart(RequestBody):
     prompt_cache_breakpoint: CacheHint = None
 
 
-def _as_text(content: Any) -> Any:
-    """Convert each part to a text part. Errors name the part's type: pydantic's own would list every type that a
-    part is not.
+def _which_part(part: Any) -> str:
+    kind = _kind(part)
+    return kind if kind in MEDIA_PARTS else "text"
+
+
+ContentPart = Annotated[
+    Annotated[TextPart, Tag("text")]
+    | Annotated[ImagePart, Tag("image_url")]
+    | Annotated[AudioPart, Tag("input_audio")],
+    Discriminator(_which_part),
+]
+
+
+def _form(content: Any) -> str:
+    return "text" if isinstance(content, str) else "parts"
+
+
+# The form is checked beforehand, so that an error is about the one that was meant.
+Content = Annotated[Annotated[str, Tag("text")] | Annotated[list[ContentPart], Tag("parts")], Discriminator(_form)]
+
+
+def _in_usual_parts(content: Any) -> Any:
+    """Convert each part to one of ours. Errors name the part's type: pydantic's own would list every type that a part
+    is not.
     """
     if isinstance(content, dict):
         content = [content]
     if not isinstance(content, list):
         return content
-    return [_as_text_part(part) for part in content if _kind(part) not in THOUGHTS]
+    return [_as_usual_part(part) for part in content if _kind(part) not in THOUGHTS]
 
 
 def _kind(part: Any) -> str:
-    kind = part.get("type") if isinstance(part, dict) else None
+    kind = part.get("type") if isinstance(part, dict) else getattr(part, "type", None)
     return kind if isinstance(kind, str) else ""
 
 
-def _as_text_part(part: Any) -> Any:
+def _as_usual_part(part: Any) -> Any:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     kind = _kind(part)
-    if kind in ("", "text"):
+    if kind in ("", "text", *MEDIA_PARTS):
         return part
     if kind not in TEXT_PARTS:
-        raise ValueError(f"a part of type {kind!r} is not supported; only text is")
+        raise ValueError(f"a part of type {kind!r} is not supported; text, image_url and input_audio are")
     rest = {name: value for name, value in part.items() if name != TEXT_PARTS[kind]}
     return rest | {"type": "text", "text": part.get(TEXT_PARTS[kind])}
 
@@ -84,7 +107,7 @@ class Message(Sent):
     model_config = ConfigDict(extra="allow")
 
     role: str = Field(min_length=1, max_length=64, description="A role that the model's chat template knows.")
-    content: Annotated[str | list[TextPart] | None, BeforeValidator(_as_text)] = None
+    content: Annotated[Content | None, BeforeValidator(_in_usual_parts)] = None
     reasoning_content: str | None = Field(default=None, description="The model's reasoning, for templates that use it.")
     tool_calls: list[CalledTool] | None = None
     tool_call_id: str | None = None
@@ -108,12 +131,31 @@ class Message(Sent):
     @property
     def text(self) -> str:
         if isinstance(self.content, list):
-            return "".join(part.text for part in self.content)
+            return "".join(part.text for part in self.content if isinstance(part, TextPart))
         return self.content or ""
+
+    @property
+    def media(self) -> list[MediaPart]:
+        """The pictures and sounds, in their order."""
+        parts = self.content if isinstance(self.content, list) else []
+        return [part for part in parts if not isinstance(part, TextPart)]
+
+    def _with_markers(self) -> str:
+        """Return the text with a marker in the place of each picture and sound.
+
+        As in llama.cpp, texts side by side are lines of their own then, and no line ends at a marker.
+        """
+        found, after_text = "", False
+        for part in self.content if isinstance(self.content, list) else []:
+            is_text = isinstance(part, TextPart)
+            found += "\n" * (is_text and after_text) + (part.text if isinstance(part, TextPart) else part.marker)
+            after_text = is_text
+        return found
 
     def for_template(self) -> dict[str, Any]:
         """Return the message as templates expect it, without its unset fields."""
-        found = (self.model_extra or {}) | {"role": self.role, "content": self.text}
+        text = self._with_markers() if self.media else self.text
+        found = (self.model_extra or {}) | {"role": self.role, "content": text}
         if self.reasoning_content is not None:
             found["reasoning_content"] = self.reasoning_content
         if self.tool_calls:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.engine.engine import compiled_module
-from pyllmcancel.errors import UsageError
+from pyllmcancel.errors import InvalidRequestError, UsageError
 from pyllmcancel.server.answer_form import answer_guide, with_token_limits
 from pyllmcancel.server.chat.answer_parser import AnswerParser, read_form
 from pyllmcancel.server.chat.form import constraint_of, visible_tokens, with_form
 from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
+from pyllmcancel.server.media.gathering import gathered, given_in, media_tokens
 from pyllmcancel.server.wire.unenforced import note_unenforced, unenforced_of_form, unenforced_of_tools
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.chat.body import ChatBody
     from pyllmcancel.server.chat.tools import ToolPlan
-    from pyllmcancel.server.state import ServerState
+    from pyllmcancel.server.media.gathering import Gathered
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,9 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     body.check()
     plan = tool_plan(body)
     wanted = body.answer_schema(calls=plan.may_call)
+    asked = await gathered(incoming.http, state, given_in(body.media), incoming.origin, "messages")
     # Always off the event loop, and visible to clients: the model's template decides what it does.
-    work = partial(read_chat, state, body, plan, wanted)
+    work = partial(read_chat, incoming, plan, wanted, asked)
     read = await state.preparations.run(incoming.http, work, incoming.origin)
     form = read.form
     if plan.may_call:
@@ -77,12 +79,13 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
 async def chat_length(incoming: Incoming[ChatBody]) -> int:
     """Return the number of tokens of a conversation, even if they do not fit; raises as `chat_turn`."""
     state, body = incoming.state, incoming.body
+    asked = await gathered(incoming.http, state, given_in(body.media), incoming.origin, "messages")
 
     def work(pause: Pause) -> int:
         inputs = template_inputs(body, state.chat_template, tool_plan(body), state.config.chat)
         prompt = render(body, state.chat_template, inputs, pause).prompt
         state.texts.check_length(len(prompt), "messages")
-        return len(state.texts.chat(prompt, "messages", pause, must_fit=False))
+        return len(prompt_tokens(incoming, prompt, asked, pause, must_fit=False))
 
     return await state.preparations.run(incoming.http, work, incoming.origin)
 
@@ -103,8 +106,13 @@ class ReadChat:
 
 
 def read_chat(
-    state: ServerState, body: ChatBody, plan: ToolPlan, wanted: NamedSchema | NamedRule | None, pause: Pause
+    incoming: Incoming[ChatBody],
+    plan: ToolPlan,
+    wanted: NamedSchema | NamedRule | None,
+    asked: Gathered,
+    pause: Pause,
 ) -> ReadChat:
+    state, body = incoming.state, incoming.body
     template = state.chat_template
     inputs = template_inputs(body, template, plan, state.config.chat)
     if isinstance(wanted, NamedSchema) and template.wraps_content and not plan.may_call:
@@ -113,9 +121,23 @@ def read_chat(
     if plan.may_call and not is_followable(form):
         form = without_too_much(render(body, template, inputs | {"enforces_schemas": False}, pause))
     pause()
-    tokens = state.texts.chat(form.prompt, "messages", pause, last=body.truncate_prompt_tokens)
+    tokens = prompt_tokens(incoming, form.prompt, asked, pause)
     prediction = state.texts.predicted(body.predicted, pause)
     return ReadChat(form, read_form(form.parser), tokens, plan.may_call and template.wraps_content, prediction)
+
+
+def prompt_tokens(
+    incoming: Incoming[ChatBody], prompt: str, asked: Gathered, pause: Pause, *, must_fit: bool = True
+) -> Sequence[int]:
+    """Return the tokens of a rendered conversation, with those of its pictures and sounds."""
+    state, last = incoming.state, incoming.body.truncate_prompt_tokens
+    if not asked:
+        return state.texts.chat(prompt, "messages", pause, must_fit=must_fit, last=last)
+    if last:
+        raise InvalidRequestError("a conversation with pictures or sounds is not truncated", "truncate_prompt_tokens")
+    if must_fit:
+        state.texts.check_length(len(prompt), "messages")
+    return media_tokens(state, prompt, asked, pause)
 
 
 def is_followable(form: ChatForm) -> bool:

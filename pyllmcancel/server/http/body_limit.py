@@ -110,11 +110,21 @@ class Hold:
         self._taken = 0
 
     def grow(self, length: int) -> None:
+        """Hold the room of a body that has this length so far."""
         more = length - self._taken if length > SMALL_BODY else 0
-        if more > 0 and not self._held.take(self._owner, more):
-            message = "too many long bodies are being read; try again later"
-            raise _TooLong(ApiError(503, message, "server_error", code="busy", extra_headers={"Connection": "close"}))
-        self._taken += more
+        try:
+            self.add(more)
+        except ApiError as error:
+            raise _TooLong(error) from None
+
+    def add(self, n_bytes: int) -> None:
+        """Hold more room; ApiError 503 if there is none."""
+        if n_bytes > 0:
+            if not self._held.take(self._owner, n_bytes):
+                message = "too many long bodies are being read; try again later"
+                headers = {"Connection": "close"}
+                raise ApiError(503, message, "server_error", code="busy", extra_headers=headers)
+            self._taken += n_bytes
 
     def release(self) -> None:
         """Idempotent."""
@@ -131,6 +141,12 @@ def body_is_used(scope: Scope) -> None:
     """
     hold: Hold = scope["state"][HELD]
     hold.release()
+
+
+def hold_more(scope: Scope, n_bytes: int) -> None:
+    """Count fetched bytes as the body's, until the answer begins; ApiError 503 if there is no room for them."""
+    hold: Hold = scope["state"][HELD]
+    hold.add(n_bytes)
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:

@@ -49,8 +49,9 @@ Mixed = Annotated[list[TokenId | StrictStr], Field(fail_fast=True)]
 
 class PromptObject(RequestBody):
     prompt_string: StrictStr
-    # Accepted if empty: only text can be read here.
-    multimodal_data: list[str] = Field(default=[], max_length=0)
+    multimodal_data: list[str] = Field(
+        default=[], description="Pictures and sounds in base64, each for a `media_marker` of `/props` in the text."
+    )
 
 
 Prompt = StrictStr | Mixed | PromptObject

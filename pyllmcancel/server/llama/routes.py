@@ -23,13 +23,14 @@ from pyllmcancel.server.generate import EngineResponse, generate
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.llama.answer import CompletionAnswer, CompletionEvent, LlamaDialect
 from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
+from pyllmcancel.server.llama.media_prompts import MediaText, read_prompts, tokens_of
 from pyllmcancel.server.llama.params import (
     Biases,
     all_settings_json,
     generation_params,
-    prompt_tokens,
     token_biases,
 )
+from pyllmcancel.server.media.gathering import Gathered, check_asked, given_in
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.streams.reading import KeptResponse
 from pyllmcancel.server.wire.fields import Answer
@@ -84,17 +85,21 @@ class PromptAnswer(Answer):
 )
 @router.post("/completions", include_in_schema=False)
 async def completion(incoming: Annotated[Incoming[LlamaCompletionBody], reads(LlamaCompletionBody)]) -> Any:
-    texts, body = incoming.state.texts, incoming.body
+    state, body = incoming.state, incoming.body
+    given = body.prompts()
+    if not given:
+        raise InvalidRequestError("the prompt is empty", "prompt")
+    if len(given) > MAX_PROMPTS:  # the type cannot express this limit: a list of texts may be one prompt
+        raise InvalidRequestError(f"a request may have at most {MAX_PROMPTS} prompts", "prompt")
+    check_count(len(given), body.n_cmpl)
+    prompts = await read_prompts(incoming, given)
 
-    def work(pause: Pause) -> tuple[list[list[int]], Biases]:
-        prompts = body.prompts()
-        if not prompts:
-            raise InvalidRequestError("the prompt is empty", "prompt")
-        if len(prompts) > MAX_PROMPTS:  # the type cannot express this limit: a list of texts may be one prompt
-            raise InvalidRequestError(f"a request may have at most {MAX_PROMPTS} prompts", "prompt")
-        check_count(len(prompts), body.n_cmpl)
-        return [prompt_tokens(texts, prompt, pause) for prompt in prompts], token_biases(body, texts.model, pause)
+    def work(pause: Pause) -> tuple[list[Sequence[int]], Biases]:
+        found = [tokens_of(state, prompt, pause) for prompt in prompts]
+        return found, token_biases(body, state.engine.model, pause)
 
+    if any(isinstance(prompt, MediaText) for prompt in prompts):
+        return await respond(incoming, *await state.preparations.run(incoming.http, work, incoming.origin))
     return await respond(incoming, *await prepared(incoming.http, work))
 
 
@@ -194,6 +199,8 @@ async def detokenize(incoming: Annotated[Incoming[DetokenizeBody], reads(Detoken
 )
 async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody, alone=True)]) -> Response:
     state, body = incoming.state, incoming.body
+    given = given_in(body.media)
+    check_asked(state, Gathered(given, "messages", incoming.origin["owner"]))
 
     def work(pause: Pause) -> Response:
         form = render(
@@ -202,7 +209,10 @@ async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody,
             template_inputs(body, state.chat_template, tool_plan(body), state.config.chat),
             pause,
         )
-        return JSONResponse(PromptAnswer(prompt=form.prompt))
+        prompt = form.prompt
+        for one in given:
+            prompt = prompt.replace(one.marker, state.media_marker)
+        return JSONResponse(PromptAnswer(prompt=prompt))
 
     return await state.preparations.run(incoming.http, work, incoming.origin)
 

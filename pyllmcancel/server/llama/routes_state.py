@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, NotRequired
 
 from fastapi import APIRouter, Query, Request
@@ -10,6 +11,7 @@ from pydantic import Field
 
 from pyllmcancel import __version__
 from pyllmcancel.errors import Error
+from pyllmcancel.media.values import Modality
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.requests.request import GenerationParams
 from pyllmcancel.server.errors.responses import ApiError
@@ -41,6 +43,7 @@ class PropsAnswer(Answer):
     model_alias: str
     model_path: str
     modalities: dict[str, bool]
+    media_marker: Annotated[str, Field(description="Stands for a picture or sound in the prompt of `/completion`.")]
     endpoint_slots: bool
     endpoint_props: bool
     endpoint_metrics: bool
@@ -99,7 +102,8 @@ async def props(request: Request) -> Any:
         "total_slots": engine.config.parallel,
         "model_alias": state.model_name,
         "model_path": str(engine.config.model or packaged_model_path()),
-        "modalities": {"vision": False, "video": False, "audio": False},
+        "modalities": modalities_of(engine),
+        "media_marker": state.media_marker,
         "endpoint_slots": config.slots,
         "endpoint_props": False,
         "endpoint_metrics": config.metrics,
@@ -113,6 +117,11 @@ async def props(request: Request) -> Any:
         "batch_invariant": engine.varies_because is None,
     }
     return shown
+
+
+def modalities_of(engine: Engine) -> dict[str, bool]:
+    found: Collection[str] = () if engine.media is None else engine.media.modalities
+    return {"vision": Modality.VISION in found, "video": False, "audio": Modality.AUDIO in found}
 
 
 def caps_of(template: ChatTemplate) -> dict[str, bool]:

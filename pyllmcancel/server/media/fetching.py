@@ -20,6 +20,7 @@ import h11
 
 from pyllmcancel import __version__
 from pyllmcancel.server.media.addresses import Resolve, is_public, resolve
+from pyllmcancel.server.media.errors import BadMedia
 
 MAX_URL = 8_192  # characters
 MAX_REDIRECTS = 3
@@ -32,10 +33,6 @@ HOST = re.compile(r"[A-Za-z0-9._~-]{1,253}|[0-9A-Fa-f:.]{2,45}")
 
 # Called with the number of bytes that have come; ends the fetching by raising an error.
 Progress = Callable[[int], None]
-
-
-class FetchError(Exception):
-    """Nothing can be fetched from there; the message says why."""
 
 
 class Place(NamedTuple):
@@ -64,17 +61,17 @@ def tls() -> ssl.SSLContext:
 
 
 def place_of(url: str) -> Place:
-    """Return the parts of a URL; FetchError if it is none of http or https."""
+    """Return the parts of a URL; BadMedia if it is none of http or https."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
         host = host if ":" in host else host.encode("idna").decode()
     except ValueError as error:  # a UnicodeError is one, too
-        raise FetchError(f"the URL is invalid: {error}") from None
+        raise BadMedia(f"the URL is invalid: {error}") from None
     if parts.scheme not in PORTS or not HOST.fullmatch(host):
-        raise FetchError("the URL is not one of http or https with a host")
+        raise BadMedia("the URL is not one of http or https with a host")
     if "@" in parts.netloc:
-        raise FetchError("the URL has a user's name, which is never sent")
+        raise BadMedia("the URL has a user's name, which is never sent")
     target = quote(parts.path or "/", safe="/%:@!$&'()*+,;=-._~")
     if parts.query:
         target += "?" + quote(parts.query, safe="/%:@!$&'()*+,;=-._~?")
@@ -104,12 +101,12 @@ class Fetcher:
 
         Raises
         ------
-        FetchError
+        BadMedia
             The URL is invalid, leads to an address that is not public, or has no content that may be taken.
         """
         for _ in range(MAX_REDIRECTS + 1):
             if len(url) > MAX_URL:
-                raise FetchError(f"the URL has more than {MAX_URL:,} characters")
+                raise BadMedia(f"the URL has more than {MAX_URL:,} characters")
             place = place_of(url)
             found = await self._ask(place, progress)
             if isinstance(found, bytes):
@@ -117,17 +114,17 @@ class Fetcher:
             try:
                 url = urljoin(url, found.target)
             except ValueError:
-                raise FetchError(f"{place.host} redirects to an invalid URL") from None
-        raise FetchError(f"there are more than {MAX_REDIRECTS} redirects")
+                raise BadMedia(f"{place.host} redirects to an invalid URL") from None
+        raise BadMedia(f"there are more than {MAX_REDIRECTS} redirects")
 
     async def _ask(self, place: Place, progress: Progress) -> bytes | Redirect:
         reader, writer = await self._connect(place)
         try:
             return await self._exchange(place, reader, writer, progress)
         except (OSError, EOFError) as error:
-            raise FetchError(f"{place.host} broke off") from error
+            raise BadMedia(f"{place.host} broke off") from error
         except h11.RemoteProtocolError as error:
-            raise FetchError(f"{place.host} does not speak HTTP: {error}") from None
+            raise BadMedia(f"{place.host} does not speak HTTP: {error}") from None
         finally:
             writer.transport.abort()
 
@@ -135,10 +132,10 @@ class Fetcher:
         try:
             addresses = await self.resolve(place.host, place.port)
         except (OSError, UnicodeError):
-            raise FetchError(f"there is no address of {place.host}") from None
+            raise BadMedia(f"there is no address of {place.host}") from None
         # One address that is not public is enough: the name's owner wants to lead somewhere else.
         if not addresses or not all(map(self.is_allowed, addresses)):
-            raise FetchError(f"{place.host} is not on the public network")
+            raise BadMedia(f"{place.host} is not on the public network")
         secure: dict[str, Any] = {}
         if place.scheme == "https":
             # Reads the system's certificates from the disk, the first time.
@@ -146,7 +143,7 @@ class Fetcher:
         for address in addresses[:MAX_ADDRESSES]:
             with suppress(OSError):
                 return await asyncio.open_connection(address, place.port, limit=PIECE, **secure)
-        raise FetchError(f"{place.host} cannot be reached")
+        raise BadMedia(f"{place.host} cannot be reached")
 
     async def _exchange(
         self, place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, progress: Progress
@@ -185,7 +182,7 @@ class Fetcher:
         if response.status_code in REDIRECTS and b"location" in headers:
             return Redirect(headers[b"location"].decode("latin-1"))
         if response.status_code != 200:
-            raise FetchError(f"{place.host} answered with status {response.status_code}")
+            raise BadMedia(f"{place.host} answered with status {response.status_code}")
         length = headers.get(b"content-length", b"")
         if length.isdigit():
             self._check(place, int(length[:20]))
@@ -193,4 +190,4 @@ class Fetcher:
 
     def _check(self, place: Place, n_bytes: int) -> None:
         if n_bytes > self.max_bytes:
-            raise FetchError(f"what {place.host} sends is longer than {self.max_bytes:,} bytes")
+            raise BadMedia(f"what {place.host} sends is longer than {self.max_bytes:,} bytes", too_large=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pyllmcancel.pausing import Pause
+from pyllmcancel.server.media.errors import BadMedia
 
 PNG = b"\x89PNG\r\n\x1a\n"
 # Channels of a pixel, by the colour type.
@@ -43,10 +44,6 @@ class Size(NamedTuple):
         return f"{self.width:,} x {self.height:,}"
 
 
-class BadPicture(ValueError):  # noqa: N818 - reads as what it is
-    """The bytes are no picture that can be decoded here; the message says why."""
-
-
 def check_picture(data: bytes, max_pixels: int, pause: Pause) -> Size:
     """Return the size of a picture that may be decoded.
 
@@ -59,22 +56,22 @@ def check_picture(data: bytes, max_pixels: int, pause: Pause) -> Size:
 
     Raises
     ------
-    BadPicture
+    BadMedia
         The format is unknown or not supported, the file is cut or contradicts its header, or there are too many pixels.
     """
     try:
         size, check = _read(data)
     except (struct.error, IndexError):
-        raise BadPicture("its header is cut short") from None
+        raise BadMedia("its header is cut short") from None
     if size.width < 1 or size.height < 1:
-        raise BadPicture(f"it has {size} pixels")
+        raise BadMedia(f"it has {size} pixels")
     if size.width * size.height > max_pixels:
-        raise BadPicture(f"it has {size} pixels, but at most {max_pixels:,} are accepted")
+        raise BadMedia(f"it has {size} pixels, but at most {max_pixels:,} are accepted", too_large=True)
     pause()
     if check == "png":
         _check_png(data, size, pause)
     elif check == "jpeg" and data.count(b"\xff\xda") > MAX_SCANS:
-        raise BadPicture(f"it has more than {MAX_SCANS} scans")
+        raise BadMedia(f"it has more than {MAX_SCANS} scans")
     return size
 
 
@@ -87,7 +84,7 @@ def _read(data: bytes) -> tuple[Size, str]:
         return _gif_size(data), "gif"
     if data.startswith(b"BM") and len(data) > 26:
         return _bmp_size(data), "bmp"
-    raise BadPicture(f"{_format_of(data)} is not supported; PNG, JPEG, GIF and BMP are")
+    raise BadMedia(f"{_format_of(data)} is not supported; PNG, JPEG, GIF and BMP are")
 
 
 def _format_of(data: bytes) -> str:
@@ -107,9 +104,9 @@ def _format_of(data: bytes) -> str:
 def _png_size(data: bytes) -> Size:
     length, kind, width, height, depth, colour, _, _, interlaced = struct.unpack_from(">I4sIIBBBBB", data, 8)
     if (length, kind) != (13, b"IHDR"):
-        raise BadPicture("the PNG does not begin with its header")
+        raise BadMedia("the PNG does not begin with its header")
     if depth not in PNG_DEPTHS.get(colour, ()) or interlaced > 1:
-        raise BadPicture("the PNG's header has values that do not exist")
+        raise BadMedia("the PNG's header has values that do not exist")
     return Size(width, height)
 
 
@@ -127,13 +124,13 @@ def _check_png(data: bytes, size: Size, pause: Pause) -> None:
             while rest and not inflater.eof:
                 n_inflated += len(inflater.decompress(rest, INFLATED_PIECE))
                 if n_inflated > room:
-                    raise BadPicture("the PNG has more pixels than its header says")
+                    raise BadMedia("the PNG has more pixels than its header says")
                 rest = inflater.unconsumed_tail
                 pause()
     except zlib.error:
-        raise BadPicture("the PNG's pixels are damaged") from None
+        raise BadMedia("the PNG's pixels are damaged") from None
     if n_inflated < needed:
-        raise BadPicture("the PNG is cut short")
+        raise BadMedia("the PNG is cut short")
 
 
 def _png_pixels(data: bytes, pause: Pause) -> Iterator[bytes]:
@@ -148,7 +145,7 @@ def _png_pixels(data: bytes, pause: Pause) -> Iterator[bytes]:
             yield data[at + 8 : at + 8 + length]
         at += 12 + length
         pause()
-    raise BadPicture("the PNG is cut short")
+    raise BadMedia("the PNG is cut short")
 
 
 def _jpeg_size(data: bytes) -> Size:
@@ -166,19 +163,19 @@ def _jpeg_size(data: bytes) -> Size:
             _, _, height, width = struct.unpack_from(">HBHH", data, at)
             return Size(width, height)
         if marker in OTHER_FRAMES:
-            raise BadPicture("this kind of JPEG is not supported; baseline and progressive are")
+            raise BadMedia("this kind of JPEG is not supported; baseline and progressive are")
         if marker in (0xD9, 0xDA):
             break
         if marker != 0x01 and marker not in range(0xD0, 0xD9):
             (length,) = struct.unpack_from(">H", data, at)
             at += max(length, 2)
-    raise BadPicture("the JPEG has no header of its frame")
+    raise BadMedia("the JPEG has no header of its frame")
 
 
 def _gif_size(data: bytes) -> Size:
     # The decoder takes the first frame only, on a canvas of this size.
     if len(data) < 14:
-        raise BadPicture("the GIF is cut short")
+        raise BadMedia("the GIF is cut short")
     return Size(*struct.unpack_from("<HH", data, 6))
 
 
@@ -189,11 +186,11 @@ def _bmp_size(data: bytes) -> Size:
     elif header in (40, 56, 108, 124):
         width, height, _, depth = struct.unpack_from("<iiHH", data, 18)
     else:
-        raise BadPicture("this kind of BMP is not supported")
+        raise BadMedia("this kind of BMP is not supported")
     if depth not in BMP_DEPTHS:
-        raise BadPicture("the BMP's header has values that do not exist")
+        raise BadMedia("the BMP's header has values that do not exist")
     # Rows from the top down have a negative height.
     size = Size(width, abs(height))
     if len(data) * 8 < size.width * size.height * depth:
-        raise BadPicture("the BMP is cut short")
+        raise BadMedia("the BMP is cut short")
     return size

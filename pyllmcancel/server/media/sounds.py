@@ -10,6 +10,7 @@ import re
 import struct
 
 from pyllmcancel.pausing import Pause
+from pyllmcancel.server.media.errors import BadMedia
 
 # Formats of a WAV's samples: integers, floats, A-law, µ-law, and the first two under a longer header.
 WAV_FORMATS = frozenset({1, 3, 6, 7, 0xFFFE})
@@ -22,10 +23,6 @@ SAMPLES = {1: 1152, 2: 1152, 3: 384}  # of a frame, by the two bits that name it
 FRAMES_PER_PAUSE = 4_096
 
 
-class BadSound(ValueError):  # noqa: N818 - reads as what it is
-    """The bytes are no sound that can be decoded here; the message says why."""
-
-
 def check_sound(data: bytes, max_seconds: float, pause: Pause) -> float:
     """Return the length of a sound that may be decoded, in seconds; an upper limit of it, if the file does not say.
 
@@ -36,17 +33,17 @@ def check_sound(data: bytes, max_seconds: float, pause: Pause) -> float:
 
     Raises
     ------
-    BadSound
+    BadMedia
         The format is unknown or not supported, the file is cut or contradicts its header, or the sound is too long.
     """
     try:
         length = _length(data, max_seconds, pause)
     except (struct.error, IndexError):
-        raise BadSound("its header is cut short") from None
+        raise BadMedia("its header is cut short") from None
     if length > max_seconds:
-        raise BadSound(f"it is longer than {max_seconds:g} s")
+        raise BadMedia(f"it is longer than {max_seconds:g} s", too_large=True)
     if length <= 0:
-        raise BadSound("it has no samples")
+        raise BadMedia("it has no samples")
     return length
 
 
@@ -60,7 +57,13 @@ def _length(data: bytes, max_seconds: float, pause: Pause) -> float:
     begins = behind > 0 or (data[:1] == b"\xff" and data[1] >= 0xE0)
     if begins and data[behind : behind + 4] != b"OggS":
         return _mp3_length(data, max_seconds, pause)
-    raise BadSound("this format is not supported; WAV, MP3 and FLAC are")
+    raise BadMedia("this format is not supported; WAV, MP3 and FLAC are")
+
+
+def is_sound(data: bytes) -> bool:
+    """Return whether a file begins as a sound does; a picture never does."""
+    is_wav = data[:4] == b"RIFF" and data[8:12] == b"WAVE"
+    return is_wav or data.startswith((b"fLaC", b"ID3")) or (data[:1] == b"\xff" and data[1:2] >= b"\xe0")
 
 
 def _behind_tags(data: bytes) -> int:
@@ -80,25 +83,25 @@ def _wav_length(data: bytes) -> float:
         if kind == b"fmt ":
             form, channels, rate, _, frame, bits = struct.unpack_from("<HHIIHH", data, at)
             if form not in WAV_FORMATS or frame != channels * ((bits + 7) // 8):
-                raise BadSound("this kind of WAV is not supported; uncompressed samples are")
+                raise BadMedia("this kind of WAV is not supported; uncompressed samples are")
         elif kind == b"data":
             if not (frame and rate):
-                raise BadSound("the WAV does not say how its samples are stored")
+                raise BadMedia("the WAV does not say how its samples are stored")
             if size > len(data) - at:
-                raise BadSound("the WAV has fewer samples than its header says")
+                raise BadMedia("the WAV has fewer samples than its header says")
             return float(size / frame / rate)
         at += size + size % 2
-    raise BadSound("the WAV has no samples")
+    raise BadMedia("the WAV has no samples")
 
 
 def _flac_length(data: bytes, at: int) -> float:
     kind, _, _, packed = struct.unpack_from(">B3s10sQ", data, at)
     if kind & 0x7F:
-        raise BadSound("the FLAC does not begin with its header")
+        raise BadMedia("the FLAC does not begin with its header")
     # 20 bits of the rate, 3 of the channels, 5 of the samples' size, 36 of their number.
     rate, n_samples = packed >> 44, packed & ((1 << 36) - 1)
     if not (rate and n_samples):
-        raise BadSound("the FLAC does not say how long it is")
+        raise BadMedia("the FLAC does not say how long it is")
     return float(n_samples / rate)
 
 

@@ -9,14 +9,11 @@ import stat
 from pathlib import Path
 from urllib.parse import unquote
 
+from pyllmcancel.server.media.errors import BadMedia
 from pyllmcancel.server.media.settings import MediaSettings
 
 DATA_KINDS = ("data:image/", "data:audio/")
 SHOWN = 60  # characters of a source in an error
-
-
-class BadSource(ValueError):  # noqa: N818 - reads as what it is
-    """A source that is invalid, or that may not be used; the message says why."""
 
 
 def is_url(source: str) -> bool:
@@ -29,7 +26,7 @@ def read(source: str, settings: MediaSettings) -> bytes:
 
     Raises
     ------
-    BadSource
+    BadMedia
         The source is invalid, or is a file that may not be read.
     """
     if source[:7].lower() == "file://":
@@ -40,37 +37,37 @@ def read(source: str, settings: MediaSettings) -> bytes:
 
 
 def decoded(text: str, max_bytes: int) -> bytes:
-    """Return the bytes that base64 stands for; BadSource if it is broken, or for too many."""
+    """Return the bytes that base64 stands for; BadMedia if it is broken, or for too many."""
     text = "".join(text.split())  # MIME breaks base64 into lines
     if len(text) * 3 // 4 > max_bytes + 3:
-        raise BadSource(f"it has more than {max_bytes:,} bytes")
+        raise BadMedia(f"it has more than {max_bytes:,} bytes", too_large=True)
     try:
         found = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         shown = text[:SHOWN] + "…" * (len(text) > SHOWN)
-        raise BadSource(f"neither a URL nor valid base64: {shown!r}") from None
+        raise BadMedia(f"neither a URL nor valid base64: {shown!r}") from None
     if len(found) > max_bytes:
-        raise BadSource(f"it has more than {max_bytes:,} bytes")
+        raise BadMedia(f"it has more than {max_bytes:,} bytes", too_large=True)
     if not found:
-        raise BadSource("it is empty")
+        raise BadMedia("it is empty")
     return found
 
 
 def _data(url: str, max_bytes: int) -> bytes:
     head, comma, content = url.partition(",")
     if not comma or not head.lower().startswith(DATA_KINDS):
-        raise BadSource(f"a data URL must begin with data:image/ or data:audio/, not {head[:SHOWN]!r}")
+        raise BadMedia(f"a data URL must begin with data:image/ or data:audio/, not {head[:SHOWN]!r}")
     if not head.lower().endswith(";base64"):
-        raise BadSource("a data URL must be base64")
+        raise BadMedia("a data URL must be base64")
     return decoded(content, max_bytes)
 
 
 def _file(name: str, settings: MediaSettings) -> bytes:
     if settings.path is None:
-        raise BadSource("files are not read: this server was started without --media-path")
+        raise BadMedia("files are not read: this server was started without --media-path")
     root = settings.path.resolve()
     try:
-        path = Path(os.path.realpath(root / name))
+        path = Path(os.path.realpath(root / name.lstrip("/")))
         if not path.is_relative_to(root):
             raise FileNotFoundError
         # A pipe would block the opening.
@@ -79,9 +76,9 @@ def _file(name: str, settings: MediaSettings) -> bytes:
             if not stat.S_ISREG(found.st_mode):
                 raise FileNotFoundError
             if found.st_size > settings.max_bytes:
-                raise BadSource(f"it has more than {settings.max_bytes:,} bytes")
+                raise BadMedia(f"it has more than {settings.max_bytes:,} bytes", too_large=True)
             return file.read(settings.max_bytes)
-    except BadSource:
+    except BadMedia:
         raise
     except (OSError, ValueError):
-        raise BadSource(f"there is no file {name[:SHOWN]!r} below --media-path") from None
+        raise BadMedia(f"there is no file {name[:SHOWN]!r} below --media-path") from None

@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.server.chat.messages import ContentPart
 from pyllmcancel.server.responses.input_items import (
     CallItem,
     CallOutputItem,
@@ -17,7 +19,7 @@ from pyllmcancel.server.responses.input_items import (
     LoadedTools,
     MessageItem,
     ReasoningItem,
-    text_of,
+    content_of,
 )
 from pyllmcancel.server.responses.tools import SEARCH, chat_name, custom_arguments
 
@@ -44,9 +46,9 @@ class Conversation:
         for item in items:
             match item:
                 case MessageItem(role="assistant"):
-                    self._said(text_of(item.content))
+                    self._said(self._own_text(item))
                 case MessageItem(role=role):
-                    self._told(role, text_of(item.content))
+                    self._told(role, content_of(item.content))
                 case ReasoningItem():
                     self._thought(item)
                 case CallItem(status="incomplete") | CustomCallItem(status="incomplete"):
@@ -56,7 +58,7 @@ class Conversation:
                 case CustomCallItem():
                     self._called(item.call_id, chat_name(item.name, item.namespace), custom_arguments(item.input))
                 case CallOutputItem():
-                    self._returned(item.call_id, text_of(item.output))
+                    self._returned(item.call_id, content_of(item.output))
                 case ForeignItem(type="tool_search_call", fields={"execution": "client", "call_id": str(call_id)}):
                     self._searched(item, call_id)
                 case LoadedTools(call_id=str(call_id)) if call_id in self._searches:
@@ -64,9 +66,15 @@ class Conversation:
                 case ForeignItem() | LoadedTools():
                     self._read(item)
 
-    def _told(self, role: str, text: str) -> None:
+    def _own_text(self, item: MessageItem) -> str:
+        content = content_of(item.content)
+        if not isinstance(content, str):
+            raise InvalidRequestError("pictures and sounds are the user's, never in the model's own message", "input")
+        return content
+
+    def _told(self, role: str, content: str | list[ContentPart]) -> None:
         self._turn = None
-        self.messages.append({"role": role, "content": text})
+        self.messages.append({"role": role, "content": content})
 
     def _said(self, text: str) -> None:
         self._append(text, fresh=self._has_answered)
@@ -101,9 +109,9 @@ class Conversation:
         call = {"id": call_id, "type": "function", "function": function}
         self._own_turn().setdefault("tool_calls", []).append(call)
 
-    def _returned(self, call_id: str, text: str) -> None:
+    def _returned(self, call_id: str, content: str | list[ContentPart]) -> None:
         self._turn = None
-        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
 
     def _searched(self, item: ForeignItem, call_id: str) -> None:
         if item.status == "incomplete":

@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.server.chat.hosted import hosted_text
+from pyllmcancel.server.chat.messages import ContentPart, TextPart
 from pyllmcancel.server.limits import MAX_TOOLS
+from pyllmcancel.server.media.parts import AudioPart, ImagePart, ImageUrl, InputAudio
 from pyllmcancel.server.responses.tools import Tool, names_of
 from pyllmcancel.server.wire.fields import Sent
 
@@ -29,20 +31,69 @@ class Part(Sent):
         return self.refusal if self.type == "refusal" else self.text
 
 
-def _only_text(content: Any) -> Any:
+class InputImage(Sent):
+    """A picture: its address, or its bytes in a ``data:`` URL."""
+
+    type: Literal["input_image"]
+    image_url: str
+    detail: str | None = None
+
+    @property
+    def part(self) -> ImagePart:
+        """The picture as a part of a chat."""
+        return ImagePart(type="image_url", image_url=ImageUrl(url=self.image_url, detail=None))
+
+
+class InputSound(Sent):
+    type: Literal["input_audio"]
+    input_audio: InputAudio
+
+    @property
+    def part(self) -> AudioPart:
+        """The sound as a part of a chat."""
+        return AudioPart(type="input_audio", input_audio=self.input_audio)
+
+
+SHOWN = ("input_image", "input_audio")
+
+
+def _which_part(part: Any) -> str:
+    kind = part.get("type") if isinstance(part, dict) else getattr(part, "type", None)
+    return kind if kind in SHOWN else "text"
+
+
+AnyPart = Annotated[
+    Annotated[Part, Tag("text")]
+    | Annotated[InputImage, Tag("input_image")]
+    | Annotated[InputSound, Tag("input_audio")],
+    Discriminator(_which_part),
+]
+
+
+def _only_known_parts(content: Any) -> Any:
     """Refuse other types in words: pydantic's own error would list every type that a part is not."""
     for part in content if isinstance(content, list) else []:
         kind = part.get("type") if isinstance(part, dict) else None
-        if isinstance(kind, str) and kind not in (*TEXT_PARTS, "refusal"):
-            raise ValueError(f"a part of type {kind!r} is not supported; only text is")
+        if isinstance(kind, str) and kind not in (*TEXT_PARTS, *SHOWN, "refusal"):
+            raise ValueError(f"a part of type {kind!r} is not supported; texts, input_image and input_audio are")
+        if kind == "input_image" and part.get("image_url") is None:
+            raise ValueError("an input_image needs an image_url: this server has no files, so no file_id either")
     return content
 
 
-Content = Annotated[str | list[Part], BeforeValidator(_only_text)]
+Content = Annotated[str | list[AnyPart], BeforeValidator(_only_known_parts)]
 
 
-def text_of(content: str | list[Part]) -> str:
-    return content if isinstance(content, str) else "".join(part.said for part in content)
+def text_of(content: str | list[AnyPart]) -> str:
+    """Return the texts, without pictures and sounds."""
+    return content if isinstance(content, str) else "".join(part.said for part in content if isinstance(part, Part))
+
+
+def content_of(content: str | list[AnyPart]) -> str | list[ContentPart]:
+    """Return the content of a chat's message: a text, or parts if there are pictures or sounds."""
+    if isinstance(content, str) or all(isinstance(part, Part) for part in content):
+        return text_of(content)
+    return [TextPart(text=part.said) if isinstance(part, Part) else part.part for part in content]
 
 
 class MessageItem(Sent):

@@ -51,6 +51,9 @@ class TextReader:
         self._longest = engine.model.longest_piece()
         self._inner = InnerTokenizer(engine.model)
         self._drafts_from_predictions = PREDICTION in engine.draft_sources
+        bos = engine.model.special_tokens.get("bos")
+        # The text of the token that begins texts; empty if the model has none.
+        self.bos = "" if bos is None else text_of(engine.model, [bos])
 
     def check_length(self, n_characters: int, param: str) -> None:
         """Raise ContextLengthError for texts that no context of ours can hold, however they are tokenized."""

@@ -9,6 +9,7 @@ from typing import Any
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX
 from pyllmcancel.server.responses.input_items import (
     AnyItem,
+    AnyPart,
     CallItem,
     CallOutputItem,
     CustomCallItem,
@@ -63,12 +64,14 @@ def _kept(item: AnyItem, name: str) -> dict[str, Any]:
     raise AssertionError(f"an item of type {item.type} must be resolved before it is stored")
 
 
-def _parts(content: str | list[Part], kind: str) -> list[dict[str, Any]]:
-    parts = [Part(type="input_text", text=content)] if isinstance(content, str) else content
+def _parts(content: str | list[AnyPart], kind: str) -> list[dict[str, Any]]:
+    parts: list[AnyPart] = [Part(type="input_text", text=content)] if isinstance(content, str) else content
     return [_part(part, kind) for part in parts]
 
 
-def _part(part: Part, kind: str) -> dict[str, Any]:
+def _part(part: AnyPart, kind: str) -> dict[str, Any]:
+    if not isinstance(part, Part):
+        return part.model_dump(exclude_none=True)
     if kind == "input_text":
         return {"type": kind, "text": part.said}
     if part.type == "refusal":

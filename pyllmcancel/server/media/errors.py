@@ -1,0 +1,17 @@
+"""The error of everything that makes a picture or a sound unusable."""
+
+from __future__ import annotations
+
+
+class BadMedia(Exception):  # noqa: N818 - reads as what it is
+    """A picture or a sound cannot be used; the message says why.
+
+    Attributes
+    ----------
+    too_large : bool
+        True if it exceeds a limit, and is not at fault otherwise.
+    """
+
+    def __init__(self, message: str, *, too_large: bool = False) -> None:
+        super().__init__(message)
+        self.too_large = too_large

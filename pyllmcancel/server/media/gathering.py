@@ -1,0 +1,199 @@
+"""The pictures and sounds of a request, on their way from its body to the engine.
+
+What has to be fetched is fetched first, in the event loop. Then a worker decodes the sources, measures the files, and
+puts them into the prompt. The request can be cancelled at any time in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyllmcancel.errors import InvalidRequestError, MediaError
+from pyllmcancel.media.values import Media, MediaKind, Modality
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.body_limit import hold_more
+from pyllmcancel.server.media import sources
+from pyllmcancel.server.media.errors import BadMedia
+from pyllmcancel.server.media.parts import WORDS
+from pyllmcancel.server.media.pictures import check_picture
+from pyllmcancel.server.media.sounds import check_sound, is_sound
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from pyllmcancel.media.values import MediaPrompt
+    from pyllmcancel.pausing import Pause
+    from pyllmcancel.requests.request import Origin
+    from pyllmcancel.server.media.parts import Kind, MediaPart
+    from pyllmcancel.server.state import ServerState
+
+MODALITIES: dict[Kind, Modality] = {"image": Modality.VISION, "audio": Modality.AUDIO}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One picture or sound of a request.
+
+    Attributes
+    ----------
+    marker
+        Stands for it in the prompt; no client can know it beforehand.
+    source
+        The source, or the bytes after they were fetched.
+    kind
+        None: its bytes say which it is.
+    """
+
+    marker: str
+    source: str | bytes
+    kind: Kind | None
+
+    @property
+    def url(self) -> str | None:
+        """The URL that has to be fetched, if there is one."""
+        return self.source if isinstance(self.source, str) and sources.is_url(self.source) else None
+
+    @property
+    def word(self) -> str:
+        return "picture or sound" if self.kind is None else WORDS[self.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The pictures and sounds of a request, and the field that they are in."""
+
+    given: Sequence[Given]
+    param: str
+    owner: str
+
+    def __bool__(self) -> bool:
+        return bool(self.given)
+
+    def name(self, place: int) -> str:
+        """Return a name for errors: the paths of fields differ from dialect to dialect."""
+        return f"{self.given[place].word} {place + 1}"
+
+    def error(self, place: int, error: BadMedia | MediaError) -> ApiError:
+        message = f"{self.name(place)}: {error}"
+        if error.too_large:
+            return ApiError(413, message, param=self.param, code="media_too_large")
+        return ApiError(400, message, param=self.param, code="invalid_media")
+
+
+def given_in(parts: Iterable[MediaPart]) -> list[Given]:
+    return [Given(part.marker, part.source, part.kind) for part in parts]
+
+
+async def gathered(
+    request: Request, state: ServerState, given: Sequence[Given], origin: Origin, param: str
+) -> Gathered:
+    """Return a request's pictures and sounds, those by URL fetched. The request is listed meanwhile.
+
+    Raises
+    ------
+    InvalidRequestError, ApiError
+        There are too many, the model does not take them, or one cannot be fetched.
+    RequestCancelled, EngineClosedError
+        The request was cancelled, or the server ends.
+    """
+    asked = Gathered(given, param, origin["owner"])
+    if not asked:
+        return asked
+    check_asked(state, asked)
+    if not any(one.url for one in given):
+        return asked
+    fetched = await state.preparations.wait(request, _fetched(request, state, asked), origin)
+    return replace(asked, given=fetched)
+
+
+def check_asked(state: ServerState, asked: Gathered) -> None:
+    """Raise an error for what this model, or this server, does not take."""
+    settings, media = state.config.media, state.engine.media
+    for place, one in enumerate(asked.given):
+        if media is None:
+            message = f"this model takes no {one.word}s: it was loaded without a projector (--mmproj)"
+            raise InvalidRequestError(message, asked.param)
+        if one.kind is not None and MODALITIES[one.kind] not in media.modalities:
+            raise InvalidRequestError(f"this model's projector takes no {one.word}s", asked.param)
+        if one.url and not settings.urls:
+            message = f"{asked.name(place)}: no URL is fetched, since this server was started without --media-url"
+            raise InvalidRequestError(f"{message}; send a data URL", asked.param)
+    if len(asked.given) > settings.max_items:
+        message = f"a request may have at most {settings.max_items} pictures and sounds, not {len(asked.given):,}"
+        raise ApiError(413, message, param=asked.param, code="media_too_large")
+
+
+async def _fetched(request: Request, state: ServerState, asked: Gathered) -> list[Given]:
+    seconds = state.config.media.fetch_timeout
+    found: list[Given] = []
+    try:
+        # One after the other, so that a request has one connection at a time.
+        async with asyncio.timeout(seconds):
+            for one in asked.given:
+                content = one.url and await state.fetcher.fetch(one.url, lambda n: hold_more(request.scope, n))
+                found.append(replace(one, source=content) if content else one)
+    except TimeoutError:
+        raise asked.error(len(found), BadMedia(f"it could not be fetched within {seconds:g} s")) from None
+    except BadMedia as error:
+        raise asked.error(len(found), error) from None
+    return found
+
+
+def media_tokens(state: ServerState, prompt: str, asked: Gathered, pause: Pause) -> MediaPrompt:
+    """Return the tokens of a prompt that has the marker of each picture and sound. For a worker.
+
+    Raises
+    ------
+    InvalidRequestError, ApiError
+        A source is invalid, its file is cut or over a limit, or the prompt has its marker not exactly once.
+    """
+    media = state.engine.media
+    assert media is not None, "gathered() has checked this"
+    found: dict[str, tuple[int, Media]] = {}
+    for place, one in enumerate(asked.given):
+        try:
+            found[one.marker] = place, _media(one, state, pause)
+        except BadMedia as error:
+            raise asked.error(place, error) from None
+    text, places = in_order(prompt, {marker: place for marker, (place, _) in found.items()}, media.marker, asked.param)
+    ordered = [found[asked.given[place].marker][1] for place in places]
+    # A template, or the client itself, may have written the token that begins texts.
+    begins = prompt.startswith(state.texts.bos) if state.texts.bos else False
+    try:
+        return media.prepare(text, ordered, owner=asked.owner, add_special=not begins, pause=pause)
+    except MediaError as error:
+        raise asked.error(places[error.index], error) from None
+
+
+def _media(one: Given, state: ServerState, pause: Pause) -> Media:
+    settings = state.config.media
+    pause()
+    data = one.source if isinstance(one.source, bytes) else sources.read(one.source, settings)
+    pause()
+    kind: Kind = one.kind or ("audio" if is_sound(data) else "image")
+    if kind == "image":
+        check_picture(data, settings.max_pixels, pause)
+    else:
+        check_sound(data, settings.max_seconds, pause)
+    return Media.of(MediaKind(kind), data)
+
+
+def in_order(prompt: str, places: Mapping[str, int], marker: str, param: str) -> tuple[str, list[int]]:
+    """Return the prompt with the engine's own marker in each place, and what stands there, in the order of the prompt.
+
+    Raises
+    ------
+    InvalidRequestError
+        The chat template omits or repeats one, or a text has the engine's marker, which no client can know.
+    """
+    if marker in prompt:
+        raise InvalidRequestError("a text has the mark that stands for pictures", param)
+    pattern = re.compile("|".join(map(re.escape, places)))
+    marks = pattern.findall(prompt)
+    if sorted(marks) != sorted(places):
+        raise InvalidRequestError("the chat template omits a picture or sound, or repeats one", param)
+    return pattern.sub(lambda _: marker, prompt), [places[mark] for mark in marks]

@@ -1,0 +1,75 @@
+"""Pictures and sounds in a content, as OpenAI's clients send them."""
+
+from __future__ import annotations
+
+import secrets
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from pyllmcancel.server.wire.fields import CacheHint, RequestBody
+
+Kind = Literal["image", "audio"]
+WORDS: dict[Kind, str] = {"image": "picture", "audio": "sound"}
+
+
+def _in_object(value: Any) -> Any:
+    return {"url": value} if isinstance(value, str) else value
+
+
+def new_marker() -> str:
+    """Return a text that stands for one picture or sound in a prompt, and that no client can know beforehand."""
+    return f"<__media_{secrets.token_hex(16)}__>"
+
+
+class Marked(RequestBody):
+    """A part whose place in a prompt is marked by a text of its own."""
+
+    @cached_property
+    def marker(self) -> str:
+        return new_marker()
+
+
+class ImageUrl(RequestBody):
+    url: str = Field(description="A `data:` URL or base64; an `http`, `https` or `file` URL if the server allows it.")
+    detail: str | None = Field(None, description="Without effect: the model's projector chooses the resolution.")
+
+
+class ImagePart(Marked):
+    type: Literal["image_url"]
+    image_url: Annotated[ImageUrl, BeforeValidator(_in_object)]
+    cache_control: CacheHint = None
+    prompt_cache_breakpoint: CacheHint = None
+
+    @property
+    def kind(self) -> Kind:
+        return "image"
+
+    @property
+    def source(self) -> str:
+        return self.image_url.url
+
+
+class InputAudio(RequestBody):
+    data: str | None = Field(None, description="Base64, or any URL that a picture may have.")
+    url: str | None = Field(None, description="llama-server's other name for `data`.")
+    format: str | None = Field(None, description="Without effect: the format is recognised.")
+
+
+class AudioPart(Marked):
+    type: Literal["input_audio"]
+    input_audio: InputAudio
+    cache_control: CacheHint = None
+    prompt_cache_breakpoint: CacheHint = None
+
+    @property
+    def kind(self) -> Kind:
+        return "audio"
+
+    @property
+    def source(self) -> str:
+        return self.input_audio.data or self.input_audio.url or ""
+
+
+MediaPart = ImagePart | AudioPart

@@ -1,0 +1,184 @@
+"""Pictures in the chat: chosen, pasted and dropped, made small enough, sent, kept; and why none are taken."""
+
+from __future__ import annotations
+
+import base64
+import random
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyllmcancel.pausing import no_pause
+from pyllmcancel.server.media.pictures import Size, check_picture
+from tests.browser.chromium import Tab, expect
+from tests.browser.scenes import answer_with, say
+from tests.support.media_files import bmp, png
+
+if TYPE_CHECKING:
+    from playwright.sync_api import FilePayload, Page, Route
+
+    from tests.browser.conftest import OpenTab
+    from tests.support.http_process import ServerProcess
+
+PNG = png(8, 8)
+# Brings files as a paste or a drop does.
+BRING = """(field, [kind, files, text]) => {
+  const data = new DataTransfer();
+  for (const [name, type, content] of files) {
+    data.items.add(new File([Uint8Array.from(atob(content), (one) => one.charCodeAt(0))], name, { type }));
+  }
+  if (text) data.setData("text/plain", text);
+  const event = kind === "paste" ? new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true })
+    : new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true });
+  field.dispatchEvent(event);
+}"""
+
+
+def with_eyes(route: Route) -> None:
+    """Answer as a server whose model takes pictures."""
+    response = route.fetch()
+    route.fulfill(response=response, json=response.json() | {"modalities": {"vision": True, "audio": False}})
+
+
+@pytest.fixture
+def page(tab: Tab) -> Page:
+    """A chat with a model that takes pictures, and describes them."""
+    tab.page.route("**/props", with_eyes)
+    page = tab.open("chat")
+    expect(page.get_by_role("button", name="Add images")).to_be_visible()
+    answer_with(page, "I see it.")
+    return page
+
+
+def file(content: bytes, name: str = "a.png", kind: str = "image/png") -> FilePayload:
+    return {"name": name, "mimeType": kind, "buffer": content}
+
+
+def choose(page: Page, *files: FilePayload) -> None:
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Add images").click()
+    chooser.value.set_files(list(files))
+
+
+def bring(page: Page, kind: str, content: bytes, *, text: str = "", name: str = "a.png") -> None:
+    encoded = base64.b64encode(content).decode()
+    page.get_by_role("textbox", name="Message").evaluate(BRING, [kind, [[name, "image/png", encoded]], text])
+
+
+def sent_by(page: Page, text: str) -> list[dict[str, Any]]:
+    """Say it, and return the parts of the last message that are sent."""
+    with page.expect_request("**/v1/chat/completions") as sent:
+        say(page, text)
+    parts: list[dict[str, Any]] = sent.value.post_data_json["messages"][-1]["content"]
+    return parts
+
+
+def bytes_of(part: dict[str, Any]) -> bytes:
+    assert part["type"] == "image_url"
+    return base64.b64decode(part["image_url"]["url"].partition("base64,")[2])
+
+
+def size_of(part: dict[str, Any]) -> Size:
+    """Its size, as the server measures it."""
+    return check_picture(bytes_of(part), 1 << 25, no_pause)
+
+
+@pytest.mark.parametrize("how", ["choose", "paste", "drop"])
+def test_a_picture_is_sent_as_it_is_and_shown_in_the_message(page: Page, how: str) -> None:
+    if how == "choose":
+        choose(page, file(PNG))
+    else:
+        bring(page, how, PNG)
+    expect(page.locator(".composer").get_by_role("img", name="Image 1")).to_be_visible()
+    text, picture = sent_by(page, "What is this?")
+    assert text == {"type": "text", "text": "What is this?"}
+    assert bytes_of(picture) == PNG
+    mine = page.get_by_role("article", name="You")
+    expect(mine.get_by_role("img", name="Image 1")).to_be_visible()
+    expect(page.get_by_role("button", name="Remove image")).to_have_count(0)
+    expect(page.get_by_role("article", name="Answer")).to_contain_text("I see it.")
+
+
+def test_a_picture_that_was_removed_is_not_sent(page: Page) -> None:
+    choose(page, file(PNG), file(png(4, 4), "b.png"))
+    page.get_by_role("button", name="Remove image 1").click()
+    _, picture = sent_by(page, "And this?")
+    assert size_of(picture) == (4, 4)
+
+
+def test_a_picture_alone_is_a_message(page: Page) -> None:
+    choose(page, file(PNG))
+    expect(page.get_by_role("img", name="Image 1")).to_be_visible()
+    with page.expect_request("**/v1/chat/completions") as sent:
+        page.get_by_role("button", name="Send").click()
+    (picture,) = sent.value.post_data_json["messages"][-1]["content"]
+    assert bytes_of(picture) == PNG
+
+
+def test_a_picture_is_kept_and_sent_again_after_a_reload(page: Page) -> None:
+    choose(page, file(PNG))
+    expect(page.get_by_role("img", name="Image 1")).to_be_visible()
+    sent_by(page, "What is this?")
+    expect(page.get_by_role("article", name="Answer")).to_contain_text("I see it.")
+    page.reload()
+    expect(page.get_by_role("article", name="You").get_by_role("img", name="Image 1")).to_be_visible()
+    with page.expect_request("**/v1/chat/completions") as sent:
+        say(page, "And now?")
+    first, _, last = sent.value.post_data_json["messages"]
+    assert bytes_of(first["content"][1]) == PNG
+    assert last["content"] == "And now?"
+
+
+def test_a_large_picture_is_made_smaller_before_it_is_sent(page: Page) -> None:
+    noise = random.Random(7)
+    pixels = b"".join(b"\0" + noise.randbytes(3 * 3_000) for _ in range(150))
+    choose(page, file(png(3_000, 150, pixels=pixels)))
+    expect(page.get_by_role("img", name="Image 1")).to_be_visible()
+    _, picture = sent_by(page, "What is this?")
+    assert picture["image_url"]["url"].startswith("data:image/jpeg;base64,")
+    assert size_of(picture) == (2_048, 102)
+
+
+def test_a_picture_that_the_server_does_not_take_is_sent_as_png(page: Page) -> None:
+    choose(page, file(bmp(6, 5), "a.bmp", "image/bmp"))
+    expect(page.get_by_role("img", name="Image 1")).to_be_visible()
+    _, picture = sent_by(page, "What is this?")
+    assert picture["image_url"]["url"].startswith("data:image/png;base64,")
+    assert size_of(picture) == (6, 5)
+
+
+def test_a_damaged_picture_and_one_of_no_known_kind_are_refused_in_words(page: Page) -> None:
+    choose(page, file(b"no picture", "broken.png"))
+    expect(page.get_by_role("alert").get_by_text("broken.png is damaged")).to_be_visible()
+    choose(page, *[file(PNG, f"{n}.png") for n in range(9)])
+    expect(page.get_by_role("alert").get_by_text("8 images at most")).to_be_visible()
+
+
+def test_a_text_beside_a_pasted_picture_of_it_is_pasted_as_text_where_no_picture_is_taken(tab: Tab) -> None:
+    page = tab.open("chat")
+    bring(page, "paste", PNG, text="a cell of a table")
+    expect(page.get_by_role("img", name="Image 1")).to_have_count(0)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_model_that_takes_no_pictures_says_so(tab: Tab) -> None:
+    page = tab.open("chat")
+    expect(page.get_by_role("button", name="Add text files")).to_be_visible()
+    expect(page.get_by_role("button", name="Add images")).to_have_count(0)
+    bring(page, "paste", PNG)
+    expect(page.get_by_role("alert").get_by_text(re.compile(r"a\.png is an image.*no projector"))).to_be_visible()
+    expect(page.get_by_role("img", name="Image 1")).to_have_count(0)
+
+
+def test_what_the_server_says_against_a_picture_is_shown(open_tab: OpenTab, server: ServerProcess) -> None:
+    tab = open_tab(server.url, allowed=("status of 413",))
+    tab.page.route("**/props", with_eyes)
+    page = tab.open("chat")
+    error = {"error": {"message": "picture 1: it has 9 x 9 pixels, but at most 4", "code": "media_too_large"}}
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(status=413, json=error))
+    choose(page, file(PNG))
+    expect(page.get_by_role("img", name="Image 1")).to_be_visible()
+    parts = sent_by(page, "What is this?")
+    assert len(parts) == 2
+    expect(page.get_by_role("article", name="Answer")).to_contain_text("picture 1: it has 9 x 9 pixels")

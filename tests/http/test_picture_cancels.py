@@ -1,0 +1,146 @@
+"""Cancels of requests with pictures, while these are encoded: at once, and without an effect on others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.support.fake_media import ROWS, MediaChunk
+from tests.support.fake_native import MediaEncoder
+from tests.support.http_asgi import Exchange
+from tests.support.http_world import CHAT, World, open_world
+from tests.support.media_files import data_url, png
+
+pytestmark = pytest.mark.anyio
+
+RED, BLUE = png(), png(4, 4, colour=(0, 0, 250))
+MINE = {"x-request-id": "mine", "x-supersede": "key"}
+ENDS = ["client", "cancel", "newer", "session"]
+
+
+def asking(picture: bytes = RED, **fields: Any) -> dict[str, Any]:
+    parts = [{"type": "text", "text": "look:"}, {"type": "image_url", "image_url": {"url": data_url(picture)}}]
+    return {"messages": [{"role": "user", "content": parts}], "max_tokens": 4, "temperature": 0} | fields
+
+
+class HeldEncoder(MediaEncoder):
+    """An encoder that stops at its second node until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.begun = threading.Event()
+        self.go = threading.Event()
+        self.on_encode = self._hold
+
+    def _hold(self, _chunk: MediaChunk, node: int) -> None:
+        if node == 2:
+            self.begun.set()
+            self.go.wait()
+
+
+@asynccontextmanager
+async def held() -> AsyncIterator[tuple[World, HeldEncoder]]:
+    encoder = HeldEncoder()
+    async with open_world(encoder=encoder) as world:
+        try:
+            yield world, encoder
+        finally:
+            encoder.go.set()
+
+
+async def end(world: World, exchange: Exchange, how: str) -> Any:
+    """Cancel the request `mine`; returns what reports that its computation has stopped, if anything does."""
+    match how:
+        case "client":
+            exchange.leave()
+        case "cancel":
+            return world.begin("POST", "/v1/requests/mine/cancel")
+        case "newer":
+            world.complete("newer", headers={"x-supersede": "key"}, max_tokens=1)
+        case "session":
+            return world.begin("POST", "/v1/sessions/s/cancel")
+    return None
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("how", ENDS)
+async def test_a_picture_is_encoded_no_further_than_its_request_lives(how: str, stream: bool) -> None:
+    async with held() as (world, encoder):
+        alone = (await world.complete("beside", max_tokens=30, temperature=0).end()).json()["choices"]
+        exchange = world.begin("POST", CHAT, asking(stream=stream), headers=MINE | {"x-session-id": "s"})
+        await asyncio.to_thread(encoder.begun.wait)
+        # Others are answered meanwhile, and get the same.
+        beside = await world.complete("beside", max_tokens=30, temperature=0).end()
+        assert beside.json()["choices"] == alone
+        reported = await end(world, exchange, how)
+        await world.cancelling("mine")
+        encoder.go.set()
+        seen = await world.ended("mine")
+        assert seen["status"] == "cancelled"
+        assert encoder.encoded == []
+        if reported is not None:
+            await reported.end()
+            assert reported.status == 200
+        if how != "client":
+            await exchange.end()
+            assert b"cancelled" in exchange.body
+            assert b"[DONE]" not in exchange.body
+        # Nothing of the cancelled one is left in the way of the next.
+        again = await world.post(CHAT, asking())
+        assert (again.status, len(encoder.encoded)) == (200, 1)
+
+
+async def test_a_picture_is_encoded_once_and_is_a_part_of_the_prefix() -> None:
+    encoder = MediaEncoder(None)
+    async with open_world(encoder=encoder) as world:
+        first = (await world.post(CHAT, asking())).json()
+        second = (await world.post(CHAT, asking())).json()
+        assert second["choices"][0]["message"] == first["choices"][0]["message"]
+        assert len(encoder.encoded) == 1
+        usage = second["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] >= usage["prompt_tokens"] - ROWS
+        other = (await world.post(CHAT, asking(BLUE))).json()
+        assert len(encoder.encoded) == 2
+        assert other["usage"]["prompt_tokens_details"]["cached_tokens"] < usage["prompt_tokens"] - ROWS
+
+
+async def test_a_picture_that_cannot_be_encoded_fails_its_own_request() -> None:
+    encoder = MediaEncoder(None)
+    encoder.fails.add(RED)
+    async with open_world(encoder=encoder) as world:
+        failed, beside = world.begin("POST", CHAT, asking()), world.begin("POST", CHAT, asking(BLUE))
+        await failed.end()
+        await beside.end()
+        assert (failed.status, beside.status) == (500, 200)
+        assert (await world.post(CHAT, asking(BLUE))).status == 200
+
+
+async def test_a_picture_that_the_core_cannot_decode_is_the_clients_error() -> None:
+    encoder = MediaEncoder(None)
+    encoder.broken[RED] = "the file is broken"
+    async with open_world(encoder=encoder) as world:
+        exchange = await world.post(CHAT, asking())
+        error = exchange.json()["error"]
+        assert (exchange.status, error["param"]) == (400, "messages")
+        assert error["message"].startswith("picture 1: ")
+        assert "the file is broken" in error["message"]
+
+
+async def test_a_prompt_with_pictures_that_is_too_long_is_told() -> None:
+    async with open_world(encoder=MediaEncoder(None), n_ctx=64) as world:
+        exchange = await world.post(CHAT, asking(messages=asking()["messages"] * 4))
+        assert (exchange.status, exchange.json()["error"]["code"]) == (400, "context_length_exceeded")
+
+
+async def test_the_raw_prompt_and_the_lists_have_no_text_of_a_picture() -> None:
+    async with open_world(encoder=MediaEncoder(None), expose_prompts=True) as world:
+        answer = (await world.post(CHAT, asking(verbose=True, return_tokens=True))).json()
+        assert "look:" in answer["__verbose"]["prompt"]
+        (seen,) = await world.requests("?status=finished")
+        assert seen["prompt_tokens"] == answer["usage"]["prompt_tokens"]
+        assert (await world.get("/slots")).status == 200

@@ -1,0 +1,47 @@
+"""Stands in for what makes prompts of pictures: it remembers what it is given, and writes a word for each picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyllmcancel.media.values import Media, Modality
+from pyllmcancel.pausing import Pause
+
+
+class RecordingLibrary:
+    """As `pyllmcancel.media.library.MediaLibrary`, as far as the server uses it.
+
+    Attributes
+    ----------
+    given
+        The text and the media of each call.
+    on_prepare
+        Called in the worker's thread with the call's `pause`.
+    """
+
+    marker = "<the engine's own mark>"
+
+    def __init__(self, model: Any, *modalities: Modality) -> None:
+        self.modalities = frozenset(modalities or Modality)
+        self.given: list[tuple[str, list[Media]]] = []
+        self.owners: list[str] = []
+        self.on_prepare: Callable[[Pause], object] = lambda _: None
+        self._model = model
+
+    def prepare(self, text: str, media: Sequence[Media], *, owner: str, add_special: bool, pause: Pause) -> list[int]:
+        self.given.append((text, list(media)))
+        self.owners.append(owner)
+        self.on_prepare(pause)
+        tokens: list[int] = self._model.tokenize(
+            text.replace(self.marker, "[seen]"), add_special=add_special, parse_special=True
+        )
+        return tokens
+
+    @property
+    def prompt(self) -> str:
+        """The text of the only call, with a word for each picture and sound."""
+        ((text, media),) = self.given
+        for one in media:
+            text = text.replace(self.marker, f"[{one.kind} of {len(one.data)}]", 1)
+        return text
