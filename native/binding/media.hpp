@@ -5,7 +5,7 @@
 
 namespace pyllmcancel {
 
-// What Cython has no types for: views of bytes, and values that may be missing. No `first` is 0.
+// Calls with types that Cython does not have: views of bytes, and values that may be missing. Without a `first` it is 0.
 
 inline std::unique_ptr<MediaEncoder> make_media_encoder(std::shared_ptr<Model> model, const std::string & path,
                                                         const MediaParams & params) {

@@ -13,7 +13,7 @@ namespace pyllmcancel {
 namespace {
 
 // A file that is read piece by piece, so that its decoding can be ended: a progressive JPEG of a kilobyte may have hundreds
-// of passes over all pixels.
+// of scans of all pixels.
 struct Reading {
     std::string_view rest;
     const CancelFlag * flag;

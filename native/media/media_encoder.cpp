@@ -7,6 +7,10 @@
 #include "platform/platform.hpp"
 #include "step/busy_guard.hpp"
 
+#include "gguf.h"
+
+#include <algorithm>
+#include <iterator>
 #include <limits>
 
 namespace pyllmcancel {
@@ -15,6 +19,25 @@ namespace {
 std::string why(const std::string & otherwise) {
     const std::string said = log_errors();
     return said.empty() ? otherwise : said;
+}
+
+// Pictures are prepared once, for any place in any prompt. These projectors count the pictures, or the tokens, before one.
+constexpr const char * DEPENDS_ON_PLACE[] = {"hunyuanvl", "deepseek4v"};
+
+void check_kind(const std::string & path) {
+    const gguf_init_params params{/* no_alloc */ true, /* ctx */ nullptr};
+    const std::unique_ptr<gguf_context, decltype(&gguf_free)> file(gguf_init_from_file(path.c_str(), params),
+                                                                   gguf_free);
+    for (const char * key : {"clip.projector_type", "clip.vision.projector_type"}) {
+        const int64_t found = file ? gguf_find_key(file.get(), key) : -1;
+        if (found < 0 || gguf_get_kv_type(file.get(), found) != GGUF_TYPE_STRING) {
+            continue;
+        }
+        const std::string kind = gguf_get_val_str(file.get(), found);
+        if (std::find(std::begin(DEPENDS_ON_PLACE), std::end(DEPENDS_ON_PLACE), kind) != std::end(DEPENDS_ON_PLACE)) {
+            throw ModelLoadError(path + ": projectors of the kind " + kind + " are not supported");
+        }
+    }
 }
 
 mtmd_context * load(const Model & model, const std::string & path, const MediaParams & params, EncodeGate & gate) {
@@ -29,6 +52,7 @@ mtmd_context * load(const Model & model, const std::string & path, const MediaPa
     native.cb_eval_user_data = &gate;
     clear_log_errors();
     const AssertionsThrow guard;
+    check_kind(path);
     try {
         if (mtmd_context * made = mtmd_init_from_file(path.c_str(), model.handle(), native)) {
             return made;

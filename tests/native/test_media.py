@@ -18,7 +18,7 @@ from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import StepStatus
 from tests.support.fake_media import png
 from tests.support.threads import N_THREADS
-from tests.support.toy_projectors import PAIRS, noise_png, write_pair
+from tests.support.toy_projectors import PAIRS, noise_png, write_pair, write_projector
 
 SIZES = {"n_ctx": 1024, "n_seq_max": 3, "n_batch": 128, "n_threads": N_THREADS, "flash_attention": 0}
 WIDE, TALL = (100, 60), (30, 90)
@@ -303,6 +303,13 @@ def test_a_projector_of_another_model_is_refused(sight: Sight, tmp_path: Path) -
         _native.MediaEncoder(other, sight.path, n_threads=1)
     with pytest.raises(ModelLoadError):
         _native.MediaEncoder(sight.model, tmp_path / "other.gguf", n_threads=1)
+
+
+@pytest.mark.parametrize("kind", ["hunyuanvl", "deepseek4v"])
+def test_projectors_whose_pictures_depend_on_their_place_are_refused(sight: Sight, tmp_path: Path, kind: str) -> None:
+    projector = write_projector(tmp_path / "mmproj.gguf", kind, {})
+    with pytest.raises(ModelLoadError, match="not supported"):
+        _native.MediaEncoder(sight.model, projector, n_threads=1)
 
 
 def test_broken_files_are_refused(sight: Sight) -> None:
