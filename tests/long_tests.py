@@ -26,6 +26,11 @@ LONG: dict[str, tuple[str, ...]] = {
         "test_a_model_that_computes_is_not_unloaded_for_another",
         "test_before_any_model_is_loaded_the_lists_are_empty",
     ),
+    # Each starts servers.
+    "http/test_cache_disk.py": (
+        "test_a_prompt_goes_on_where_it_was_after_a_kill",
+        "test_a_second_server_runs_without_the_folder",
+    ),
     "docs/test_snippets.py::test_benchmarks_run": (),
     "docs/test_site_build.py::test_the_site_is_built_without_a_warning_and_without_a_broken_link": (),
     # Sweeps over chat templates, and over architectures.

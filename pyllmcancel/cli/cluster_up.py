@@ -16,7 +16,7 @@ from pyllmcancel.cli.environment import check_environment
 from pyllmcancel.cli.options import add_option, port_number, positive_int, variable_of
 from pyllmcancel.cli.parser import Parser
 from pyllmcancel.cli.peers import has_library
-from pyllmcancel.cli.storage import default_path
+from pyllmcancel.cli.storage import default_path, on_disk
 from pyllmcancel.cluster.haproxy import Program, Settings
 from pyllmcancel.cluster.places import MAX_REPLICAS, Peer, Replica, check_bind, check_replicas
 from pyllmcancel.cluster.ports import LOOPBACK, bind_text, check_free, free_ports
@@ -176,6 +176,7 @@ def command(replica: Replica, given: argparse.Namespace, arguments: argparse.Nam
         # Only the balancer knows the clients' addresses.
         *("--trusted-proxies", ",".join(dict.fromkeys((*given.trusted_proxies, LOOPBACK)))),
         *stored(given.store, replica.name),
+        *on_disk(given.cache_disk, replica.name),
         "--no-greeting",
     ]
 

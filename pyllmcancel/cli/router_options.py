@@ -21,6 +21,7 @@ from pyllmcancel.cli.options import (
     variable_of,
 )
 from pyllmcancel.cli.parser import dashed, nearest
+from pyllmcancel.cli.storage import on_disk
 from pyllmcancel.errors import UsageError
 from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.models import PACKAGED_NAME, packaged_model_path
@@ -191,6 +192,7 @@ class Sources:
             *("--host", str(socket), "--trusted-proxies", "unix", "--allowed-hosts", "*", "--no-greeting", "--no-ui"),
             *("--alias", spec.name.replace(",", "-"), "--replica", fitting(spec.name), "--store", stored(store, spec)),
             *("--peers", f"unix://{socket.parent}"),
+            *on_disk(self._arguments.cache_disk, f"model-{fitting(spec.name)}"),
         ]
         environment = {variable_of("peer-key"): key}
         # -P: Python finds the installed package, not a checkout in which the command is run.

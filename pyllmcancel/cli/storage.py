@@ -50,6 +50,11 @@ def open_store(storage: Storage | None, *, named: bool) -> Store | None:
         return Store(*storage._replace(path=None))
 
 
+def on_disk(folder: Path | None, name: str) -> list[str]:
+    """Return the option of a server's own folder of prefixes, in ``--cache-disk``, which one server uses at a time."""
+    return [] if folder is None else ["--cache-disk", str(folder / name)]
+
+
 def default_path() -> Path | None:
     """Return the usual file, by XDG's rules for a program's state; None if there is no such folder."""
     state = os.environ.get("XDG_STATE_HOME", "")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import stat
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.config import ApiKey
 from pyllmcancel.server.llama import slot_files
 from tests.support.fake_native import Model
@@ -211,6 +213,14 @@ async def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         await ask(world, FRANCE, 0)
         status, answer = await act(world, "save")
         assert (status, answer["error"]["message"]) == (507, "the slot could not be saved: No space left on device")
+
+
+async def test_a_slot_with_pictures_is_not_saved(tmp_path: Path) -> None:
+    """Negative tokens stand for rows of pictures, by which only this process knows them."""
+    async with serving(tmp_path) as world:
+        files = slot_files.SlotFiles(world.engine, tmp_path)
+        with pytest.raises(InvalidRequestError, match="pictures"):
+            files.save("", "a.bin", cast("Any", SimpleNamespace(tokens=[1, -5, 2])))
 
 
 async def test_an_owner_has_only_so_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,12 +183,15 @@ def test_one_model_needs_no_front() -> None:
 
 def test_a_models_process_gets_a_socket_a_name_and_no_option_of_the_front(tmp_path: Path) -> None:
     one = gguf(tmp_path / "one.gguf")
-    arguments = parsed("-m", str(one), "-m", str(gguf(tmp_path / "b.gguf")), "--store", "x.db", "--port", "1")
+    arguments = parsed(
+        "-m", str(one), "-m", str(gguf(tmp_path / "b.gguf")), "--store", "x.db", "--port", "1", "--cache-disk", "d"
+    )
     sources = Sources(arguments, arguments.given, arguments.parser)
     spec = checked(arguments, sources).specs["one"]
     command, environment = sources.command(spec, tmp_path / "m1.sock", "secret")
     child = parsed(*command[command.index("serve") + 1 :])
     assert (str(child.model), child.host, child.port, child.alias) == (str(one), str(tmp_path / "m1.sock"), 8000, "one")
     assert (child.store, child.peers, child.replica) == ("x-one.db", (f"unix://{tmp_path}",), "one")
+    assert child.cache_disk == Path("d/model-one"), "one server uses a folder at a time"
     assert environment == {"PYLLMCANCEL_PEER_KEY": "secret"}
     assert "secret" not in command  # other users see it

@@ -43,6 +43,8 @@ class SlotFiles:
     def save(self, owner: str, filename: str, prefix: SwappedPrefix) -> int:
         """Write a prefix to a file, which may be there already; returns its bytes. ApiError 507 if there is no room."""
         path = self._path(owner, filename)
+        if min(prefix.tokens) < 0:  # a picture's: only this process knows which one
+            raise InvalidRequestError("a slot with pictures or sounds cannot be saved", "id_slot")
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             if not path.exists() and len(list(path.parent.iterdir())) >= MAX_FILES:

@@ -23,7 +23,7 @@ class AcceptedFields(Sent):
     store: bool | None = Field(None, description=f"{NO_EFFECT} nothing is stored.")
     service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is one tier.")
     prompt_cache_retention: Literal["in_memory", "24h"] | None = Field(
-        None, description=f"{NO_EFFECT} it limits how long a prefix is kept, and here it is kept in memory only."
+        None, description=f"{NO_EFFECT} how long a prefix is kept is up to `--cache-ram` and `--cache-disk`."
     )
     prompt_cache_options: PromptCacheOptions | None = Field(
         None, description=f"{NO_EFFECT} any cached prefix is used anyway."
