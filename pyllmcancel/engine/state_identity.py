@@ -14,10 +14,11 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from pyllmcancel.engine.host_memory import files_of
 from pyllmcancel.models import packaged_model_path
+from pyllmcancel.pausing import Pause, no_pause
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context
@@ -25,11 +26,15 @@ if TYPE_CHECKING:
 
 HASHES = "hashes.json"
 MAX_HASHES = 64
+AT_ONCE = 8 << 20  # bytes
 
 
-def state_identity(context: Context, config: EngineConfig, native: Any, known: Path) -> str:
-    """Return the identity, in 64 characters. Reads files that are not `known` yet, in a file; OSError if that fails."""
-    hashes = FileHashes(known)
+def state_identity(context: Context, config: EngineConfig, native: Any, known: Path, pause: Pause = no_pause) -> str:
+    """Return the identity, in 64 characters. Reads files that are not `known` yet, in a file; OSError if that fails.
+
+    `pause` is called after every few MiB. Whatever it raises ends the call.
+    """
+    hashes = FileHashes(known, pause)
     model = Path(config.model or packaged_model_path())
     facts = {
         "model": [hashes.of(path) for path in files_of(model)],
@@ -45,8 +50,9 @@ def state_identity(context: Context, config: EngineConfig, native: Any, known: P
 class FileHashes:
     """The hashes of files, which are remembered in a file of their own."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, pause: Pause = no_pause) -> None:
         self._path = path
+        self._pause = pause
         self._known: dict[str, list[Any]] = {}  # by path: what the system says, and the hash; oldest first
         with suppress(OSError, ValueError):
             known = json.loads(path.read_text("utf-8"))
@@ -61,13 +67,20 @@ class FileHashes:
             match self._known.get(str(path)):
                 case [seen, str(digest)] if seen == facts:
                     return digest
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = self._digest(file)
         self._known.pop(str(path), None)
         self._known[str(path)] = [facts, digest]
         while len(self._known) > MAX_HASHES:
             del self._known[next(iter(self._known))]
         self._save()
         return digest
+
+    def _digest(self, file: IO[bytes]) -> str:
+        digest = hashlib.sha256()
+        while piece := file.read(AT_ONCE):
+            digest.update(piece)
+            self._pause()
+        return digest.hexdigest()
 
     def _save(self) -> None:
         """Remember; without that the files are read again at the next start."""

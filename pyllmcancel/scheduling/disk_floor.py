@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.errors import UsageError, said
+from pyllmcancel.pausing import Pause
 from pyllmcancel.placement import gib
 from pyllmcancel.scheduling.prefix_file import Blank, DamagedFileError, head_of, packed, read_head, read_states
 from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS
@@ -37,6 +38,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 REFUSALS = ("damaged", "other_identity", "disk_full", "too_large", "failed")
 # A prefix is written unless a file has all but this share of it: each turn of a conversation would write it again.
 MAX_MISSING = 1 / 8
+
+
+class FloorClosed(Exception):  # noqa: N818 - no error
+    """The engine was closed before the identity was known."""
 
 
 class DiskCounts(NamedTuple):
@@ -70,7 +75,8 @@ class DiskFloor:
     folder
         The files.
     identity
-        Returns what prefixes of other models, builds or cells do not have; called once, by the files' thread.
+        Returns what prefixes of other models, builds or cells do not have; called once, by the files' thread. Its
+        argument is a function that raises when the floor is closed: to read a large model's file takes minutes.
     blank
         The compiled module's `SwappedPrefix.blank`.
 
@@ -80,11 +86,12 @@ class DiskFloor:
         Called from another thread when something is done.
     """
 
-    def __init__(self, folder: PrefixFolder, identity: Callable[[], str], blank: Blank) -> None:
+    def __init__(self, folder: PrefixFolder, identity: Callable[[Pause], str], blank: Blank) -> None:
         self._folder = folder
         self._blank = blank
         self.wake: Callable[[], object] = lambda: None
         self._identity: str | None = None  # written once, by the files' thread
+        self._closing = False  # set by the engine thread
         self._writes = False  # set by the engine thread, cleared by the files' thread
         self._fetches: dict[Hashable, Fetch] = {}
         self._counts = Counter[str]()
@@ -101,8 +108,9 @@ class DiskFloor:
 
     def close(self) -> None:
         """Finish the file that is being written, and leave the folder. Idempotent."""
+        self._closing = True
         self._reader.shutdown(cancel_futures=True)
-        self._writer.shutdown()
+        self._writer.shutdown(cancel_futures=True)
         self._folder.close()
 
     @property
@@ -139,7 +147,9 @@ class DiskFloor:
         self._writer.submit(self._write, prefix, holder)
 
     def wait_until_free(self, seconds: float) -> bool:
-        """Wait at most so long for the file that is being written; return whether there is none."""
+        """Wait at most so long for the file that is being written; return whether there is none, and more can be."""
+        if self._identity is None:
+            return False
         done = threading.Event()
         self._writer.submit(done.set)
         return done.wait(seconds)
@@ -247,9 +257,15 @@ class DiskFloor:
 
     # -- the start ----------------------------------------------------------------------------------------------------
 
-    def _identify(self, identity: Callable[[], str]) -> None:
+    def _check_open(self) -> None:
+        if self._closing:
+            raise FloorClosed
+
+    def _identify(self, identity: Callable[[Pause], str]) -> None:
         try:
-            known = identity()
+            known = identity(self._check_open)
+        except FloorClosed:
+            return
         except Exception:
             logger.exception("no prefixes are kept on disk, because the model's file could not be read")
             return

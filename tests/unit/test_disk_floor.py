@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class Machine:
     def start(
         self, *, identity: str = "one", limit: int = MIB, blank: Any = SwappedPrefix.blank, **options: Any
     ) -> Driver:
-        disk = DiskFloor(PrefixFolder(self.folder, limit), lambda: identity, blank)
+        disk = DiskFloor(PrefixFolder(self.folder, limit), lambda _: identity, blank)
         disk._known.result(TEST_LIMIT)
         driver = Driver(disk=disk, **options)
         self._drivers.append(driver)
@@ -345,3 +345,19 @@ def test_a_request_that_does_not_want_the_cache_computes_all(machine: Machine) -
     driver = machine.start()
     assert n_cached(answered(driver, PROMPT + MORE, reuse_prefix=False)) == 0
     assert counts(driver).n_restored == 0
+
+
+def test_a_close_does_not_wait_for_the_hash_of_a_large_model(tmp_path: Path) -> None:
+    begun = Stop()
+
+    def hashed(check: Callable[[], None]) -> str:
+        begun._reached.set()
+        while True:
+            check()
+
+    disk = DiskFloor(PrefixFolder(tmp_path, MIB), hashed, SwappedPrefix.blank)
+    begun.wait_reached()
+    assert not disk.is_free
+    assert not disk.wait_until_free(TEST_LIMIT)
+    disk.close()
+    PrefixFolder(tmp_path, MIB).close()

@@ -76,7 +76,7 @@ def test_a_file_that_changed_is_read_again_even_with_its_old_times(tmp_path: Pat
 
 def test_a_known_file_is_not_read_again(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = FileHashes(tmp_path / "known").of(model)
-    monkeypatch.setattr("hashlib.file_digest", None)
+    monkeypatch.setattr(FileHashes, "_digest", None)
     assert FileHashes(tmp_path / "known").of(model) == known
 
 
