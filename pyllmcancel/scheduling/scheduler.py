@@ -102,6 +102,8 @@ class Scheduler:
             return False
         room = min(self._context.n_ctx, self._context.n_cells)
         for choice in request.choices:
+            if self._disk.n_fetches >= self._slots:
+                break  # what is read takes memory until its choice starts
             if choice.leads and not choice.n_described and not self._recomputes_all(choice):
                 tokens, holder = choice.tokens, holder_of(choice)
                 self._disk.fetch(choice, tokens, self._cache.n_at_hand(tokens, holder), room, holder)

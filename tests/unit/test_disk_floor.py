@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.engine.engine import generation_params
 from pyllmcancel.errors import UsageError
 from pyllmcancel.scheduling import prefix_folder
 from pyllmcancel.scheduling.disk_floor import DiskFloor
 from pyllmcancel.scheduling.prefix_file import head_of
 from pyllmcancel.scheduling.prefix_folder import SUFFIX, PrefixFolder
-from tests.support.driver import MEMORIES, Driver, Stop, Tracked, complete
+from tests.support.driver import MEMORIES, Driver, RecordingSink, Stop, Tracked, complete
 from tests.support.fake_native import BYTES_PER_CELL, SwappedPrefix
 from tests.support.step_gate import TEST_LIMIT
 
@@ -175,6 +176,28 @@ def test_no_more_prefixes_are_read_at_once_than_there_are_slots(machine: Machine
     reading.go_on()
     assert all(completes(one) for one in all_)
     assert disk.n_fetches == 0
+
+
+def test_of_many_prompts_no_more_are_read_than_there_are_slots(machine: Machine) -> None:
+    prompts = [bytes([65 + number]) * 40 for number in range(4)]
+    driver = machine.start(parallel=4)
+    for prompt in prompts:
+        answered(driver, prompt)
+    driver.close()
+    reading = Stop()
+    driver = machine.start(blank=lambda *parts: (reading.here(), SwappedPrefix.blank(*parts))[1], parallel=1)
+    sink = RecordingSink()
+    params = generation_params(temperature=0.0, max_tokens=4)
+    driver.engine.submit([list(prompt + MORE) for prompt in prompts], params, sink)
+    reading.wait_reached()
+    assert disk_of(driver).n_fetches == 1
+    driver.gate.open()
+    reading.go_on()
+    assert sink.ending().error is None
+    assert [sink.tokens(index) for index in range(4)] == [
+        driver.model.greedy(list(prompt + MORE), 4) for prompt in prompts
+    ]
+    assert disk_of(driver).n_fetches == 0
 
 
 def test_another_owner_finds_nothing(machine: Machine) -> None:
