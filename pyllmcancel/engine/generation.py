@@ -268,7 +268,7 @@ class Generation:
         constraint that fails ends its request.
         """
         updates = self._started(self.scheduler.admit(), observer)
-        updates += self._fail_unencoded()
+        updates += self._look_after_encodings()
         items = self.scheduler.plan()
         items = self._drafts.attach(items, [self.scheduler.choice(item.seq) for item in items])
         for i, item in enumerate(items):
@@ -285,12 +285,17 @@ class Generation:
             items[i] = self._drafts.cut(choice, item, len(masks) - 1)
         return [item for item in items if self.scheduler.holds(item.seq)], updates
 
-    def _fail_unencoded(self) -> list[Update]:
+    def _look_after_encodings(self) -> list[Update]:
         if self._encoding is None:
             return []
         requests = {choice.request for choice in self.scheduler.active}
         failed = self._encoding.take_failed(requests)
-        return [self._fail(request, error, None, keep=True) for request, error in failed]
+        updates: list[Update] = [self._fail(request, error, None, keep=True) for request, error in failed]
+        for choice in self.scheduler.active:
+            if choice.waits_for_encoding:
+                # It has lost the reused prefix that had the picture, in a step that did not count.
+                self._encoding.want(choice)
+        return updates
 
     def computes(self, request: Request) -> bool:
         active = self.scheduler.active

@@ -13,6 +13,7 @@ from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.media.files import file_format, sound_seconds
 from pyllmcancel.media.library import MAX_PIXELS, MediaLibrary
 from pyllmcancel.media.values import Media, MediaKind, MediaPrompt
+from pyllmcancel.step import StepStatus
 from tests.support import fake_media, fake_native
 from tests.support.driver import Driver, Stop
 from tests.support.fake_media import ROWS, png
@@ -198,6 +199,20 @@ def test_a_cache_that_is_too_small_keeps_the_tokens_of_a_picture() -> None:
         assert library.cache_bytes == 0
         assert first == again
         assert first.runs[0].chunk is not again.runs[0].chunk
+
+
+def test_a_picture_in_a_prefix_that_is_lost_is_encoded_after_all() -> None:
+    with driver(memory_kind="hybrid", media_cache_mib=0) as (made, library):
+        prompt = prompt_of(library, picture())
+        first = made.submit(prompt, max_tokens=1)
+        made.run_to_the_end()
+        again = prompt_of(library, picture())
+        longer = made.submit(MediaPrompt([*again, *first.sink.tokens(), *b" more"], again.runs))
+        assert longer.request.usage().cached_tokens == len(prompt)
+        made.context.next_status.append(StepStatus.ABORTED)  # a hybrid memory is empty after that
+        made.run_to_the_end()
+        assert longer.sink.tokens() == longer.expected
+        assert len(made.encoder.encoded) == 2
 
 
 def test_a_plain_list_of_a_picture_s_tokens_is_refused() -> None:
