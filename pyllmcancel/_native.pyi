@@ -401,7 +401,7 @@ class SwappedPrefix:
     def __init__(self, /, *args: object, **kwargs: object) -> None: ...
     @staticmethod
     def blank(
-        tokens: Sequence[int], least: int, parts: Sequence[tuple[int, int]], /
+        tokens: Sequence[int], least: int, parts: Sequence[tuple[int, int]]
     ) -> tuple[SwappedPrefix, list[memoryview]] | None:
         """Make a prefix of these tokens, whose states the caller writes before its first use.
 
