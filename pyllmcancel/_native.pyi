@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pyllmcancel.adapters import Adapter, Scales
 from pyllmcancel.placement import Device, DeviceUse, Placement
 from pyllmcancel.pooling import EmbedResult, Pooling
 from pyllmcancel.sampling import SamplingParams
@@ -117,7 +118,7 @@ class Model:
         check_tensors: bool = False,
         require_vocabulary: bool = True,
         without_weights: bool = False,
-        lora: Iterable[tuple[str | PathLike[str], float]] = (),
+        lora: Iterable[str | PathLike[str]] = (),
         progress: Callable[[float], bool | None] | None = None,
         progress_interval: float = 0.1,
     ) -> Model:
@@ -132,7 +133,7 @@ class Model:
         without_weights
             Load the model's facts only: it takes no memory, and can compute nothing.
         lora
-            LoRA adapters' files and scales, for every context of this model.
+            LoRA adapters' files, from which the sequences of every context may choose.
         progress
             Called from this thread with a fraction in [0, 1], from time to time and at the end; returning False cancels
             the load.
@@ -189,6 +190,10 @@ class Model:
     def metadata(self) -> dict[str, str]: ...
     @property
     def chat_template(self) -> str | None: ...
+    @property
+    def adapters(self) -> list[Adapter]:
+        """The LoRA adapters that were loaded with the model, by their numbers."""
+
     @property
     def special_tokens(self) -> dict[str, int]:
         """Those of bos, eos, eot, sep, fim_pre, fim_suf, fim_mid, fim_pad, fim_rep and fim_sep that the model has."""
@@ -630,18 +635,24 @@ class Context:
         sampler: Sampler,
         flag: CancelFlag,
         *,
-        reuse: bool = True,
+        n_reusable: int = ...,
         n_described: int = 0,
+        adapters: Scales = (),
+        adapted_from: int = 0,
         media: Sequence[tuple[int, MediaChunk]] = (),
     ) -> int:
         """Start a request on idle `seq`; returns how many leading tokens were still in its cells.
 
         Parameters
         ----------
-        reuse
-            False starts from nothing, whatever the cells hold.
+        n_reusable
+            The limit of leading tokens that may be reused of what the cells hold; without it, there is none. The caller
+            knows by which adapters the cells were computed.
         n_described
             Leading tokens whose logprobs are wanted, in `StepRow.described`; they are all computed then.
+        adapters, adapted_from
+            The LoRA adapters that compute the tokens from that index on; none computes those before. In one step all
+            tokens have the same adapters.
         media
             The pictures of the tokens, each with the number of its first token. None may be computed before it is
             encoded, and a step that computes rows of one computes nothing else.
@@ -659,8 +670,8 @@ class Context:
     def take_turns(self, encoder: MediaEncoder) -> None:
         """Let steps, from now on, take turns with what `encoder` computes in another thread."""
 
-    def common_prefixes(self, tokens: Sequence[int]) -> list[int]:
-        """Return, for every seq_id, how many leading `tokens` its cells could give to a request."""
+    def common_prefixes(self, tokens: Sequence[int], *, most: int = ...) -> list[int]:
+        """Return, for every seq_id, how many leading `tokens`, `most` at most, its cells could give to a request."""
 
     def share_prefix(self, source: int, target: int, n_tokens: int, *, max_bytes: int) -> bool:
         """Give idle `target` the first cells of `source`.
@@ -845,8 +856,11 @@ class Embedder:
 
     @property
     def memory_kind(self) -> MemoryKind: ...
-    def open(self, seq: int, tokens: Sequence[int], flag: CancelFlag) -> None:
-        """Start a text on idle `seq`; UsageError for one that is empty, too long or not of the vocabulary."""
+    def open(self, seq: int, tokens: Sequence[int], flag: CancelFlag, *, adapters: Scales = ()) -> None:
+        """Start a text on idle `seq`; UsageError for one that is empty, too long or not of the vocabulary.
+
+        The texts of a step have the same LoRA adapters.
+        """
 
     def close(self, seq: int) -> None:
         """Forget the text of `seq` and its cells. Idempotent."""

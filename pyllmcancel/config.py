@@ -117,7 +117,9 @@ class EngineConfig:
     mlock
         If True, keep the model in memory, so that it is never swapped out.
     lora
-        The LoRA adapters to apply, each a GGUF file and its scale.
+        The LoRA adapters to load, each a GGUF file and its scale for requests that do not choose adapters.
+    lora_init_without_apply
+        True: these scales are 0 until they are set (`AdapterTable.set_scales`).
     mmproj
         The model's projector, a GGUF file, with which prompts may have pictures or sounds. None: they have none.
     mmproj_offload
@@ -188,6 +190,7 @@ class EngineConfig:
     mmap: bool = True
     mlock: bool = False
     lora: tuple[tuple[Path, float], ...] = ()
+    lora_init_without_apply: bool = False
     mmproj: Path | None = None
     mmproj_offload: bool = True
     image_min_tokens: int | None = None

@@ -44,7 +44,7 @@ class Prompt:
     def open(self, *, reuse: bool) -> CancelFlag:
         flag = CancelFlag()
         self.context.close(0, keep=True)
-        self.context.open(0, self.tokens, Sampler(self._model, GREEDY), flag, reuse=reuse)
+        self.context.open(0, self.tokens, Sampler(self._model, GREEDY), flag, n_reusable=len(self.tokens) * reuse)
         return flag
 
     def compute(self) -> StepStatus:

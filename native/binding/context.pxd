@@ -3,6 +3,7 @@ from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.vector cimport vector
 
+from adapters cimport AdapterScales
 from cancel_flag cimport CppCancelFlag
 from llama cimport llama_token
 from media cimport MediaInput, Turns
@@ -24,8 +25,10 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
         cbool trust_any_memory
 
     cdef cppclass OpenOptions:
-        cbool reuse
+        int32_t n_reusable
         int32_t n_described
+        AdapterScales adapters
+        int32_t adapted_from
         vector[MediaInput] media
 
     cdef cppclass CppStepRow "pyllmcancel::StepRow":
@@ -51,7 +54,9 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
         ) except +translate_exception
         void close(int32_t seq, cbool keep) except +translate_exception
         void drop_cells(int32_t seq) except +translate_exception
-        int32_t common_prefix(int32_t seq, const vector[llama_token] & tokens) except +translate_exception
+        int32_t common_prefix(
+            int32_t seq, const vector[llama_token] & tokens, int32_t most
+        ) except +translate_exception
         cbool share_prefix(
             int32_t source, int32_t target, int32_t n_tokens, size_t max_bytes
         ) except +translate_exception

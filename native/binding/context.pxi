@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t
+from libc.stdint cimport INT32_MAX, int32_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr, unique_ptr
 from libcpp.utility cimport move
@@ -132,13 +132,15 @@ cdef class Context:
     def n_padding(self):
         return self.at_rest().n_padding()
 
-    def open(self, int32_t seq, tokens, Sampler sampler not None, CancelFlag flag not None, *, cbool reuse=True,
-             int32_t n_described=0, media=()):
+    def open(self, int32_t seq, tokens, Sampler sampler not None, CancelFlag flag not None, *,
+             int32_t n_reusable=INT32_MAX, int32_t n_described=0, adapters=(), int32_t adapted_from=0, media=()):
         cdef vector[llama_token] c_tokens = tokens
         cdef OpenOptions options
-        options.reuse = reuse
+        options.n_reusable = n_reusable
         options.n_described = n_described
         options.media = media_inputs(media)
+        options.adapters = adapters
+        options.adapted_from = adapted_from
         cdef int32_t n_kept
         with nogil:
             n_kept = self.c_obj.get().open(seq, move(c_tokens), sampler.c_obj, flag.c_obj, options)
@@ -162,11 +164,11 @@ cdef class Context:
     def take_turns(self, MediaEncoder encoder not None):
         self.c_obj.get().take_turns(encoder.c_obj.get().turns())
 
-    def common_prefixes(self, tokens):
+    def common_prefixes(self, tokens, *, int32_t most=INT32_MAX):
         cdef vector[llama_token] c_tokens = tokens
         cdef int32_t seq
         cdef CppContext * c_context = self.at_rest()
-        return [c_context.common_prefix(seq, c_tokens) for seq in range(self.n_seq_max)]
+        return [c_context.common_prefix(seq, c_tokens, most) for seq in range(self.n_seq_max)]
 
     def share_prefix(self, int32_t source, int32_t target, int32_t n_tokens, *, size_t max_bytes):
         cdef cbool shared

@@ -3,6 +3,7 @@ from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.vector cimport vector
 
+from adapters cimport AdapterScales
 from cancel_flag cimport CppCancelFlag
 from llama cimport llama_token
 from model cimport MemoryKind
@@ -25,7 +26,7 @@ cdef extern from "step/embedder.hpp" namespace "pyllmcancel" nogil:
 
     cdef cppclass CppEmbedder "pyllmcancel::Embedder":
         void open(
-            int32_t seq, vector[llama_token] tokens, shared_ptr[CppCancelFlag] flag
+            int32_t seq, vector[llama_token] tokens, shared_ptr[CppCancelFlag] flag, AdapterScales adapters
         ) except +translate_exception
         void close(int32_t seq) except +translate_exception
         CppEmbedResult step(const vector[StepItem] & items, StepCost cost) except +translate_exception

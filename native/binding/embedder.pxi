@@ -4,6 +4,7 @@ from libcpp.memory cimport unique_ptr
 from libcpp.utility cimport move
 from libcpp.vector cimport vector
 
+from adapters cimport AdapterScales
 from embedder cimport CppEmbedder, CppEmbedResult, EmbedderParams
 from factories cimport make_embedder
 from llama cimport llama_token
@@ -58,10 +59,11 @@ cdef class Embedder:
     def n_cells_used(self):
         return self.c_obj.get().n_cells_used()
 
-    def open(self, int32_t seq, tokens, CancelFlag flag not None):
+    def open(self, int32_t seq, tokens, CancelFlag flag not None, *, adapters=()):
         cdef vector[llama_token] c_tokens = tokens
+        cdef AdapterScales c_adapters = adapters
         with nogil:
-            self.c_obj.get().open(seq, move(c_tokens), flag.c_obj)
+            self.c_obj.get().open(seq, move(c_tokens), flag.c_obj, move(c_adapters))
 
     def close(self, int32_t seq):
         with nogil:

@@ -5,6 +5,7 @@ from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from adapters cimport CppAdapters
 from llama cimport llama_model, llama_token, llama_vocab
 from placement cimport CppPlacement
 from translate cimport translate_exception
@@ -22,7 +23,7 @@ cdef extern from "model/model.hpp" namespace "pyllmcancel" nogil:
         cbool use_mmap
         cbool use_mlock
         cbool check_tensors
-        vector[pair[string, float]] lora
+        vector[string] lora
         int64_t progress_interval_us
         cbool require_vocabulary
         cbool without_weights
@@ -31,6 +32,8 @@ cdef extern from "model/model.hpp" namespace "pyllmcancel" nogil:
         pass
 
     cdef cppclass CppModel "pyllmcancel::Model":
+        const CppAdapters & adapters()
+
         @staticmethod
         shared_ptr[CppModel] load(
             string path, const ModelParams & params, const Progress & progress

@@ -1,7 +1,6 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
-from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
@@ -12,6 +11,7 @@ from model cimport CppModel, MemoryKind, ModelParams, Progress
 import os
 
 from pyllmcancel import errors
+from pyllmcancel.adapters import Adapter
 
 cdef dict MEMORY_KINDS = {
     <int> MemoryKind.attention: "attention",
@@ -65,9 +65,9 @@ cdef class Model:
         params.without_weights = without_weights
         params.progress_interval_us = <int64_t> (progress_interval * 1e6)
         cdef string c_adapter
-        for adapter, scale in lora:
+        for adapter in lora:
             c_adapter = os.fsencode(adapter)
-            params.lora.push_back(pair[string, float](c_adapter, scale))
+            params.lora.push_back(c_adapter)
         cdef _Loading loading = _Loading()
         loading.progress = progress
         cdef Progress c_progress
@@ -133,6 +133,13 @@ cdef class Model:
     @property
     def is_offloaded(self):
         return self.c_obj.get().is_offloaded()
+
+    @property
+    def adapters(self):
+        return [
+            Adapter(decoded(facts.task_name), decoded(facts.prompt_prefix), tuple(facts.invocation_tokens))
+            for facts in self.c_obj.get().adapters().facts()
+        ]
 
     @property
     def chat_template(self):

@@ -80,15 +80,6 @@ std::string in_thousands(uint64_t count) {
 
 } // namespace
 
-void Model::apply_adapters(llama_context * context) const {
-    if (!adapters_.empty()) {
-        // llama.cpp takes the arrays as mutable, and copies them.
-        auto adapters = adapters_;
-        auto scales = scales_;
-        llama_set_adapters_lora(context, adapters.data(), adapters.size(), scales.data());
-    }
-}
-
 std::vector<std::pair<std::string, int32_t>> Model::layers_by_device() const {
     std::vector<std::pair<std::string, int32_t>> found;
     const auto count = [&](ggml_backend_dev_t device) {

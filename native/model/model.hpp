@@ -1,6 +1,7 @@
 #pragma once
 
 #include "devices/placement.hpp"
+#include "model/adapters.hpp"
 
 #include "llama.h"
 
@@ -22,7 +23,7 @@ struct ModelParams {
     bool use_mmap = true;
     bool use_mlock = false;
     bool check_tensors = false;
-    std::vector<std::pair<std::string, float>> lora; // adapters' files and scales
+    std::vector<std::string> lora; // adapters' files
     int64_t progress_interval_us = 100'000; // least time between two calls of the progress callback
     bool require_vocabulary = true; // false: tokens in, tokens out (toy models in tests)
     bool without_weights = false;   // its facts only: no memory is taken, and nothing can be computed
@@ -40,8 +41,8 @@ class Model {
     llama_model * handle() const noexcept { return model_.get(); }
     const llama_vocab * vocab() const noexcept { return llama_model_get_vocab(model_.get()); }
 
-    // Makes a context of this model compute with the model's LoRA adapters.
-    void apply_adapters(llama_context * context) const;
+    // The LoRA adapters that were loaded with this model.
+    const Adapters & adapters() const noexcept { return adapters_; }
 
     MemoryKind memory_kind() const;
 
@@ -97,11 +98,9 @@ class Model {
     };
 
     explicit Model(llama_model * model) : model_(model) {}
-    void load_adapters(const std::vector<std::pair<std::string, float>> & lora);
 
     std::unique_ptr<llama_model, Free> model_; // owns the adapters
-    std::vector<llama_adapter_lora *> adapters_;
-    std::vector<float> scales_;
+    Adapters adapters_;
 };
 
 } // namespace pyllmcancel

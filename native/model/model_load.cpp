@@ -101,25 +101,13 @@ std::shared_ptr<Model> Model::load(const std::string & path, const ModelParams &
         check_vocabulary(model->vocab());
         check_rotation(model->handle());
         if (!params.without_weights) {
-            model->load_adapters(params.lora);
+            model->adapters_.load(model->handle(), params.lora);
         }
         return model;
     } catch (const LoadCancelled &) {
         throw;
     } catch (const std::runtime_error & error) { // a failed assertion, or an error of ours
         throw ModelLoadError(path + ": " + error.what());
-    }
-}
-
-void Model::load_adapters(const std::vector<std::pair<std::string, float>> & lora) {
-    for (const auto & [path, scale] : lora) {
-        clear_log_errors();
-        llama_adapter_lora * adapter = llama_adapter_lora_init(handle(), path.c_str());
-        if (!adapter) {
-            throw ModelLoadError("no LoRA adapter for this model is " + path + ": " + log_errors());
-        }
-        adapters_.push_back(adapter);
-        scales_.push_back(scale);
     }
 }
 

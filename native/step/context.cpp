@@ -109,14 +109,17 @@ int32_t Context::open(int32_t seq, std::vector<llama_token> tokens, std::shared_
         throw UsageError("the tokens of a prompt with pictures cannot be described");
     }
     check_tokens(media.empty() ? tokens : text_of(tokens, media), model_->vocab());
-    const bool reuses = options.reuse && options.n_described <= 0;
-    sequences_.rewind(seq, reuses ? common_prefix(seq, tokens) : 0);
+    model_->adapters().check(options.adapters);
+    const int32_t n_reusable = options.n_described > 0 ? 0 : options.n_reusable;
+    sequences_.rewind(seq, common_prefix(seq, tokens, n_reusable));
     sequence.n_described = std::min(options.n_described, static_cast<int32_t>(tokens.size()));
     sequence.tokens = std::move(tokens);
     sequence.media = std::move(media);
     sequence.inputs = std::move(options.media);
     sequence.sampler = std::move(sampler);
     sequence.flag = std::move(flag);
+    sequence.adapters = std::move(options.adapters);
+    sequence.adapted_from = options.adapted_from;
     sequence.logits = nullptr;
     sequence.open = true;
     return sequence.n_committed;
@@ -152,6 +155,7 @@ StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
 
 StepResult Context::compute(const std::vector<StepItem> & items, StepCost cost) {
     check(items);
+    const AdapterScales & adapters = sequences_.adapters_of(items);
     for (ContextSequence & sequence : sequences_) {
         sequence.logits = nullptr;
     }
@@ -168,7 +172,8 @@ StepResult Context::compute(const std::vector<StepItem> & items, StepCost cost) 
     // A recurrent or hybrid memory loses the survivors' state in an abort. Divided cells may take several graphs a step, and
     // the nodes of one do not tell how far the step has come.
     const bool only_unanimous = !sequences_.keeps_truth() || !params_.kv_unified;
-    StepResult result{runner_.run(calls::decode, sequences_.members(items), cost, only_unanimous), 0, {}, false};
+    StepResult result{
+        runner_.run(calls::decode, sequences_.members(items), cost, only_unanimous, adapters), 0, {}, false};
     const int64_t begin = now_us();
     remove(padded);
     if (result.status == StepStatus::ok) {

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -35,8 +36,10 @@ llama_context_params llama_params(const ContextParams & params);
 
 // The way in which a request starts on a sequence.
 struct OpenOptions {
-    bool reuse = true;       // keep what the sequence's cells hold of the tokens
+    int32_t n_reusable = std::numeric_limits<int32_t>::max(); // leading tokens that the sequence's cells may give
     int32_t n_described = 0; // leading tokens whose logprobs are wanted, which are then all computed
+    AdapterScales adapters;  // that compute the tokens from `adapted_from` on; those before are computed without any
+    int32_t adapted_from = 0;
     std::vector<MediaInput> media; // the runs of the tokens that are not text
 };
 
@@ -62,8 +65,9 @@ class Context {
     // context.cpp: requests on sequences, and steps.
 
     // Start a request on `seq`. The longest prefix of `tokens` whose cells `seq` still holds is kept, but never the
-    // last token, whose logits are wanted; returns how many tokens that is. The sampler is the request's own: a request
-    // that is preempted takes its random state along and goes on with it.
+    // last token, whose logits are wanted; returns how many tokens that is. The user knows by which adapters the cells
+    // were computed, and says how many tokens may be kept. The sampler is the request's own: a request that is preempted
+    // takes its random state along and goes on with it.
     int32_t open(int32_t seq, std::vector<llama_token> tokens, std::shared_ptr<Sampler> sampler,
                  std::shared_ptr<const CancelFlag> flag, OpenOptions options);
 
@@ -110,9 +114,10 @@ class Context {
 
     // context_prefixes.cpp: copies of idle prefixes.
 
-    // Returns how many of `tokens` idle or open `seq` could give to a request that starts with them.
-    int32_t common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const {
-        return sequences_.common_prefix(seq, tokens);
+    // Returns how many of `tokens`, and of the first `most`, idle or open `seq` could give to a request that starts with
+    // them.
+    int32_t common_prefix(int32_t seq, const std::vector<llama_token> & tokens, int32_t most) const {
+        return sequences_.common_prefix(seq, tokens, most);
     }
 
     // Give idle `to` the first `n_tokens` cells of `from`, at no cost in computation. Divided cells are copied, all that

@@ -68,7 +68,8 @@ int32_t Embedder::n_text_max() const noexcept {
     return std::min(fits, llama_model_n_ctx_train(model_->handle()));
 }
 
-void Embedder::open(int32_t seq, std::vector<llama_token> tokens, std::shared_ptr<const CancelFlag> flag) {
+void Embedder::open(int32_t seq, std::vector<llama_token> tokens, std::shared_ptr<const CancelFlag> flag,
+                    AdapterScales adapters) {
     const BusyGuard guard = runner_.enter();
     Sequence & text = texts_.idle(seq);
     if (tokens.empty() || tokens.size() > static_cast<std::size_t>(n_text_max())) {
@@ -76,7 +77,8 @@ void Embedder::open(int32_t seq, std::vector<llama_token> tokens, std::shared_pt
                          std::to_string(tokens.size()));
     }
     check_tokens(tokens, model_->vocab());
-    text = Sequence{std::move(tokens), 0, true, std::move(flag)};
+    model_->adapters().check(adapters);
+    text = Sequence{std::move(tokens), 0, true, std::move(flag), std::move(adapters)};
 }
 
 void Embedder::close(int32_t seq) {
@@ -91,7 +93,8 @@ EmbedResult Embedder::step(const std::vector<StepItem> & items, StepCost cost) {
     texts_.check(items, n_batch(), /* whole */ !splits_);
     fill_batch(items);
     const auto compute = !memory_ || !llama_model_has_decoder(model_->handle()) ? calls::encode : calls::decode;
-    EmbedResult result{runner_.run(compute, texts_.members(items), cost, !keeps_truth()), {}};
+    EmbedResult result{runner_.run(compute, texts_.members(items), cost, !keeps_truth(), texts_.adapters_of(items)),
+                       {}};
     if (result.status == StepStatus::ok) {
         int32_t place = 0;
         for (const StepItem & item : items) {

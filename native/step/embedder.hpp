@@ -47,7 +47,8 @@ class Embedder {
     Embedder(const Embedder &) = delete;
     Embedder & operator=(const Embedder &) = delete;
 
-    void open(int32_t seq, std::vector<llama_token> tokens, std::shared_ptr<const CancelFlag> flag);
+    void open(int32_t seq, std::vector<llama_token> tokens, std::shared_ptr<const CancelFlag> flag,
+              AdapterScales adapters);
     void close(int32_t seq);
     EmbedResult step(const std::vector<StepItem> & items, StepCost cost);
 

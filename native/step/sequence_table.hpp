@@ -1,5 +1,6 @@
 #pragma once
 
+#include "model/adapters.hpp"
 #include "platform/errors.hpp"
 #include "step/abort_gate.hpp"
 #include "step/cancel_flag.hpp"
@@ -20,6 +21,8 @@ struct Sequence {
     int32_t n_committed = 0; // the first ones, whose cells are valid: computed by a step that returned ok, or copied
     bool open = false; // for a request
     std::shared_ptr<const CancelFlag> flag; // the request's
+    AdapterScales adapters;   // of the tokens from `adapted_from` on; the tokens before are computed without any
+    int32_t adapted_from = 0;
 
     int32_t n_known() const noexcept { return static_cast<int32_t>(tokens.size()); }
     int32_t n_pending() const noexcept { return n_known() - n_committed; }
@@ -64,6 +67,26 @@ template <typename S> class SequenceTable {
             members.push_back({at(item.seq).flag.get(), item.n_rows()});
         }
         return members;
+    }
+
+    // The adapters that compute these items. Throws UsageError unless they are the same for all of the tokens.
+    const AdapterScales & adapters_of(const std::vector<StepItem> & items) const {
+        static const AdapterScales none;
+        const AdapterScales * common = nullptr;
+        for (const StepItem & item : items) {
+            const S & sequence = at(item.seq);
+            const bool begins_without = sequence.n_committed < sequence.adapted_from;
+            const AdapterScales & own = begins_without ? none : sequence.adapters;
+            if (begins_without && sequence.n_committed + item.n_rows() > sequence.adapted_from) {
+                throw UsageError("the adapters of sequence " + std::to_string(item.seq) + " begin at token " +
+                                 std::to_string(sequence.adapted_from) + ", within a step");
+            }
+            if (common && *common != own) {
+                throw UsageError("a step computes with one set of adapters");
+            }
+            common = &own;
+        }
+        return common ? *common : none;
     }
 
   private:

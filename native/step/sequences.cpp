@@ -33,12 +33,12 @@ int32_t Sequences::least_reusable(int32_t seq) const {
     return first <= 0 ? 1 : std::min(n_committed, first + n_swa_);
 }
 
-int32_t Sequences::common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const {
+int32_t Sequences::common_prefix(int32_t seq, const std::vector<llama_token> & tokens, int32_t most) const {
     const ContextSequence & sequence = at(seq);
     const auto n_committed = static_cast<std::size_t>(sequence.n_committed);
     const int32_t n_equal = pyllmcancel::common_prefix(sequence.tokens.data(), n_committed, tokens);
-    const int32_t n_tokens = sequence.media.whole(n_equal);
-    if (n_tokens == 0) {
+    const int32_t n_tokens = sequence.media.whole(std::min(n_equal, most));
+    if (n_tokens <= 0) {
         return 0;
     }
     // A recurrent state is that of its last token, and cannot be rolled back.

@@ -9,10 +9,9 @@ namespace pyllmcancel {
 
 StepRunner::StepRunner(const Model & model, llama_context_params native, const CommonParams & params,
                        const std::string & what)
-    : abortable_(params.abortable) {
+    : adapters_(model.adapters()), abortable_(params.abortable) {
     gate_.install(native, params.cut_seconds, model.is_offloaded());
     context_.make(model.handle(), native, params.adapt_threads, what);
-    model.apply_adapters(context_.get());
 }
 
 void StepRunner::rest() {
@@ -20,8 +19,16 @@ void StepRunner::rest() {
     context_.rest();
 }
 
-StepOutcome StepRunner::run(Compute compute, std::vector<AbortGate::Member> members, StepCost cost,
-                            bool only_unanimous) {
+// llama.cpp makes its graphs and their buffers anew after each change, so that there is none without need.
+void StepRunner::apply(const AdapterScales & adapters) {
+    if (adapters != applied_) {
+        adapters_.set(context_.get(), adapters);
+        applied_ = adapters;
+    }
+}
+
+StepOutcome StepRunner::run(Compute compute, std::vector<AbortGate::Member> members, StepCost cost, bool only_unanimous,
+                            const AdapterScales & adapters) {
     if (!abortable_) {
         members.clear();
     }
@@ -32,6 +39,7 @@ StepOutcome StepRunner::run(Compute compute, std::vector<AbortGate::Member> memb
     }
     const StepsRun running;
     context_.before_step();
+    apply(adapters);
     outcome.n_threads = context_.n_threads();
     const int64_t begin = outcome.began_us = now_us();
     const AbortGate::Ticket ticket = gate_.arm(cost, std::move(members), only_unanimous, nodes_);

@@ -48,8 +48,10 @@ class StepRunner {
     // Filled by the caller before run().
     Batch & batch() noexcept { return batch_; }
 
-    // Computes the batch. The gate may abort it as `members` are cancelled; see AbortGate::arm for `only_unanimous`.
-    StepOutcome run(Compute compute, std::vector<AbortGate::Member> members, StepCost cost, bool only_unanimous);
+    // Computes the batch with `adapters`. The gate may abort it as `members` are cancelled; see AbortGate::arm for
+    // `only_unanimous`.
+    StepOutcome run(Compute compute, std::vector<AbortGate::Member> members, StepCost cost, bool only_unanimous,
+                    const AdapterScales & adapters);
 
     // Lets the compute threads sleep until the next step.
     void rest();
@@ -71,6 +73,10 @@ class StepRunner {
     llama_context * context() const noexcept { return context_.get(); }
 
   private:
+    void apply(const AdapterScales & adapters);
+
+    const Adapters & adapters_; // the model's, which outlives this
+    AdapterScales applied_;     // those that the llama_context has
     std::shared_ptr<Turns> turns_; // null: nothing else computes
     AbortGate gate_; // outlives context_, whose callbacks point to it
     OwnedContext context_;

@@ -126,7 +126,6 @@ REFUSED = (
             " --yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast"),
     Foreign("the model's file is used unchanged", "", "--override-kv --control-vector --control-vector-scaled",
             "--control-vector-layer-range"),
-    Foreign("an adapter applies to all requests, with the scale of --lora-scaled", "--lora-init-without-apply"),
     Foreign("an answer ends where the context does", "--context-shift"),
     Foreign("divide the context by --ctx-size and --parallel", "", "--kv-unified-per-slot"),
     Foreign("each request decides this itself, by skip_special_tokens false", "-sp --special"),

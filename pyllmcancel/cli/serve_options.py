@@ -109,10 +109,12 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
         SERVER.strict_model,
         "answer 404 to requests that name another model; without: serve any name",
     )
-    add_list(group, "lora", unscaled_file, "LoRA adapter to apply; may be repeated", metavar="FILE")
-    add_list(
-        group, "lora-scaled", scaled_file, "LoRA adapter to apply with a scale; may be repeated", metavar="FILE:SCALE"
-    )
+    text = "LoRA adapter, with the scale 1 for requests that choose none; may be repeated"
+    add_list(group, "lora", unscaled_file, text, metavar="FILE")
+    text = "LoRA adapter, with this scale for requests that choose none; may be repeated"
+    add_list(group, "lora-scaled", scaled_file, text, metavar="FILE:SCALE")
+    text = "begin with a scale of 0 for all LoRA adapters, until POST /lora-adapters sets it"
+    add_switch(group, "lora-init-without-apply", ENGINE.lora_init_without_apply, text)
     add_projector_options(group)
     text = (
         "how a text's embedding is pooled from its tokens; auto: as the model's file says; rank: scores for /v1/rerank;"

@@ -2,6 +2,7 @@
 
 Owners take turns, and so do the requests of an owner, text by text: a request of a thousand texts does not delay one of
 a single text. A step is as large as is efficient, within its time limit. A larger text that cannot be split goes alone.
+Texts of different LoRA adapters are never open together: those that come later begin when the others are done.
 """
 
 from __future__ import annotations
@@ -144,6 +145,8 @@ class TextScheduler:
         """Open texts in turn as long as they fit; the first one that does not fit is first in the next step."""
         items: list[StepItem] = []
         for request in self._entitled():
+            if any(text.request.adapters != request.adapters for text in self._open.values()):
+                break
             size = self._part(request.not_begun[0], budget, alone=alone and not items)
             if not size or not self._free or not self._cells_for(request.not_begun[0]):
                 break
@@ -188,7 +191,7 @@ class TextScheduler:
     def _open_text(self, text: Text) -> None:
         seq = self._free.pop()
         flag = cast("CancelFlag", text.request.cancellation.flag)
-        self._embedder.open(seq, text.tokens, flag)
+        self._embedder.open(seq, text.tokens, flag, adapters=text.request.adapters)
         text.seq, text.n_committed = seq, 0
         self._open[seq] = text
 

@@ -23,6 +23,7 @@ from pyllmcancel.errors import (
 )
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.pooling import Pooling
+from pyllmcancel.requests.adapter_table import AdapterTable
 from pyllmcancel.scheduling.scheduler import Capacity
 from pyllmcancel.scheduling.workload import Finished, Progress, StepMember
 
@@ -62,6 +63,7 @@ class Embedding:
     def __init__(self, embedder: Embedder, config: EngineConfig, native: Any) -> None:
         self.config = config
         self.model: Model = embedder.model
+        self.adapters = AdapterTable(self.model, config)
         self.scheduler = TextScheduler(embedder, config.max_step_seconds)
         self._embedder = embedder
         self._native = native
@@ -126,7 +128,9 @@ class Embedding:
         self._check(texts)
         if timeout is not None and not timeout >= 0.0:  # NaN is refused too
             raise InvalidRequestError("timeout must not be negative", "timeout")
-        return EmbeddingRequest(texts, Cancellation(self._native.CancelFlag()), sink, timeout=timeout, **origin)
+        request = EmbeddingRequest(texts, Cancellation(self._native.CancelFlag()), sink, timeout=timeout, **origin)
+        request.adapters = self.adapters.scales()
+        return request
 
     def _check(self, texts: Sequence[Sequence[int]]) -> None:
         if not 1 <= len(texts) <= MAX_TEXTS:

@@ -18,6 +18,7 @@ from pyllmcancel.requests.request import Choice, Request
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model, Sampler
+    from pyllmcancel.requests.adapter_table import AdapterTable
     from pyllmcancel.requests.request import GenerationParams
     from pyllmcancel.sampling import SamplingParams
 
@@ -32,12 +33,15 @@ class ChoiceMaker:
     ----------
     native
         The module that has the model's `Sampler`.
+    adapters
+        The model's LoRA adapters.
     heals
         True if prompts are healed whose requests leave that open.
     """
 
-    def __init__(self, model: Model, native: Any, *, heals: bool = False) -> None:
+    def __init__(self, model: Model, native: Any, adapters: AdapterTable, *, heals: bool = False) -> None:
         self._model = model
+        self._adapters = adapters
         self._heals = heals
         self._native = native
 
@@ -72,12 +76,13 @@ class ChoiceMaker:
             if media and params.prompt_logprobs:
                 raise InvalidRequestError("a prompt with pictures or sounds has no logprobs", "logprobs")
             prompt, given_back = self._healed(given, params)
+            adapted = self._adapters.adapted(request.adapters, prompt)
             for number in range(params.n):
                 max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
                 sibling = choices[0].sampler if choices else None
                 sampler = self._sampler(params.sampling, text_tokens(prompt) if media else prompt, number, sibling)
                 detokenizer = Detokenizer(self._pieces(params), params.stop, params.min_indent, given_back)
-                choice = Choice(request, len(choices), prompt, sampler, max_tokens, detokenizer, media)
+                choice = Choice(request, len(choices), prompt, sampler, max_tokens, detokenizer, media, adapted)
                 choice.given_back = given_back
                 choice.constraint = params.constraint.new() if params.constraint is not None else None
                 if given_back:

@@ -72,10 +72,12 @@ class Drafts:
     def foresee(self, request: Request) -> None:
         """Find the tokens with which a new request's answer certainly begins, before the request gets a slot."""
         params = request.params
-        key = answer_key(request)
         wanted = params.reuse_prefix and params.draft_max != 0
-        if PAST in self.sources and wanted and key is not None and len(request.choices) == 1:
-            choice = request.choices[0]
+        if PAST not in self.sources or not wanted or len(request.choices) != 1:
+            return
+        choice = request.choices[0]
+        key = answer_key(choice)
+        if key is not None:
             choice.foretold = self._foretold(choice, key)[: min(choice.max_tokens, MAX_FORETOLD)]
             choice.sampler.accept_prompt(choice.foretold)  # for penalties, which look at past tokens
 
@@ -250,8 +252,8 @@ class Drafts:
         """Keep the answers of a request that ends, however it ends, for its owner's later requests."""
         if PAST not in self.sources or not request.params.reuse_prefix:
             return
-        key = answer_key(request)
         for choice in request.choices:
+            key = answer_key(choice)
             n_forced = choice.constraint.n_tokens if isinstance(choice.constraint, HealingConstraint) else 0
             forced, free = choice.generated[:n_forced], choice.generated[n_forced:]
             if forced and key is not None and self._foretold(choice, key)[:n_forced] != forced:
@@ -271,13 +273,13 @@ def forced_key(key: Hashable, choice: Choice, text: bytes) -> Hashable:
     return key, text, len(choice.prompt)
 
 
-def answer_key(request: Request) -> bytes | None:
-    """Return what the tokens of a request's answer depend on besides the prompt; None if they may differ each time."""
-    params = request.params
+def answer_key(choice: Choice) -> bytes | None:
+    """Return what the tokens of an answer depend on besides the prompt; None if they may differ each time."""
+    params = choice.request.params
     sampling = params.sampling
     if not sampling.is_greedy or sampling.grammar or params.constraint is not None:
         return None
     if sampling.n_logprobs is not None or params.prompt_logprobs:
         return None  # they need the rows of logits that nobody computes again
     # A digest, since thousands of tokens may have a bias: keys are kept, and compared with each other.
-    return sha256(repr(sampling.with_seed(0)).encode()).digest()
+    return sha256(repr((sampling.with_seed(0), choice.adapted)).encode()).digest()

@@ -56,10 +56,12 @@ if TYPE_CHECKING:
     from pyllmcancel._native import SwappedPrefix
     from pyllmcancel.embeddings.request import Embedded
     from pyllmcancel.placement import Device
+    from pyllmcancel.requests.adapter_table import AdapterTable
     from pyllmcancel.requests.observer import Observer
     from pyllmcancel.requests.registry import Accepted
     from pyllmcancel.requests.request import Origin, Rank
     from pyllmcancel.scheduling.scheduler import Capacity, Occupancy
+    from pyllmcancel.scheduling.swap_space import Fetched
 
 logger = logging.getLogger("pyllmcancel.engine")
 
@@ -175,7 +177,7 @@ class Engine:
             placement=config.placement,
             mmap=config.mmap,
             mlock=config.mlock,
-            lora=config.lora,
+            lora=[path for path, _ in config.lora],
             progress=progress,
         )
         logger.info("placement: %s", summary(model.layers_by_device))
@@ -214,6 +216,11 @@ class Engine:
     def n_embd(self) -> int | None:
         """The length of an embedding, or the number of a text's scores; None for a model that generates."""
         return self.workload.n_embd if isinstance(self.workload, Embedding) else None
+
+    @property
+    def adapters(self) -> AdapterTable:
+        """The LoRA adapters that requests may use."""
+        return self.workload.adapters
 
     @property
     def pooling(self) -> Pooling | None:
@@ -516,11 +523,11 @@ class Engine:
             raise InvalidRequestError(DOES_NOT_GENERATE, "model")
         return self.workload
 
-    def copy_slot(self, owner: str, number: int) -> Future[SwappedPrefix | None]:
+    def copy_slot(self, owner: str, number: int) -> Future[Fetched | None]:
         """Copy the prefix of an owner's slot, as soon as no request of the slot runs; None if the slot is empty."""
         return self._ask(lambda generation: generation.scheduler.copy_slot(owner, number), owner, number)
 
-    def fill_slot(self, owner: str, number: int, prefix: SwappedPrefix) -> Future[bool]:
+    def fill_slot(self, owner: str, number: int, prefix: Fetched) -> Future[bool]:
         """Have an owner's slot hold a copied prefix; False if there is no room for that now."""
         return self._ask(lambda generation: generation.scheduler.fill_slot(owner, number, prefix), owner, number)
 

@@ -24,6 +24,7 @@ from pyllmcancel.engine.stopping import FAULTS, blamed, finish_reason, passed_li
 from pyllmcancel.errors import ConstraintError
 from pyllmcancel.events import Delta, FinishReason, Limit, RequestStatus, TokenLogprobs
 from pyllmcancel.placement import CPU
+from pyllmcancel.requests.adapter_table import AdapterTable
 from pyllmcancel.requests.request import Choice, Request
 from pyllmcancel.scheduling.scheduler import Capacity, Scheduler
 from pyllmcancel.scheduling.workload import Finished, Progress, StepMember
@@ -83,7 +84,8 @@ class Generation:
         self.varies_because = varies_because(self.model, context, config, native.kernel_features())
         self._context = context
         self._native = native
-        self._choice_maker = ChoiceMaker(self.model, native, heals=config.token_healing)
+        self.adapters = AdapterTable(self.model, config)
+        self._choice_maker = ChoiceMaker(self.model, native, self.adapters, heals=config.token_healing)
         self._runs_ahead = is_mostly_offloaded(self.model) if config.steps_ahead is None else config.steps_ahead
         if self._runs_ahead:
             context.start_ahead()
@@ -177,6 +179,7 @@ class Generation:
     ) -> Request:
         """Make a request with a flag of its own; InvalidRequestError if it can never be served in this form."""
         request = Request(params, Cancellation(self._native.CancelFlag()), sink, **origin)
+        request.adapters = self.adapters.scales(params.adapters)
         request.choices = self._choice_maker.choices(request, prompts, self.n_ctx)
         return request
 

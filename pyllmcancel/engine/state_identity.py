@@ -38,7 +38,7 @@ def state_identity(context: Context, config: EngineConfig, native: Any, known: P
     model = Path(config.model or packaged_model_path())
     facts = {
         "model": [hashes.of(path) for path in files_of(model)],
-        "adapters": [(hashes.of(path), scale) for path, scale in config.lora],
+        "adapters": [hashes.of(path) for path, _ in config.lora],  # a prefix has their numbers, and its scales
         "build": [hashes.of(Path(native.__file__)), native.cpu_variant(), sorted(native.kernel_features())],
         "devices": sorted(context.model.layers_by_device.items()),
         "memory": sorted(config.memory_options().items()),

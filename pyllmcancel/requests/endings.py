@@ -16,6 +16,7 @@ from pyllmcancel.events import Ending, FinishReason, RequestStatus
 from pyllmcancel.requests.token_stream import Outbox
 
 if TYPE_CHECKING:
+    from pyllmcancel.adapters import Scales
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.requests.observer import Observers
     from pyllmcancel.requests.registry import Registry
@@ -144,13 +145,14 @@ class Endings:
                 logger.error(text, request.id, ending.phase, ending.error, tail, extra=facts)
             case FinishReason.STOP | FinishReason.LENGTH:
                 logger.info(
-                    "request %s finished (%s): %s prompt tokens, %s cached, %s generated%s, %.2f s, %s",
+                    "request %s finished (%s): %s prompt tokens, %s cached, %s generated%s%s, %.2f s, %s",
                     request.id,
                     ending.limit or ending.finish_reason,
                     f"{usage.prompt_tokens:,}",
                     f"{usage.cached_tokens:,}",
                     f"{usage.completion_tokens:,}",
                     _drafts(usage),
+                    _adapters(request.adapters),
                     facts["seconds"],
                     tail,
                     extra=facts,
@@ -161,6 +163,11 @@ def _progress(request: Request, ending: Ending) -> str:
     if ending.phase is RequestStatus.DECODE:
         return f"{ending.usage.completion_tokens:,} generated tokens"
     return f"{ending.usage.prompt_tokens:,} of {request.n_prompt_tokens:,} tokens"
+
+
+def _adapters(scales: Scales) -> str:
+    """Return the part of the log's line about LoRA adapters: their numbers and scales."""
+    return f", lora {' '.join(f'{number}:{scale:g}' for number, scale in scales)}" if scales else ""
 
 
 def _drafts(usage: Usage) -> str:
@@ -176,6 +183,7 @@ def _facts(request: Request, ending: Ending) -> dict[str, object]:
         "request_id": request.id,
         "owner": request.owner or None,
         "session": request.session,
+        "lora": [{"id": number, "scale": scale} for number, scale in request.adapters] or None,
         "finish_reason": ending.finish_reason,
         "limit": ending.limit,
         "reason": ending.cancel_reason,

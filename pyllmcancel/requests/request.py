@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
 
+from pyllmcancel.adapters import UNADAPTED
 from pyllmcancel.drafting.sources import PAST, PREDICTION, SOURCES
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.events import Drafted, RequestStatus, Usage
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyllmcancel._native import Sampler
+    from pyllmcancel.adapters import Adapted, Scales
     from pyllmcancel.cancellation import Cancellation, CancelReason
     from pyllmcancel.constraints.protocol import Constraint, ConstraintFactory
     from pyllmcancel.drafting.answer_drafts import AnswerDrafts
@@ -84,6 +86,9 @@ class GenerationParams:
         taken from a past answer.
     slot
         With `EngineConfig.named_slots`, the request goes on from the prefix that the last request of this number left.
+    adapters
+        The numbers of the LoRA adapters to compute with, and their scales; others do not compute. None: as the engine
+        is set when the request is submitted.
     """
 
     sampling: SamplingParams
@@ -106,6 +111,7 @@ class GenerationParams:
     prediction: tuple[int, ...] = ()
     draft_max: int | None = None
     slot: int | None = None
+    adapters: tuple[tuple[int, float], ...] | None = None
 
     def shows(self, token: int) -> bool:
         """Return whether a control token is part of the text."""
@@ -126,6 +132,7 @@ class Choice:
     max_tokens: int
     detokenizer: Detokenizer
     media: Sequence[MediaRun] = ()  # the runs of the prompt's tokens that are not text
+    adapted: Adapted = UNADAPTED  # the adapters that compute its tokens
     generated: list[int] = field(default_factory=list)
     given_back: bytes = b""  # the text of the prompt's last word, with which the answer has to begin
     foretold: Sequence[int] = ()  # tokens that certainly come next, to be generated once the prompt is computed
@@ -193,6 +200,16 @@ class Choice:
             return left if run.chunk.non_causal else min(n_tokens, left)
         starts = [run.start for run in self.media if run.start > self.n_committed]
         return min([n_tokens, *(start - self.n_committed for start in starts)])
+
+    @property
+    def n_pending_alike(self) -> int:
+        """The number of pending tokens, the next ones, that the same adapters compute."""
+        return min(self.n_pending, self.adapted.n_until_change(self.n_committed))
+
+    @property
+    def scales(self) -> Scales:
+        """The adapters that compute the next token."""
+        return self.adapted.at(self.n_committed)
 
     @property
     def n_described(self) -> int:
@@ -312,6 +329,7 @@ class Request:
         self.parent = parent
         self.supersede = supersede
         self.priority = priority
+        self.adapters: Scales = ()  # the LoRA adapters that compute it; written when the request is made
         self.cancellation = cancellation
         self.created_at = time.time()
         # Monotonic seconds: when its client asked, which may be well before the request is submitted.
@@ -412,6 +430,7 @@ class Request:
             times=self.times(),
             max_tokens=self.params.max_tokens,
             drafts=usage.drafts,
+            adapters=self.adapters,
         )
 
 
@@ -462,3 +481,4 @@ class RequestSummary:
     max_tokens: int | None = None
     paused: bool = False
     drafts: tuple[Drafted, ...] = ()
+    adapters: tuple[tuple[int, float], ...] = ()

@@ -24,7 +24,7 @@ from pyllmcancel.errors import UsageError, said
 from pyllmcancel.pausing import Pause
 from pyllmcancel.placement import gib
 from pyllmcancel.scheduling.prefix_file import Blank, DamagedFileError, head_of, packed, read_head, read_states
-from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS
+from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, Fetched
 from pyllmcancel.system import work_in_background
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ NOTHING_ON_DISK = DiskCounts(0, 0, 0, 0, 0, 0, dict.fromkeys(REFUSALS, 0))
 class Fetch:
     """A file that is read for a choice. `prefix` is written by the reading thread, before `done`."""
 
+    holder: Holder
     prefix: SwappedPrefix | None = None
     done: threading.Event = field(default_factory=threading.Event)
 
@@ -134,7 +135,7 @@ class DiskFloor:
         """
         if len(tokens) <= MIN_SHARED_TOKENS or self._identity is None or min(tokens) < 0:
             return False
-        _, n_found = self._folder.find([*tokens, -1], self._identity, holder.owner, 1 << 31)
+        _, n_found = self._folder.find([*tokens, -1], self._identity, holder, 1 << 31)
         return n_found < len(tokens) * (1 - MAX_MISSING)
 
     def write(self, prefix: SwappedPrefix, holder: Holder) -> None:
@@ -157,7 +158,7 @@ class DiskFloor:
     def _write(self, prefix: SwappedPrefix, holder: Holder) -> None:
         assert self._identity is not None
         try:
-            head = head_of(prefix, self._identity, holder.owner, in_session=holder.in_session)
+            head = head_of(prefix, self._identity, holder)
             entry = self._folder.add(head, prefix)
             self._counts["n_written"] += 1
             self._counts["written_bytes"] += entry.n_bytes
@@ -197,12 +198,12 @@ class DiskFloor:
         """
         if self._identity is None:
             return False
-        entry, n_tokens = self._folder.find(tokens, self._identity, holder.owner, room)
+        entry, n_tokens = self._folder.find(tokens, self._identity, holder, room)
         if entry is None or n_tokens < max(n_had, 1) + MIN_SHARED_TOKENS:
             return False
         if entry.head.n_tokens > MAX_COPIED_PER_REUSED * n_tokens:
             return False
-        fetch = self._fetches[key] = Fetch()
+        fetch = self._fetches[key] = Fetch(entry.head.holder)
         self._reader.submit(self._read, entry, fetch)
         return True
 
@@ -215,10 +216,12 @@ class DiskFloor:
         fetch = self._fetches.get(key)
         return fetch is not None and not fetch.done.is_set()
 
-    def fetched(self, key: Hashable) -> SwappedPrefix | None:
+    def fetched(self, key: Hashable) -> Fetched | None:
         """Return the prefix that was read."""
         fetch = self._fetches.get(key)
-        return None if fetch is None or not fetch.done.is_set() else fetch.prefix
+        if fetch is None or not fetch.done.is_set() or fetch.prefix is None:
+            return None
+        return Fetched(fetch.prefix, fetch.holder)
 
     def drop(self, key: Hashable) -> None:
         """Forget what was read, or is being read. Idempotent."""

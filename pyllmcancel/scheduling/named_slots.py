@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyllmcancel.adapters import UNADAPTED, Adapted
 from pyllmcancel.shares import Remembered
 
 if TYPE_CHECKING:
@@ -20,10 +21,13 @@ MAX_SLOTS = 1024  # of all owners together
 
 
 class Left(NamedTuple):
-    """The tokens that a choice has left, which are joined only when somebody asks for them."""
+    """The tokens that a choice has left, which are joined only when somebody asks for them, and the adapters that
+    computed them.
+    """
 
     parts: tuple[Sequence[int], ...]
     n_tokens: int
+    adapted: Adapted = UNADAPTED
 
     def tokens(self) -> list[int]:
         return [token for part in self.parts for token in part][: self.n_tokens]
@@ -39,13 +43,13 @@ class NamedSlots:
         """Note that a choice leaves `n_committed` tokens in `seq`."""
         if choice.leads:
             number = number_of(choice)
-            left = Left((choice.prompt, choice.generated, choice.foretold), n_committed)
+            left = Left((choice.prompt, choice.generated, choice.foretold), n_committed, choice.adapted)
             self._left.put(choice.request.owner, seq if number is None else number, left)
 
-    def put(self, owner: str, number: int, tokens: Sequence[int]) -> None:
+    def put(self, owner: str, number: int, tokens: Sequence[int], adapted: Adapted = UNADAPTED) -> None:
         """Have a slot hold these tokens; none empties it."""
         if tokens:
-            self._left.put(owner, number, Left((tokens,), len(tokens)))
+            self._left.put(owner, number, Left((tokens,), len(tokens), adapted))
         else:
             self._left.pop(owner, number)
 
@@ -53,6 +57,11 @@ class NamedSlots:
         """Return what a slot holds; nothing for no slot."""
         left = None if number is None else self._left.get(owner, number)
         return [] if left is None else left.tokens()
+
+    def adapted(self, owner: str, number: int) -> Adapted:
+        """Return the adapters that computed what a slot holds."""
+        left = self._left.get(owner, number)
+        return UNADAPTED if left is None else left.adapted
 
 
 def number_of(choice: Choice) -> int | None:

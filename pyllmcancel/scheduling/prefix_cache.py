@@ -10,7 +10,8 @@ but it occupies a slot; it is swapped out when a new choice takes that slot. Whi
 ahead and stay in their cells, so that neither a new request nor one that continues the prefix waits for a copy.
 
 A prefix is reused by its owner's choices only, whether it is running, idle or swapped out. Otherwise the number of
-cached tokens, and the time to the first one, would reveal the prompts of other owners. The owner that holds the most
+cached tokens, and the time to the first one, would reveal the prompts of other owners. Of its tokens, those are reused
+that the same LoRA adapters have computed: `Holder.n_usable` decides both. The owner that holds the most
 cells loses its prefixes first, so that a flood of one owner's requests costs another owner no prefix. Within an owner,
 prefixes of sessions are kept longer than others.
 
@@ -34,6 +35,7 @@ from pyllmcancel.shares import largest_first
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
     from pyllmcancel.scheduling.disk_floor import DiskFloor
+    from pyllmcancel.scheduling.swap_space import Fetched
 
 SWAP_AFTER_STEPS = 8  # a client that continues at once finds its prefix in cells
 # The limit of one prefix, for a request that would otherwise compute it. A cancel waits until the copy is done.
@@ -109,14 +111,14 @@ class PrefixCache:
 
     def n_at_hand(self, tokens: Sequence[int], holder: Holder) -> int:
         """Return the limit of what cells and copies in plain memory can give a prompt."""
-        return max(*self._common_prefixes(tokens, holder.owner), self._swap.n_copied(tokens, holder))
+        return max(*self._common_prefixes(tokens, holder), self._swap.n_copied(tokens, holder))
 
     def find(
         self,
         tokens: Sequence[int],
         running: Collection[int],
         holder: Holder = NO_HOLDER,
-        fetched: SwappedPrefix | None = None,
+        fetched: Fetched | None = None,
         own: Sequence[int] = (),
     ) -> PrefixMatch:
         """Return the best match for a prompt of `holder`; there must be an idle sequence.
@@ -129,19 +131,19 @@ class PrefixCache:
             A prefix that the prompt continues, however little it has in common with it, if nothing else has more.
         """
         target = self._free_target(running)
-        found, n_tokens = self._find_in_cells(self._common_prefixes(tokens, holder.owner), running, target)
+        found, n_tokens = self._find_in_cells(self._common_prefixes(tokens, holder), running, target)
         # Idle prefixes can be evicted for a swapped one, running ones cannot.
         room = self._context.n_cells - (self._context.n_cells_used - self.n_cells)
         swapped, n_swapped = self._swap.find(tokens, n_tokens, min(room, self._context.n_ctx), holder, fetched)
         if swapped is not None:
             return PrefixMatch(target, None, n_swapped, swapped)
         seq = self._idle_with(own, holder)
-        n_own = 0 if seq is None else self._common_prefixes(tokens, holder.owner)[seq]
+        n_own = 0 if seq is None else self._common_prefixes(tokens, holder)[seq]
         return found if seq is None or n_own <= n_tokens else PrefixMatch(seq, None, n_own)
 
     def _idle_with(self, tokens: Sequence[int], holder: Holder) -> int | None:
         """Return the idle sequence that holds exactly `tokens`, of this owner; None if there is none."""
-        lengths = self._common_prefixes([*tokens, 0], holder.owner) if tokens else []
+        lengths = self._common_prefixes([*tokens, 0], holder) if tokens else []
         idle = (seq for seq in self._idle if lengths and lengths[seq] == len(tokens) == self._context.n_committed(seq))
         return next(idle, None)
 
@@ -169,10 +171,13 @@ class PrefixCache:
         if self._disk is not None:
             self._disk.erase(tokens, holder)
 
-    def _common_prefixes(self, tokens: Sequence[int], owner: str) -> list[int]:
-        """Return, for every sequence, how many leading `tokens` its cells could give to a choice of `owner`."""
-        lengths = self._context.common_prefixes(tokens)
-        return [length if other.owner == owner else 0 for length, other in zip(lengths, self._holders, strict=True)]
+    def _common_prefixes(self, tokens: Sequence[int], holder: Holder) -> list[int]:
+        """Return, for every sequence, how many leading `tokens` its cells could give to a choice of `holder`."""
+        limits = [holder.n_usable(other) for other in self._holders]
+        # A memory that cannot go back anywhere gives fewer tokens than the limit.
+        usable = set(limits) - {0}
+        lengths = {most: self._context.common_prefixes(tokens, most=min(most, len(tokens))) for most in usable}
+        return [lengths[most][seq] if most else 0 for seq, most in enumerate(limits)]
 
     def _find_in_cells(self, lengths: Sequence[int], running: Collection[int], target: int) -> tuple[PrefixMatch, int]:
         """Return the best match in cells, by what each sequence could give, and how many tokens it gives.
@@ -223,28 +228,35 @@ class PrefixCache:
             and self._swap.can_copy(target, alone=False)
         )
 
-    def take(self, found: PrefixMatch, running: Collection[int], holder: Holder = NO_HOLDER) -> None:
+    def take(self, found: PrefixMatch, running: Collection[int], holder: Holder = NO_HOLDER) -> int:
         """Prepare `found.seq` for a choice of `holder`: it is no longer idle, and holds the prefix that was found.
 
         Its former content is swapped out. If nothing is `running`, the size of that content does not matter, because no
         other request waits.
+
+        Returns
+        -------
+        int
+            The limit of leading tokens that the choice may reuse of what the sequence holds now: the prefix, or what is
+            left of the former content.
         """
+        n_usable = found.n_shared if found.keeps_own else holder.n_usable(self._holders[found.seq])
         del self._idle[found.seq]
         self._fresh.discard(found.seq)
         self._unsaved.discard(found.seq)
         if not found.keeps_own:
             self._swap.swap_out(found.seq, self._holders[found.seq], alone=not running)
-            if self._holders[found.seq].owner != holder.owner:
-                # Opening the sequence would reuse the beginning that the prompt has in common with what is left there.
-                self._context.drop_cells(found.seq)
         elif self._keeps_half(found.seq, found.n_shared):
             # The cells hold all tokens of the copy. A conversation needs one copy, not one for each turn.
-            self._swap.discard_copy(self._context.tokens(found.seq), holder)
+            self._swap.discard_copy(self._context.tokens(found.seq), self._holders[found.seq])
         self._holders[found.seq] = holder
         if found.source is not None:
-            self._context.share_prefix(found.source, found.seq, found.n_shared, max_bytes=MAX_SHARED_BYTES)
+            if self._context.share_prefix(found.source, found.seq, found.n_shared, max_bytes=MAX_SHARED_BYTES):
+                n_usable = found.n_shared
         elif found.swapped is not None:
             self._swap_in(found.seq, found.swapped, found.n_shared)
+            n_usable = found.n_shared
+        return n_usable
 
     def give_back(self, seq: int) -> None:
         """Make `seq` idle again, as the most recently used."""
@@ -350,7 +362,7 @@ class PrefixCache:
 
     def _is_shared(self, seq: int, running: Collection[int]) -> bool:
         """Return whether a running sequence begins with most of the tokens of `seq`: the two may share those cells."""
-        lengths = self._common_prefixes([*self._context.tokens(seq), 0], self._holders[seq].owner)
+        lengths = self._common_prefixes([*self._context.tokens(seq), 0], self._holders[seq])
         return any(2 * lengths[other] > self._context.n_committed(seq) for other in running)
 
     def _free_target(self, running: Collection[int]) -> int:

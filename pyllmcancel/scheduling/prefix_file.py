@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
+from pyllmcancel.adapters import UNADAPTED, Adapted
 from pyllmcancel.errors import Error
+from pyllmcancel.scheduling.swap_store import Holder
 
 if TYPE_CHECKING:
     from pyllmcancel._native import SwappedPrefix
 
-MAGIC = b"PLLMC\x00\x00\x01"  # the last byte is the format's number
+MAGIC = b"PLLMC\x00\x00\x02"  # the last byte is the format's number
 PREAMBLE = struct.Struct("<8sII")  # the magic bytes, the length and the checksum of the head
 MAX_HEAD = 1 << 20
 BYTES_PER_TOKEN = 4
@@ -52,7 +54,7 @@ class Head:
     ----------
     identity
         Stands for everything that the states depend on.
-    owner, in_session
+    owner, in_session, adapted
         As in `pyllmcancel.scheduling.swap_store.Holder`.
     least
         Fewer tokens than these can be reused from a checkpoint only.
@@ -66,6 +68,7 @@ class Head:
     least: int
     tokens: bytes
     parts: tuple[Part, ...]
+    adapted: Adapted = UNADAPTED
 
     @property
     def n_tokens(self) -> int:
@@ -75,9 +78,13 @@ class Head:
     def n_state_bytes(self) -> int:
         return sum(part.n_bytes for part in self.parts)
 
-    def usable(self, prompt: bytes) -> int:
-        """Return how many tokens a request with the packed tokens `prompt` could reuse; never its last one."""
-        n_tokens = n_common(self.tokens, prompt[:-BYTES_PER_TOKEN])
+    @property
+    def holder(self) -> Holder:
+        return Holder(self.owner, self.in_session, self.adapted)
+
+    def usable(self, prompt: bytes, limit: int) -> int:
+        """Return how many tokens, `limit` at most, a prompt of these packed tokens could reuse; never its last one."""
+        n_tokens = min(limit, n_common(self.tokens, prompt[:-BYTES_PER_TOKEN]))
         if n_tokens >= self.least:
             return n_tokens
         return max((part.n_tokens for part in self.parts[1:] if part.n_tokens <= n_tokens), default=0)
@@ -88,6 +95,7 @@ class Head:
             "identity": self.identity,
             "owner": self.owner,
             "in_session": self.in_session,
+            "adapted": self.adapted,
             "least": self.least,
             "tokens": [len(self.tokens), zlib.crc32(self.tokens)],
             "parts": self.parts,
@@ -115,10 +123,11 @@ def n_common(one: bytes, other: bytes) -> int:
     return same
 
 
-def head_of(prefix: SwappedPrefix, identity: str, owner: str, *, in_session: bool) -> Head:
+def head_of(prefix: SwappedPrefix, identity: str, holder: Holder) -> Head:
     """Return the head of a prefix's file. Reads all of the states for their checksums."""
     parts = tuple(Part(n_tokens, len(state), zlib.crc32(state)) for n_tokens, state in prefix.parts)
-    return Head(identity, owner, in_session, prefix.least, packed(prefix.tokens), parts)
+    owner, in_session, adapted = holder
+    return Head(identity, owner, in_session, prefix.least, packed(prefix.tokens), parts, adapted)
 
 
 def write(path: Path, head: Head, prefix: SwappedPrefix) -> int:
@@ -172,7 +181,9 @@ def read_head(file: IO[bytes]) -> Head:
     tokens = file.read(n_token_bytes)
     if len(tokens) != n_token_bytes or zlib.crc32(tokens) != token_checksum:
         raise DamagedFileError("the file's tokens are damaged")
-    return Head(fields["identity"], fields["owner"], fields["in_session"], fields["least"], tokens, parts)
+    scales, begin = fields["adapted"]
+    adapted = Adapted(tuple((number, scale) for number, scale in scales), begin)
+    return Head(fields["identity"], fields["owner"], fields["in_session"], fields["least"], tokens, parts, adapted)
 
 
 def read_states(file: IO[bytes], head: Head, blank: Blank) -> SwappedPrefix | None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyllmcancel._native import SwappedPrefix
+    from pyllmcancel.scheduling.swap_store import Holder
 
 logger = logging.getLogger("pyllmcancel.engine")
 
@@ -91,12 +92,13 @@ class PrefixFolder:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def find(self, tokens: Sequence[int], identity: str, owner: str, room: int) -> tuple[Entry | None, int]:
+    def find(self, tokens: Sequence[int], identity: str, holder: Holder, room: int) -> tuple[Entry | None, int]:
         """Return the file of at most `room` tokens that gives a prompt the most, and how many tokens that is."""
         prompt = packed(tokens)
         best: tuple[Entry | None, int] = (None, 0)
-        for entry in self._of(identity, owner):
-            n_tokens = entry.head.usable(prompt) if entry.head.n_tokens <= room else 0
+        for entry in self._of(identity, holder.owner):
+            limit = holder.n_usable(entry.head.holder)
+            n_tokens = entry.head.usable(prompt, limit) if entry.head.n_tokens <= room else 0
             if n_tokens > best[1]:
                 best = entry, n_tokens
         return best
@@ -176,7 +178,8 @@ class PrefixFolder:
 
 def holds_all_of(head: Head, old: Head) -> bool:
     """Return whether a file makes an older one useless: it gives as much to every prompt that continues that one."""
-    return head.usable(old.tokens + packed([-1])) >= old.n_tokens
+    limit = old.holder.n_usable(head.holder)
+    return head.usable(old.tokens + packed([-1]), limit) >= old.n_tokens
 
 
 def lock_of(folder: Path) -> IO[str]:

@@ -15,10 +15,11 @@ from pyllmcancel.scheduling.fair_share import FairShare
 from pyllmcancel.scheduling.named_slots import NamedSlots, number_of
 from pyllmcancel.scheduling.prefix_cache import PrefixCache, PrefixMatch
 from pyllmcancel.scheduling.step_planner import StepPlanner
+from pyllmcancel.scheduling.swap_space import Fetched
 from pyllmcancel.scheduling.swap_store import Holder
 
 if TYPE_CHECKING:
-    from pyllmcancel._native import CancelFlag, Context, SwappedPrefix
+    from pyllmcancel._native import CancelFlag, Context
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.requests.request import Choice, Request
     from pyllmcancel.scheduling.disk_floor import DiskFloor
@@ -231,25 +232,30 @@ class Scheduler:
             for seq, choice in self._active.items()
         )
 
-    def copy_slot(self, owner: str, number: int) -> SwappedPrefix | None:
+    def copy_slot(self, owner: str, number: int) -> Fetched | None:
         """Copy the prefix of an owner's slot, of any size; None if the slot is empty."""
-        tokens = self._slot_tokens(owner, number)
-        return self._cache.copy_of(tokens, Holder(owner)) if tokens else None
+        tokens, holder = self._slot_tokens(owner, number), self._slot_holder(owner, number)
+        prefix = self._cache.copy_of(tokens, holder) if tokens else None
+        return None if prefix is None else Fetched(prefix, holder)
 
-    def fill_slot(self, owner: str, number: int, prefix: SwappedPrefix) -> bool:
+    def fill_slot(self, owner: str, number: int, copied: Fetched) -> bool:
         """Have an owner's slot hold a copied prefix; False, and the slot is empty, if there is no room."""
         assert self._named is not None
-        filled = self._cache.adopt(prefix, self._active, Holder(owner))
-        self._named.put(owner, number, prefix.tokens if filled else ())
+        adapted = copied.holder.adapted
+        filled = self._cache.adopt(copied.prefix, self._active, Holder(owner, adapted=adapted))
+        self._named.put(owner, number, copied.prefix.tokens if filled else (), adapted)
         return filled
 
     def erase_slot(self, owner: str, number: int) -> int:
         """Forget the prefix of an owner's slot, wherever it is kept; returns its number of tokens."""
         tokens = self._slot_tokens(owner, number)
         if tokens and self._named is not None:
-            self._cache.erase(tokens, Holder(owner))
+            self._cache.erase(tokens, self._slot_holder(owner, number))
             self._named.put(owner, number, ())
         return len(tokens)
+
+    def _slot_holder(self, owner: str, number: int) -> Holder:
+        return Holder(owner) if self._named is None else Holder(owner, adapted=self._named.adapted(owner, number))
 
     def _slot_tokens(self, owner: str, number: int) -> list[int]:
         return [] if self._named is None else self._named.tokens(owner, number)
@@ -330,13 +336,21 @@ class Scheduler:
     def _open(self, choice: Choice) -> None:
         n_described, afresh = choice.n_described, self._recomputes_all(choice)
         found = self._find(choice)
-        self._cache.take(found, self._active, holder_of(choice))
+        n_usable = self._cache.take(found, self._active, holder_of(choice))
         flag = cast("CancelFlag", choice.request.cancellation.flag)
         if n_described:
             choice.prompt_logprobs.clear()  # after a preemption the prompt is described from its beginning again
         media = {"media": choice.media} if choice.media else {}
         choice.n_committed = self._context.open(
-            found.seq, choice.tokens, choice.sampler, flag, reuse=not afresh, n_described=n_described, **media
+            found.seq,
+            choice.tokens,
+            choice.sampler,
+            flag,
+            n_reusable=0 if afresh else min(n_usable, choice.n_known),
+            n_described=n_described,
+            adapters=choice.adapted.scales,
+            adapted_from=choice.adapted.begin if choice.adapted.scales else 0,
+            **media,
         )
         if not choice.admitted_before:
             choice.n_cached = min(choice.n_committed, len(choice.prompt))
@@ -372,4 +386,4 @@ class Scheduler:
 
 def holder_of(choice: Choice) -> Holder:
     request = choice.request
-    return Holder(request.owner, request.group is not None)
+    return Holder(request.owner, request.group is not None, choice.adapted)

@@ -3,6 +3,9 @@
 A step takes either one token of every decoding choice, or chunks of prompts, in the turns of `fair_share`. With divided
 cells, and in recurrent and hybrid models, a step takes a chunk of one prompt only. On a GPU, an attention model's steps
 with unified cells take both prompts and decodes.
+
+All tokens of a step are computed with the same LoRA adapters. If running choices have several sets of adapters,
+`adapter_turns` says which is next, and the step has that set's choices only.
 """
 
 from __future__ import annotations
@@ -11,18 +14,22 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from pyllmcancel.scheduling.adapter_turns import AdapterTurns
 from pyllmcancel.scheduling.step_cost import TILE, StepCostModel, chunk_size, even_part, with_tail
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS, StepItem
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context
+    from pyllmcancel.adapters import Scales
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.requests.request import Choice
     from pyllmcancel.scheduling.fair_share import FairShare
 
 
 class PrefillWork(NamedTuple):
-    """Prompt tokens computed since the last decode step, and the seconds that were expected for them."""
+    """Prompt tokens computed since the last decode step, and the seconds that were expected for them, of one set of
+    adapters.
+    """
 
     n_tokens: int = 0
     seconds: float = 0.0
@@ -35,6 +42,7 @@ class StepPlanner:
         self._context = context
         self._config = config
         self._shares = shares
+        self._turns = AdapterTurns()
         self._on_cpu = on_cpu
         self.cost = StepCostModel()
         # Sequences of a failed step, each to be computed alone until the one that makes steps fail is known.
@@ -46,8 +54,9 @@ class StepPlanner:
         # different lengths, and decodes, would be several ubatches.
         self._prompts_alone = context.memory_kind != "attention" or not context.kv_unified
         self._mixes = not self._prompts_alone and not self._on_cpu
-        # With the step that is planned, and without it, in case that step does not count.
-        self._prefill = self._prefill_before = PrefillWork()
+        # By the adapters: with the step that is planned, and without it, in case that step does not count.
+        self._prefill: dict[Scales, PrefillWork] = {}
+        self._prefill_before = self._prefill
 
     def suspect(self, seqs: Iterable[int]) -> None:
         """Compute each of these sequences of a failed step alone, next."""
@@ -59,32 +68,37 @@ class StepPlanner:
             seq = self._suspects.popleft()
             if seq in active:
                 return [self._item(active[seq], self._chunk(0))]
+        choices = self._turns.choose(list(active.values()))
         # Sorted by number: with divided cells only sequences with adjacent numbers share a ubatch.
-        decodes = [StepItem(seq, 1) for seq, choice in sorted(active.items()) if choice.decodes]
+        decodes = [StepItem(seq, 1) for seq in sorted(cast("int", one.seq) for one in choices if one.decodes)]
         prompts = self._shares.prompts_in_turn(
-            choice for choice in active.values() if not choice.decodes and not choice.waits_for_encoding
+            choice for choice in choices if not choice.decodes and not choice.waits_for_encoding
         )
         if not prompts:
             return decodes
-        chunk = self._chunk(len(decodes))
+        # Decodes of other adapters wait for the step, too.
+        n_waiting = sum(choice.decodes for choice in active.values())
+        chunk = self._chunk(n_waiting)
         if self._mixes and prompts[0].next_media is None:
             return decodes + self._chunks(prompts, chunk, n_taken=len(decodes))
-        items = self._chunks(prompts[:1] if self._prompts_alone else prompts, chunk, evenly=bool(decodes))
-        if decodes and self._decodes_are_due(len(decodes), sum(item.n_tokens for item in items), chunk):
+        items = self._chunks(prompts[:1] if self._prompts_alone else prompts, chunk, evenly=n_waiting > 0)
+        n_tokens = sum(item.n_tokens for item in items)
+        if decodes and self._decodes_are_due(choices[0].scales, len(decodes), n_tokens, chunk):
             return decodes
         return items
 
-    def _decodes_are_due(self, n_decodes: int, n_tokens: int, chunk: int) -> bool:
-        """Return whether a decode step is next, and not one of `n_tokens` of prompts.
+    def _decodes_are_due(self, scales: Scales, n_decodes: int, n_tokens: int, chunk: int) -> bool:
+        """Return whether a decode step of these adapters is next, and not one of `n_tokens` of prompts.
 
         Several short prompts may be computed between two decode steps: a decode step of few rows is expensive per
         token, and each finished prompt adds a row. Together they have no more tokens than a `chunk` of one long prompt,
         and take no longer than `itl_target` allows.
         """
-        if not self._prefill.n_tokens:
+        n_before, seconds_before = self._prefill.get(scales, PrefillWork())
+        if not n_before:
             return False
-        seconds = self._prefill.seconds + self.cost.of(n_tokens) + self.cost.of(n_decodes)
-        return self._prefill.n_tokens + n_tokens > min(TILE, chunk) or seconds > self._config.itl_target
+        seconds = seconds_before + self.cost.of(n_tokens) + self.cost.of(n_decodes)
+        return n_before + n_tokens > min(TILE, chunk) or seconds > self._config.itl_target
 
     def note(self, items: list[StepItem], active: Mapping[int, Choice]) -> None:
         """Note that these items are the next step."""
@@ -92,20 +106,27 @@ class StepPlanner:
         prompts = [(choice, n_tokens) for choice, n_tokens in choices if not choice.decodes]
         decoding = [choice for choice, _ in choices if choice.decodes]
         self._shares.note_step(decoding, prompts[0][0] if prompts else None)
-        self._prefill_before = self._prefill
+        self._turns.note()
         n_tokens = sum(n_tokens for _, n_tokens in prompts)
-        n_before, seconds_before = self._prefill
-        seconds = seconds_before + self.cost.of(n_tokens)
-        self._prefill = PrefillWork(n_before + n_tokens, seconds) if n_tokens else PrefillWork()
+        self._prefill_before = self._prefill
+        waiting = {choice.scales for choice in active.values()} if choices else set()
+        self._prefill = {scales: work for scales, work in self._prefill.items() if scales in waiting}
+        if n_tokens:
+            scales = prompts[0][0].scales
+            n_before, seconds_before = self._prefill.get(scales, PrefillWork())
+            self._prefill[scales] = PrefillWork(n_before + n_tokens, seconds_before + self.cost.of(n_tokens))
+        elif choices:
+            self._prefill.pop(choices[0][0].scales, None)
 
     def note_ahead(self, decoding: Iterable[Choice]) -> None:
         """Note that a decode step of these choices has begun by itself."""
         self._shares.note_step(decoding, None)
-        self._prefill_before = self._prefill = PrefillWork()
+        self._prefill_before = self._prefill = {}  # all have the same adapters
 
     def undo(self) -> None:
         """Undo the last step, which did not count."""
         self._prefill = self._prefill_before
+        self._turns.undo()
         self._shares.undo_step()
 
     def _chunks(self, prompts: list[Choice], chunk: int, *, n_taken: int = 0, evenly: bool = False) -> list[StepItem]:
@@ -139,10 +160,10 @@ class StepPlanner:
     ) -> StepItem:
         seq = cast("int", choice.seq)
         if choice.n_described:
-            return StepItem(seq, min(budget, choice.n_pending, n_described))
+            return StepItem(seq, min(budget, choice.n_pending_alike, n_described))
         if evenly:
-            return StepItem(seq, choice.of_one_kind(even_part(budget, choice.n_pending)))
-        n_tokens = with_tail(budget, choice.n_pending, n_others=n_others, n_batch=self._context.n_batch)
+            return StepItem(seq, choice.of_one_kind(even_part(budget, choice.n_pending_alike)))
+        n_tokens = with_tail(budget, choice.n_pending_alike, n_others=n_others, n_batch=self._context.n_batch)
         return StepItem(seq, choice.of_one_kind(n_tokens))
 
     def _chunk(self, n_decodes: int) -> int:

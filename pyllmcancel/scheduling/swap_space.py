@@ -9,12 +9,20 @@ Used by the engine thread only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from pyllmcancel.scheduling.swap_store import Holder, SwapStore
+from pyllmcancel.scheduling.swap_store import Holder, SwapStore, first_usable
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
+
+
+class Fetched(NamedTuple):
+    """A prefix that was read from the disk."""
+
+    prefix: SwappedPrefix
+    holder: Holder
+
 
 MIN_SHARED_TOKENS = 16  # shorter prefixes are neither copied nor given to another sequence
 # Tokens copied for each token reused: divided cells, and those in plain memory, are copied as a whole.
@@ -40,7 +48,7 @@ class SwapSpace:
         return self._copies.n_bytes
 
     def find(
-        self, tokens: Sequence[int], n_had: int, room: int, holder: Holder, fetched: SwappedPrefix | None = None
+        self, tokens: Sequence[int], n_had: int, room: int, holder: Holder, fetched: Fetched | None = None
     ) -> tuple[SwappedPrefix | None, int]:
         """Return the copy to swap in for a prompt that has `n_had` tokens in cells, and how many tokens that gives it.
 
@@ -48,10 +56,11 @@ class SwapSpace:
         for each reused one. `fetched` was read from the disk for this prompt.
         """
         found, n_found = self._copies.find(tokens, room, holder)
-        if fetched is not None and fetched.n_tokens <= room:
-            (n_fetched,) = self._context.common_with([fetched], tokens)
+        if fetched is not None and fetched.prefix.n_tokens <= room:
+            usable = first_usable(tokens, holder.n_usable(fetched.holder))
+            (n_fetched,) = self._context.common_with([fetched.prefix], usable)
             if n_fetched > n_found:
-                found, n_found = fetched, n_fetched
+                found, n_found = fetched.prefix, n_fetched
         if found is None or n_found < max(n_had, 1) + MIN_SHARED_TOKENS:
             return None, 0
         return (found, n_found) if found.n_tokens <= MAX_COPIED_PER_REUSED * n_found else (None, 0)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyllmcancel.adapters import UNADAPTED, Adapted
 from pyllmcancel.requests.request import NO_OWNER
 from pyllmcancel.shares import largest_first
 
@@ -16,17 +17,31 @@ MAX_PREFIXES = 64  # every new prompt is compared with each
 
 
 class Holder(NamedTuple):
-    """The owner of a prefix, and whether the prefix is a session's, which is kept longer."""
+    """The owner of a prefix, the adapters that it was computed with, and whether it is a session's, which is kept
+    longer.
+    """
 
     owner: str = NO_OWNER
     in_session: bool = False
+    adapted: Adapted = UNADAPTED
+
+    def n_usable(self, other: Holder) -> int:
+        """Return the limit of leading tokens of a prefix of `other` that may be used here: none of another owner's,
+        and none that other adapters have computed.
+        """
+        return self.adapted.n_alike(other.adapted) if self.owner == other.owner else 0
+
+
+def first_usable(tokens: Sequence[int], limit: int) -> Sequence[int]:
+    """Return the tokens of which a prefix can give `limit` at most: the last one of a prompt is never reused."""
+    return tokens[: limit + 1]
 
 
 class SwapStore:
     """At most `limit` bytes, and `MAX_PREFIXES`, of copies; the least recently used are deleted for a new one.
 
     Copies of the owner that has the most bytes are deleted first; within an owner, those of sessions last. While a copy
-    is made there is one more. Each copy belongs to an owner, and is found for that owner only.
+    is made there is one more. Each copy has a holder, and others find as much of it as they may use.
     """
 
     def __init__(self, context: Context, limit: int) -> None:
@@ -40,27 +55,26 @@ class SwapStore:
         """Return the copy of at most `room` tokens that has the most leading `tokens`, and how many; among equals
         the shortest.
         """
-        fitting = [prefix for prefix in self._of(holder.owner) if prefix.n_tokens <= room]
-        lengths = self._context.common_with(fitting, tokens)
-        found = max(zip(lengths, fitting, strict=True), key=lambda pair: (pair[0], -pair[1].n_tokens), default=None)
-        return (found[1], found[0]) if found is not None and found[0] else (None, 0)
+        fitting = [pair for pair in self._common(tokens, holder) if pair[0].n_tokens <= room]
+        found = max(fitting, key=lambda pair: (pair[1], -pair[0].n_tokens), default=None)
+        return found if found is not None and found[1] else (None, 0)
 
     def longest_match(self, tokens: Sequence[int], holder: Holder) -> int:
         """Return how many leading `tokens` any copy has."""
-        return max((n_tokens for _, n_tokens in self._matches(tokens, holder.owner)), default=0)
+        return max((n_tokens for _, n_tokens in self._matches(tokens, holder)), default=0)
 
     def touch(self, tokens: Sequence[int], holder: Holder) -> bool:
         """Return whether a copy begins with all of `tokens`; it is then the most recently used."""
-        for prefix, n_tokens in self._matches(tokens, holder.owner):
+        for prefix, n_tokens in self._matches(tokens, holder):
             if n_tokens == len(tokens):
-                del self._holders[prefix]
-                self._holders[prefix] = holder
+                # Its last tokens, which `tokens` have not, may have been computed with other adapters.
+                self._holders[prefix] = holder._replace(adapted=self._holders.pop(prefix).adapted)
                 return True
         return False
 
     def add(self, prefix: SwappedPrefix, holder: Holder) -> None:
         """Keep `prefix`, and delete copies that it begins with."""
-        for old, n_tokens in self._matches(prefix.tokens, holder.owner):
+        for old, n_tokens in self._matches(prefix.tokens, holder):
             if n_tokens == old.n_tokens:
                 self.discard(old)
         self._holders[prefix] = holder
@@ -99,12 +113,12 @@ class SwapStore:
 
     def copy_of(self, tokens: Sequence[int], holder: Holder) -> SwappedPrefix | None:
         """Return the copy of exactly `tokens`, if there is one."""
-        matches = self._matches(tokens, holder.owner)
+        matches = self._matches(tokens, holder)
         return next((prefix for prefix, n_tokens in matches if n_tokens == len(tokens) == prefix.n_tokens), None)
 
     def erase(self, tokens: Sequence[int], holder: Holder) -> None:
         """Delete the copies that `tokens` begins with."""
-        for prefix, n_tokens in self._matches(tokens, holder.owner):
+        for prefix, n_tokens in self._matches(tokens, holder):
             if n_tokens == prefix.n_tokens:
                 self.discard(prefix)
 
@@ -114,12 +128,18 @@ class SwapStore:
         if prefix is not None:
             self.discard(prefix)
 
-    def _of(self, owner: str) -> list[SwappedPrefix]:
-        return [prefix for prefix, holder in self._holders.items() if holder.owner == owner]
+    def _common(self, tokens: Sequence[int], holder: Holder) -> list[tuple[SwappedPrefix, int]]:
+        """Return the copies that `holder` may use, and how many leading `tokens` each could give to a prompt."""
+        by_limit: dict[int, list[SwappedPrefix]] = {}
+        for prefix, other in self._holders.items():
+            by_limit.setdefault(holder.n_usable(other), []).append(prefix)
+        found: dict[SwappedPrefix, int] = {}
+        for limit, prefixes in by_limit.items():
+            if limit:
+                lengths = self._context.common_with(prefixes, first_usable(tokens, limit))
+                found |= zip(prefixes, lengths, strict=True)
+        return [(prefix, found[prefix]) for prefix in self._holders if prefix in found]
 
-    def _matches(self, tokens: Sequence[int], owner: str) -> list[tuple[SwappedPrefix, int]]:
-        """Return the owner's copies, and how many leading `tokens` each has. Unlike in a prompt, the last token
-        counts, too.
-        """
-        prefixes = self._of(owner)
-        return list(zip(prefixes, self._context.common_with(prefixes, [*tokens, 0]), strict=True))
+    def _matches(self, tokens: Sequence[int], holder: Holder) -> list[tuple[SwappedPrefix, int]]:
+        """As `_common`; but unlike in a prompt, the last token counts, too."""
+        return self._common([*tokens, 0], holder)

@@ -73,7 +73,7 @@ async def submit(
     state, body, origin = incoming.state, incoming.body, incoming.origin
     state.check_model(body.model)
     engine = state.engine
-    params = replace(params, max_tokens=state.config.limited(params.max_tokens))
+    params = replace(params, max_tokens=state.config.limited(params.max_tokens), adapters=body.adapters)
     # An answer in one piece is read by this server, so it needs no bound.
     bound = Bound(MAX_UNREAD, FEW_UNREAD, engine.registry.wake) if body.stream else None
     sink = LoopSink(asyncio.get_running_loop(), bound)

@@ -45,7 +45,7 @@ LLAMA_KEYS = {"code", "message", "type", "param", "reason", "request_id"}
         ("POST", "/detokenize", {"body": b"x" * 999}, (413, "invalid_request_error", "body_too_large")),
         ("POST", "/apply-template", {"headers": {"content-type": "x"}}, (415, "invalid_request_error", None)),
         ("POST", "/props", {}, (501, "not_supported_error", "not_supported")),
-        ("POST", "/lora-adapters", {}, (501, "not_supported_error", "not_supported")),
+        ("POST", "/lora-adapters", {"body": b"{}"}, (400, "invalid_request_error", "invalid_request")),
     ],
 )
 async def test_llama_servers_endpoints_have_llama_servers_errors(

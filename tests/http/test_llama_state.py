@@ -134,7 +134,7 @@ async def test_a_client_can_ask_whether_a_slot_is_free() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/props", "/slots/0?action=erase", "/slots/0?action=save", "/slots/0?action=restore", "/lora-adapters"],
+    ["/props", "/slots/0?action=erase", "/slots/0?action=save", "/slots/0?action=restore"],
 )
 async def test_what_cannot_be_changed_is_said_to_be_unsupported(path: str) -> None:
     async with open_world() as world:

@@ -23,6 +23,7 @@ from pyllmcancel.server.requests.body import CancelBody
 from pyllmcancel.server.responses.body import ResponsesBody
 from pyllmcancel.server.streams.answers import LookupBody
 from pyllmcancel.server.wire.fields import RequestBody, Sent, wire_fields
+from pyllmcancel.server.wire.lora import LoraScalesBody
 from tests.support.endpoints import body_type_of
 from tests.support.http_world import accepted, open_world
 
@@ -159,6 +160,7 @@ BODIES: dict[type[RequestBody], list[dict[str, Any]]] = {
     DetokenizeBody: [{}],
     CancelBody: [{"session": "x"}],
 }
+LISTS: set[type[RequestBody]] = {LoraScalesBody}  # bodies without fields
 # An endpoint reads it only if it needs one.
 FURTHER: dict[type[RequestBody], list[dict[str, Any]]] = {SlotFileBody: [{"filename": "x"}]}
 CASES = [
@@ -221,7 +223,7 @@ def test_the_bodies_have_everything_inside_them() -> None:
         for body in bodies
         for model, _ in inside(kind.model_validate(body), body)
     }
-    missing = {kind.__name__ for kind in kinds(Sent) if kind not in seen and not kind.__subclasses__()}
+    missing = {kind.__name__ for kind in kinds(Sent) if kind not in seen | LISTS and not kind.__subclasses__()}
     assert missing == set()
 
 
@@ -236,7 +238,7 @@ def test_every_endpoint_is_among_them() -> None:
     routers = [router for module in modules if isinstance(router := getattr(module, "router", None), APIRouter)]
     endpoints = [route.endpoint for router in routers for route in router.routes if isinstance(route, APIRoute)]
     found = {body_type_of(endpoint) for endpoint in endpoints}
-    assert found - {None} == set(BODIES)
+    assert found - {None} == set(BODIES) | LISTS
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,8 @@ def test_adapters_add_up_in_their_order_with_their_scales(adapter: Path, monkeyp
     monkeypatch.setenv("PYLLMCANCEL_LORA", f"{adapter},{adapter}")
     assert config_of().engine.lora == (one, one)
     assert config_of("--lora", str(adapter)).engine.lora == (one,), "the command line wins"
+    assert not config_of().engine.lora_init_without_apply
+    assert config_of("--lora-init-without-apply").engine.lora_init_without_apply
 
 
 def test_keys_come_from_the_option_and_from_a_file(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any, cast
 import pytest
 
 from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.scheduling.swap_space import Fetched
+from pyllmcancel.scheduling.swap_store import Holder
 from pyllmcancel.server.config import ApiKey
 from pyllmcancel.server.llama import slot_files
 from tests.support.fake_native import Model
@@ -220,7 +222,7 @@ async def test_a_slot_with_pictures_is_not_saved(tmp_path: Path) -> None:
     async with serving(tmp_path) as world:
         files = slot_files.SlotFiles(world.engine, tmp_path)
         with pytest.raises(InvalidRequestError, match="pictures"):
-            files.save("", "a.bin", cast("Any", SimpleNamespace(tokens=[1, -5, 2])))
+            files.save("", "a.bin", Fetched(cast("Any", SimpleNamespace(tokens=[1, -5, 2])), Holder()))
 
 
 async def test_an_owner_has_only_so_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

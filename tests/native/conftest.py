@@ -24,6 +24,7 @@ from tests.support.tiny_models import write_tiny_llama
 # on the processor: sooner or later a choice hangs on that. Without it what is left is the seventh digit, which decides
 # none in these tests.
 SAME_TOKENS_IN_COMPANY = {"flash_attention": 0, "type_k": 0, "type_v": 0}
+OPEN_OPTIONS = ("n_reusable", "n_described", "adapters", "adapted_from")
 
 
 @dataclass(slots=True)
@@ -56,7 +57,7 @@ class World:
     def open(self, context: Any, seq: int, tokens: Sequence[int], **options: Any) -> Any:
         """Open `seq`; returns its flag. Options are the context's, or sampling parameters."""
         flag = self.native.CancelFlag()
-        how = {name: options.pop(name) for name in ("reuse", "n_described") if name in options}
+        how = {name: options.pop(name) for name in OPEN_OPTIONS if name in options}
         context.open(seq, list(tokens), self.sampler(**options), flag, **how)
         return flag
 

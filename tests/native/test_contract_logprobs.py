@@ -57,7 +57,7 @@ def test_a_request_may_start_from_nothing(world: World) -> None:
     world.open(context, 0, PROMPT)
     world.run(context, 0, 1)
     context.close(0, keep=True)
-    world.open(context, 0, [*PROMPT, 1], reuse=False)
+    world.open(context, 0, [*PROMPT, 1], n_reusable=0)
     assert context.n_committed(0) == 0
 
 

@@ -1,4 +1,4 @@
-"""LoRA adapters: applied by every context of the model that was loaded with them."""
+"""LoRA adapters: each sequence of a context names those that compute it."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ import numpy as np
 import pytest
 
 from pyllmcancel import _native
+from pyllmcancel.adapters import Adapter
 from pyllmcancel.errors import ModelLoadError
 from tests.native.conftest import World, ok
 from tests.support.broken_models import write_not_gguf
 from tests.support.device import load_model
-from tests.support.tiny_adapter import write_tiny_adapter
+from tests.support.toy_adapters import write_adapter
 
 PROMPT = [(7 * n + 3) % 250 for n in range(12)]
 
 
 def logits(path: Path, *lora: tuple[Path, float]) -> np.ndarray:
-    world = World(_native, "attention", path, load_model(path, lora=lora))
+    world = World(_native, "attention", path, load_model(path, lora=[adapter for adapter, _ in lora]))
     context = world.context()
-    world.open(context, 0, PROMPT)
+    world.open(context, 0, PROMPT, adapters=[(number, scale) for number, (_, scale) in enumerate(lora) if scale])
     ok(context.step([(0, len(PROMPT))]))
     return np.array(context.logits(0))
 
 
 def test_an_adapter_changes_the_logits_by_its_scale(model_files: dict[str, Path], tmp_path: Path) -> None:
-    model, adapter = model_files["attention"], write_tiny_adapter(tmp_path / "adapter.gguf")
+    model = model_files["attention"]
+    adapter = write_adapter(tmp_path / "adapter.gguf", model)
     plain = logits(model)
     changes = [np.abs(logits(model, (adapter, scale)) - plain).max() for scale in (0.0, 0.01, 1.0)]
     assert changes[0] == 0.0
@@ -36,10 +38,27 @@ def test_an_adapter_changes_the_logits_by_its_scale(model_files: dict[str, Path]
 def test_what_is_no_adapter_is_refused_by_name(model_files: dict[str, Path], tmp_path: Path) -> None:
     broken = write_not_gguf(tmp_path / "no-adapter.gguf")
     with pytest.raises(ModelLoadError, match=r"no-adapter\.gguf"):
-        _native.Model.load(model_files["attention"], lora=[(broken, 1.0)])
+        _native.Model.load(model_files["attention"], lora=[broken])
 
 
 def test_an_adapter_of_another_model_is_refused(model_files: dict[str, Path], tmp_path: Path) -> None:
-    adapter = write_tiny_adapter(tmp_path / "adapter.gguf")
+    adapter = write_adapter(tmp_path / "adapter.gguf", model_files["attention"])
     with pytest.raises(ModelLoadError, match="adapter"):
-        _native.Model.load(model_files["recurrent"], lora=[(adapter, 1.0)])
+        _native.Model.load(model_files["recurrent"], lora=[adapter])
+
+
+def test_an_adapter_is_described_by_its_file(model_files: dict[str, Path], tmp_path: Path) -> None:
+    model = model_files["attention"]
+    plain = write_adapter(tmp_path / "plain.gguf", model)
+    facts = {"task_name": "verses", "prompt_prefix": "Thou", "invocation": (5, 6, 7)}
+    full = write_adapter(tmp_path / "full.gguf", model, **facts)  # type: ignore[arg-type]
+    loaded = _native.Model.load(model, lora=[plain, full])
+    assert loaded.adapters == [Adapter(), Adapter("verses", "Thou", (5, 6, 7))]
+
+
+def test_an_adapter_that_is_activated_by_no_token_of_the_model_is_refused(
+    model_files: dict[str, Path], tmp_path: Path
+) -> None:
+    adapter = write_adapter(tmp_path / "adapter.gguf", model_files["attention"], invocation=(1 << 20,))
+    with pytest.raises(ModelLoadError, match="activated"):
+        _native.Model.load(model_files["attention"], lora=[adapter])

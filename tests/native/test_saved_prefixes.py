@@ -9,6 +9,7 @@ import pytest
 
 from pyllmcancel import _native
 from pyllmcancel.scheduling.prefix_file import DamagedFileError, head_of, read_head, read_states, write
+from pyllmcancel.scheduling.swap_store import Holder
 from tests.native.conftest import World
 
 PROMPT = [(7 * n + 3) % 250 for n in range(120)]
@@ -29,7 +30,7 @@ def computed(world: World, tokens: list[int], **options: Any) -> Any:
 
 def saved(context: Any, path: Path, seq: int = 0) -> Path:
     prefix = context.copy_out(seq, max_bytes=ROOMY)
-    write(path, head_of(prefix, "identity", "owner", in_session=False), prefix)
+    write(path, head_of(prefix, "identity", Holder("owner")), prefix)
     return path
 
 

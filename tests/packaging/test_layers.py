@@ -29,8 +29,8 @@ LAYERS = {
     "constraints": "constraints",
     "drafting": "drafting",
     "media": "media",
-    "values": "_native cancellation config errors events helper inner_tokenizer missing_libraries models pausing"
-    " placement pooling sampling shares sse step system",
+    "values": "_native adapters cancellation config errors events helper inner_tokenizer missing_libraries models"
+    " pausing placement pooling sampling shares sse step system",
 }
 DIALECTS = ("server.openai", "server.llama", "server.anthropic", "server.embeddings", "server.responses")
 CANCELLERS = {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pyllmcancel.adapters import Scales
 from tests.support import fake_model
 
 PARIS = '{"city": "Paris"}'
@@ -33,8 +34,8 @@ class Says(fake_model.Model):
         self.chat_template = template  # type: ignore[assignment]
         self.answer = answer.encode()
 
-    def logits(self, tokens: Sequence[int]) -> np.ndarray:
-        logits = super().logits(tokens)
+    def logits(self, tokens: Sequence[int], made: Sequence[Scales] = ()) -> np.ndarray:
+        logits = super().logits(tokens, made)
         _, opening, said = bytes(tokens).rpartition(b"<|a|>")
         if opening and self.answer.startswith(said):
             logits = logits.copy()

@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
+from pyllmcancel.adapters import Adapter
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine.draft_model import DraftModel
@@ -188,9 +190,11 @@ class Driver:
         draft: fake_native.Model | None = None,
         disk: DiskFloor | None = None,
         encoder: fake_native.MediaEncoder | None = None,
+        adapters: Sequence[Adapter] = (),
         **config: Any,
     ) -> None:
         self.model = fake_native.Model(memory_kind, gpu=gpu)
+        self.model.adapters = list(adapters)
         # As Engine.load does: of divided cells each slot has so many, of its own.
         n_seq_max = parallel + (spare_seqs if kv_unified else 0)
         n_cells = n_ctx if kv_unified else n_ctx * n_seq_max
@@ -200,7 +204,7 @@ class Driver:
         self.context.step_cost = (0.0, 1.0)
         targets = {"itl_target": 1e9, "max_step_seconds": 1e9}
         # One token a step, unless drafts are what a test is about.
-        config = {"draft_sources": ()} | config
+        config = {"draft_sources": (), "lora": tuple((Path("adapter.gguf"), 0.0) for _ in adapters)} | config
         self.config = EngineConfig(parallel=parallel, kv_unified=kv_unified, **targets, **config)
         self.watcher = Watcher()
         self.gate = self.context.gate
@@ -244,7 +248,7 @@ class Driver:
         client, sink = LeavingClient(), RecordingSink()
         sink.on_ended = self.gate.wake
         request = self.engine.submit([tokens], params, sink, client=client, **origin)
-        expected = self.model.greedy(tokens, request.choices[0].max_tokens)
+        expected = self.model.greedy(tokens, request.choices[0].max_tokens, request.choices[0].adapted)
         tracked = Tracked(request, client, sink, None, list(tokens), expected)
         if keep_stream:
             tracked.stream = ThreadStream(request, self.engine, sink)

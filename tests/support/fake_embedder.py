@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pyllmcancel.adapters import Scales
 from pyllmcancel.errors import ContextBusy, ContextError, UsageError
 from pyllmcancel.pooling import EmbedResult, EmbedRow, Pooling
 from pyllmcancel.step import StepItem, StepStatus
@@ -27,9 +28,10 @@ __all__ = ["CancelFlag", "Embedder", "Model", "embedding_of"]
 N_EMBD = 8
 
 
-def embedding_of(tokens: Sequence[int]) -> np.ndarray:
+def embedding_of(tokens: Sequence[int], adapters: Scales = ()) -> np.ndarray:
     """Return the embedding of a text, the same in any company; shape (N_EMBD,), of length 1."""
-    values = np.random.default_rng(zlib.crc32(array("i", tokens).tobytes())).standard_normal(N_EMBD)
+    seed = array("i", tokens).tobytes() + (repr(adapters).encode() if adapters else b"")
+    values = np.random.default_rng(zlib.crc32(seed)).standard_normal(N_EMBD)
     embedding = (values / np.linalg.norm(values)).astype(np.float32)
     embedding.flags.writeable = False
     return embedding
@@ -55,6 +57,7 @@ class FakeText:
     n_committed: int = 0
     open: bool = False
     flag: CancelFlag | None = None
+    adapters: Scales = ()
 
 
 class Embedder:
@@ -123,13 +126,14 @@ class Embedder:
             raise UsageError(f"there is no sequence {seq}")
         return self._texts[seq]
 
-    def open(self, seq: int, tokens: Sequence[int], flag: CancelFlag) -> None:
+    def open(self, seq: int, tokens: Sequence[int], flag: CancelFlag, *, adapters: Scales = ()) -> None:
         with self._entered():
             if self._at(seq).open or not 1 <= len(tokens) <= self.n_text_max:
                 raise UsageError(f"sequence {seq} is open already, or its text has {len(tokens)} tokens")
             for token in tokens:
                 check_token(token)
-            self._texts[seq] = FakeText(list(tokens), 0, True, flag)
+            self.model.check_adapters(adapters)
+            self._texts[seq] = FakeText(list(tokens), 0, True, flag, tuple(adapters))
 
     def close(self, seq: int) -> None:
         with self._entered():
@@ -168,6 +172,8 @@ class Embedder:
                 raise UsageError(f"sequence {seq} has {n_pending} tokens to compute, not {n_tokens}")
         if len({part.seq for part in parts}) < len(parts):
             raise UsageError("a sequence stands twice in one step")
+        if len({self._at(part.seq).adapters for part in parts}) > 1:
+            raise UsageError("a step computes with one set of adapters")
         if not 1 <= sum(part.n_tokens for part in parts) <= self.n_batch:
             raise UsageError(f"a step computes 1 to {self.n_batch} tokens")
 
@@ -197,13 +203,13 @@ class Embedder:
             return EmbedRow(part.seq, part.n_tokens)
         if tuple(text.tokens) in self.faulty:
             return EmbedRow(part.seq, part.n_tokens, faulty=True)
-        return EmbedRow(part.seq, part.n_tokens, self._result(text.tokens))
+        return EmbedRow(part.seq, part.n_tokens, self._result(text.tokens, text.adapters))
 
-    def _result(self, tokens: Sequence[int]) -> np.ndarray:
+    def _result(self, tokens: Sequence[int], adapters: Scales) -> np.ndarray:
         match self.pooling:
             case Pooling.RANK:
                 return scores_of(tokens, self.n_embd)
             case Pooling.NONE:
                 return token_embeddings_of(tokens)
             case _:
-                return embedding_of(tokens)
+                return embedding_of(tokens, adapters)

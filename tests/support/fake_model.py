@@ -7,18 +7,20 @@ generation.
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pyllmcancel.adapters import UNADAPTED, Adapted, Adapter, Scales
 from pyllmcancel.errors import LoadCancelled, ModelLoadError, UsageError
 from pyllmcancel.step import LogitFault, SampledToken
 
@@ -76,13 +78,16 @@ class Model:
         self.n_scores = 0
         self.labels: list[str] = []
         self.answers: dict[bytes, bytes] = {}
+        self.adapters: list[Adapter] = []
 
     @property
     def can_divide_cells(self) -> bool:
         return self.memory_kind == "attention"
 
     @staticmethod
-    def load(path: Any, *, progress: Callable[[float], bool | None] | None = None, **_options: Any) -> Model:
+    def load(
+        path: Any, *, progress: Callable[[float], bool | None] | None = None, lora: Iterable[Any] = (), **_options: Any
+    ) -> Model:
         try:
             text = Path(path).read_text(errors="replace")
         except OSError as error:
@@ -92,7 +97,16 @@ class Model:
         for fraction in (0.0, 0.5, 1.0):
             if progress is not None and progress(fraction) is False:
                 raise LoadCancelled("loading was cancelled by its progress callback")
-        return Model(text.removeprefix(MAGIC))
+        model = Model(text.removeprefix(MAGIC))
+        model.adapters = [Adapter() for _ in lora]
+        return model
+
+    def check_adapters(self, scales: Scales) -> None:
+        numbers = [number for number, _ in scales]
+        if sorted(set(numbers)) != numbers or any(not 0 <= number < len(self.adapters) for number in numbers):
+            raise UsageError("adapters are named once, in ascending order")
+        if any(scale == 0.0 or not math.isfinite(scale) for _, scale in scales):
+            raise UsageError("the scale of an adapter is 0, or is not finite")
 
     def is_eog(self, token: int) -> bool:
         return token == EOS
@@ -113,9 +127,10 @@ class Model:
     def pieces(self, *, special: bool = False) -> list[bytes]:
         return [self.piece(token, special=special) for token in range(N_VOCAB)]
 
-    def logits(self, tokens: Sequence[int]) -> np.ndarray:
-        """Logits after `tokens`, shape (n_vocab,)."""
-        logits = logits_after(array("i", tokens).tobytes())
+    def logits(self, tokens: Sequence[int], made: Sequence[Scales] = ()) -> np.ndarray:
+        """Logits after `tokens`, shape (n_vocab,). `made`: the adapters that computed each token."""
+        text = array("i", tokens).tobytes()
+        logits = logits_after(text + repr(made).encode() if any(made) else text)
         for prompt, answer in self.answers.items():
             n_said = len(tokens) - len(prompt)
             if n_said >= 0 and list(tokens) == list(prompt + answer[:n_said]):
@@ -123,11 +138,11 @@ class Model:
                 logits[[*answer, EOS][n_said]] = 100.0
         return logits
 
-    def greedy(self, prompt: Sequence[int], n_tokens: int) -> list[int]:
+    def greedy(self, prompt: Sequence[int], n_tokens: int, adapted: Adapted = UNADAPTED) -> list[int]:
         """Return the answer to a lone request at temperature 0, without EOS."""
         tokens = list(prompt)
         while len(tokens) - len(prompt) < n_tokens:
-            token = int(self.logits(tokens).argmax())
+            token = int(self.logits(tokens, [adapted.at(index) for index in range(len(tokens))]).argmax())
             if token == EOS:
                 break
             tokens.append(token)

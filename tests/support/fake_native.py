@@ -12,8 +12,10 @@ test can foresee, in the abort policy.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from pyllmcancel.adapters import Scales
 from pyllmcancel.errors import ContextBusy, ContextError, UsageError
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS, LogitFault, SampledToken, StepItem, StepResult, StepRow, StepStatus
 from tests.support.fake_cells import Cells
@@ -42,6 +45,7 @@ __all__ = [
     "worth_aborting",
 ]
 BYTES_PER_CELL = 1 << 10
+SCALES: dict[int, Scales] = {}  # by a checksum, as cells name them
 
 
 def n_common(known: Sequence[int], tokens: Sequence[int]) -> int:
@@ -72,16 +76,26 @@ def check_media(media: Sequence[tuple[int, MediaChunk]], first: int, n_tokens: i
 
 @dataclass(slots=True)
 class FakeSequence:
-    """`cells` has one id for each committed token; ids are shared as cells are."""
+    """`cells` has one id for each committed token; ids are shared as cells are. `made` has the adapters that computed
+    each.
+    """
 
     tokens: list[int] = field(default_factory=list)
     cells: list[int] = field(default_factory=list)
+    made: list[Scales] = field(default_factory=list)
     open: bool = False
     n_described: int = 0
     media: list[tuple[int, MediaChunk]] = field(default_factory=list)
     sampler: Sampler | None = None
     flag: CancelFlag | None = None
     logits: np.ndarray | None = None
+    adapters: Scales = ()
+    adapted_from: int = 0
+
+    @property
+    def scales(self) -> Scales:
+        """The adapters that compute the next token."""
+        return self.adapters if len(self.cells) >= self.adapted_from else ()
 
 
 @dataclass(slots=True)
@@ -97,10 +111,17 @@ class StepAhead:
 class SwappedPrefix:
     """As the real one. Its state shows its tokens, so that a wrong one is found when it is swapped in."""
 
-    def __init__(self, tokens: Sequence[int], least: int = 1, media: Sequence[tuple[int, MediaChunk]] = ()) -> None:
+    def __init__(
+        self,
+        tokens: Sequence[int],
+        least: int = 1,
+        media: Sequence[tuple[int, MediaChunk]] = (),
+        made: Sequence[Scales] = (),
+    ) -> None:
         self.tokens, self.least, self.media = list(tokens), least, list(media)
+        self.made = list(made) or [()] * len(tokens)
         self.n_tokens, self.n_bytes = len(self.tokens), BYTES_PER_CELL * len(self.tokens)
-        self.parts = [(self.n_tokens, memoryview(state_of(self.tokens)))]
+        self.parts = [(self.n_tokens, memoryview(state_of(self.tokens, self.made)))]
 
     @staticmethod
     def blank(
@@ -116,11 +137,24 @@ class SwappedPrefix:
     @property
     def is_true(self) -> bool:
         """Return whether the state is that of the tokens."""
-        return self.parts[0][1] == state_of(self.tokens)
+        return self.parts[0][1] == state_of(self.tokens, made_by(self.parts[0][1]))
 
 
-def state_of(tokens: Sequence[int]) -> bytes:
-    return b"".join(token.to_bytes(4, "little", signed=True) * (BYTES_PER_CELL // 4) for token in tokens)
+def state_of(tokens: Sequence[int], made: Sequence[Scales]) -> bytes:
+    """Return the cells' bytes: of each, the token and the adapters that computed it, again and again."""
+    cells = []
+    for token, scales in zip(tokens, made, strict=True):
+        number = zlib.crc32(repr(scales).encode())
+        SCALES[number] = scales
+        cells.append((token.to_bytes(4, "little", signed=True) + number.to_bytes(4, "little")) * (BYTES_PER_CELL // 8))
+    return b"".join(cells)
+
+
+def made_by(state: memoryview) -> list[Scales]:
+    """Return the adapters that computed each cell."""
+    return [
+        SCALES[int.from_bytes(state[begin + 4 : begin + 8], "little")] for begin in range(0, len(state), BYTES_PER_CELL)
+    ]
 
 
 def kernel_features() -> frozenset[str]:
@@ -249,8 +283,10 @@ class Context:
         sampler: Sampler,
         flag: CancelFlag,
         *,
-        reuse: bool = True,
+        n_reusable: int = sys.maxsize,
         n_described: int = 0,
+        adapters: Scales = (),
+        adapted_from: int = 0,
         media: Sequence[tuple[int, MediaChunk]] = (),
     ) -> int:
         self.before_open(tokens)
@@ -264,7 +300,9 @@ class Context:
                     check_token(token)
             if media and n_described:
                 raise UsageError("the tokens of a prompt with pictures cannot be described")
-            self._truncate(sequence, self._common_prefix(sequence, tokens) if reuse and not n_described else 0)
+            self.model.check_adapters(adapters)
+            self._truncate(sequence, self._common_prefix(sequence, tokens, 0 if n_described else n_reusable))
+            sequence.adapters, sequence.adapted_from = tuple(adapters), adapted_from
             sequence.n_described, sequence.media = n_described, list(media)
             sequence.tokens, sequence.sampler, sequence.flag = list(tokens), sampler, flag
             sequence.logits, sequence.open = None, True
@@ -294,20 +332,20 @@ class Context:
     def _truncate(self, sequence: FakeSequence, n_tokens: int) -> None:
         n_tokens = whole(sequence.media, n_tokens)
         removed = sequence.cells[n_tokens:]
-        del sequence.cells[n_tokens:]
+        del sequence.cells[n_tokens:], sequence.made[n_tokens:]
         shared = {cell for other in self._sequences for cell in other.cells} if removed else set()
         self._cells.give_back(cell for cell in removed if cell not in shared)
 
     def _reusable(self, sequence: FakeSequence, n_tokens: int) -> int:
         return n_tokens if self._keeps_truth or n_tokens == len(sequence.cells) else 0
 
-    def _common_prefix(self, sequence: FakeSequence, tokens: Sequence[int]) -> int:
+    def _common_prefix(self, sequence: FakeSequence, tokens: Sequence[int], most: int) -> int:
         n_equal = n_common(sequence.tokens[: len(sequence.cells)], tokens)
-        return self._reusable(sequence, whole(sequence.media, n_equal))
+        return self._reusable(sequence, whole(sequence.media, min(most, n_equal)))
 
-    def common_prefixes(self, tokens: Sequence[int]) -> list[int]:
+    def common_prefixes(self, tokens: Sequence[int], *, most: int = sys.maxsize) -> list[int]:
         self._check_at_rest()
-        return [self._common_prefix(sequence, tokens) for sequence in self._sequences]
+        return [self._common_prefix(sequence, tokens, most) for sequence in self._sequences]
 
     def share_prefix(self, source: int, target: int, n_tokens: int, *, max_bytes: int) -> bool:
         with self._entered():
@@ -321,6 +359,7 @@ class Context:
             if not self.kv_unified and self.swap_bytes(source) > max_bytes:
                 return False
             taker.tokens, taker.media = giver.tokens[:n_tokens], list(giver.media)
+            taker.made = giver.made[:n_tokens]
             taker.cells = giver.cells[:n_tokens] if self.kv_unified else self._cells.take(target, n_tokens)
             return True
 
@@ -347,7 +386,7 @@ class Context:
             if not self.can_copy or not sequence.cells or self.swap_bytes(seq) > max_bytes:
                 return None
             least = 1 if self._keeps_truth else len(sequence.tokens)
-            return SwappedPrefix(sequence.tokens, least, sequence.media)
+            return SwappedPrefix(sequence.tokens, least, sequence.media, sequence.made)
 
     def swap_in(self, seq: int, prefix: SwappedPrefix) -> bool:
         with self._entered():
@@ -358,6 +397,7 @@ class Context:
             if prefix.n_tokens > self._cells.n_free(seq):
                 return False
             sequence.tokens, sequence.media = list(prefix.tokens), list(prefix.media)
+            sequence.made = made_by(prefix.parts[0][1])
             sequence.cells = self._cells.take(seq, prefix.n_tokens)
             return True
 
@@ -478,8 +518,12 @@ class Context:
             for token in draft:
                 check_token(token)
             check_media(sequence.media, len(sequence.cells), n_tokens, alone=len(parts) == 1 and not draft)
+            if len(sequence.cells) < sequence.adapted_from < len(sequence.cells) + n_tokens + len(draft):
+                raise UsageError(f"the adapters of sequence {seq} begin within a step")
         if len({part.seq for part in parts}) < len(parts):
             raise UsageError("a sequence stands twice in one step")
+        if len({self._at(part.seq).scales for part in parts}) > 1:
+            raise UsageError("a step computes with one set of adapters")
         described = sum(max(0, min(self._at(s).n_described - len(self._at(s).cells), n) - 1) for s, n, _ in parts)
         if described + sum(len(part.draft) for part in parts) > MOST_EXTRA_OUTPUTS:
             raise UsageError(f"a step has at most {MOST_EXTRA_OUTPUTS} described and drafted tokens")
@@ -500,17 +544,21 @@ class Context:
     def _commit(self, part: StepItem) -> StepRow:
         sequence = self._at(part.seq)
         described = self._described(sequence, part.n_tokens)
-        sequence.cells += self._cells.take(part.seq, part.n_tokens)
+        self._compute_cells(sequence, part.seq, part.n_tokens)
         if len(sequence.cells) < len(sequence.tokens):
             return StepRow(part.seq, part.n_tokens, described=described)
         sampled, fault = self._choose(sequence, part)
         return StepRow(part.seq, part.n_tokens + max(0, len(sampled) - 1), sampled, fault, described)
 
+    def _compute_cells(self, sequence: FakeSequence, seq: int, n_tokens: int) -> None:
+        sequence.made += [sequence.scales] * n_tokens
+        sequence.cells += self._cells.take(seq, n_tokens)
+
     def _choose(self, sequence: FakeSequence, part: StepItem) -> tuple[tuple[SampledToken, ...], LogitFault]:
         """Sample after the known tokens, and after the drafted ones as long as they are what was sampled."""
         sampled: list[SampledToken] = []
         for drafted in (*part.draft, None):
-            sequence.logits = self.model.logits(sequence.tokens)
+            sequence.logits = self.model.logits(sequence.tokens, sequence.made)
             assert sequence.sampler is not None
             assert sequence.flag is not None
             if sequence.flag.is_set():
@@ -523,7 +571,7 @@ class Context:
             sequence.tokens.append(token.token)
             if token.token != drafted or self.model.is_eog(drafted):
                 break
-            sequence.cells += self._cells.take(part.seq, 1)
+            self._compute_cells(sequence, part.seq, 1)
         return tuple(sampled), LogitFault.NONE
 
     def _described(self, sequence: FakeSequence, n_tokens: int) -> tuple[tuple[int, float, np.ndarray], ...]:
@@ -532,8 +580,8 @@ class Context:
         assert flag is not None
         if flag.is_set():
             return ()
-        tokens = sequence.tokens
+        tokens, made = sequence.tokens, [*sequence.made, *[sequence.scales] * n_tokens]
         return tuple(
-            sampler.describe(self.model.logits(tokens[: pos + 1]), tokens[pos + 1])
+            sampler.describe(self.model.logits(tokens[: pos + 1], made[: pos + 1]), tokens[pos + 1])
             for pos in range(first, min(first + n_tokens, sequence.n_described - 1))
         )

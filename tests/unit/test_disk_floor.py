@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.adapters import Adapter
 from pyllmcancel.engine.engine import generation_params
 from pyllmcancel.errors import UsageError
 from pyllmcancel.scheduling import prefix_folder
 from pyllmcancel.scheduling.disk_floor import DiskFloor
 from pyllmcancel.scheduling.prefix_file import head_of
 from pyllmcancel.scheduling.prefix_folder import SUFFIX, PrefixFolder
+from pyllmcancel.scheduling.swap_store import Holder
 from tests.support.driver import MEMORIES, Driver, RecordingSink, Stop, Tracked, complete
 from tests.support.fake_native import BYTES_PER_CELL, SwappedPrefix
 from tests.support.step_gate import TEST_LIMIT
@@ -342,7 +344,7 @@ def test_a_file_that_could_not_be_finished_leaves_nothing_behind(
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="no space"):
-        folder.add(head_of(prefix, "one", "", in_session=False), prefix)
+        folder.add(head_of(prefix, "one", Holder()), prefix)
     assert [file.name for file in tmp_path.iterdir()] == ["lock"]
     folder.close()
 
@@ -384,3 +386,24 @@ def test_a_close_does_not_wait_for_the_hash_of_a_large_model(tmp_path: Path) -> 
     assert not disk.wait_until_free(TEST_LIMIT)
     disk.close()
     PrefixFolder(tmp_path, MIB).close()
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_prefix_on_the_disk_is_used_by_requests_of_its_adapters_only(machine: Machine, memory: str) -> None:
+    scales = ((0, 1.0),)
+    options: dict[str, Any] = {**MEMORIES[memory], "adapters": (Adapter(), Adapter(invocation_tokens=tuple(b"<go>")))}
+    driver = machine.start(**options)
+    first = answered(driver, PROMPT, adapters=scales)
+    driver.close()
+    prompt = PROMPT + bytes(first.sink.tokens()[:-1])
+    again = machine.start(**options)
+    assert len(machine.files) == 1
+    for others in ((), ((0, 0.5),), ((1, 1.0),)):
+        other = answered(again, prompt + b"<go>", adapters=others)
+        assert completes(other)
+        assert other.sink.tokens() == other.expected
+    assert counts(again).n_restored == 0
+    own = answered(again, prompt + MORE, adapters=scales)
+    assert completes(own)
+    assert own.sink.tokens() == own.expected
+    assert (counts(again).n_restored, n_cached(own)) == (1, len(prompt))

@@ -137,14 +137,14 @@ def test_with_other_parameters_the_past_is_a_draft(make_driver: MakeDriver, othe
 def test_a_remembered_answer_keeps_no_biases(drafting: Driver) -> None:
     biases = tuple((number % 50 + 200, -0.001) for number in range(5_000))
     tracked, _ = asked(drafting, logit_bias=biases)
-    key = answer_key(tracked.request)
+    key = answer_key(tracked.request.choices[0])
     assert key is not None
     assert len(key) < 100
     # Equal ones give the same key.
     again, n_steps = asked(drafting, logit_bias=biases)
     assert (again.sink.text(), n_steps) == (ANSWER.decode(), 0)
     other, _ = asked(drafting, logit_bias=biases[1:])
-    assert answer_key(other.request) != key
+    assert answer_key(other.request.choices[0]) != key
 
 
 def test_an_answer_in_its_prompt_takes_few_steps(drafting: Driver) -> None:

@@ -45,7 +45,7 @@ def test_whatever_states_depend_on_changes_it(tmp_path: Path, model: Path) -> No
         identity(known, model),
         identity(known, other),
         identity(known, model, lora=((adapter, 1.0),)),
-        identity(known, model, lora=((adapter, 0.5),)),
+        identity(known, model, lora=((adapter, 1.0), (adapter, 1.0))),
         identity(known, model, cache_type_k="q8_0"),
         identity(known, model, cache_type_v="q8_0"),
         identity(known, model, flash_attn="on"),
@@ -60,6 +60,11 @@ def test_what_states_do_not_depend_on_does_not(tmp_path: Path, model: Path) -> N
     known = tmp_path / "known"
     first = identity(known, model)
     assert first == identity(known, model, threads=3, max_queue=7, alias="name", cache_ram=0, draft_max=4)
+    adapter = tmp_path / "adapter.gguf"
+    adapter.write_bytes(b"adapter")
+    # A prefix has the scales that computed it.
+    adapted = [identity(known, model, lora=((adapter, scale),)) for scale in (1.0, 0.5)]
+    assert adapted[0] == adapted[1] != first
 
 
 def test_a_file_that_changed_is_read_again_even_with_its_old_times(tmp_path: Path, model: Path) -> None:

@@ -18,6 +18,7 @@ from pyllmcancel.server.anthropic.blocks import TextBlock, TextOr, TurnMessage
 from pyllmcancel.server.anthropic.tools import CustomTool, Tool, offered
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
 from pyllmcancel.server.wire.fields import CacheHint, GeneratingBody, Name, RequestBody, Stop
+from pyllmcancel.server.wire.lora import LoraFields
 from pyllmcancel.server.wire.sampling import MAX_STOPS, NO_EFFECT
 from pyllmcancel.server.wire.sampling_fields import MAX_INT
 
@@ -107,7 +108,7 @@ class CountBody(RequestBody):
         return self.output_config.effort if self.output_config else None
 
 
-class MessagesBody(CountBody, GeneratingBody):
+class MessagesBody(CountBody, LoraFields, GeneratingBody):
     """The body of ``POST /v1/messages``."""
 
     request_class = "chat"

@@ -36,6 +36,7 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.error_handlers import validation_error
 from pyllmcancel.server.media.parts import ImagePart
 from pyllmcancel.server.wire.fields import GeneratingBody
+from pyllmcancel.server.wire.lora import LoraFields
 
 Content = str | list[ContentPart]
 Ignore = Callable[[str], None]
@@ -60,7 +61,7 @@ def counted_chat(body: CountBody) -> ChatBody:
 
 def chat_of(body: MessagesBody) -> ChatBody:
     """Return the chat that a message asks for; raises as `counted_chat`."""
-    common = {name: getattr(body, name) for name in GeneratingBody.model_fields}
+    common = {name: getattr(body, name) for name in (*GeneratingBody.model_fields, *LoraFields.model_fields)}
     fields = common | _conversation(body)
     # As llama-server's field, because OpenAI's cannot be 0.
     fields["n_predict"] = body.max_tokens

@@ -37,7 +37,7 @@ from pyllmcancel.server.limits import (
 )
 from pyllmcancel.server.wire.drafting import DraftLimit
 from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, Name, RequestBody, Sent, Stop, TokenId
-from pyllmcancel.server.wire.lora import LoraScale
+from pyllmcancel.server.wire.lora import LoraFields
 from pyllmcancel.server.wire.sampling_fields import MAX_INT, SamplerFields, known_samplers
 from pyllmcancel.server.wire.slots import ID_SLOT
 
@@ -109,7 +109,7 @@ class SamplingBody(SamplerFields, GeneratingBody):
         return known_samplers(given)
 
 
-class AnsweringBody(SamplingBody):
+class AnsweringBody(LoraFields, SamplingBody):
     """Fields for generation, and for what the answer reports."""
 
     n_predict: int = Field(
@@ -154,9 +154,6 @@ class AnsweringBody(SamplingBody):
     )
     sse_ping_interval: int | None = Field(
         None, ge=-1, le=MAX_INT, description="Seconds of silence until a ping; -1: no pings."
-    )
-    lora: list[LoraScale] | None = Field(
-        None, description="Accepted if it matches the scales that the adapters were loaded with."
     )
     id_slot: int = Field(-1, ge=-1, le=MAX_INT, description=ID_SLOT)
     # These have no effect by their own definition, since no context is shifted here.

@@ -34,7 +34,6 @@ from pyllmcancel.server.media.gathering import Gathered, check_asked, given_in
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.streams.reading import KeptResponse
 from pyllmcancel.server.wire.fields import Answer
-from pyllmcancel.server.wire.lora import check_lora
 from pyllmcancel.server.wire.tokens import check_tokens, text_of
 
 if TYPE_CHECKING:
@@ -139,7 +138,6 @@ async def respond(
     """Submit a request, and answer in the requested form."""
     state, body = incoming.state, incoming.body
     engine = state.engine
-    check_lora(body.lora, engine.config)
     eog_tokens = state.eog_tokens if body.ignore_eos else ()
     constraint = await answer_constraint(incoming, body.answer_schema())
     params = generation_params(body, state.config.request_defaults(), biases, constraint)

@@ -80,18 +80,18 @@ async def change_slot(request: Request, id_slot: int, action: Literal["save", "r
 
 async def save(state: ServerState, files: SlotFiles, owner: str, id_slot: int, filename: str) -> SavedSlot:
     began = time.monotonic()
-    prefix = await asyncio.wrap_future(state.engine.copy_slot(owner, id_slot))
-    if prefix is None:
+    copied = await asyncio.wrap_future(state.engine.copy_slot(owner, id_slot))
+    if copied is None:
         raise InvalidRequestError(f"slot {id_slot} has nothing to save: it is empty, or has lost it", "id_slot")
-    if min(prefix.tokens) < 0:
+    if min(copied.prefix.tokens) < 0:
         # Their tokens are this process's: in another they would stand for other pictures.
         message = f"slot {id_slot} has pictures or sounds, which are not saved"
         raise ApiError(501, message, "not_supported_error", code="not_supported")
-    n_written = await asyncio.to_thread(files.save, owner, filename, prefix)
+    n_written = await asyncio.to_thread(files.save, owner, filename, copied)
     return SavedSlot(
         id_slot=id_slot,
         filename=filename,
-        n_saved=prefix.n_tokens,
+        n_saved=copied.prefix.n_tokens,
         n_written=n_written,
         timings={"save_ms": ms_since(began)},
     )
@@ -99,13 +99,13 @@ async def save(state: ServerState, files: SlotFiles, owner: str, id_slot: int, f
 
 async def restore(state: ServerState, files: SlotFiles, owner: str, id_slot: int, filename: str) -> RestoredSlot:
     began = time.monotonic()
-    prefix, n_read = await asyncio.to_thread(files.read, owner, filename)
-    if not await asyncio.wrap_future(state.engine.fill_slot(owner, id_slot, prefix)):
+    copied, n_read = await asyncio.to_thread(files.read, owner, filename)
+    if not await asyncio.wrap_future(state.engine.fill_slot(owner, id_slot, copied)):
         raise ApiError(503, "there is no room to restore the slot now", "unavailable_error", code="no_room")
     return RestoredSlot(
         id_slot=id_slot,
         filename=filename,
-        n_restored=prefix.n_tokens,
+        n_restored=copied.prefix.n_tokens,
         n_read=n_read,
         timings={"restore_ms": ms_since(began)},
     )

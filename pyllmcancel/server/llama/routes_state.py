@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, NotRequired
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
@@ -14,18 +14,21 @@ from pyllmcancel.errors import Error
 from pyllmcancel.media.values import Modality
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.requests.request import GenerationParams
+from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import is_admin, owner_of
 from pyllmcancel.server.llama.params import settings_json
-from pyllmcancel.server.openapi.description import answers, errors
+from pyllmcancel.server.openapi.description import answers, asks, errors
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.fields import ABSENT, BATCH_INVARIANT, Answer
+from pyllmcancel.server.wire.lora import LoraScalesBody, pairs
 from pyllmcancel.server.wire.tokens import text_of
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
     from pyllmcancel.chat.template import ChatTemplate
     from pyllmcancel.engine.engine import Engine
+    from pyllmcancel.requests.adapter_table import LoadedAdapter
     from pyllmcancel.requests.request import Choice
 
 router = APIRouter(tags=["llama-server"])
@@ -82,9 +85,19 @@ class SlotAnswer(Answer):
 
 
 class LoraAdapter(Answer):
+    """The last two fields are there for an activated LoRA."""
+
     id: int
     path: str
-    scale: float
+    scale: Annotated[float, Field(description="For requests that do not choose adapters.")]
+    task_name: str
+    prompt_prefix: str
+    alora_invocation_string: NotRequired[Annotated[str, Field(default="")]]
+    alora_invocation_tokens: NotRequired[Annotated[list[int], Field(default=[])]]
+
+
+class Success(Answer):
+    success: Literal[True]
 
 
 @router.get(
@@ -160,16 +173,41 @@ async def slots(
 
 
 @router.get(
-    "/lora-adapters", summary="The adapters that are applied", responses=answers(list[LoraAdapter]) | errors(503)
+    "/lora-adapters", summary="The LoRA adapters, and their scales", responses=answers(list[LoraAdapter]) | errors(503)
 )
 async def lora_adapters(request: Request) -> Any:
-    loaded = state_of(request).engine.config.lora
-    return [LoraAdapter(id=number, path=str(path), scale=scale) for number, (path, scale) in enumerate(loaded)]
+    engine = state_of(request).engine
+    return [lora_adapter(number, adapter, engine.model) for number, adapter in enumerate(engine.adapters.loaded())]
 
 
-@router.post("/lora-adapters", summary="Refused: the scales are set at the start", **REFUSED)
-async def change_lora_adapters() -> NoReturn:
-    raise unsupported("adapters and their scales are set at the start, by --lora")
+def lora_adapter(number: int, adapter: LoadedAdapter, model: Model) -> LoraAdapter:
+    facts = adapter.facts
+    shown: LoraAdapter = {
+        "id": number,
+        "path": str(adapter.path),
+        "scale": adapter.scale,
+        "task_name": facts.task_name,
+        "prompt_prefix": facts.prompt_prefix,
+    }
+    if facts.invocation_tokens:
+        shown["alora_invocation_string"] = text_of(model, facts.invocation_tokens)
+        shown["alora_invocation_tokens"] = list(facts.invocation_tokens)
+    return shown
+
+
+@router.post(
+    "/lora-adapters",
+    summary="Set the scales of LoRA adapters for later requests",
+    openapi_extra=asks(LoraScalesBody),
+    responses=answers(Success) | errors(400, 403, 413, 415, 503),
+)
+async def change_lora_adapters(incoming: Annotated[Incoming[LoraScalesBody], reads(LoraScalesBody)]) -> Any:
+    """Requests that are running or waiting keep their scales. Adapters that are not named get the scale 0."""
+    if incoming.state.config.shared and not is_admin(incoming.http.scope):
+        message = "the scales are for requests of several owners: setting them needs the key of --admin-api-key"
+        raise ApiError(403, message, "permission_error", code="admin_only")
+    incoming.state.engine.adapters.set_scales(pairs(incoming.body.scales))
+    return Success(success=True)
 
 
 def unsupported(message: str) -> ApiError:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from pyllmcancel.errors import InvalidRequestError, UsageError
 from pyllmcancel.requests.request import NO_OWNER
 from pyllmcancel.scheduling.prefix_file import DamagedFileError, head_of, read_head, read_states, write
+from pyllmcancel.scheduling.swap_space import Fetched
 from pyllmcancel.server.errors.responses import ApiError
 
 if TYPE_CHECKING:
-    from pyllmcancel._native import SwappedPrefix
     from pyllmcancel.engine.engine import Engine
 
 # Names that no system gives a meaning of its own; those with a point in front are ours.
@@ -40,24 +40,24 @@ class SlotFiles:
     def _identity(self) -> str:
         return self._engine.state_identity(self._folder / HASHES)
 
-    def save(self, owner: str, filename: str, prefix: SwappedPrefix) -> int:
+    def save(self, owner: str, filename: str, copied: Fetched) -> int:
         """Write a prefix to a file, which may be there already; returns its bytes. ApiError 507 if there is no room."""
         path = self._path(owner, filename)
-        if min(prefix.tokens) < 0:  # a picture's: only this process knows which one
+        if min(copied.prefix.tokens) < 0:  # a picture's: only this process knows which one
             raise InvalidRequestError("a slot with pictures or sounds cannot be saved", "id_slot")
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             if not path.exists() and len(list(path.parent.iterdir())) >= MAX_FILES:
                 message = f"there are {MAX_FILES} files already: save under one of their names"
                 raise ApiError(507, message, "server_error", "filename", code="insufficient_storage")
-            return write(path, head_of(prefix, self._identity, owner, in_session=False), prefix)
+            return write(path, head_of(copied.prefix, self._identity, copied.holder), copied.prefix)
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             code = "insufficient_storage" if full else "save_failed"
             message = f"the slot could not be saved: {error.strerror}"
             raise ApiError(507 if full else 500, message, "server_error", code=code) from error
 
-    def read(self, owner: str, filename: str) -> tuple[SwappedPrefix, int]:
+    def read(self, owner: str, filename: str) -> tuple[Fetched, int]:
         """Return the prefix of a file, and the file's bytes.
 
         Raises
@@ -85,7 +85,7 @@ class SlotFiles:
             raise cannot_restore(error.strerror or "the file cannot be read") from error
         if prefix is None:
             raise ApiError(503, "there is no memory to restore the slot", "server_error", code="no_memory")
-        return prefix, size
+        return Fetched(prefix, head.holder), size
 
     def _path(self, owner: str, filename: str) -> Path:
         check_name(filename)

@@ -29,6 +29,7 @@ from pyllmcancel.server.requests.body import CancelBody
 from pyllmcancel.server.responses.answer import ResponseEvent
 from pyllmcancel.server.responses.body import ResponsesBody
 from pyllmcancel.server.streams.answers import LookupBody
+from pyllmcancel.server.wire.lora import LoraScalesBody
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -67,7 +68,7 @@ ERRORS = {
 BODIES = (
     *(CompletionBody, ChatBody, ResponsesBody, EmbeddingBody, RankBody, MessagesBody, CountBody),
     *(LlamaCompletionBody, InfillBody, LlamaEmbeddingBody, TokenizeBody, DetokenizeBody, SlotFileBody),
-    *(CancelBody, LookupBody),
+    *(CancelBody, LookupBody, LoraScalesBody),
 )
 # FastAPI collects the models of whole answers only, and takes all errors for OpenAI's.
 STREAM_EVENTS = (CompletionChunk, ChatCompletionChunk, CompletionEvent, ResponseEvent, *MESSAGE_EVENTS, *FEED_EVENTS)

@@ -48,6 +48,11 @@ class DraftEntry(Answer):
     accepted: Annotated[int, Field(description="Those of them that are part of the answer.")]
 
 
+class LoraEntry(Answer):
+    id: int
+    scale: float
+
+
 class RequestEntry(Answer):
     id: str
     object: Literal["request"]
@@ -79,6 +84,9 @@ class RequestEntry(Answer):
     completion_tokens: int
     drafts: NotRequired[
         Annotated[list[DraftEntry], Field(default=[], description="The sources from which tokens were drafted.")]
+    ]
+    lora: NotRequired[
+        Annotated[list[LoraEntry], Field(default=[], description="The LoRA adapters that compute the request.")]
     ]
     max_tokens: Annotated[int | None, Field(description="Limit of each choice's tokens; null: the context's size.")]
     finish_reason: FinishReason | None
@@ -223,6 +231,7 @@ def request_entry(summary: RequestSummary) -> RequestEntry:
         "cached_tokens": summary.cached_tokens,
         "completion_tokens": summary.completion_tokens,
         "drafts": [DraftEntry(source=source, drafted=n, accepted=accepted) for source, n, accepted in summary.drafts],
+        "lora": [LoraEntry(id=number, scale=scale) for number, scale in summary.adapters],
         "max_tokens": summary.max_tokens,
         "finish_reason": ending.finish_reason if ending is not None else None,
         "cancel_reason": summary.cancel_reason,

@@ -20,6 +20,7 @@ from pyllmcancel.server.responses.input_items import AnyItem, Item, LoadedTools,
 from pyllmcancel.server.responses.tools import Tool, ToolChoice, ToolTable
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, Sent
 from pyllmcancel.server.wire.generation import MAX_LOGPROBS
+from pyllmcancel.server.wire.lora import LoraFields
 from pyllmcancel.server.wire.sampling import NO_EFFECT, SamplingFields, Switch
 from pyllmcancel.server.wire.sampling_fields import MAX_INT
 
@@ -110,7 +111,7 @@ class AsHere:
         self.ignore(RENAMED.get(name, name))
 
 
-class ResponsesBody(SamplingFields, GeneratingBody):
+class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     """The body of ``POST /v1/responses``."""
 
     prompt_field = "input"
@@ -245,7 +246,7 @@ class ResponsesBody(SamplingFields, GeneratingBody):
 
 
 # Fields that have the same names in the chat.
-SHARED = tuple({**SamplingFields.model_fields, **GeneratingBody.model_fields})
+SHARED = tuple({**SamplingFields.model_fields, **LoraFields.model_fields, **GeneratingBody.model_fields})
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from pyllmcancel.server.wire.accepted import AcceptedFields
 from pyllmcancel.server.wire.drafting import DraftFields
 from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, RequestBody, TokenId, seconds, stop_strings
 from pyllmcancel.server.wire.form import FormFields, Gbnf
-from pyllmcancel.server.wire.lora import LoraScale, check_lora
+from pyllmcancel.server.wire.lora import LoraFields
 from pyllmcancel.server.wire.sampling import NO_EFFECT, OllamaOptions, SamplingFields, Stops, Switch, extra
 from pyllmcancel.server.wire.sampling_fields import MAX_INT
 from pyllmcancel.server.wire.slots import ID_SLOT, named_slot
@@ -44,7 +44,7 @@ class StreamOptions(RequestBody):
     )
 
 
-class GenerationBody(SamplingFields, FormFields, DraftFields, AcceptedFields, GeneratingBody):
+class GenerationBody(SamplingFields, FormFields, DraftFields, LoraFields, AcceptedFields, GeneratingBody):
     """The fields that the two endpoints have in common."""
 
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"grammar_lazy": (), "grammar_triggers": ()}
@@ -82,9 +82,6 @@ class GenerationBody(SamplingFields, FormFields, DraftFields, AcceptedFields, Ge
         None, description=extra("Start from the longest cached prefix of the prompt (the default).")
     )
     id_slot: int | None = Field(None, ge=-1, le=MAX_INT, description=extra(ID_SLOT))
-    lora: list[LoraScale] | None = Field(
-        None, description=extra("Accepted if it matches the scales that the adapters were loaded with.")
-    )
     sse_ping_interval: int | None = Field(
         None, ge=-1, le=MAX_INT, description=extra("Seconds of silence until a comment is sent; -1: no comments.")
     )
@@ -151,7 +148,6 @@ class GenerationBody(SamplingFields, FormFields, DraftFields, AcceptedFields, Ge
         return None if self.sse_ping_interval is None else max(0, self.sse_ping_interval)
 
     def heed(self, engine: Engine) -> None:
-        check_lora(self.lora, engine.config)
         options = None if self.options is None else self.options.num_ctx
         for name, given in (("num_ctx", self.num_ctx), ("options.num_ctx", options)):
             if given is not None and given > engine.n_ctx:

@@ -1,0 +1,188 @@
+"""LoRA adapters of requests: each request gets the tokens that it gets alone, in any company."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pyllmcancel.adapters import Adapter, Scales
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.events import FinishReason
+from tests.support.driver import AHEAD, MEMORIES, Driver, Tracked
+
+INVOCATION = tuple(b"<go>")
+ADAPTERS = (Adapter(), Adapter(), Adapter(invocation_tokens=INVOCATION))
+FIRST, SECOND, BOTH, ACTIVATED = ((0, 1.0),), ((1, 0.5),), ((0, 0.5), (1, 2.0)), ((2, 1.0),)
+SETS: tuple[Scales, ...] = ((), FIRST, SECOND, BOTH)
+PROMPT = "a prompt of some thirty tokens, long enough to share"
+
+
+@pytest.fixture(params=[*MEMORIES, *AHEAD])
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
+    driver = Driver(**(MEMORIES | AHEAD)[request.param], adapters=ADAPTERS, parallel=4)
+    yield driver
+    driver.close()
+
+
+def asked(driver: Driver, prompt: str = PROMPT, scales: Scales = (), **options: Any) -> Tracked:
+    return driver.submit(prompt, adapters=scales, **options)
+
+
+def done(driver: Driver, tracked: Tracked) -> Tracked:
+    driver.run_to_the_end()
+    assert tracked.ending.finish_reason is FinishReason.LENGTH
+    assert tracked.sink.tokens() == tracked.expected
+    return tracked
+
+
+def test_adapters_change_the_answer(driver: Driver) -> None:
+    answers = {tuple(asked(driver, scales=scales, max_tokens=8).expected) for scales in SETS}
+    assert len(answers) == len(SETS)
+
+
+def test_requests_of_several_sets_at_once_get_what_they_get_alone(driver: Driver) -> None:
+    tracked = [asked(driver, scales=scales, max_tokens=8) for scales in (*SETS, ACTIVATED, FIRST)]
+    tracked.append(asked(driver, f"{PROMPT}<go>{PROMPT}", ACTIVATED, max_tokens=8))
+    driver.run_to_the_end()
+    assert [one.sink.tokens() for one in tracked] == [one.expected for one in tracked]
+
+
+def test_a_cancel_in_a_step_of_one_set_leaves_the_others_alone(driver: Driver) -> None:
+    tracked = [asked(driver, scales=scales, max_tokens=12) for scales in SETS]
+    for victim in (tracked[1], tracked[3]):
+        driver.step_until(lambda victim=victim: driver.holds(victim) and bool(victim.sink.deltas))  # type: ignore[misc]
+        driver.cancel(victim)
+    driver.run_to_the_end()
+    assert [one.ending.cancel_reason for one in tracked] == [None, CancelReason.EXPLICIT, None, CancelReason.EXPLICIT]
+    assert [one.sink.tokens() for one in tracked[::2]] == [one.expected for one in tracked[::2]]
+
+
+@pytest.mark.parametrize("first", SETS, ids=str)
+@pytest.mark.parametrize("second", SETS, ids=str)
+def test_a_prefix_is_used_by_requests_of_its_adapters_only(driver: Driver, first: Scales, second: Scales) -> None:
+    done(driver, asked(driver, scales=first))
+    again = done(driver, asked(driver, PROMPT + " with a longer end", second))
+    can_share = first == second and driver.context.memory_kind == "attention"
+    assert (again.ending.usage.cached_tokens > 0) == can_share
+
+
+def test_a_running_prefix_is_not_shared_with_other_adapters(driver: Driver) -> None:
+    asked(driver, scales=FIRST, max_tokens=30)
+    driver.step(6)
+    other = asked(driver, PROMPT + " and more", SECOND)
+    driver.run_to_the_end()
+    assert other.sink.tokens() == other.expected
+    assert other.ending.usage.cached_tokens == 0
+
+
+@pytest.mark.parametrize("kind", ["attention", "divided"])
+def test_a_prefix_that_was_swapped_out_keeps_its_adapters(kind: str) -> None:
+    driver = Driver(**MEMORIES[kind], adapters=ADAPTERS, parallel=1, spare_seqs=0, n_ctx=128)
+    try:
+        for scales in (FIRST, (), FIRST, SECOND, (), BOTH, FIRST):
+            done(driver, asked(driver, scales=scales))
+        assert driver.tracked[2].ending.usage.cached_tokens > 0
+        assert driver.tracked[4].ending.usage.cached_tokens > 0
+        assert driver.tracked[3].ending.usage.cached_tokens == 0
+    finally:
+        driver.close()
+
+
+def test_an_activated_adapter_shares_what_comes_before_its_invocation(driver: Driver) -> None:
+    text = f"{PROMPT}<go>"
+    done(driver, asked(driver, PROMPT))
+    adapted = done(driver, asked(driver, text, ACTIVATED))
+    begin = adapted.request.choices[0].adapted.begin
+    assert begin == len(PROMPT) - 1  # llama-server counts the token before, too
+    if driver.context.memory_kind == "attention":
+        assert adapted.ending.usage.cached_tokens == begin
+    again = done(driver, asked(driver, text + " and again", ACTIVATED))
+    if driver.context.memory_kind == "attention":
+        assert again.ending.usage.cached_tokens >= len(text)
+    plain = done(driver, asked(driver, text + " and more"))
+    assert plain.ending.usage.cached_tokens <= begin
+    assert done(driver, asked(driver, text + " and more", FIRST)).ending.usage.cached_tokens == 0
+
+
+def test_an_activated_adapter_without_its_invocation_does_nothing(driver: Driver) -> None:
+    tracked = done(driver, asked(driver, scales=ACTIVATED))
+    assert tracked.expected == driver.model.greedy(tracked.prompt, 4)
+
+
+def test_the_last_invocation_counts_and_one_at_the_beginning_adapts_all(driver: Driver) -> None:
+    twice = asked(driver, "<go> one <go> two", ACTIVATED)
+    assert twice.request.choices[0].adapted.begin == len("<go> one ") - 1
+    at_once = asked(driver, "<go> one", ACTIVATED)
+    assert at_once.request.choices[0].adapted.begin == 0
+    beside_another = asked(driver, "one <go> two", (*FIRST, *ACTIVATED))
+    assert beside_another.request.choices[0].adapted.begin == 0
+    driver.run_to_the_end()
+    assert [one.sink.tokens() for one in driver.tracked] == [one.expected for one in driver.tracked]
+
+
+def test_a_known_answer_is_one_of_the_same_adapters() -> None:
+    driver = Driver(adapters=ADAPTERS, draft_sources=("past",))
+    try:
+        for scales in (FIRST, SECOND, (), FIRST):
+            done(driver, asked(driver, scales=scales, max_tokens=12))
+        foretold = [one.request.choices[0].n_foretold for one in driver.tracked]
+        assert foretold[:3] == [0, 0, 0]
+        assert foretold[3] > 0
+    finally:
+        driver.close()
+
+
+def test_no_set_waits_for_ever_beside_a_stream_of_others() -> None:
+    driver = Driver(adapters=ADAPTERS, parallel=4)
+    try:
+        patient = asked(driver, scales=SECOND, owner="a", max_tokens=4)
+        others = [asked(driver, scales=FIRST, owner="b", max_tokens=400) for _ in range(3)]
+        driver.step(60)  # 13 steps of its own, and others' turns between them
+        assert patient.ended
+        assert not any(other.ended for other in others)
+    finally:
+        driver.close()
+
+
+def test_scales_that_are_set_hold_for_later_requests() -> None:
+    driver = Driver(adapters=ADAPTERS, parallel=3)
+    try:
+        table = driver.engine.adapters
+        before = driver.submit(PROMPT, max_tokens=6)
+        driver.step(2)
+        table.set_scales([(0, 1.0)])
+        after = driver.submit(PROMPT, max_tokens=6)
+        table.set_scales([])
+        driver.run_to_the_end()
+        assert (before.request.adapters, after.request.adapters) == ((), FIRST)
+        assert [one.sink.tokens() for one in (before, after)] == [before.expected, after.expected]
+        assert [adapter.scale for adapter in table.loaded()] == [0.0, 0.0, 0.0]
+        assert after.request.summary().adapters == FIRST
+    finally:
+        driver.close()
+
+
+@pytest.mark.parametrize("scales", [[(3, 1.0)], [(-1, 1.0)], [(0, float("nan"))], [(0, 1e30)]], ids=str)
+def test_scales_of_no_adapter_and_no_size_are_refused(scales: list[tuple[int, float]]) -> None:
+    driver = Driver(adapters=ADAPTERS)
+    try:
+        with pytest.raises(InvalidRequestError) as refused:
+            driver.engine.adapters.set_scales(scales)
+        assert refused.value.param == "lora"
+        with pytest.raises(InvalidRequestError) as refused:
+            driver.submit(PROMPT, adapters=tuple(scales))
+        assert refused.value.param == "lora"
+    finally:
+        driver.close()
+
+
+def test_two_activated_adapters_are_refused() -> None:
+    driver = Driver(adapters=(*ADAPTERS, Adapter(invocation_tokens=(1,))))
+    try:
+        with pytest.raises(InvalidRequestError, match="aLoRA"):
+            driver.submit(PROMPT, adapters=((2, 1.0), (3, 1.0)))
+    finally:
+        driver.close()
