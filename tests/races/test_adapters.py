@@ -54,7 +54,7 @@ def tokens_of(stream: ThreadStream) -> list[int]:
 
 @pytest.fixture(scope="module")
 def expected(config: EngineConfig) -> list[list[int]]:
-    """What each set answers in a server whose own scales they are, and nobody else's."""
+    """The answers of each set of adapters in a server of its own, whose scales they are."""
     answers = []
     for scales in SETS:
         own = tuple((path, dict(scales).get(number, 0.0)) for number, (path, _) in enumerate(config.lora))
