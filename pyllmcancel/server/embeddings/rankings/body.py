@@ -26,7 +26,7 @@ class Document(Sent):
 class RankBody(WholeBody):
     """The body of ``POST /v1/rerank``. With `documents` the answer has Jina's form, with `texts` it has TEI's."""
 
-    # Of an object with several fields the text is ranked.
+    # The text is ranked, whatever other fields an object has.
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"rank_fields": (["text"],)}
 
     query: StrictStr = Field(min_length=1, examples=["What is a panda?"])
