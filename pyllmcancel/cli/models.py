@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cli import logs
+from pyllmcancel.cli.models_of_server import add_commands
 from pyllmcancel.errors import Error
 from pyllmcancel.hub.cache import CachedModel, cache_folder, cached_models
 from pyllmcancel.hub.known import KNOWN
@@ -40,9 +41,9 @@ def add_parser(commands: Commands) -> None:
         "--json", action="store_true", help="print JSON: a list of models; the packaged model has no name"
     )
     parser.set_defaults(run=run)
-    get = parser.add_subparsers(title="commands", metavar="COMMAND").add_parser(
-        "get", help="download a small model by its name", description=GET, allow_abbrev=False
-    )
+    further = parser.add_subparsers(title="commands", metavar="COMMAND")
+    add_commands(further)
+    get = further.add_parser("get", help="download a small model by its name", description=GET, allow_abbrev=False)
     known = "; ".join(
         f"{model.name}: {model.about} ({in_units(model.size)}, {model.terms})" for model in KNOWN.values()
     )

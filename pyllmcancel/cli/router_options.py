@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ OF_FRONT = {
     *("named", "model", "models", "hf_repo", "hf_file", "alias", "host", "port", "cors_origins", "allowed_hosts"),
     *("ssl_key_file", "ssl_cert_file", "trusted_proxies", "peers", "peer_key", "peer_key_file", "replica", "store"),
     *("models_dir", "models_preset", "models_max", "models_memory", "models_autoload", "sleep_idle_seconds"),
+    "cache_disk",
     *("ui", "supersede_none"),
 }
 VARIABLES_OF_FRONT = [variable_of(one.replace("_", "-")) for one in OF_FRONT]
@@ -118,6 +120,9 @@ class Sources:
         return catalog
 
     def _specs(self, sections: dict[str, Section]) -> Iterator[Spec]:
+        if self._single is not None:
+            yield self._single
+            return
         for path in dict.fromkeys(getattr(self._arguments, "models", None) or ()):
             yield self._spec(model_name(path), path, sections.pop(model_name(path), {}))
         if self._arguments.hf_repo is not None:
@@ -127,6 +132,23 @@ class Sources:
             yield self._spec(name, path, sections.pop(name, {}))
         for name, section in sections.items():
             yield self._of_section(name, section)
+
+    @property
+    def _single(self) -> Spec | None:
+        """The model of a server that serves one, which sleeps when nobody uses it."""
+        given = self._arguments
+        paths: list[Path] = list(getattr(given, "models", None) or [])
+        lists = given.models_dir is not None or given.models_preset is not None
+        if lists or len(paths) + (given.hf_repo is not None) > 1:
+            return None
+        section = {"load-on-startup": "true"}
+        if given.hf_repo is not None:
+            spec = self._of_hub(given.hf_repo, section)
+        else:
+            (path,) = paths
+            spec = self._spec(model_name(path), path, section)
+        names = tuple(filter(None, (given.alias or "").split(",")))
+        return replace(spec, name=names[0], aliases=(*names[1:], spec.name)) if names else spec
 
     def _of_section(self, name: str, section: Section) -> Spec:
         file = section.get("model") or section.get("m")
@@ -194,6 +216,9 @@ class Sources:
             *("--peers", f"unix://{socket.parent}"),
             *on_disk(self._arguments.cache_disk, f"model-{fitting(spec.name)}"),
         ]
+        if self._arguments.cache_disk is not None:
+            # A folder of its own: the size limit is that of one process, and so are the evictions.
+            own += ["--cache-disk", str(self._arguments.cache_disk / fitting(spec.name))]
         environment = {variable_of("peer-key"): key}
         # -P: Python finds the installed package, not a checkout in which the command is run.
         return [sys.executable, "-P", "-m", "pyllmcancel", "serve", *spec.options, *own], environment

@@ -134,8 +134,12 @@ async def exchange(
     leaving: Leaving,
     send: Send,
     extra: Iterable[tuple[bytes, bytes]] = (),
-) -> None:
+    *,
+    declines: frozenset[int] = frozenset(),
+) -> bool:
     """Send the request to the process, and its answer to the client, piece by piece.
+
+    If the answer has one of the statuses `declines`, nothing is sent to the client; returns whether something was.
 
     Raises
     ------
@@ -149,11 +153,14 @@ async def exchange(
         begun = await Exchange.begin(socket, message.method, message.target, message.headers, message.body)
     except OSError:
         raise NotReached from None
-    message.body = b""
+    if not declines:
+        message.body = b""
     with leaving.closes(begun):
         head, last = None, BLANK
         try:
             head = await begun.head()
+            if head.status in declines:
+                return False
             kept = [(name, value) for name, value in head.headers if name not in OF_ANSWER]
             await send({"type": "http.response.start", "status": head.status, "headers": [*kept, *extra]})
             async for piece in begun.pieces():
@@ -166,6 +173,7 @@ async def exchange(
             if head is None:
                 raise process_ended() from None
             await break_off(head, leaving.scope, send, b"" if last.endswith(BLANK) else BLANK)
+    return True
 
 
 async def break_off(head: Head, scope: Scope, send: Send, between: bytes) -> None:

@@ -58,6 +58,7 @@ class Keeper:
         self.processes: dict[str, ModelProcess] = {}
         self.last_lines: dict[str, list[str]] = {}  # of models that failed
         self.n_loads_cancelled = 0
+        self.starting = set[str]()  # models that are to be loaded before this process is ready
         self.created = int(time.time())
         self._read = read
         self._command = command
@@ -77,6 +78,7 @@ class Keeper:
         for spec in self.catalog.specs.values():
             if spec.pinned or spec.starts:
                 self.roster.ask(spec.name, self.now())
+                self.starting.add(spec.name)
         self._act()
 
     # -- the list -----------------------------------------------------------------------------------------------------
@@ -144,6 +146,7 @@ class Keeper:
         self._act()
 
     def unload(self, name: str) -> None:
+        self.starting.discard(name)
         self.roster.unload(name, f"the model {name} was unloaded")
         self._act()
 
@@ -152,6 +155,7 @@ class Keeper:
     def is_ready(self, process: ModelProcess) -> None:
         self.roster.loaded(process.name, self.now())
         self.last_lines.pop(process.name, None)
+        self.starting.discard(process.name)
         seconds = self.model(process.name).load_seconds
         logger.info("%s is loaded after %.1f s", process.name, seconds)
         self._measure(process)
@@ -179,8 +183,12 @@ class Keeper:
             why = f"the model {name} {'could not be loaded' if was_loading else 'ended'} ({how}): {last}"
             logger.error("%s", why)
             self.last_lines[name] = list(process.lines)
+        if self.closing:
+            return
         # Its own status says that it has told the reason, which another start would find again.
         self.roster.ended(name, self.now(), why, hopeless=was_loading and status > 0)
+        if model.state is State.FAILED:
+            self.starting.discard(name)
         self._act()
 
     def hang_up(self) -> None:
@@ -248,7 +256,7 @@ class Keeper:
             self._refuse(ticket, ApiError(503, "the server is shutting down", "server_error", code="shutdown"))
         processes = list(self.processes.values())
         for process in processes:
-            kill = not process.is_ready
+            kill = self.model(process.name).state is State.LOADING
             process.stop(kill=kill, patience=self._drain + GRACE_SECONDS)
         with suppress(asyncio.CancelledError):
             await asyncio.gather(*(process.wait() for process in processes))

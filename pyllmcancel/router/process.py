@@ -72,6 +72,7 @@ class ModelProcess:
         self.stage = "loading"
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
         self.is_ready = False
+        self._stopped = False  # set by `stop`
         self._write = write
         # With it the process tells its requests, even if they have several owners.
         self._headers = [] if key is None else [(b"x-peer-key", key.encode())]
@@ -116,7 +117,7 @@ class ModelProcess:
         except (OSError, TimeoutError, Broken, ValueError):
             return
         if head.status == 200:
-            if not self.is_ready:
+            if not self.is_ready and not self._stopped:
                 self.is_ready = True
                 self._listener.is_ready(self)
             self._listener.has_requests(self, int(told.get("waiting", 0)) + int(told.get("running", 0)))
@@ -125,6 +126,8 @@ class ModelProcess:
 
     def stop(self, *, kill: bool, patience: float) -> None:
         """End the process: at once, or after its drain, for which it has `patience` seconds."""
+        self.is_ready = False
+        self._stopped = True
         self._child.signal(SIGKILL if kill else signal.SIGTERM)
         if self._hurry is None:
             self._hurry = asyncio.get_running_loop().call_later(0.0 if kill else patience, self._end_now)

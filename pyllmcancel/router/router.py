@@ -6,6 +6,7 @@ import asyncio
 import math
 import re
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
@@ -47,8 +48,10 @@ if TYPE_CHECKING:
 WANTED = frozenset({"model", "keep_alive", *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS})
 # Paths that any process can answer for all, since they know each other.
 SHARED = re.compile(
-    r"/v1/(?:requests|sessions|events)(?:/|$)|/v1/responses/(?!input_tokens$|compact$)|/(?:docs|openapi\.json)$"
+    r"/v1/(?:requests|sessions|events|stream|streams)(?:/|$)|/v1/responses/(?!input_tokens$|compact$)|/(?:docs|openapi\.json)$"
 )
+STREAMS = re.compile(r"/v1/stream(?:/|$)")  # only the process that has a stream can send it
+NOT_THERE = frozenset({400, 404})
 DURATION = re.compile(r"(-?\d+(?:\.\d+)?)(ms|s|m|h)?")
 UNITS = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 MAX_SHOWN = 20  # names in an error
@@ -81,7 +84,9 @@ class Router:
             body = await read_body(receive)
             leaving = Leaving(scope, receive)
             with leaving.heard():
-                if SHARED.match(scope["path"]):
+                if scope["method"] == "GET" and STREAMS.match(scope["path"]):
+                    await self._to_whoever_has_it(scope, leaving, send)
+                elif SHARED.match(scope["path"]):
                     await self.to_any(scope, body, leaving, send)
                 else:
                     await self._to_model(scope, body, leaving, send)
@@ -189,6 +194,18 @@ class Router:
         models = self.keeper.roster.models
         ready = [one for one in self.keeper.processes.values() if models[one.name].state is State.LOADED]
         return min(ready, key=lambda one: models[one.name].loaded_at, default=None)
+
+    async def _to_whoever_has_it(self, scope: Scope, leaving: Leaving, send: Send) -> None:
+        """Ask one process after the other; the last one's answer is sent in any case."""
+        asked = [one for one in self.keeper.processes.values() if one.is_ready]
+        if not asked:
+            raise ApiError(404, "no model is loaded, so there is no stream", code="stream_not_found")
+        for process in asked:
+            declines = NOT_THERE if process is not asked[-1] else frozenset[int]()
+            with suppress(NotReached):
+                if await exchange(Message.of(scope, b""), process.socket, leaving, send, declines=declines):
+                    return
+        raise process_ended()
 
     async def to_any(self, scope: Scope, body: bytes, leaving: Leaving, send: Send) -> None:
         process = self.any_process()

@@ -126,11 +126,16 @@ async def asked_for(request: Request) -> Spec:
 @router.head("/health", include_in_schema=False)
 @router.head("/v1/health", include_in_schema=False)
 async def health(request: Request) -> JSONResponse:
-    if router_of(request).keeper.closing:
+    keeper = router_of(request).keeper
+    if keeper.closing:
         return JSONResponse({"status": "draining", "error": None}, 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+    starting = [keeper.processes[name].progress or 0.0 for name in keeper.starting if name in keeper.processes]
+    if keeper.starting:
+        told = {"status": "loading", "stage": "loading", "progress": min(starting, default=0.0), "error": None}
+        return JSONResponse(told, 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
     healthy: dict[str, Any] = {"status": "ok"}
     if not state_of(request).config.shared:  # no key is needed here, and owners must not learn of each other
-        models = router_of(request).keeper.roster.models.values()
+        models = keeper.roster.models.values()
         healthy["waiting"] = sum(len(model.waiting) for model in models)
         healthy["running"] = sum(max(len(model.running), model.n_inside) for model in models)
     return JSONResponse(healthy)

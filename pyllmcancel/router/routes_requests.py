@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
@@ -120,13 +121,18 @@ async def list_sessions(request: Request) -> Any:
 @router.get("/props")
 async def props(request: Request) -> Any:
     found = router_of(request)
-    if "model" not in request.query_params:
+    several = len(found.keeper.catalog.specs) > 1
+    if "model" not in request.query_params and several:
         return props_of_all(found.keeper, found)
-    spec = await found.named(request.query_params["model"])
+    spec = await found.named(request.query_params.get("model"))
     process = found.keeper.processes.get(spec.name)
-    if process is None or not process.is_ready:
-        raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
-    return (await told_by(process.socket, request, b""))[2]
+    if process is not None and process.is_ready:
+        with suppress(Broken, OSError, ValueError):  # it is about to end
+            status, told, response = await told_by(process.socket, request, b"")
+            return response if several or status != 200 else told | {"is_sleeping": False}
+    if not several:
+        return props_of_all(found.keeper, found) | {"is_sleeping": found.keeper.model(spec.name).asleep}
+    raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
 
 
 @router.get("/metrics")

@@ -37,8 +37,11 @@ def translate(options: list[str], stand_ins: dict[str, list[str]]) -> list[str]:
         ours.append("--no-metrics")
     if "--cors-origins" not in ours:
         ours += ["--cors-origins", "*"]
-    # Without any model both serve what they have: llama-server all of a folder, this one the packaged one.
-    if "--model" not in ours and repository is not None:
+    # Without any model llama-server serves all that it has downloaded.
+    if "--model" not in ours and repository is None:
+        if "--models-preset" not in ours:
+            ours += stand_ins["cache"]
+    elif "--model" not in ours and repository is not None:
         model = stand_ins.get(f"{repository}/{file}", stand_ins.get(repository))
         if model is None:
             raise SystemExit(f"there is no stand-in for the model {repository}")

@@ -43,8 +43,9 @@ def write_stand_ins(folder: Path) -> dict[str, list[str]]:
     """Options that name the files, by the name of the repository that the tests ask for; or of a file in it, which
     counts first.
     """
+    stories = write_sentence_piece_llama(folder / "stories.gguf")
     models = {
-        "ggml-org/test-model-stories260K": write_sentence_piece_llama(folder / "stories.gguf"),
+        "ggml-org/test-model-stories260K": stories,
         "ggml-org/test-model-stories260K-infill": packaged_model_path(),
         "ggml-org/models": write_tiny_encoder(
             folder / "encoder.gguf", n_ctx_train=512, n_embd=32, vocabulary=load_wordpieces(ALL_WORDPIECES)
@@ -52,6 +53,7 @@ def write_stand_ins(folder: Path) -> dict[str, list[str]]:
         f"ggml-org/models/{RANKER}": write_ranker(folder / "ranker.gguf"),
     }
     found = {name: ["--model", str(path)] for name, path in models.items()}
+    found["cache"] = ["--models-preset", str(write_cache(folder / "cache.ini", stories))]
     text, projector = write_pair(folder, "gemma3")
     found["ggml-org/tinygemma3-GGUF:Q8_0"] = ["--model", str(text), "--mmproj", str(projector)]
     return found
@@ -63,6 +65,18 @@ def write_pictures(folder: Path) -> None:
         noise = random.Random(seed)
         rows = (b"\0" + noise.randbytes(3 * N_PIXELS) for _ in range(N_PIXELS))
         (folder / name).write_bytes(png(N_PIXELS, N_PIXELS, pixels=b"".join(rows)))
+
+
+def write_cache(path: Path, stories: Path) -> Path:
+    """Write the preset of the models that the router's tests expect to have been downloaded."""
+    models = {
+        "ggml-org/tinygemma3-GGUF:Q8_0": (stories, 1024),
+        "ggml-org/test-model-stories260K:F32": (stories, 2048),
+        "ggml-org/test-model-stories260K-infill:F32": (packaged_model_path(), 1024),
+    }
+    sections = (f"[{name}]\nmodel = {file}\nctx-size = {n_ctx}\n" for name, (file, n_ctx) in models.items())
+    path.write_text("".join(sections))
+    return path
 
 
 def write_ranker(path: Path, seed: int = RANKERS_SEED) -> Path:

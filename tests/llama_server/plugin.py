@@ -21,6 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.path.insert(0, str(config.rootpath))
     import utils  # type: ignore[import-not-found]
 
+    Path(utils.TMP_DIR).mkdir(exist_ok=True)
     # It would download every model of every test before the first.
     utils.ServerPreset.load_all = staticmethod(lambda: None)
     requests.get = from_folder(requests.get)

@@ -336,7 +336,7 @@ async def test_a_shutdown_ends_every_request(tmp_path: Path) -> None:
 
 
 async def test_before_any_model_is_loaded_the_lists_are_empty(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
+    async with open_router(tmp_path, "a", "b") as world:
         for path in ("/v1/requests", "/v1/sessions"):
             assert (await world.get(path)).json() == {"object": "list", "data": []}
         for path in ("/v1/requests/no/cancel", "/v1/sessions/no/cancel"):
@@ -346,3 +346,33 @@ async def test_before_any_model_is_loaded_the_lists_are_empty(tmp_path: Path) ->
         assert (await world.get("/props")).json()["role"] == "router"
         assert (await world.get("/props?model=a")).status == 400
         assert (await world.get("/metrics")).body == b""
+
+
+async def test_the_server_is_ready_when_the_models_of_its_start_are(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", specs={"a": {"starts": True}}, loads=("a",)) as world:
+        answer = await world.get("/health")
+        assert (answer.status, answer.json()["status"]) == (503, "loading")
+        world.let_load("a")
+        await world.until_state("a", State.LOADED)
+        assert (await world.get("/health")).status == 200
+
+
+async def test_the_only_model_is_described_while_it_is_loaded_and_asleep(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        assert (await world.complete("a", keep_alive=0).end()).status == 200
+        await world.until_state("a", State.UNLOADED)
+        assert (await world.get("/props")).json()["is_sleeping"] is True
+        assert (await world.complete("a").end()).status == 200
+        props = (await world.get("/props")).json()
+        assert (props["model"], props["is_sleeping"]) == ("a", False)
+
+
+async def test_a_stream_is_looked_for_in_every_process(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", "b") as world:
+        assert (await world.get("/v1/stream/trip")).status == 404
+        for model in ("a", "b"):
+            assert (await world.complete(model).end()).status == 200
+        (tmp_path / "a.lacks").touch()
+        assert (await world.get("/v1/stream/trip")).json()["model"] == "b"
+        (tmp_path / "b.lacks").touch()
+        assert (await world.get("/v1/stream/trip")).status == 404

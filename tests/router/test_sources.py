@@ -195,3 +195,20 @@ def test_a_models_process_gets_a_socket_a_name_and_no_option_of_the_front(tmp_pa
     assert child.cache_disk == Path("d/model-one"), "one server uses a folder at a time"
     assert environment == {"PYLLMCANCEL_PEER_KEY": "secret"}
     assert "secret" not in command  # other users see it
+
+
+def test_the_only_model_has_its_alias_and_is_loaded_at_the_start(tmp_path: Path) -> None:
+    one = gguf(tmp_path / "one.gguf")
+    catalog = read(str(one), "--sleep-idle-seconds", "5", "--alias", "mine,other")
+    (spec,) = catalog.specs.values()
+    assert (spec.name, spec.aliases, spec.starts) == ("mine", ("other", "one"), True)
+
+
+def test_each_model_keeps_its_prefixes_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    one = gguf(tmp_path / "one.gguf")
+    arguments = parsed(str(one), "--sleep-idle-seconds", "5", "--cache-disk", str(tmp_path / "kept"))
+    sources = Sources(arguments, arguments.given, arguments.parser)
+    spec = checked(arguments, sources).specs["one"]
+    command, _ = sources.command(spec, tmp_path / "m1.sock", "secret")
+    child = parsed(*command[command.index("serve") + 1 :])
+    assert child.cache_disk == tmp_path / "kept" / "one"

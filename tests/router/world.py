@@ -33,11 +33,13 @@ class RouterWorld:
         most: float = math.inf,
         autoload: bool = True,
         engine: EngineConfig | None = None,
+        loads: tuple[str, ...] = (),
         specs: dict[str, dict[str, Any]] | None = None,
         **options: Any,
     ) -> None:
         self.folder = folder
         self.specs = [Spec(name=name, path=None, options=(), **(specs or {}).get(name, {})) for name in names]
+        self.hold_loads(*loads)
         self.sockets = folder / "s"
         self.sockets.mkdir(mode=0o700)
         self.log: list[str] = []

@@ -51,7 +51,7 @@ def test_a_rule_that_names_no_test_is_stale(verdicts: Verdicts) -> None:
 
 
 def test_the_real_rules_can_be_read() -> None:
-    assert not Verdicts().applies("unit/test_router.py::test_router_props")
+    assert not Verdicts().applies("unit/test_compat_gcp.py::test_predict")
     assert Verdicts().applies("unit/test_tokenize.py::test_tokenize_detokenize")
 
 
@@ -71,7 +71,7 @@ def test_the_page_counts_and_names_every_test() -> None:
 def test_options_are_passed_on_but_for_downloads() -> None:
     options = ["--port", "1", "--slots", "--alias", "x", "--no-jinja", "--reasoning-format", "none"]
     given = [*options, "--offline", "--hf-repo", "theirs", "--hf-file", "f", "--chat-template-file", "../a.jinja"]
-    ours = translate(given, {"theirs": "model.gguf"})
+    ours = translate(given, {"theirs": ["--model", "model.gguf"]})
     assert ours[len(OWN) :] == [
         *(*options, "--chat-template-file", "../a.jinja"),
         *("--no-metrics", "--cors-origins", "*", "--model", "model.gguf"),

@@ -1,0 +1,118 @@
+"""``pyllmcancel models status``, ``load`` and ``unload``: the models of a running server."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError, URLError
+from urllib.request import ProxyHandler, Request, build_opener
+
+from pyllmcancel.cli.options import add_option
+from pyllmcancel.hub.progress import in_units
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[Any]
+
+URL = "http://127.0.0.1:8000"
+SECONDS = 10.0
+LOOK_EVERY = 0.2
+STATUS = "List the models of a running server, and whether they are loaded."
+LOAD = "Have a running server load a model, and wait until it is loaded. Ctrl-C breaks the load off."
+UNLOAD = "Have a running server unload a model. Its requests have the time of the server's --drain to end."
+
+
+class Refused(Exception):  # noqa: N818
+    """The server gives no answer, or an error."""
+
+
+def add_commands(commands: Commands) -> None:
+    for name, text, run in (("status", STATUS, show), ("load", LOAD, load), ("unload", UNLOAD, unload)):
+        parser = commands.add_parser(name, help=text.partition(",")[0].lower(), description=text, allow_abbrev=False)
+        if name != "status":
+            parser.add_argument("name", metavar="NAME", help="id of the model")
+        group = parser.add_argument_group("server")
+        add_option(group, "url", str, URL, "address of the server", metavar="URL", scope="models-")
+        add_option(group, "api-key", str, None, "key; with several owners an administrator's", metavar="KEY")
+        parser.set_defaults(run=reported(run))
+
+
+def reported(run: Any) -> Any:
+    """Return the command with its errors in one line."""
+
+    def command(arguments: argparse.Namespace) -> int:
+        try:
+            status: int = run(arguments)
+        except Refused as error:
+            sys.stderr.write(f"pyllmcancel: {error}\n")
+            return 1
+        return status
+
+    return command
+
+
+def show(arguments: argparse.Namespace) -> int:
+    rows = [("MODEL", "STATUS", "SIZE", "RUNNING", "WAITING")]
+    for one in asked(arguments, "/v1/models")["data"]:
+        size = one["size"] if "size" in one else one["meta"]["size"]
+        counts = (str(one.get("running", "-")), str(one.get("waiting", "-")))
+        rows.append((one["id"], told(one), in_units(size), *counts))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        sys.stdout.write("  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip() + "\n")
+    return 0
+
+
+def told(model: dict[str, Any]) -> str:
+    """Return a model's status in words. A server of one model has none: it is loaded."""
+    status = model.get("status", {"value": "loaded"})
+    if status.get("failed"):
+        return f"failed: {status['error']}"
+    progress = status.get("progress")
+    return f"{status['value']} {progress:.0%}" if progress is not None else str(status["value"])
+
+
+def load(arguments: argparse.Namespace) -> int:
+    asked(arguments, "/models/load", {"model": arguments.name})
+    try:
+        while True:
+            status = asked(arguments, f"/v1/models/{arguments.name}")["status"]
+            if status["value"] == "loaded":
+                return 0
+            if status["value"] != "loading":
+                raise Refused(status.get("error", f"the model {arguments.name} was unloaded"))
+            time.sleep(LOOK_EVERY)
+    except KeyboardInterrupt:
+        asked(arguments, "/models/unload", {"model": arguments.name})
+        raise
+
+
+def unload(arguments: argparse.Namespace) -> int:
+    asked(arguments, "/models/unload", {"model": arguments.name})
+    return 0
+
+
+def asked(arguments: argparse.Namespace, path: str, body: dict[str, Any] | None = None) -> Any:
+    """Return the server's answer; Refused if there is none, or an error."""
+    headers = {} if arguments.api_key is None else {"Authorization": f"Bearer {arguments.api_key}"}
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        request = Request(arguments.url.rstrip("/") + path, data, headers | {"Content-Type": "application/json"})
+        # The environment's proxies are not used: the server is given by its own address.
+        with build_opener(ProxyHandler({})).open(request, timeout=SECONDS) as answer:
+            return json.load(answer)
+    except HTTPError as error:
+        raise Refused(message_in(error)) from None
+    except (URLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise Refused(f"{arguments.url} does not answer: {reason}") from None
+
+
+def message_in(error: HTTPError) -> str:
+    try:
+        found: str = json.load(error)["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        return f"the server answered with status {error.code}"
+    return found

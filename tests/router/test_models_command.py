@@ -1,0 +1,99 @@
+"""``pyllmcancel models status``, ``load`` and ``unload``, against a server that answers as it was told."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from pyllmcancel.cli import main
+
+Answers = dict[str, list[tuple[int, Any]]]
+
+
+class Scripted(ThreadingHTTPServer):
+    """Gives the next answer of a path; the last one again and again."""
+
+    def __init__(self) -> None:
+        self.answers: Answers = {}
+        self.asked: list[tuple[str, Any, str | None]] = []
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.reply()
+
+    def do_POST(self) -> None:
+        self.reply()
+
+    def reply(self) -> None:
+        assert isinstance(self.server, Scripted)
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.server.asked.append((self.path, json.loads(body) if body else None, self.headers.get("authorization")))
+        answers = self.server.answers[self.path]
+        status, told = answers.pop(0) if len(answers) > 1 else answers[0]
+        content = json.dumps(told).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def server() -> Iterator[Scripted]:
+    with Scripted() as server:
+        thread = threading.Thread(target=server.serve_forever, name="scripted")
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def run(server: Scripted, *words: str) -> int:
+    return main(["models", *words, "--url", f"http://127.0.0.1:{server.server_port}/", "--api-key", "secret"])
+
+
+def entry(value: str, **status: Any) -> dict[str, Any]:
+    return {"id": "a", "size": 3 << 30, "running": 1, "waiting": 2, "status": {"value": value} | status}
+
+
+def test_status_is_a_table(server: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
+    models = [entry("loaded"), entry("loading", progress=0.4), entry("unloaded", failed=True, error="too large")]
+    server.answers["/v1/models"] = [(200, {"data": models})]
+    assert run(server, "status") == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["MODEL", "STATUS", "SIZE", "RUNNING", "WAITING"]
+    assert [re.split(r" {2,}", line)[1] for line in lines] == ["loaded", "loading 40%", "failed: too large"]
+    assert server.asked == [("/v1/models", None, "Bearer secret")]
+
+
+def test_load_waits_until_the_model_is_loaded(server: Scripted) -> None:
+    server.answers["/models/load"] = [(200, {"success": True})]
+    server.answers["/v1/models/a"] = [(200, entry("loading")), (200, entry("loading")), (200, entry("loaded"))]
+    assert run(server, "load", "a") == 0
+    assert server.asked[0][:2] == ("/models/load", {"model": "a"})
+    assert len(server.asked) == 4
+
+
+def test_a_load_that_fails_says_why(server: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
+    server.answers["/models/load"] = [(200, {"success": True})]
+    server.answers["/v1/models/a"] = [(200, entry("loading")), (200, entry("unloaded", failed=True, error="too large"))]
+    assert run(server, "load", "a") == 1
+    assert capsys.readouterr().err == "pyllmcancel: too large\n"
+
+
+def test_a_refusal_is_one_line(server: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
+    server.answers["/models/unload"] = [(400, {"error": {"message": "the model a is not loaded"}})]
+    assert run(server, "unload", "a") == 1
+    assert capsys.readouterr().err == "pyllmcancel: the model a is not loaded\n"
+    server.answers["/models/unload"] = [(500, "oops")]
+    assert run(server, "unload", "a") == 1
+    assert capsys.readouterr().err == "pyllmcancel: the server answered with status 500\n"
