@@ -341,8 +341,8 @@ class PrefixCache:
         """Copy a prefix ahead of its eviction. With divided cells: the one in the sequence that the next request will
         take.
         """
-        if not self._swap.limit:
-            return False
+        if not self._swap.limit or not self._idle:
+            return False  # every sequence may wait for the encoding of a picture
         if not self._context.kv_unified:
             seq = self._free_target(())
             return self._swap.copy_ahead(seq, self._holders[seq])

@@ -15,7 +15,7 @@ from pyllmcancel.media.library import MAX_PIXELS, MediaLibrary
 from pyllmcancel.media.values import Media, MediaKind, MediaPrompt
 from pyllmcancel.step import StepStatus
 from tests.support import fake_media, fake_native
-from tests.support.driver import Driver, Stop
+from tests.support.driver import MEMORIES, Driver, Stop
 from tests.support.fake_media import ROWS, png
 
 
@@ -92,6 +92,29 @@ def test_others_decode_while_a_picture_is_encoded() -> None:
         assert tracked.request.status is RequestStatus.PREFILL
         stop.go_on()
         made.run_to_the_end()
+        assert tracked.sink.tokens() == tracked.expected
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_an_engine_whose_every_slot_waits_for_an_encoding_has_idle_moments(memory: str) -> None:
+    with driver(parallel=1, spare_seqs=0, **MEMORIES[memory]) as (made, library):
+        housekeeping = Stop()
+        maintain_idle = made.engine.workload.maintain_idle
+
+        def watched() -> bool:
+            goes_on = maintain_idle()
+            housekeeping.here()
+            return goes_on
+
+        made.engine.workload.maintain_idle = watched  # type: ignore[method-assign]
+        stop = Stop()
+        made.encoder.on_encode = lambda _chunk, node: stop.here() if node == 2 else None
+        made.gate.open()
+        tracked = made.submit(prompt_of(library, picture()), settle=False)
+        housekeeping.wait_reached()
+        housekeeping.go_on()
+        stop.go_on()
+        assert tracked.ending.finish_reason is FinishReason.LENGTH
         assert tracked.sink.tokens() == tracked.expected
 
 
