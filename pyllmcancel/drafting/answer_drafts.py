@@ -226,7 +226,7 @@ class AnswerDrafts:
             match = continuation(suffix, self._text, most, before=before, shortest=SHORTEST[NGRAM])
             if match is not None and (best is None or match.length > best[1].length):
                 best = NGRAM, match
-        return best
+        return None if best is None else text_only(*best)
 
     def _length_of(self, found: tuple[str, Match]) -> DraftLength:
         source, match = found
@@ -242,3 +242,9 @@ class AnswerDrafts:
                 budget, probed_p = LossBudget(first, most=MAX_LONG_BUDGET, stake=LONG_STAKE), LONG_PROBED_P
             self._lengths[key] = DraftLength(Acceptance(p, weight_of(long=long)), budget, probed_p=probed_p)
         return self._lengths[key]
+
+
+def text_only(source: str, match: Match) -> tuple[str, Match] | None:
+    """Return a match as far as its tokens are text; None if it begins with a picture's, which are negative."""
+    n_text = next((n for n, token in enumerate(match.tokens) if token < 0), len(match.tokens))
+    return (source, match._replace(tokens=match.tokens[:n_text])) if n_text else None

@@ -124,8 +124,8 @@ class Drafts:
     def _attach_alike(self, items: list[StepItem], choices: Sequence[Choice], most: int) -> list[StepItem]:
         """Return the step's items, each with a draft of the same length, or none."""
         limits = [self._most_of(choice, item, most) for item, choice in zip(items, choices, strict=True)]
-        # A constraint may cut a draft, as may a picture that it leads into.
-        if min(limits) < 1 or any(choice.constraint is not None or choice.media for choice in choices):
+        # A constraint may cut a draft.
+        if min(limits) < 1 or any(choice.constraint is not None for choice in choices):
             return items
         answers = [self._drafts_of(choice) for choice in choices]
         drafts = propose_alike(answers, self._costs, min(limits))
@@ -190,15 +190,7 @@ class Drafts:
     def _draft(self, choice: Choice, most: int, *, n_other_rows: int) -> Sequence[int]:
         if most < 1:
             return ()
-        drafts = self._drafts_of(choice)
-        draft = drafts.propose(most, n_other_rows=n_other_rows)
-        if choice.media:
-            # A text that the answer repeats from its prompt may lead into a picture.
-            n_text = next((n for n, token in enumerate(draft) if token < 0), len(draft))
-            if n_text < len(draft):
-                drafts.cut(n_text)
-                return draft[:n_text]
-        return draft
+        return self._drafts_of(choice).propose(most, n_other_rows=n_other_rows)
 
     def cut(self, choice: Choice, item: StepItem, n_tokens: int) -> StepItem:
         """Return the item with the first `n_tokens` of its draft."""

@@ -19,6 +19,15 @@ from tests.support.driver import MEMORIES, Driver, Stop
 from tests.support.fake_media import ROWS, png
 
 
+class CheapRows:
+    """The seconds of a step, in which further rows cost next to nothing."""
+
+    def of(self, n_rows: int) -> float:
+        return 1.0 + 0.01 * n_rows
+
+    def observe(self, n_rows: int, seconds: float) -> None: ...
+
+
 def picture(content: int = 0, **size: int) -> Media:
     return Media.of(MediaKind.IMAGE, png(content=content, **size))
 
@@ -214,6 +223,22 @@ def test_drafts_never_lead_into_a_picture() -> None:
         again = made.submit(prompt, max_tokens=24)
         made.run_to_the_end()
         assert tracked.sink.tokens() == tracked.expected == again.sink.tokens()
+
+
+@pytest.mark.parametrize("company", [1, 2])
+def test_drafts_of_a_text_never_lead_into_a_picture_of_a_past_prompt(company: int) -> None:
+    text = "abcdefgh abcdefgh abcdefgh"
+    divided = {"kv_unified": False, "parallel": 2} if company > 1 else {}
+    with driver(draft_sources=("past",), **divided) as (made, library):
+        made.engine.workload._drafts._costs = CheapRows()  # type: ignore[union-attr, assignment]
+        made.submit(prompt_of(library, picture(), before=text))
+        made.run_to_the_end()
+        made.model.answers[text.encode()] = (text + " and so on, without a picture").encode()
+        answers = [made.submit(text, max_tokens=40, settle=False) for _ in range(company)]
+        made.run_to_the_end()
+        for answer in answers:
+            assert answer.ending.finish_reason is FinishReason.LENGTH
+            assert answer.sink.tokens() == answer.expected
 
 
 def test_a_cache_that_is_too_small_keeps_the_tokens_of_a_picture() -> None:
