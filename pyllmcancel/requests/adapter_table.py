@@ -6,6 +6,7 @@ May be used from any thread.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
 
 MAX_SCALE = 1e6  # far beyond all that is useful, and far below what a float can hold
+SINGLE = struct.Struct("=f")
 
 
 class LoadedAdapter(NamedTuple):
@@ -68,7 +70,7 @@ class AdapterTable:
             As `set_scales`; or the request asks for several activated adapters.
         """
         wanted = dict(enumerate(self._scales)) if asked is None else self._checked(asked)
-        scales = tuple((number, scale) for number, scale in sorted(wanted.items()) if scale != 0.0)
+        scales = tuple((number, scale) for number, scale in sorted(wanted.items()) if single(scale) != 0.0)
         if len(scales) > 1 and all(self._facts[number].invocation_tokens for number, _ in scales):
             raise InvalidRequestError("a request may use one activated LoRA adapter (aLoRA), not several", "lora")
         return scales
@@ -100,6 +102,12 @@ class AdapterTable:
             if not math.isfinite(scale) or abs(scale) > MAX_SCALE:
                 raise InvalidRequestError(f"the scale of a LoRA adapter is at most {MAX_SCALE:,.0f}", "lora")
         return scales
+
+
+def single(scale: float) -> float:
+    """Return a scale as the compiled core has it, in single precision: of the smallest numbers nothing is left."""
+    (found,) = SINGLE.unpack(SINGLE.pack(scale))
+    return float(found)
 
 
 def last_place(wanted: Sequence[int], tokens: Sequence[int]) -> int | None:

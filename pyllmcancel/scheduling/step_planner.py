@@ -66,14 +66,12 @@ class StepPlanner:
         """Return the next step's items, empty when nothing is running."""
         while self._suspects:
             seq = self._suspects.popleft()
-            if seq in active:
+            if seq in active and not active[seq].waits_for_encoding:
                 return [self._item(active[seq], self._chunk(0))]
-        choices = self._turns.choose(list(active.values()))
+        choices = self._turns.choose([choice for choice in active.values() if not choice.waits_for_encoding])
         # Sorted by number: with divided cells only sequences with adjacent numbers share a ubatch.
         decodes = [StepItem(seq, 1) for seq in sorted(cast("int", one.seq) for one in choices if one.decodes)]
-        prompts = self._shares.prompts_in_turn(
-            choice for choice in choices if not choice.decodes and not choice.waits_for_encoding
-        )
+        prompts = self._shares.prompts_in_turn(choice for choice in choices if not choice.decodes)
         if not prompts:
             return decodes
         # Decodes of other adapters wait for the step, too.

@@ -22,6 +22,7 @@ import numpy as np
 
 from pyllmcancel.adapters import UNADAPTED, Adapted, Adapter, Scales
 from pyllmcancel.errors import LoadCancelled, ModelLoadError, UsageError
+from pyllmcancel.requests.adapter_table import single
 from pyllmcancel.step import LogitFault, SampledToken
 
 EOS = 256
@@ -105,7 +106,7 @@ class Model:
         numbers = [number for number, _ in scales]
         if sorted(set(numbers)) != numbers or any(not 0 <= number < len(self.adapters) for number in numbers):
             raise UsageError("adapters are named once, in ascending order")
-        if any(scale == 0.0 or not math.isfinite(scale) for _, scale in scales):
+        if any(single(scale) == 0.0 or not math.isfinite(scale) for _, scale in scales):
             raise UsageError("the scale of an adapter is 0, or is not finite")
 
     def is_eog(self, token: int) -> bool:

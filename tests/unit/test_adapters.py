@@ -60,6 +60,12 @@ def test_a_cancel_in_a_step_of_one_set_leaves_the_others_alone(driver: Driver) -
     assert [one.sink.tokens() for one in tracked[::2]] == [one.expected for one in tracked[::2]]
 
 
+def test_a_scale_that_is_nothing_in_single_precision_is_none(driver: Driver) -> None:
+    tiny = done(driver, asked(driver, scales=((0, 1e-50), (1, -1e-300))))
+    assert tiny.request.adapters == ()
+    done(driver, asked(driver, scales=((0, 1e-30),)))
+
+
 @pytest.mark.parametrize("first", SETS, ids=str)
 @pytest.mark.parametrize("second", SETS, ids=str)
 def test_a_prefix_is_used_by_requests_of_its_adapters_only(driver: Driver, first: Scales, second: Scales) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.adapters import Adapter
 from pyllmcancel.errors import InvalidRequestError, MediaError
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.media.files import file_format, sound_seconds
@@ -123,8 +124,23 @@ def test_an_engine_whose_every_slot_waits_for_an_encoding_has_idle_moments(memor
         housekeeping.wait_reached()
         housekeeping.go_on()
         stop.go_on()
-        assert tracked.ending.finish_reason is FinishReason.LENGTH
+        assert tracked.sink.ending().finish_reason is FinishReason.LENGTH
         assert tracked.sink.tokens() == tracked.expected
+
+
+def test_prompts_of_other_adapters_do_not_wait_for_a_picture_of_a_higher_priority() -> None:
+    with driver(adapters=(Adapter(), Adapter())) as (made, library):
+        stop = Stop()
+        made.encoder.on_encode = lambda _chunk, node: stop.here() if node == 2 else None
+        made.gate.open()
+        pictured = made.submit(prompt_of(library, picture()), adapters=((0, 1.0),), priority=1, settle=False)
+        stop.wait_reached()
+        beside = made.submit("a text of more than one token", adapters=((1, 1.0),), settle=False)
+        assert beside.sink.ending().finish_reason is FinishReason.LENGTH
+        assert beside.sink.tokens() == beside.expected
+        stop.go_on()
+        assert pictured.sink.ending().finish_reason is FinishReason.LENGTH
+        assert pictured.sink.tokens() == pictured.expected
 
 
 @pytest.mark.parametrize("node", range(1, fake_media.N_NODES + 1))
@@ -139,11 +155,11 @@ def test_a_cancel_ends_an_encoding_at_any_node_and_nothing_is_kept(node: int) ->
         assert made.engine.cancel(tracked.request)
         assert not tracked.ended, "the ending comes when the encoder has stopped"
         stop.go_on()
-        assert tracked.ending.finish_reason is FinishReason.CANCELLED
+        assert tracked.sink.ending().finish_reason is FinishReason.CANCELLED
         assert not prompt.runs[0].chunk.encoded
         made.encoder.on_encode = lambda _chunk, _node: None
         retry = made.submit(prompt, settle=False)
-        assert retry.ending.finish_reason is FinishReason.LENGTH
+        assert retry.sink.ending().finish_reason is FinishReason.LENGTH
         assert retry.sink.tokens() == retry.expected
 
 
@@ -161,8 +177,8 @@ def test_a_cancel_leaves_an_encoding_alone_that_another_request_waits_for() -> N
             made.engine.occupancy()
         made.engine.cancel(first.request)
         stop.go_on()
-        assert first.ending.finish_reason is FinishReason.CANCELLED
-        assert second.ending.finish_reason is FinishReason.LENGTH
+        assert first.sink.ending().finish_reason is FinishReason.CANCELLED
+        assert second.sink.ending().finish_reason is FinishReason.LENGTH
         assert second.sink.tokens() == second.expected
 
 
@@ -209,8 +225,8 @@ def test_a_picture_that_cannot_be_encoded_fails_its_request_alone() -> None:
         beside = made.submit("a text")
         failed = made.submit(prompt_of(library, bad), settle=False)
         made.gate.open()
-        assert failed.ending.finish_reason is FinishReason.ERROR
-        assert beside.ending.finish_reason is FinishReason.LENGTH
+        assert failed.sink.ending().finish_reason is FinishReason.ERROR
+        assert beside.sink.ending().finish_reason is FinishReason.LENGTH
         assert beside.sink.tokens() == beside.expected
 
 
@@ -237,7 +253,7 @@ def test_drafts_of_a_text_never_lead_into_a_picture_of_a_past_prompt(company: in
         answers = [made.submit(text, max_tokens=40, settle=False) for _ in range(company)]
         made.run_to_the_end()
         for answer in answers:
-            assert answer.ending.finish_reason is FinishReason.LENGTH
+            assert answer.sink.ending().finish_reason is FinishReason.LENGTH
             assert answer.sink.tokens() == answer.expected
 
 
