@@ -48,9 +48,12 @@ class Errands:
             self._waiting.append(errand)
 
     def run_ready(self) -> None:
-        for errand in tuple(self._waiting):
+        with self._lock:
+            waiting = tuple(self._waiting)
+        for errand in waiting:
             if errand.result.cancelled() or errand.is_ready():
-                self._waiting.remove(errand)
+                with self._lock:
+                    self._waiting.remove(errand)
                 errand.run()
 
     def close(self) -> None:

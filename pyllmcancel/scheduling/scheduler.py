@@ -108,9 +108,10 @@ class Scheduler:
             if choice.leads and not choice.n_described and not self._recomputes_all(choice):
                 tokens, holder = choice.tokens, holder_of(choice)
                 self._disk.fetch(choice, tokens, self._cache.n_at_hand(tokens, holder), room, holder)
-        if self.is_fetching(request):
-            self.pause(request.choices)
-        return self.is_fetching(request)
+        if not self.is_fetching(request):
+            return False
+        self._set_aside(request.choices)
+        return True
 
     def is_fetching(self, request: Request) -> bool:
         return self._disk is not None and any(self._disk.is_reading(choice) for choice in request.choices)
@@ -205,9 +206,17 @@ class Scheduler:
         """Take slots back until `resume`, and keep the cells as idle prefixes. Pending choices of the request wait for
         `resume`, too.
 
-        Siblings that have not started yet are not paused: they start when their leader has computed the prompt.
+        Siblings that have not started yet are not paused: they start when their leader has computed the prompt. What
+        was read from the disk for choices that have not started is forgotten, because new requests wait for its memory.
         Idempotent.
         """
+        choices = list(choices)
+        if self._disk is not None:
+            for choice in choices:
+                self._disk.drop(choice)
+        self._set_aside(choices)
+
+    def _set_aside(self, choices: Iterable[Choice]) -> None:
         for choice in choices:
             if choice.seq is not None:
                 self._give_up_slot(choice, keep=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +200,58 @@ def test_of_many_prompts_no_more_are_read_than_there_are_slots(machine: Machine)
         driver.model.greedy(list(prompt + MORE), 4) for prompt in prompts
     ]
     assert disk_of(driver).n_fetches == 0
+
+
+def test_a_file_that_is_read_at_once_does_not_leave_its_request_behind(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = machine.start()
+    answered(driver, PROMPT)
+    driver.close()
+    driver = machine.start()
+    disk = disk_of(driver)
+    is_reading = disk.is_reading
+
+    def just_read(key: Hashable) -> bool:
+        """Say that the file is being read, and return when it is not any more."""
+        found = is_reading(key)
+        if found:
+            assert disk._fetches[key].done.wait(TEST_LIMIT)
+        return found
+
+    monkeypatch.setattr(disk, "is_reading", just_read)
+    again = answered(driver, PROMPT + MORE)
+    assert (n_cached(again), again.sink.tokens()) == (len(PROMPT), again.expected)
+
+
+def test_a_slow_reader_keeps_no_files_in_memory_that_others_wait_for(machine: Machine) -> None:
+    prompts = [bytes([65 + number]) * 40 for number in range(2)]
+    driver = machine.start()
+    for prompt in prompts:
+        answered(driver, prompt)
+    driver.close()
+    driver = machine.start(parallel=2)
+    running = driver.submit(b"it has a slot", max_tokens=60)
+    sink, params = RecordingSink(), generation_params(temperature=0.0, max_tokens=20)
+    slow = driver.engine.submit([list(prompt + MORE) for prompt in prompts], params, sink)
+    driver.step()
+    disk = disk_of(driver)
+    assert all(fetch.done.wait(TEST_LIMIT) for fetch in list(disk._fetches.values()))
+    driver.step_until(lambda: bool(sink.tokens(0)))
+    assert disk.n_fetches == 1, "the second prompt waits for a slot"
+    sink.full = True
+    driver.step_until(lambda: slow.paused)
+    assert disk.n_fetches == 0
+    next_ = driver.submit(b"the next one")
+    driver.step_until(lambda: driver.holds(next_))
+    assert not running.ended
+    sink.full = False
+    driver.run_to_the_end()
+    driver.gate.open()
+    assert sink.ending().error is None
+    assert [sink.tokens(index) for index in range(2)] == [
+        driver.model.greedy(list(prompt + MORE), 20) for prompt in prompts
+    ]
 
 
 def test_another_owner_finds_nothing(machine: Machine) -> None:
