@@ -15,9 +15,10 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.errors import UsageError, said
@@ -25,6 +26,7 @@ from pyllmcancel.pausing import Pause
 from pyllmcancel.placement import gib
 from pyllmcancel.scheduling.prefix_file import Blank, DamagedFileError, head_of, packed, read_head, read_states
 from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, Fetched
+from pyllmcancel.scheduling.work_thread import WorkThread
 from pyllmcancel.system import work_in_background
 
 if TYPE_CHECKING:
@@ -97,9 +99,10 @@ class DiskFloor:
         self._fetches: dict[Hashable, Fetch] = {}
         self._counts = Counter[str]()
         self._refused = Counter[str](damaged=folder.n_damaged)
-        self._writer = ThreadPoolExecutor(1, "pyllmcancel-disk-writer", work_in_background)
-        self._reader = ThreadPoolExecutor(1, "pyllmcancel-disk-reader")
-        self._known = self._writer.submit(self._identify, identity)
+        self._known: Future[None] = Future()  # done when the identity is known, or cannot be
+        self._writer = WorkThread("pyllmcancel-disk-writer", work_in_background)
+        self._reader = WorkThread("pyllmcancel-disk-reader")
+        self._writer.submit(partial(self._identify, identity))
 
     def wait_until_known(self, seconds: float) -> None:
         """Wait at most so long until prefixes can be found, if there are any."""
@@ -110,8 +113,8 @@ class DiskFloor:
     def close(self) -> None:
         """Finish the file that is being written, and leave the folder. Idempotent."""
         self._closing = True
-        self._reader.shutdown(cancel_futures=True)
-        self._writer.shutdown(cancel_futures=True)
+        self._reader.close()
+        self._writer.close()
         self._folder.close()
 
     @property
@@ -145,7 +148,7 @@ class DiskFloor:
             logger.warning("a prefix of %s is larger than --cache-disk-mib", gib(prefix.n_bytes))
             return
         self._writes = True
-        self._writer.submit(self._write, prefix, holder)
+        self._writer.submit(partial(self._write, prefix, holder))
 
     def wait_until_free(self, seconds: float) -> bool:
         """Wait at most so long for the file that is being written; return whether there is none, and more can be."""
@@ -204,7 +207,7 @@ class DiskFloor:
         if entry.head.n_tokens > MAX_COPIED_PER_REUSED * n_tokens:
             return False
         fetch = self._fetches[key] = Fetch(entry.head.holder)
-        self._reader.submit(self._read, entry, fetch)
+        self._reader.submit(partial(self._read, entry, fetch))
         return True
 
     @property
@@ -266,12 +269,15 @@ class DiskFloor:
 
     def _identify(self, identity: Callable[[Pause], str]) -> None:
         try:
-            known = identity(self._check_open)
+            self._note_identity(identity(self._check_open))
         except FloorClosed:
-            return
+            pass
         except Exception:
             logger.exception("no prefixes are kept on disk, because the model's file could not be read")
-            return
+        finally:
+            self._known.set_result(None)
+
+    def _note_identity(self, known: str) -> None:
         own = self._folder.entries(known)
         n_others = len(self._folder) - len(own)
         self._refused["other_identity"] += n_others

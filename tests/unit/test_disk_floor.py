@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,25 @@ from tests.support.driver import MEMORIES, Driver, RecordingSink, Stop, Tracked,
 from tests.support.fake_native import BYTES_PER_CELL, SwappedPrefix
 from tests.support.step_gate import TEST_LIMIT
 
+# Its main thread ends while another one still has an engine.
+MAIN_THREAD_ENDS = """
+import sys, threading
+from pathlib import Path
+from tests.unit.test_disk_floor import PROMPT, Machine, answered, counts
+
+def go_on():
+    threading.main_thread().join()
+    for _ in range(2):
+        driver = machine.start()
+        assert answered(driver, PROMPT).sink.ending().error is None
+        driver.close()
+    print(len(machine.files), counts(driver).n_restored)
+
+machine = Machine(Path(sys.argv[1]))
+answered(machine.start(), b"the first one")
+machine.stop_all()
+threading.Thread(target=go_on).start()
+"""
 PROMPT = b"a prompt of more than sixty tokens, which took a while to compute, and is sent again"
 MORE = b" with more behind it"
 MIB = 1 << 20
@@ -422,6 +443,12 @@ def test_a_request_that_does_not_want_the_cache_computes_all(machine: Machine) -
     driver = machine.start()
     assert n_cached(answered(driver, PROMPT + MORE, reuse_prefix=False)) == 0
     assert counts(driver).n_restored == 0
+
+
+def test_an_engine_that_outlives_the_main_thread_has_its_disk(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MAIN_THREAD_ENDS, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TEST_LIMIT, check=False)
+    assert (done.returncode, done.stdout) == (0, "1 1\n"), done.stderr
 
 
 def test_a_close_does_not_wait_for_the_hash_of_a_large_model(tmp_path: Path) -> None:
