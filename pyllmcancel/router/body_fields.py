@@ -10,6 +10,7 @@ from typing import Any
 # Possessive, so that a text without an end takes linear time.
 STRING = rb'"(?:[^"\\]++|\\.)*+"'
 TOP = re.compile(STRING + rb"|[{}\[\]:,]|[^\s{}\[\]:,\"]++", re.DOTALL)
+BEGIN = re.compile(rb"\s*+\{")
 NESTED = re.compile(STRING + rb"|[{}\[\]]", re.DOTALL)
 MAX_VALUE = 8_192  # bytes of a value: longer ones name nothing
 
@@ -30,10 +31,10 @@ def scalars(body: bytes, wanted: frozenset[str]) -> dict[str, Any]:
 
 def pairs(body: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Iterate over the keys and scalar values of the outermost object."""
-    at, key, tokens = 0, b"", list[bytes]()
-    if body[:64].lstrip()[:1] != b"{":
+    key, tokens = b"", list[bytes]()
+    if (begin := BEGIN.match(body)) is None:
         return
-    at = body.index(b"{") + 1
+    at = begin.end()
     while (match := TOP.search(body, at)) is not None:
         at, token = match.end(), match[0]
         if token in (b"{", b"["):

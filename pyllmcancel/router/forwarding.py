@@ -146,13 +146,17 @@ async def exchange(
     NotReached
         The process has ended, or is about to; it has seen nothing of the request.
     ApiError
-        The process ended before it answered.
+        The process ended before it answered, or this one may open no more connections.
     ClientLeft
     """
     try:
         begun = await Exchange.begin(socket, message.method, message.target, message.headers, message.body)
-    except OSError:
+    except (ConnectionError, FileNotFoundError):
         raise NotReached from None
+    except OSError as error:
+        raise ApiError(
+            503, f"no connection to the model: {error.strerror}", "server_error", code="overloaded"
+        ) from error
     if not declines:
         message.body = b""
     with leaving.closes(begun):

@@ -221,7 +221,11 @@ class Keeper:
             self._timer = asyncio.get_running_loop().call_later(wait, self._act)
 
     def _start(self, name: str) -> None:
-        spec = self.catalog.specs[name]
+        spec = self.catalog.specs.get(name)
+        if spec is None:
+            self.roster.gone(name, f"the model {name} has been removed")
+            asyncio.get_running_loop().call_soon(self._act)
+            return
         self._n_started += 1
         socket = self._folder / f"m{self._n_started}.sock"
         command, environment = self._command(spec, socket)

@@ -141,6 +141,17 @@ class ModelProcess:
         """Have the process read its API keys again."""
         self._child.signal(SIGHUP)
 
+    def end(self) -> asyncio.Future[None]:
+        """Return a future of its end, which may also be given an error."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def tell(_: object) -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self._task.add_done_callback(tell)
+        return future
+
     async def wait(self) -> None:
         with suppress(asyncio.CancelledError):
             await asyncio.shield(self._task)

@@ -222,6 +222,12 @@ class Roster:
         if model.state in (State.LOADING, State.LOADED):
             self._stop(model, kill=model.state is State.LOADING)
 
+    def gone(self, name: str, why: str) -> None:
+        """The model that was to be started is not listed any more."""
+        model = self.models[name]
+        model.state, model.asked = State.UNLOADED, False
+        self._refuse_all(model, why)
+
     # -- processes ----------------------------------------------------------------------------------------------------
 
     def loaded(self, name: str, now: float) -> None:

@@ -7,12 +7,12 @@ import math
 import re
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs
 
+from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.router.body_fields import scalars
 from pyllmcancel.router.forwarding import (
-    ClientLeft,
     Leaving,
     Message,
     NotReached,
@@ -36,6 +36,7 @@ from pyllmcancel.server.origin import (
     PARENT_HEADERS,
     SESSION_FIELDS,
     SESSION_HEADERS,
+    is_name,
 )
 
 if TYPE_CHECKING:
@@ -81,38 +82,35 @@ class Router:
         if scope["type"] != "http":
             return
         try:
-            body = await read_body(receive)
+            message = Message.of(scope, await read_body(receive))
             leaving = Leaving(scope, receive)
             with leaving.heard():
                 if scope["method"] == "GET" and STREAMS.match(scope["path"]):
                     await self._to_whoever_has_it(scope, leaving, send)
                 elif SHARED.match(scope["path"]):
-                    await self.to_any(scope, body, leaving, send)
+                    await self.to_any(message, leaving, send)
                 else:
-                    await self._to_model(scope, body, leaving, send)
+                    await self._to_model(scope, message, leaving, send)
         except Exception as error:
             await answered(scope, receive, send, process_ended() if isinstance(error, NotReached) else error)
 
     # -- one model ----------------------------------------------------------------------------------------------------
 
-    async def _to_model(self, scope: Scope, body: bytes, leaving: Leaving, send: Send) -> None:
-        fields = await fields_of(body)
+    async def _to_model(self, scope: Scope, message: Message, leaving: Leaving, send: Send) -> None:
+        fields = await fields_of(message.body)
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         spec = await self.named(fields.get("model", next(iter(query.get("model", ())), None)))
         loads = one_of(query.get("autoload"), default=self.autoload) and scope["method"] == "POST"
         if not loads and self.keeper.model(spec.name).state is not State.LOADED:
             raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
         keep_alive(fields.get("keep_alive"))  # before anything is loaded for a request that is wrong
-        message = Message.of(scope, body)
         if scope["method"] != "POST":
             process = self.keeper.processes[spec.name]
             await exchange(message, process.socket, leaving, send)
             return
         ended = await self._sent(fields, spec, message, leaving, send)
         while ended is not None:
-            await ended.wait()
-            if leaving.left:
-                raise ClientLeft
+            await self._waited(fields, spec, ended.end(), leaving)
             ended = await self._sent(fields, spec, message, leaving, send)
 
     async def _sent(
@@ -137,9 +135,16 @@ class Router:
     ) -> tuple[ModelProcess, bytes | None]:
         """Return the process, and the milliseconds that the request waited for it, if it did."""
         if future.done():
+            for older in self.waiting.with_key(owner_of(leaving.scope), wished(leaving.scope, fields).key):
+                older.cancel(CancelReason.SUPERSEDED)
             return await future, None
+        began = time.monotonic()
+        return await self._waited(fields, spec, future, leaving), milliseconds_since(began)
+
+    async def _waited(self, fields: dict[str, Any], spec: Spec, future: asyncio.Future[Any], leaving: Leaving) -> Any:
+        """Return what comes; until then the request is one of those that wait, and can be cancelled."""
         scope = leaving.scope
-        owner = owner_of(scope)
+        owner, names = owner_of(scope), wished(scope, fields)
         if self.waiting.count(owner) >= self._max_waiting:
             raise ApiError(429, "too many requests wait for models", "rate_limit_error", code="queue_full")
 
@@ -149,22 +154,13 @@ class Router:
             future.set_exception(error)
             return True
 
-        request = Waiting(
-            request_id_of(scope),
-            owner,
-            spec.name,
-            header(scope, *SESSION_HEADERS) or text_of(fields, SESSION_FIELDS),
-            header(scope, *PARENT_HEADERS) or text_of(fields, PARENT_FIELDS),
-            header(scope, *KEY_HEADERS) or text_of(fields, KEY_FIELDS),
-            give_up,
-        )
+        request = Waiting(request_id_of(scope), owner, spec.name, names.session, names.parent, names.key, give_up)
         self.waiting.add(request)
-        began = time.monotonic()
         late = ApiError(504, f"the model {spec.name} was not loaded in time", "server_error", code="deadline")
         loop = asyncio.get_running_loop()
         timer = None if self._timeout is None else loop.call_later(self._timeout, give_up, late)
         try:
-            return await leaving.until(future), milliseconds_since(began)
+            return await leaving.until(future)
         finally:
             self.waiting.discard(request)
             if timer is not None:
@@ -207,11 +203,11 @@ class Router:
                     return
         raise process_ended()
 
-    async def to_any(self, scope: Scope, body: bytes, leaving: Leaving, send: Send) -> None:
+    async def to_any(self, message: Message, leaving: Leaving, send: Send) -> None:
         process = self.any_process()
         if process is None:
             raise ApiError(503, "no model is loaded", "server_error", code="no_model_loaded")
-        await exchange(Message.of(scope, body), process.socket, leaving, send)
+        await exchange(message, process.socket, leaving, send)
 
 
 async def fields_of(body: bytes) -> dict[str, Any]:
@@ -220,8 +216,28 @@ async def fields_of(body: bytes) -> dict[str, Any]:
     return await asyncio.to_thread(scalars, body, WANTED)
 
 
-def text_of(fields: dict[str, Any], names: tuple[str, ...]) -> str | None:
-    return next((fields[name] for name in names if isinstance(fields.get(name), str)), None)
+class Wished(NamedTuple):
+    """The groups that a request belongs to while it waits here."""
+
+    session: str | None
+    parent: str | None
+    key: str | None
+
+
+def wished(scope: Scope, fields: dict[str, Any]) -> Wished:
+    """Return the groups that are named. A name of a wrong form counts as missing, since a process refuses it."""
+    return Wished(
+        name_of(scope, fields, SESSION_HEADERS, SESSION_FIELDS),
+        name_of(scope, fields, PARENT_HEADERS, PARENT_FIELDS),
+        name_of(scope, fields, KEY_HEADERS, KEY_FIELDS),
+    )
+
+
+def name_of(scope: Scope, fields: dict[str, Any], headers: tuple[str, ...], names: tuple[str, ...]) -> str | None:
+    given = header(scope, *headers)
+    if given is None:
+        given = next((fields[name] for name in names if isinstance(fields.get(name), str)), None)
+    return given if given is not None and is_name(given) else None
 
 
 def one_of(values: list[str] | None, *, default: bool) -> bool:

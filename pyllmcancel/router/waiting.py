@@ -76,10 +76,14 @@ class WaitingRequests:
 
     def add(self, request: Waiting) -> None:
         """Add a request; those with the same supersede key are superseded by it."""
-        older = [one for one in self.of(request.owner) if request.supersede and one.supersede == request.supersede]
+        older = self.with_key(request.owner, request.supersede)
         self._requests[request] = None
         for one in older:
             one.cancel(CancelReason.SUPERSEDED)
+
+    def with_key(self, owner: str, key: str | None) -> list[Waiting]:
+        """Return an owner's requests with this supersede key; none without a key."""
+        return [one for one in self.of(owner) if key is not None and one.supersede == key]
 
     def discard(self, request: Waiting) -> None:
         """Idempotent."""

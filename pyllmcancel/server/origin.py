@@ -106,10 +106,14 @@ def from_header(value: str, header: str) -> str:
 
 def checked(name: str, param: str) -> str:
     """Return `name`, if it has the form of a session's or a key's name."""
-    if not 0 < len(name) <= MAX_SESSION_ID or not name.isprintable() or name != name.strip():
+    if not is_name(name):
         message = f"must have 1 to {MAX_SESSION_ID} printable characters, without blanks at the ends"
         raise InvalidRequestError(message, param)
     return name
+
+
+def is_name(name: str) -> bool:
+    return 0 < len(name) <= MAX_SESSION_ID and name.isprintable() and name == name.strip()
 
 
 def implied_key(request: Request, body: GeneratingBody, session: str | None) -> str | None:

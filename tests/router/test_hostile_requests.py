@@ -1,0 +1,131 @@
+"""What hostile and clumsy clients, and a machine without reserves, do to the router."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel.router import forwarding
+from pyllmcancel.router.roster import State
+from pyllmcancel.router.upstream import Exchange
+from tests.router.world import COMPLETIONS, open_router
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\nb", "", "x" * 2_000])
+async def test_a_session_that_no_process_would_accept_does_not_break_the_list(tmp_path: Path, name: str) -> None:
+    async with open_router(tmp_path, "a") as world:
+        world.hold_loads("a")
+        world.complete("a", "mine", session_id=name)
+        await world.waits("mine")
+        listed = await world.get("/v1/requests")
+        assert listed.status == 200
+        assert [(one["id"], one["session"]) for one in listed.json()["data"]] == [("mine", None)]
+
+
+async def test_a_newer_request_for_a_loaded_model_supersedes_one_that_waits_for_another(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", "b") as world:
+        assert (await world.complete("a").end()).status == 200
+        world.hold_loads("b")
+        older = world.complete("b", "older", supersede="editor")
+        await world.waits("older")
+        assert (await world.complete("a", "newer", supersede="editor").end()).status == 200
+        await older.end()
+        assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
+
+
+async def test_a_model_that_is_gone_when_its_turn_comes_is_refused(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", "b", most=1) as world:
+        running = world.stream("a", until="end")
+        await running.next_event()
+        request = world.complete("b", "mine")
+        await world.waits("mine")
+        world.specs = [one for one in world.specs if one.name == "a"]  # its file was deleted
+        assert (await world.complete("nobody").end()).status == 404  # has the list read again
+        (tmp_path / "end").touch()
+        assert (await running.end()).events[-1] == "[DONE]"
+        await request.end()
+        assert (request.status, request.json()["error"]["code"]) == (503, "model_not_loaded")
+        assert (await world.complete("a").end()).status == 200
+
+
+def refuse_connections(monkeypatch: pytest.MonkeyPatch, number: int) -> asyncio.Event:
+    """Let no request reach a process; the event tells of the first that tried."""
+    tried = asyncio.Event()
+
+    async def begin(*_: Any) -> Exchange:
+        tried.set()
+        raise OSError(number, "no")
+
+    monkeypatch.setattr("pyllmcancel.router.forwarding.Exchange.begin", begin)
+    return tried
+
+
+async def test_without_file_descriptors_a_request_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_router(tmp_path, "a") as world:
+        assert (await world.complete("a").end()).status == 200
+        with monkeypatch.context() as patched:
+            refuse_connections(patched, errno.EMFILE)
+            request = await world.complete("a").end()
+            assert request.status == 503
+            assert request.headers["retry-after"]
+        assert (await world.complete("a").end()).status == 200
+
+
+@pytest.mark.parametrize("way", ["leave", "cancel"])
+async def test_a_request_that_waits_for_the_end_of_its_process_can_be_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    async with open_router(tmp_path, "a") as world:
+        running = world.stream("a")
+        await running.next_event()
+        # As while it drains after a SIGTERM from outside: it lives, and does not listen.
+        tried = refuse_connections(monkeypatch, errno.ECONNREFUSED)
+        request = world.complete("a", "mine")
+        await tried.wait()
+        if way == "leave":
+            request.leave()
+        else:
+            await world.waits("mine")
+            assert (await world.begin("DELETE", "/v1/requests/mine").end()).json()["outcome"] == "cancelled"
+        await request.end()
+        assert world.keeper.model("a").state is State.LOADED
+        assert not running.complete
+
+
+@pytest.mark.parametrize("before", [b" " * 100, b"\r\n\t" * 50])
+async def test_a_model_is_found_behind_any_number_of_blanks(tmp_path: Path, before: bytes) -> None:
+    async with open_router(tmp_path, "a", "b") as world:
+        answer = await world.begin("POST", COMPLETIONS, before + b'{"model": "b"}').end()
+        assert answer.json()["model"] == "b"
+
+
+async def test_a_body_is_not_kept_while_it_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, n_kept = forwarding.read_body, 0
+
+    class Body(bytes):
+        def __init__(self, _: bytes) -> None:
+            nonlocal n_kept
+            n_kept += 1
+
+        def __del__(self) -> None:
+            nonlocal n_kept
+            n_kept -= 1
+
+    async def read_body(receive: Any) -> bytes:
+        return Body(await read(receive))
+
+    monkeypatch.setattr("pyllmcancel.router.router.read_body", read_body)
+    async with open_router(tmp_path, "a") as world:
+        stream = world.stream("a", until="end")
+        await stream.next_event()
+        gc.collect()
+        assert n_kept == 0
