@@ -216,9 +216,6 @@ class Sources:
             *("--peers", f"unix://{socket.parent}"),
             *on_disk(self._arguments.cache_disk, f"model-{fitting(spec.name)}"),
         ]
-        if self._arguments.cache_disk is not None:
-            # A folder of its own: the size limit is that of one process, and so are the evictions.
-            own += ["--cache-disk", str(self._arguments.cache_disk / fitting(spec.name))]
         environment = {variable_of("peer-key"): key}
         # -P: Python finds the installed package, not a checkout in which the command is run.
         return [sys.executable, "-P", "-m", "pyllmcancel", "serve", *spec.options, *own], environment
