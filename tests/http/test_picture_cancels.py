@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.fake_media import ROWS, MediaChunk
 from tests.support.fake_native import MediaEncoder
+from tests.support.feed_client import FeedClient
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, World, open_world
 from tests.support.media_files import data_url, png
@@ -144,3 +145,15 @@ async def test_the_raw_prompt_and_the_lists_have_no_text_of_a_picture() -> None:
         (seen,) = await world.requests("?status=finished")
         assert seen["prompt_tokens"] == answer["usage"]["prompt_tokens"]
         assert (await world.get("/slots")).status == 200
+
+
+async def test_the_texts_of_a_prompt_with_a_picture_are_shown_where_they_are_exposed() -> None:
+    async with open_world(encoder=MediaEncoder(None), expose_prompts=True) as world:
+        assert (await world.post(CHAT, asking())).status == 200
+        feed = FeedClient(world)
+        (before,) = (await feed.began())["requests"]
+        await world.begin("POST", CHAT, asking(BLUE), headers={"x-request-id": "after"}).end()
+        events = await feed.ended("after")
+        (after,) = [told.data["request"] for told in events if told.type == "ended"]
+        assert "look:" in before["prompt"]
+        assert before["prompt"] == after["prompt"]

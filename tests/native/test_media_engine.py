@@ -96,9 +96,7 @@ def test_cancels_at_any_time_leave_the_next_answer_as_it_was(engine: Engine) -> 
         started = stream(engine, prompt_of(engine, 100 + number, 6))
         timer = threading.Timer(number * 0.001, engine.cancel, [started.request])
         timer.start()
-        with pytest.raises(RequestCancelled) if number == 0 else _either(), started as deltas:
-            if number == 0:
-                engine.cancel(started.request)
+        with _either(), started as deltas:
             for _ in deltas:
                 pass
         timer.join()

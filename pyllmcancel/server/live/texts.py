@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyllmcancel.embeddings.request import EmbeddingRequest
+from pyllmcancel.media.values import text_tokens
 from pyllmcancel.requests.observer import NullObserver
 from pyllmcancel.shares import Remembered
 
@@ -81,7 +82,7 @@ class Texts(NullObserver):
         """Iterate over as many pieces as can be shown."""
         pieces: list[bytes] = []
         n_bytes = 0
-        for token in tokens:
+        for token in text_tokens(tokens):
             if n_bytes >= MAX_BYTES:
                 break
             pieces.append(self._model.piece(token, special=True))
