@@ -211,4 +211,4 @@ def test_each_model_keeps_its_prefixes_in_a_folder_of_its_own(tmp_path: Path) ->
     spec = checked(arguments, sources).specs["one"]
     command, _ = sources.command(spec, tmp_path / "m1.sock", "secret")
     child = parsed(*command[command.index("serve") + 1 :])
-    assert child.cache_disk == tmp_path / "kept" / "one"
+    assert child.cache_disk == tmp_path / "kept" / "model-one"
