@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import math
 import os
 import sys
@@ -212,9 +213,9 @@ class Sources:
         store = self._arguments.store
         own = [
             *("--host", str(socket), "--trusted-proxies", "unix", "--allowed-hosts", "*", "--no-greeting", "--no-ui"),
-            *("--alias", spec.name.replace(",", "-"), "--replica", fitting(spec.name), "--store", stored(store, spec)),
+            *(f"--alias={spec.name.replace(',', '-')}", "--replica", replica_of(spec), "--store", stored(store, spec)),
             *("--peers", f"unix://{socket.parent}"),
-            *on_disk(self._arguments.cache_disk, f"model-{fitting(spec.name)}"),
+            *on_disk(self._arguments.cache_disk, f"model-{replica_of(spec)}"),
         ]
         environment = {variable_of("peer-key"): key}
         # -P: Python finds the installed package, not a checkout in which the command is run.
@@ -225,6 +226,15 @@ def model_name(path: Path) -> str:
     return str(path) if path.suffix.lower() != ".gguf" else path.stem
 
 
+def replica_of(spec: Spec) -> str:
+    """Return a model's name in headers and names of files: its own if that fits, or else one that no other has."""
+    name = fitting(spec.name)
+    if name == spec.name and name[0] != "-":
+        return name
+    unique = hashlib.sha256(spec.name.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return f"{name.strip('-')[:64] or 'model'}-{unique}"
+
+
 def stored(store: str | None, spec: Spec) -> str:
     """Return where a model's process stores responses: a file of its own, beside the file that was named."""
     if store is None:
@@ -232,7 +242,7 @@ def stored(store: str | None, spec: Spec) -> str:
     if store in ("off", "memory"):
         return store
     path = Path(store)
-    return str(path.with_name(f"{path.stem}-{fitting(spec.name)}{path.suffix}"))
+    return str(path.with_name(f"{path.stem}-{replica_of(spec)}{path.suffix}"))
 
 
 def kept(given: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[str]:

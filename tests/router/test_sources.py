@@ -197,6 +197,22 @@ def test_a_models_process_gets_a_socket_a_name_and_no_option_of_the_front(tmp_pa
     assert "secret" not in command  # other users see it
 
 
+def test_models_whose_names_no_header_can_carry_are_told_apart(tmp_path: Path) -> None:
+    names = ("模型一", "模型二", "--help", "a b", "a-b", "b" * 200 + "1", "b" * 200 + "2")
+    for name in names:
+        gguf(tmp_path / f"{name}.gguf")
+    arguments = parsed("--models-dir", str(tmp_path), "--store", "x.db", "--cache-disk", "d")
+    sources = Sources(arguments, arguments.given, arguments.parser)
+    children = []
+    for spec in checked(arguments, sources).specs.values():
+        command, _ = sources.command(spec, tmp_path / "m1.sock", "secret")
+        children.append(parsed(*command[command.index("serve") + 1 :]))
+    assert {child.alias for child in children} == set(names)
+    assert all(
+        len({getattr(child, what) for child in children}) == len(names) for what in ("replica", "store", "cache_disk")
+    )
+
+
 def test_the_only_model_has_its_alias_and_is_loaded_at_the_start(tmp_path: Path) -> None:
     one = gguf(tmp_path / "one.gguf")
     catalog = read(str(one), "--sleep-idle-seconds", "5", "--alias", "mine,other")
