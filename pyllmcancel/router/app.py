@@ -72,7 +72,8 @@ def create_router_app(config: ServerConfig, keeper: Keeper, *, autoload: bool) -
         routes=[route for one in routers for route in one.routes],
     )
     timeout, most = config.engine.request_timeout, config.engine.max_queue
-    router = Router(keeper, autoload=autoload, max_waiting=most, timeout=timeout)
+    keeps_streams = config.stream_keep > 0
+    router = Router(keeper, autoload=autoload, max_waiting=most, timeout=timeout, keeps_streams=keeps_streams)
     app.state.server = state
     app.state.router = router
     app.router.default = router

@@ -30,6 +30,7 @@ from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.request_context import request_id_of
 from pyllmcancel.server.limits import INLINE_BODY
 from pyllmcancel.server.origin import (
+    CONVERSATION_HEADERS,
     KEY_FIELDS,
     KEY_HEADERS,
     PARENT_FIELDS,
@@ -38,6 +39,8 @@ from pyllmcancel.server.origin import (
     SESSION_HEADERS,
     is_name,
 )
+from pyllmcancel.server.streams.kept import conversation_key
+from pyllmcancel.server.streams.routes import not_ready
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -46,12 +49,12 @@ if TYPE_CHECKING:
     from pyllmcancel.router.process import ModelProcess
     from pyllmcancel.router.spec import Spec
 
-WANTED = frozenset({"model", "keep_alive", *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS})
+WANTED = frozenset({"model", "keep_alive", "keep_going", "stream", *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS})
 # Paths that any process can answer for all, since they know each other.
 SHARED = re.compile(
     r"/v1/(?:requests|sessions|events|stream|streams)(?:/|$)|/v1/responses/(?!input_tokens$|compact$)|/(?:docs|openapi\.json)$"
 )
-STREAMS = re.compile(r"/v1/stream(?:/|$)")  # only the process that has a stream can send it
+STREAMS = re.compile(r"/v1/stream(?:/(.*))?", re.DOTALL)  # only the process that has a stream can send it
 NOT_THERE = frozenset({400, 404})
 DURATION = re.compile(r"(-?\d+(?:\.\d+)?)(ms|s|m|h)?")
 UNITS = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -69,14 +72,19 @@ class Router:
         The limit of requests of one owner that wait for loads.
     timeout
         The seconds that a request may wait; None: without limit.
+    keeps_streams
+        True if streams can be taken up again.
     """
 
-    def __init__(self, keeper: Keeper, *, autoload: bool, max_waiting: int, timeout: float | None) -> None:
+    def __init__(
+        self, keeper: Keeper, *, autoload: bool, max_waiting: int, timeout: float | None, keeps_streams: bool
+    ) -> None:
         self.keeper = keeper
         self.waiting = WaitingRequests()
         self.autoload = autoload
         self._max_waiting = max_waiting
         self._timeout = timeout
+        self._keeps_streams = keeps_streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -85,8 +93,8 @@ class Router:
             message = Message.of(scope, await read_body(receive))
             leaving = Leaving(scope, receive)
             with leaving.heard():
-                if scope["method"] == "GET" and STREAMS.match(scope["path"]):
-                    await self._to_whoever_has_it(scope, leaving, send)
+                if scope["method"] in ("GET", "DELETE") and (found := STREAMS.match(scope["path"])):
+                    await self._to_stream(scope, found[1], leaving, send)
                 elif SHARED.match(scope["path"]):
                     await self.to_any(message, leaving, send)
                 else:
@@ -135,7 +143,7 @@ class Router:
     ) -> tuple[ModelProcess, bytes | None]:
         """Return the process, and the milliseconds that the request waited for it, if it did."""
         if future.done():
-            for older in self.waiting.with_key(owner_of(leaving.scope), wished(leaving.scope, fields).key):
+            for older in self.waiting.with_key(owner_of(leaving.scope), self._wished(leaving.scope, fields).key):
                 older.cancel(CancelReason.SUPERSEDED)
             return await future, None
         began = time.monotonic()
@@ -144,7 +152,7 @@ class Router:
     async def _waited(self, fields: dict[str, Any], spec: Spec, future: asyncio.Future[Any], leaving: Leaving) -> Any:
         """Return what comes; until then the request is one of those that wait, and can be cancelled."""
         scope = leaving.scope
-        owner, names = owner_of(scope), wished(scope, fields)
+        owner, names = owner_of(scope), self._wished(scope, fields)
         if self.waiting.count(owner) >= self._max_waiting:
             raise ApiError(429, "too many requests wait for models", "rate_limit_error", code="queue_full")
 
@@ -154,7 +162,7 @@ class Router:
             future.set_exception(error)
             return True
 
-        request = Waiting(request_id_of(scope), owner, spec.name, names.session, names.parent, names.key, give_up)
+        request = Waiting(request_id_of(scope), owner, spec.name, *names[:3], give_up, names.streams)
         self.waiting.add(request)
         late = ApiError(504, f"the model {spec.name} was not loaded in time", "server_error", code="deadline")
         loop = asyncio.get_running_loop()
@@ -165,6 +173,20 @@ class Router:
             self.waiting.discard(request)
             if timer is not None:
                 timer.cancel()
+
+    def _wished(self, scope: Scope, fields: dict[str, Any]) -> Wished:
+        """Return the groups that are named. A name of a wrong form counts as missing, since a process refuses it."""
+        key = name_of(scope, fields, KEY_HEADERS, KEY_FIELDS)
+        streams: tuple[str, ...] = ()
+        if self._keeps_streams and fields.get("stream") is True:
+            conversation = name_of(scope, fields, CONVERSATION_HEADERS, ())
+            if conversation is not None:
+                key = key or conversation_key(conversation)
+                streams = (conversation, request_id_of(scope))
+            elif fields.get("keep_going"):
+                streams = (request_id_of(scope),)
+        session = name_of(scope, fields, SESSION_HEADERS, SESSION_FIELDS)
+        return Wished(session, name_of(scope, fields, PARENT_HEADERS, PARENT_FIELDS), key, streams)
 
     async def named(self, name: Any) -> Spec:
         """Return the model of this name, or the default; ApiError if there is none."""
@@ -190,6 +212,24 @@ class Router:
         models = self.keeper.roster.models
         ready = [one for one in self.keeper.processes.values() if models[one.name].state is State.LOADED]
         return min(ready, key=lambda one: models[one.name].loaded_at, default=None)
+
+    async def _to_stream(self, scope: Scope, name: str | None, leaving: Leaving, send: Send) -> None:
+        """Send, or delete, a stream; its request may still wait for its model."""
+        if name is None:
+            name = next(iter(parse_qs(scope.get("query_string", b"").decode("latin-1")).get("conv_id", ())), "")
+        waiting = self.waiting.with_stream(owner_of(scope), name)
+        if scope["method"] == "GET":
+            if waiting:
+                raise not_ready()
+            await self._to_whoever_has_it(scope, leaving, send)
+            return
+        for one in waiting:
+            one.cancel()
+        if self.any_process() is not None:
+            await self.to_any(Message.of(scope, b""), leaving, send)
+            return
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
 
     async def _to_whoever_has_it(self, scope: Scope, leaving: Leaving, send: Send) -> None:
         """Ask one process after the other; the last one's answer is sent in any case."""
@@ -222,15 +262,7 @@ class Wished(NamedTuple):
     session: str | None
     parent: str | None
     key: str | None
-
-
-def wished(scope: Scope, fields: dict[str, Any]) -> Wished:
-    """Return the groups that are named. A name of a wrong form counts as missing, since a process refuses it."""
-    return Wished(
-        name_of(scope, fields, SESSION_HEADERS, SESSION_FIELDS),
-        name_of(scope, fields, PARENT_HEADERS, PARENT_FIELDS),
-        name_of(scope, fields, KEY_HEADERS, KEY_FIELDS),
-    )
+    streams: tuple[str, ...]
 
 
 def name_of(scope: Scope, fields: dict[str, Any], headers: tuple[str, ...], names: tuple[str, ...]) -> str | None:

@@ -17,7 +17,10 @@ NOTHING = Usage(0, 0, 0)
 
 @dataclass(eq=False, slots=True)
 class Waiting:
-    """One request. `give_up` ends it with an error; it returns whether it still waited."""
+    """One request. `give_up` ends it with an error; it returns whether it still waited.
+
+    `streams` are the names by which its stream can be taken up again, if it will have such a stream.
+    """
 
     id: str
     owner: str
@@ -26,6 +29,7 @@ class Waiting:
     parent: str | None
     supersede: str | None
     give_up: Callable[[Exception], bool]
+    streams: tuple[str, ...] = ()
     arrived: float = field(default_factory=time.monotonic)
     created: float = field(default_factory=time.time)
 
@@ -84,6 +88,10 @@ class WaitingRequests:
     def with_key(self, owner: str, key: str | None) -> list[Waiting]:
         """Return an owner's requests with this supersede key; none without a key."""
         return [one for one in self.of(owner) if key is not None and one.supersede == key]
+
+    def with_stream(self, owner: str, name: str) -> list[Waiting]:
+        """Return an owner's requests whose streams will have this name."""
+        return [one for one in self.of(owner) if name in one.streams]
 
     def discard(self, request: Waiting) -> None:
         """Idempotent."""

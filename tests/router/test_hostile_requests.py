@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.router import forwarding
+from pyllmcancel.router import forwarding, upstream
 from pyllmcancel.router.roster import State
-from pyllmcancel.router.upstream import Exchange
 from tests.router.world import COMPLETIONS, open_router
+from tests.support.http_asgi import Exchange
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ def refuse_connections(monkeypatch: pytest.MonkeyPatch, number: int) -> asyncio.
     """Let no request reach a process; the event tells of the first that tried."""
     tried = asyncio.Event()
 
-    async def begin(*_: Any) -> Exchange:
+    async def begin(*_: Any) -> upstream.Exchange:
         tried.set()
         raise OSError(number, "no")
 
@@ -129,3 +129,44 @@ async def test_a_body_is_not_kept_while_it_is_answered(tmp_path: Path, monkeypat
         await stream.next_event()
         gc.collect()
         assert n_kept == 0
+
+
+@pytest.mark.parametrize("by", ["path", "query", "id"])
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "beside a loaded model"])
+async def test_a_stream_is_deleted_while_its_request_waits_for_its_model(
+    tmp_path: Path, by: str, *, others: bool
+) -> None:
+    path = {"path": "/v1/stream/my/trip", "query": "/v1/stream?conv_id=my%2Ftrip", "id": "/v1/stream/mine"}[by]
+    async with open_router(tmp_path, "a", "b") as world:
+        if others:
+            assert (await world.complete("b").end()).status == 200
+        world.hold_loads("a")
+        headers = {"x-request-id": "mine"} if by == "id" else {"x-request-id": "mine", "x-conversation-id": "my/trip"}
+        body = {"model": "a", "stream": True, "keep_going": by == "id", "until": "never"}
+        request = world.begin("POST", COMPLETIONS, body, headers=headers)
+        await world.waits("mine")
+        early = await world.get(path)
+        assert (early.status, early.json()["error"]["code"]) == (503, "preparing")
+        assert (await world.begin("DELETE", path).end()).status == (200 if others else 204)  # the fake's answer
+        await request.end()
+        assert (request.status, request.json()["error"]["code"]) == (499, "explicit")
+
+
+async def test_a_newer_stream_of_a_conversation_supersedes_one_that_waits(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        world.hold_loads("a")
+
+        def begin(request_id: str, *, stream: bool) -> Exchange:
+            headers = {"x-request-id": request_id, "x-conversation-id": "trip"}
+            return world.begin("POST", COMPLETIONS, {"model": "a", "stream": stream, "until": "end"}, headers=headers)
+
+        older = begin("older", stream=True)
+        await world.waits("older")
+        whole = begin("whole", stream=False)  # has no stream, and supersedes nothing
+        await world.waits("whole")
+        newer = begin("newer", stream=True)
+        await older.end()
+        assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
+        (tmp_path / "end").touch()
+        world.let_load("a")
+        assert (await newer.end()).status == (await whole.end()).status == 200
