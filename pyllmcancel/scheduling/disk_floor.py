@@ -179,8 +179,12 @@ class DiskFloor:
 
     def erase(self, tokens: Sequence[int], holder: Holder) -> None:
         """Delete the files of prefixes that `tokens` begins with."""
-        if self._identity is not None:
-            self._folder.erase(packed(tokens), self._identity, holder.owner)
+        if self._identity is None:
+            return
+        erase = partial(self._folder.erase, packed(tokens), self._identity, holder.owner)
+        erase()
+        if self._writes:  # maybe one of these prefixes
+            self._writer.submit(erase)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

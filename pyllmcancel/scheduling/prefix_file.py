@@ -30,6 +30,7 @@ PREAMBLE = struct.Struct("<8sII")  # the magic bytes, the length and the checksu
 MAX_HEAD = 1 << 20
 BYTES_PER_TOKEN = 4
 AT_ONCE = 8 << 20  # bytes read or written by one call of the system
+MAX_SHOWN = 48  # characters of a file's name in that of the temporary one: a name has 255 bytes at most
 
 Blank = Callable[[Sequence[int], int, Sequence[tuple[int, int]]], "tuple[SwappedPrefix, list[memoryview]] | None"]
 
@@ -132,7 +133,7 @@ def head_of(prefix: SwappedPrefix, identity: str, holder: Holder) -> Head:
 
 def write(path: Path, head: Head, prefix: SwappedPrefix) -> int:
     """Write a file, whole or not at all, readable by this user only; returns its bytes, OSError if that fails."""
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
+    temporary = path.with_name(f".{path.name[:MAX_SHOWN]}.{os.urandom(4).hex()}.tmp")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         with open(os.open(temporary, flags, 0o600), "wb") as file:

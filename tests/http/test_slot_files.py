@@ -145,6 +145,14 @@ async def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, filename
     assert files_in(tmp_path) == []
 
 
+@pytest.mark.parametrize("filename", ["x" * 255, "é" * 127])
+async def test_a_name_may_be_as_long_as_the_system_allows(tmp_path: Path, filename: str) -> None:
+    async with serving(tmp_path) as world:
+        await ask(world, FRANCE, 0)
+        assert (await act(world, "save", 0, filename))[0] == 200
+        assert [file.name for file in files_in(tmp_path, "[!.]*")] == [filename]
+
+
 @pytest.mark.parametrize("body", [None, {}, {"filename": 1}, {"filename": None}])
 async def test_a_body_without_a_name_is_refused(tmp_path: Path, body: Any) -> None:
     async with serving(tmp_path) as world:

@@ -16,6 +16,7 @@ import pytest
 from pyllmcancel.adapters import Adapter
 from pyllmcancel.engine.engine import generation_params
 from pyllmcancel.errors import UsageError
+from pyllmcancel.requests.request import NO_OWNER
 from pyllmcancel.scheduling import prefix_folder
 from pyllmcancel.scheduling.disk_floor import DiskFloor
 from pyllmcancel.scheduling.prefix_file import head_of
@@ -449,6 +450,18 @@ def test_an_engine_that_outlives_the_main_thread_has_its_disk(tmp_path: Path) ->
     command = [sys.executable, "-c", MAIN_THREAD_ENDS, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TEST_LIMIT, check=False)
     assert (done.returncode, done.stdout) == (0, "1 1\n"), done.stderr
+
+
+def test_what_is_erased_while_it_is_written_is_gone(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    writing, write = Stop(), prefix_folder.write
+    monkeypatch.setattr(prefix_folder, "write", lambda *parts: (writing.here(), write(*parts))[1])
+    driver = machine.start(named_slots=True)
+    answered(driver, PROMPT, slot=0)
+    writing.wait_reached()
+    assert driver.engine.erase_slot(NO_OWNER, 0).result(TEST_LIMIT) > len(PROMPT)
+    writing.go_on()
+    driver.close()
+    assert machine.files == []
 
 
 def test_a_close_does_not_wait_for_the_hash_of_a_large_model(tmp_path: Path) -> None:
