@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import stat
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -212,6 +214,16 @@ async def test_a_file_that_was_edited_is_refused_and_the_slot_can_be_used(tmp_pa
         status, answer = await act(world, "restore", 1)
         assert (status, "no such file" in answer["error"]["message"]) == (400, True)
         assert (await ask(world, GERMANY, 1))["prompt_n"] > 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes in folders")
+async def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    async with serving(tmp_path) as world:
+        (tmp_path / "folder").mkdir()
+        os.mkfifo(tmp_path / "pipe")
+        for name in ("folder", "pipe"):
+            status, answer = await act(world, "restore", filename=name)
+            assert (status, answer["error"]["param"]) == (400, "filename")
 
 
 async def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

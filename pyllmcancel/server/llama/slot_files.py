@@ -66,6 +66,8 @@ class SlotFiles:
             There is no such file of this owner, model, build and kind of cells, or it is damaged.
         """
         path = self._path(owner, filename)
+        if not path.is_file():  # opening a pipe would wait for its other end
+            raise cannot_restore("there is no such file")
         try:
             with path.open("rb") as file:
                 head = read_head(file)
