@@ -16,7 +16,6 @@ from typing import Any
 from pyllmcancel import _native
 from pyllmcancel.embeddings.workload import pooling_of
 from pyllmcancel.errors import ContextError, ModelLoadError
-from pyllmcancel.pooling import Pooling
 from pyllmcancel.sampling import SamplingParams
 
 MAX_BYTES = 8 << 30
@@ -48,7 +47,7 @@ def compute(model: Any) -> None:
     except RuntimeError:  # a vocabulary for tests has no words: llama.cpp says so
         tokens = []
     tokens = tokens or [index % model.n_vocab for index in range(11)]
-    if pooling_of(model, "auto", required=False) is not Pooling.NONE:
+    if pooling_of(model, "auto") is not None:
         embedder = _native.Embedder(model, n_ctx=64, n_seq_max=2, n_batch=64, n_threads=1)
         embedder.open(0, tokens[: embedder.n_text_max], _native.CancelFlag())
         embedder.step([(0, len(tokens[: embedder.n_text_max]))])

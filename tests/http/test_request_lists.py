@@ -28,6 +28,7 @@ FIELDS = {
     "cached_tokens",
     "completion_tokens",
     "drafts",
+    "lora",
     "max_tokens",
     "finish_reason",
     "cancel_reason",
