@@ -180,8 +180,10 @@ class Keeper:
         if model.state is not State.ENDING and not self.closing:
             last = next((line for line in reversed(process.lines) if line.strip()), "")
             how = f"signal {-status}" if status < 0 else f"status {status}"
-            why = f"the model {name} {'could not be loaded' if was_loading else 'ended'} ({how}): {last}"
-            logger.error("%s", why)
+            why = f"the model {name} {'could not be loaded' if was_loading else 'ended'} ({how})"
+            logger.error("%s: %s", why, last)
+            # Once it serves, its lines name requests of all owners.
+            why += f": {last}" if was_loading else ""
             self.last_lines[name] = list(process.lines)
         if self.closing:
             return

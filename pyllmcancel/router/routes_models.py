@@ -14,7 +14,7 @@ from pyllmcancel.router.roster import State
 from pyllmcancel.server.errors.responses import RETRY_AFTER_SECONDS, ApiError
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.openapi.description import answers, errors
-from pyllmcancel.server.requests.visible import check_may_see_all
+from pyllmcancel.server.requests.visible import check_may_see_all, may_see_all
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.fields import Answer
 
@@ -37,7 +37,9 @@ class StatusAnswer(Answer):
     progress: NotRequired[Annotated[float | None, Field(description="Share of the stage that is done.")]]
     failed: NotRequired[bool]
     error: NotRequired[Annotated[str, Field(description="Why it failed.")]]
-    lines: NotRequired[Annotated[list[str], Field(description="The last lines of its log.")]]
+    lines: NotRequired[
+        Annotated[list[str], Field(description="The last lines of its log, for those who see all requests.")]
+    ]
 
 
 class RoutedModel(Answer):
@@ -50,9 +52,10 @@ class RoutedModel(Answer):
     pinned: bool
     status: StatusAnswer
     size: Annotated[int, Field(description="Bytes that it takes, or its file.")]
-    waiting: Annotated[int, Field(description="Requests that wait for it.")]
-    running: Annotated[int, Field(description="Requests that its process has.")]
-    used_seconds_ago: Annotated[float | None, Field(description="Since its last request, or its load.")]
+    # The next three are for those who see all requests.
+    waiting: NotRequired[Annotated[int, Field(description="Requests that wait for it.")]]
+    running: NotRequired[Annotated[int, Field(description="Requests that its process has.")]]
+    used_seconds_ago: NotRequired[Annotated[float | None, Field(description="Since its last request, or its load.")]]
     load_seconds: Annotated[float | None, Field(description="Duration of its last load.")]
 
 
@@ -77,7 +80,7 @@ async def list_models(request: Request, reload: str = "") -> Any:
     if reload not in ("", "0", "false"):
         check_may_see_all(request)
         await keeper.reread(removes=True)
-    entries = [entry_of(keeper, spec) for spec in keeper.catalog.specs.values()]
+    entries = [entry_of(keeper, spec, all_seen=may_see_all(request)) for spec in keeper.catalog.specs.values()]
     if shape_of(request.scope) is ANTHROPIC:
         return anthropic_page(entries)
     return RoutedModels(object="list", data=entries)
@@ -86,7 +89,7 @@ async def list_models(request: Request, reload: str = "") -> Any:
 @router.get("/v1/models/{model:path}", responses=answers(RoutedModel) | errors(404), summary="One model")
 async def get_model(request: Request, model: str) -> Any:
     found = router_of(request)
-    entry = entry_of(found.keeper, await found.named(model))
+    entry = entry_of(found.keeper, await found.named(model), all_seen=may_see_all(request))
     return anthropic_entry(entry) if shape_of(request.scope) is ANTHROPIC else entry
 
 
@@ -141,10 +144,10 @@ async def health(request: Request) -> JSONResponse:
     return JSONResponse(healthy)
 
 
-def entry_of(keeper: Keeper, spec: Spec) -> RoutedModel:
+def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> RoutedModel:
+    """Return the entry of a model; what other owners do with it is there if all requests may be seen."""
     model = keeper.model(spec.name)
-    used = None if model.used_at < 0 else round(keeper.now() - model.used_at, 3)
-    return {
+    entry: RoutedModel = {
         "id": spec.name,
         "object": "model",
         "created": keeper.created,
@@ -154,11 +157,15 @@ def entry_of(keeper: Keeper, spec: Spec) -> RoutedModel:
         "pinned": spec.pinned,
         "status": status_of(keeper, spec),
         "size": model.need,
-        "waiting": len(model.waiting),
-        "running": max(len(model.running), model.n_inside),
-        "used_seconds_ago": used,
         "load_seconds": round(model.load_seconds, 3) if model.load_seconds else None,
     }
+    if all_seen:
+        entry["waiting"] = len(model.waiting)
+        entry["running"] = max(len(model.running), model.n_inside)
+        entry["used_seconds_ago"] = None if model.used_at < 0 else round(keeper.now() - model.used_at, 3)
+    else:
+        entry["status"].pop("lines", None)
+    return entry
 
 
 def value_of(keeper: Keeper, spec: Spec) -> Value:

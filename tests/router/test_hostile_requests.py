@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from pyllmcancel.router import forwarding, upstream
 from pyllmcancel.router.roster import State
+from pyllmcancel.server.config import ApiKey
 from tests.router.world import COMPLETIONS, open_router
 from tests.support.http_asgi import Exchange
 
@@ -170,3 +173,24 @@ async def test_a_newer_stream_of_a_conversation_supersedes_one_that_waits(tmp_pa
         (tmp_path / "end").touch()
         world.let_load("a")
         assert (await newer.end()).status == (await whole.end()).status == 200
+
+
+async def test_an_owner_does_not_learn_from_the_list_of_models_what_others_do(tmp_path: Path) -> None:
+    keys = (ApiKey("ann", "key-a"), ApiKey("bob", "key-b"))
+    ann, bob, admin = ({"authorization": f"Bearer {key}"} for key in ("key-a", "key-b", "key-admin"))
+    async with open_router(tmp_path, "a", api_keys=keys, admin_api_keys=("key-admin",)) as world:
+        for _ in range(3):  # a fourth start is not tried
+            stream = world.begin("POST", COMPLETIONS, {"model": "a", "stream": True, "until": "never"}, headers=ann)
+            await stream.next_event()
+            world.keeper.processes["a"].lines.append("ann's request")  # as its log has it
+            os.kill(world.pid("a"), signal.SIGKILL)
+            await stream.end()
+            await world.until(lambda: world.keeper.model("a").state is not State.LOADED)
+        assert world.keeper.model("a").state is State.FAILED
+        for path in ("/v1/models", "/v1/models/a"):
+            assert b"ann's request" not in (told := await world.get(path, headers=bob)).body
+            assert not any(word in told.body for word in (b'"running"', b'"waiting"', b'"used_seconds_ago"'))
+            assert b"ann's request" in (told := await world.get(path, headers=admin)).body
+            assert all(word in told.body for word in (b'"running"', b'"waiting"', b'"used_seconds_ago"'))
+        refused = await world.begin("POST", COMPLETIONS, {"model": "a"}, headers=bob).end()
+        assert refused.json()["error"]["message"] == "the model a ended (signal 9)"

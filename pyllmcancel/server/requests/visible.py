@@ -254,8 +254,12 @@ See = Annotated[Visible, Depends(visible)]
 
 def check_may_see_all(http: HttpRequest) -> None:
     """Raise ApiError 403 if there are several owners, and the request has no administrator's key."""
-    if state_of(http).config.shared and not is_admin(http.scope):
+    if not may_see_all(http):
         raise admin_only()
+
+
+def may_see_all(http: HttpRequest) -> bool:
+    return is_admin(http.scope) or not state_of(http).config.shared
 
 
 def admin_only(param: str | None = None) -> ApiError:
