@@ -23,7 +23,7 @@ from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import mark_client_gone, request_id_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from starlette.types import Receive, Scope, Send
@@ -135,11 +135,12 @@ async def exchange(
     send: Send,
     extra: Iterable[tuple[bytes, bytes]] = (),
     *,
-    declines: frozenset[int] = frozenset(),
+    declines: tuple[bytes, ...] = (),
 ) -> bool:
     """Send the request to the process, and its answer to the client, piece by piece.
 
-    If the answer has one of the statuses `declines`, nothing is sent to the client; returns whether something was.
+    If the answer is an error with one of the codes `declines`, nothing is sent to the client; returns whether something
+    was.
 
     Raises
     ------
@@ -163,11 +164,14 @@ async def exchange(
         head, last = None, BLANK
         try:
             head = await begun.head()
-            if head.status in declines:
-                return False
+            content = None
+            if declines and head.status in (400, 404):
+                content = await begun.whole()
+                if any(b'"%s"' % code in content for code in declines):
+                    return False
             kept = [(name, value) for name, value in head.headers if name not in OF_ANSWER]
             await send({"type": "http.response.start", "status": head.status, "headers": [*kept, *extra]})
-            async for piece in begun.pieces():
+            async for piece in begun.pieces() if content is None else one_piece(content):
                 last = piece
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -178,6 +182,10 @@ async def exchange(
                 raise process_ended() from None
             await break_off(head, leaving.scope, send, b"" if last.endswith(BLANK) else BLANK)
     return True
+
+
+async def one_piece(content: bytes) -> AsyncIterator[bytes]:
+    yield content
 
 
 async def break_off(head: Head, scope: Scope, send: Send, between: bytes) -> None:

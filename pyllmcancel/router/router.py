@@ -55,7 +55,7 @@ SHARED = re.compile(
     r"/v1/(?:requests|sessions|events|stream|streams)(?:/|$)|/v1/responses/(?!input_tokens$|compact$)|/(?:docs|openapi\.json)$"
 )
 STREAMS = re.compile(r"/v1/stream(?:/(.*))?", re.DOTALL)  # only the process that has a stream can send it
-NOT_THERE = frozenset({400, 404})
+NOT_THERE = (b"stream_not_found", b"elsewhere")  # codes of the others' errors
 DURATION = re.compile(r"(-?\d+(?:\.\d+)?)(ms|s|m|h)?")
 UNITS = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 MAX_SHOWN = 20  # names in an error
@@ -237,7 +237,7 @@ class Router:
         if not asked:
             raise ApiError(404, "no model is loaded, so there is no stream", code="stream_not_found")
         for process in asked:
-            declines = NOT_THERE if process is not asked[-1] else frozenset[int]()
+            declines = NOT_THERE if process is not asked[-1] else ()
             with suppress(NotReached):
                 if await exchange(Message.of(scope, b""), process.socket, leaving, send, declines=declines):
                     return

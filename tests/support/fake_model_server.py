@@ -3,9 +3,9 @@
     python -I -S fake_model_server.py --host SOCKET … --alias NAME …
 
 The folder ``CONTROL`` may have files that are named after a model: ``NAME.loads`` keeps it loading for as long as the
-file is there, ``NAME.dies`` ends it at its start, with the status that the file has, ``NAME.lacks`` has it answer 404.
-It gets a line in ``NAME.log`` for each request, and for each end: ``left`` if the connection was closed before the
-answer was complete.
+file is there, ``NAME.dies`` ends it at its start, with the status that the file has, ``NAME.lacks`` has it answer with
+the error that the file has, as STATUS CODE. It gets a line in ``NAME.log`` for each request, and for each end: ``left``
+if the connection was closed before the answer was complete.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class Model:
     ) -> None:
         """Answer; as a stream, of which `until` names a file that ends it, if the body says so."""
         if not asked.get("stream"):
-            self.answer(writer, 404 if (CONTROL / f"{self.name}.lacks").exists() else 200, told)
+            lacks = CONTROL / f"{self.name}.lacks"
+            status, code = lacks.read_text().split() if lacks.exists() else ("200", "")
+            self.answer(writer, int(status), {"error": {"code": code}} if code else told)
             self.log("answered")
             return
         writer.write(
