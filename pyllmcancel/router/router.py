@@ -153,6 +153,7 @@ class Router:
         """Return what comes; until then the request is one of those that wait, and can be cancelled."""
         scope = leaving.scope
         owner, names = owner_of(scope), self._wished(scope, fields)
+        self.waiting.check_new(owner, request_id_of(scope))
         if self.waiting.count(owner) >= self._max_waiting:
             raise ApiError(429, "too many requests wait for models", "rate_limit_error", code="queue_full")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import RequestCancelled
+from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.events import Usage
 from pyllmcancel.server.wire.usage import usage_json
 
@@ -77,6 +77,11 @@ class WaitingRequests:
 
     def __init__(self) -> None:
         self._requests: dict[Waiting, None] = {}
+
+    def check_new(self, owner: str, request_id: str) -> None:
+        """Raise InvalidRequestError if one of the owner's requests has this id: a cancel could mean either."""
+        if any(one.id == request_id for one in self.of(owner)):
+            raise InvalidRequestError(f"request id {request_id!r} is in use by a request that has not ended", "id")
 
     def add(self, request: Waiting) -> None:
         """Add a request; those with the same supersede key are superseded by it."""

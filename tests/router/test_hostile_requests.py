@@ -194,3 +194,20 @@ async def test_an_owner_does_not_learn_from_the_list_of_models_what_others_do(tm
             assert all(word in told.body for word in (b'"running"', b'"waiting"', b'"used_seconds_ago"'))
         refused = await world.begin("POST", COMPLETIONS, {"model": "a"}, headers=bob).end()
         assert refused.json()["error"]["message"] == "the model a ended (signal 9)"
+
+
+async def test_an_id_belongs_to_one_waiting_request_of_an_owner(tmp_path: Path) -> None:
+    keys = (ApiKey("ann", "key-a"), ApiKey("bob", "key-b"))
+    ann, bob = ({"authorization": f"Bearer {key}", "x-request-id": "mine"} for key in ("key-a", "key-b"))
+    async with open_router(tmp_path, "a", api_keys=keys) as world:
+        world.hold_loads("a")
+        first = world.begin("POST", COMPLETIONS, {"model": "a"}, headers=ann)
+        await world.waits("mine")
+        second = await world.begin("POST", COMPLETIONS, {"model": "a"}, headers=ann).end()
+        assert (second.status, second.json()["error"]["param"]) == (400, "id")
+        other = world.begin("POST", COMPLETIONS, {"model": "a"}, headers=bob)
+        await world.until(lambda: len(list(world.app.state.router.waiting.of("bob"))) == 1)
+        assert (await world.begin("DELETE", "/v1/requests/mine", headers=ann).end()).status == 200
+        assert (await first.end()).status == 499
+        world.let_load("a")
+        assert (await other.end()).status == 200
