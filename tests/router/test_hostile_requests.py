@@ -1,4 +1,4 @@
-"""What hostile and clumsy clients, and a machine without reserves, do to the router."""
+"""Hostile and clumsy clients of the router, and a machine without reserves."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         for model in ("one", "other"):
             process.http.post("/models/load", json={"model": model})
         for model in ("one", "other"):
-            until(lambda model=model: status_of(process, model), lambda status: status == "loaded", START_LIMIT)
+            until(partial(status_of, process, model), lambda status: status == "loaded", START_LIMIT)
         yield process
         process.signal(signal.SIGTERM)
         pids = model_pids(process.pid)

@@ -2,8 +2,8 @@
 
     python -I -S fake_model_server.py --host SOCKET … --alias NAME …
 
-The folder ``CONTROL`` may have files that are named after a model: ``NAME.loads`` keeps it loading for as long as the
-file is there, ``NAME.dies`` ends it at its start, with the status that the file has, ``NAME.lacks`` has it answer with
+The folder ``CONTROL`` may have files that are named after a model. ``NAME.loads`` keeps it loading for as long as the
+file is there. ``NAME.dies`` ends it at its start, with the status that the file has. ``NAME.lacks`` has it answer with
 the error that the file has, as STATUS CODE. It gets a line in ``NAME.log`` for each request, and for each end: ``left``
 if the connection was closed before the answer was complete.
 """
