@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pyllmcancel.errors import InvalidRequestError, MediaError, UsageError
+from pyllmcancel.errors import ContextLengthError, InvalidRequestError, MediaError, UsageError
 from pyllmcancel.media.cache import MediaCache, MediaKey, Parts
 from pyllmcancel.media.files import TAKEN, file_format, jpeg_passes, sound_seconds
 from pyllmcancel.media.values import Media, MediaKind, MediaPrompt, MediaRun, Modality
@@ -77,6 +77,8 @@ class MediaLibrary:
         owner: str = "",
         add_special: bool = True,
         parse_special: bool = True,
+        n_ctx: int | None = None,
+        keeps: bool = True,
         pause: Pause = no_pause,
         flag: CancelFlag | None = None,
     ) -> MediaPrompt:
@@ -88,6 +90,10 @@ class MediaLibrary:
             Whose pictures they are.
         add_special
             Begin with the model's BOS, if it wants one.
+        n_ctx
+            The context's size: a prompt that does not fit is refused before its next picture is decoded.
+        keeps
+            False: the prompt is only counted, and has no pictures.
         pause
             Called between pictures; it ends the work by raising an error.
         flag
@@ -99,6 +105,8 @@ class MediaLibrary:
             One of them is broken, too large, or of a kind that the model does not take.
         InvalidRequestError
             There are not as many markers as pictures and sounds.
+        ContextLengthError
+            The prompt has `n_ctx` tokens or more.
         """
         texts = text.split(self.marker)
         if len(texts) != len(media) + 1:
@@ -111,8 +119,10 @@ class MediaLibrary:
             tokens += self._model.tokenize(piece, add_special=False, parse_special=parse_special) if piece else []
             if number < len(media):
                 pause()
+                if n_ctx is not None and len(tokens) >= n_ctx:
+                    raise ContextLengthError(len(tokens), n_ctx, at_least=True)
                 for part in self._parts(media[number], number, owner, flag or self._new_flag()):
-                    if not isinstance(part, list):
+                    if keeps and not isinstance(part, list):
                         runs.append(MediaRun(len(tokens), part))
                     tokens += part if isinstance(part, list) else part.tokens
                 pause()

@@ -29,7 +29,18 @@ class RecordingLibrary:
         self.on_prepare: Callable[[Pause], object] = lambda _: None
         self._model = model
 
-    def prepare(self, text: str, media: Sequence[Media], *, owner: str, add_special: bool, pause: Pause) -> list[int]:
+    def prepare(
+        self,
+        text: str,
+        media: Sequence[Media],
+        *,
+        owner: str,
+        add_special: bool,
+        n_ctx: int | None,
+        keeps: bool,
+        pause: Pause,
+    ) -> list[int]:
+        assert keeps is (n_ctx is not None)
         self.given.append((text, list(media)))
         self.owners.append(owner)
         self.on_prepare(pause)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.adapters import Adapter
-from pyllmcancel.errors import InvalidRequestError, MediaError
+from pyllmcancel.errors import ContextLengthError, InvalidRequestError, MediaError
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.media.files import file_format, sound_seconds
 from pyllmcancel.media.library import MAX_PIXELS, MediaLibrary
@@ -325,6 +325,19 @@ def test_a_picture_of_too_many_pixels_is_too_large() -> None:
     with driver() as (_, library), pytest.raises(MediaError) as refused:
         library.prepare(library.marker, [Media.of(MediaKind.IMAGE, header)])
     assert refused.value.too_large
+
+
+def test_a_prompt_that_does_not_fit_is_refused_before_all_of_its_pictures_are_decoded() -> None:
+    with driver() as (made, library):
+        media = [picture(n) for n in range(10)]
+        text, decoded = library.marker * len(media), []
+        parts = made.encoder.parts
+        made.encoder.parts = lambda data, **options: (decoded.append(data), parts(data, **options))[1]  # type: ignore[method-assign]
+        with pytest.raises(ContextLengthError, match="at least 24 tokens"):
+            library.prepare(text, media, n_ctx=20)
+        assert len(decoded) == 3
+        counted = library.prepare(text, media, keeps=False)
+        assert (len(counted), counted.runs) == (10 * (ROWS + 2), ())
 
 
 def test_markers_and_pictures_must_be_as_many() -> None:

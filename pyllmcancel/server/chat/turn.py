@@ -137,7 +137,7 @@ def prompt_tokens(
         raise InvalidRequestError("a conversation with pictures or sounds is not truncated", "truncate_prompt_tokens")
     if must_fit:
         state.texts.check_length(len(prompt), "messages")
-    return media_tokens(state, prompt, asked, pause)
+    return media_tokens(state, prompt, asked, pause, must_fit=must_fit)
 
 
 def is_followable(form: ChatForm) -> bool:

@@ -143,8 +143,12 @@ async def _fetched(request: Request, state: ServerState, asked: Gathered) -> lis
     return found
 
 
-def media_tokens(state: ServerState, prompt: str, asked: Gathered, pause: Pause) -> MediaPrompt:
+def media_tokens(
+    state: ServerState, prompt: str, asked: Gathered, pause: Pause, *, must_fit: bool = True
+) -> MediaPrompt:
     """Return the tokens of a prompt that has the marker of each picture and sound. For a worker.
+
+    Without `must_fit` they are only to be counted, and the prompt has no pictures.
 
     Raises
     ------
@@ -164,7 +168,10 @@ def media_tokens(state: ServerState, prompt: str, asked: Gathered, pause: Pause)
     # A template, or the client itself, may have written the token that begins texts.
     begins = prompt.startswith(state.texts.bos) if state.texts.bos else False
     try:
-        return media.prepare(text, ordered, owner=asked.owner, add_special=not begins, pause=pause)
+        n_ctx = state.engine.n_ctx if must_fit else None
+        return media.prepare(
+            text, ordered, owner=asked.owner, add_special=not begins, n_ctx=n_ctx, keeps=must_fit, pause=pause
+        )
     except MediaError as error:
         raise asked.error(places[error.index], error) from None
 
