@@ -24,7 +24,10 @@ BEFORE, AFTER = b"<", b">"
 
 def image_size(data: bytes) -> tuple[int, int] | None:
     """As the real one, of PNG only."""
-    return struct.unpack(">II", data[16:24]) if data[:4] == b"\x89PNG" and len(data) >= 24 else None  # type: ignore[return-value]
+    if data[:4] != b"\x89PNG" or len(data) < 24:
+        return None
+    width, height = struct.unpack(">II", data[16:24])
+    return width, height
 
 
 def png(width: int = 2, height: int = 2, content: int = 0) -> bytes:
