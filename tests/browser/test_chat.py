@@ -29,7 +29,7 @@ def answers(page: Page) -> Locator:
 
 
 def stop_when_it_answers(page: Page) -> None:
-    expect(page.locator("article[aria-busy=true]")).to_contain_text(re.compile(r"\w{3}"))
+    wait_for_text(page)
     page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.locator("article[aria-busy=true]")).to_have_count(0)
 
@@ -58,8 +58,7 @@ def test_the_speed_is_shown_while_an_answer_is_written_and_after_it(page: Page) 
 def test_an_answer_goes_on_after_a_reload_and_can_be_stopped(page: Page, server: ServerProcess) -> None:
     request_id = begin_to_answer(page)
     page.reload()
-    running = page.locator("article[aria-busy=true]")
-    expect(running).to_contain_text(re.compile(r"\w{3}"))
+    wait_for_text(page)
     assert server.request(request_id)["readers"] == 1
     page.keyboard.press("Escape")
     expect(answers(page)).to_contain_text(STOPPED)
@@ -78,16 +77,21 @@ def test_an_answer_that_ended_while_its_page_was_away_is_shown_with_its_end(page
 
 def test_escape_stops_too(page: Page) -> None:
     say(page, "Tell me a long story")
-    expect(page.locator("article[aria-busy=true]")).to_contain_text(re.compile(r"\w{3}"))
+    wait_for_text(page)
     page.keyboard.press("Escape")
     expect(answers(page)).to_contain_text(STOPPED)
+
+
+def wait_for_text(page: Page) -> None:
+    """Wait until the running answer has text: before, it has a line that says what it waits for."""
+    expect(page.locator("article[aria-busy=true]:not(:has(.waiting-line))")).to_contain_text(re.compile(r"\w{3}"))
 
 
 def begin_to_answer(page: Page) -> str:
     """Ask for a long answer, and return its request's id once it has begun."""
     with page.expect_request("**/v1/chat/completions") as sent:
         say(page, "Tell me a long story")
-    expect(page.locator("article[aria-busy=true]")).to_contain_text(re.compile(r"\w{3}"))
+    wait_for_text(page)
     return str(sent.value.headers["x-request-id"])
 
 
