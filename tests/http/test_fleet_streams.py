@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyllmcancel.server.config import ApiKey
-from tests.http.test_streams import NAME, ask, delete, read, unread, written
+from tests.http.test_streams import NAME, ask, delete, found, read, unread, written
 from tests.support.fleet import open_fleet
 
 pytestmark = pytest.mark.anyio
@@ -45,12 +45,15 @@ async def test_an_owner_does_not_reach_anothers_stream_on_another_server() -> No
 async def test_a_newer_stream_of_the_conversation_on_another_server_supersedes_the_older() -> None:
     async with open_fleet("a", "b") as (net, (a, b)):
         await unread(b)
+        older = found(b)
         newer = await ask(a, "newer").end()
         await net.deliver(2)
         b.gate.open()
         ended = await b.ended("mine")
         assert (ended["cancel_reason"], ended["superseded_by"]) == ("superseded", "newer")
         assert await written(a) == newer.body
+        while not older.log.ended:
+            await older.log.changed.wait()
         elsewhere = await read(b).end()
         assert (elsewhere.status, elsewhere.json()["error"]["code"]) == (400, "elsewhere")
 
