@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import re
 import signal
@@ -20,6 +19,7 @@ from pyllmcancel.cli.chat_options import chat_defaults, chat_template
 from pyllmcancel.cli.draft_model_options import draft_model_settings, draft_model_to_fetch
 from pyllmcancel.cli.environment import check_environment
 from pyllmcancel.cli.help import Formatter, add_help
+from pyllmcancel.cli.listening import opened
 from pyllmcancel.cli.media_options import media_settings
 from pyllmcancel.cli.model_argument import check_model_file, check_named, name_of
 from pyllmcancel.cli.options import ON
@@ -41,7 +41,7 @@ from pyllmcancel.hub.names import ModelName
 from pyllmcancel.requests.observer import Observers
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
 from pyllmcancel.server.config import ADMIN, ApiKey, Certificate, ServerConfig
-from pyllmcancel.server.http.listening import close_all, listen, raise_file_limit
+from pyllmcancel.server.http.listening import close_all
 from pyllmcancel.server.limits import Limits
 from pyllmcancel.server.running.key_rotation import Hangups
 from pyllmcancel.server.running.metrics import EngineMetrics
@@ -90,12 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
     except (Error, OSError, UnicodeError) as error:
         sys.stderr.write(f"pyllmcancel: {worded(error)}\n")
         return 2
-    raise_file_limit()
-    try:
-        listeners = listen(arguments.host, arguments.port)
-    except OSError as error:
-        advice = "; --port chooses another port" if error.errno == errno.EADDRINUSE else ""
-        sys.stderr.write(f"pyllmcancel: {error.strerror}{advice}\n")
+    listeners = opened(arguments)
+    if listeners is None:
         return 1
     config = named(config, listeners)
     metrics = EngineMetrics()

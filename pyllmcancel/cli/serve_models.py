@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import math
 import secrets
 import signal
@@ -13,13 +12,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from pyllmcancel.cli.listening import opened
 from pyllmcancel.cli.model_argument import check_model_file, is_of_hub
 from pyllmcancel.cli.peers import has_library
 from pyllmcancel.cli.router_options import Sources, without_front_variables
 from pyllmcancel.errors import UsageError
 from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.models import PACKAGED_NAME
-from pyllmcancel.server.http.listening import close_all, listen, raise_file_limit
+from pyllmcancel.server.http.listening import close_all
 
 if TYPE_CHECKING:
     from pyllmcancel.router.spec import Catalog
@@ -39,12 +39,8 @@ def run(
     hangups: Hangups | None,
 ) -> int:
     """Serve the models until a signal; return the exit status."""
-    raise_file_limit()
-    try:
-        listeners = listen(arguments.host, arguments.port)
-    except OSError as error:
-        advice = "; --port chooses another port" if error.errno == errno.EADDRINUSE else ""
-        sys.stderr.write(f"pyllmcancel: {error.strerror}{advice}\n")
+    listeners = opened(arguments)
+    if listeners is None:
         return 1
     without_front_variables()
     # Not before: these imports take a second.
