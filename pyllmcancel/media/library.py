@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError, MediaError, UsageError
 from pyllmcancel.media.cache import MediaCache, MediaKey, Parts
 from pyllmcancel.media.files import TAKEN, file_format, jpeg_passes, sound_seconds
-from pyllmcancel.media.values import Media, MediaKind, MediaPrompt, MediaRun, Modality
+from pyllmcancel.media.values import Media, MediaKind, MediaPrompt, MediaRun, Modality, new_marker
 from pyllmcancel.pausing import Pause, no_pause
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class MediaLibrary:
         cache_bytes: int,
         n_batch: int,
     ) -> None:
-        self.marker = f"<__media_{secrets.token_hex(16)}__>"
+        self.marker = new_marker()
         found = [(Modality.VISION, encoder.has_vision), (Modality.AUDIO, encoder.has_audio)]
         self.modalities = frozenset(modality for modality, has in found if has)
         self._encoder = encoder

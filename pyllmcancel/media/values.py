@@ -7,6 +7,7 @@ tokens, such as the prefix cache, compares pictures, too.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pyllmcancel._native import MediaChunk
+
+
+def new_marker() -> str:
+    """Return a text that stands for one picture or sound in a prompt, and that no client can know beforehand."""
+    return f"<__media_{secrets.token_hex(16)}__>"
 
 
 class Modality(StrEnum):

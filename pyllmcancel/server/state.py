@@ -18,6 +18,7 @@ from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.constraints.guidance import Guidance
 from pyllmcancel.engine.engine import DOES_NOT_GENERATE
 from pyllmcancel.errors import Error, InvalidRequestError, QueueFullError
+from pyllmcancel.media.values import new_marker
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import KeyRing
 from pyllmcancel.server.http.workers import Workers
@@ -25,7 +26,6 @@ from pyllmcancel.server.limits import WORKERS
 from pyllmcancel.server.live.feed import Feed
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.media.fetching import Fetcher
-from pyllmcancel.server.media.parts import new_marker
 from pyllmcancel.server.preparing import Preparations
 from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.server.streams.gauges import StreamGauges

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.media.values import new_marker
 from pyllmcancel.server.llama.body import PromptObject
 from pyllmcancel.server.llama.params import prompt_tokens
 from pyllmcancel.server.media.gathering import Given, gathered, media_tokens
-from pyllmcancel.server.media.parts import new_marker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

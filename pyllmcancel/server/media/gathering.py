@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import InvalidRequestError, MediaError
-from pyllmcancel.media.values import Media, MediaKind, Modality
+from pyllmcancel.media.library import NEEDS
+from pyllmcancel.media.values import Media, MediaKind
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.body_limit import hold_more
 from pyllmcancel.server.media import sources
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from pyllmcancel.requests.request import Origin
     from pyllmcancel.server.media.parts import Kind, MediaPart
     from pyllmcancel.server.state import ServerState
-
-MODALITIES: dict[Kind, Modality] = {"image": Modality.VISION, "audio": Modality.AUDIO}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ def check_asked(state: ServerState, asked: Gathered) -> None:
         if media is None:
             message = f"this model takes no {one.word}s: it was loaded without a projector (--mmproj)"
             raise InvalidRequestError(message, asked.param)
-        if one.kind is not None and MODALITIES[one.kind] not in media.modalities:
+        if one.kind is not None and NEEDS[MediaKind(one.kind)] not in media.modalities:
             raise InvalidRequestError(f"this model's projector takes no {one.word}s", asked.param)
         if one.url and not settings.urls:
             message = f"{asked.name(place)}: no URL is fetched, since this server was started without --media-url"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from pyllmcancel.media.values import new_marker
 from pyllmcancel.server.wire.fields import CacheHint, RequestBody
 
 Kind = Literal["image", "audio"]
@@ -16,11 +16,6 @@ WORDS: dict[Kind, str] = {"image": "picture", "audio": "sound"}
 
 def _in_object(value: Any) -> Any:
     return {"url": value} if isinstance(value, str) else value
-
-
-def new_marker() -> str:
-    """Return a text that stands for one picture or sound in a prompt, and that no client can know beforehand."""
-    return f"<__media_{secrets.token_hex(16)}__>"
 
 
 class Marked(RequestBody):
