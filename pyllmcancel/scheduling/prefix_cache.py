@@ -131,15 +131,15 @@ class PrefixCache:
             A prefix that the prompt continues, however little it has in common with it, if nothing else has more.
         """
         target = self._free_target(running)
-        found, n_tokens = self._find_in_cells(self._common_prefixes(tokens, holder), running, target)
+        lengths = self._common_prefixes(tokens, holder)
+        found, n_tokens = self._find_in_cells(lengths, running, target)
         # Idle prefixes can be evicted for a swapped one, running ones cannot.
         room = self._context.n_cells - (self._context.n_cells_used - self.n_cells)
         swapped, n_swapped = self._swap.find(tokens, n_tokens, min(room, self._context.n_ctx), holder, fetched)
         if swapped is not None:
             return PrefixMatch(target, None, n_swapped, swapped)
         seq = self._idle_with(own, holder)
-        n_own = 0 if seq is None else self._common_prefixes(tokens, holder)[seq]
-        return found if seq is None or n_own <= n_tokens else PrefixMatch(seq, None, n_own)
+        return found if seq is None or lengths[seq] <= n_tokens else PrefixMatch(seq, None, lengths[seq])
 
     def _idle_with(self, tokens: Sequence[int], holder: Holder) -> int | None:
         """Return the idle sequence that holds exactly `tokens`, of this owner; None if there is none."""
