@@ -66,17 +66,23 @@ class UrlSource(RequestBody):
         return self.url
 
 
-def _only_readable_image(source: Any) -> Any:
-    kind = source.get("type") if isinstance(source, dict) else None
-    if isinstance(kind, str) and kind not in ("base64", "url"):
-        raise ValueError(f"an image's source of type {kind[:100]!r} is not supported; base64 and url are")
-    return source
+def _of_type(whose: str, types: tuple[str, str], supported: str) -> BeforeValidator:
+    """Refuse sources of other types in words: pydantic's own error would not say what is supported."""
+
+    def check(source: Any) -> Any:
+        kind = source.get("type") if isinstance(source, dict) else None
+        if isinstance(kind, str) and kind not in types:
+            raise ValueError(f"{whose} source of type {kind[:100]!r} is not supported; {supported}")
+        return source
+
+    return BeforeValidator(check)
 
 
 class ImageBlock(RequestBody):
     type: Literal["image"]
     source: Annotated[
-        Annotated[Base64Source | UrlSource, Field(discriminator="type")], BeforeValidator(_only_readable_image)
+        Annotated[Base64Source | UrlSource, Field(discriminator="type")],
+        _of_type("an image's", ("base64", "url"), "base64 and url are"),
     ]
     cache_control: CacheHint = None
 
@@ -105,17 +111,11 @@ class ContentSource(RequestBody):
         return joined(self.content)
 
 
-def _only_text_source(source: Any) -> Any:
-    kind = source.get("type") if isinstance(source, dict) else None
-    if isinstance(kind, str) and kind not in ("text", "content"):
-        raise ValueError(f"a document's source of type {kind[:100]!r} is not supported; only text is")
-    return source
-
-
 class DocumentBlock(RequestBody):
     type: Literal["document"]
     source: Annotated[
-        Annotated[PlainSource | ContentSource, Field(discriminator="type")], BeforeValidator(_only_text_source)
+        Annotated[PlainSource | ContentSource, Field(discriminator="type")],
+        _of_type("a document's", ("text", "content"), "only text is"),
     ]
     title: str | None = None
     context: str | None = None
