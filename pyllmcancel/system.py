@@ -109,13 +109,6 @@ def try_lock(file: IO[str]) -> bool:
     return True
 
 
-def work_in_background() -> None:
-    """Let this thread have a core only when nothing else wants it, where threads have priorities of their own."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
-
-
 # -- sockets -----------------------------------------------------------------------------------------------------------
 
 

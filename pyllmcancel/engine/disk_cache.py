@@ -42,5 +42,6 @@ def disk_floor(context: Context, config: EngineConfig, native: Any) -> DiskFloor
     disk = DiskFloor(
         files, partial(state_identity, context, config, native, folder / HASHES), native.SwappedPrefix.blank
     )
-    disk.wait_until_known(IDENTITY_SECONDS)
+    if len(files):
+        disk.wait_until_known(IDENTITY_SECONDS)
     return disk

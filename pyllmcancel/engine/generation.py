@@ -338,6 +338,8 @@ class Generation:
         if self.disk is None:
             return
         end = time.monotonic() + LAST_WRITES_SECONDS
+        if self.scheduler.has_unsaved:
+            self.disk.wait_until_known(LAST_WRITES_SECONDS)
         while self.disk.wait_until_free(max(0.0, end - time.monotonic())) and self.scheduler.maintain_idle():
             pass
         self.disk.close()

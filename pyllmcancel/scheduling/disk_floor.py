@@ -1,7 +1,8 @@
 """The floor below the copies in plain memory: idle prefixes in files, which survive a restart.
 
-Nothing here makes a step wait. The engine thread hands a copy over, or asks for one, and goes on; two threads with the
-lowest priority write and read files. One prefix is written at a time: the copy of the next one is made when the disk
+Nothing here makes a step wait. The engine thread hands a copy over, or asks for one, and goes on; two threads write and
+read files. They have the priority of all others: a thread of a lower one that holds the GIL keeps it for as long as
+other programs want the cores, and everyone waits. One prefix is written at a time: the copy of the next one is made when the disk
 has the last. A request that waits for a file holds no slot meanwhile.
 
 The files' thread first learns the `identity` of everything that a prefix depends on. Until that is known, nothing is
@@ -27,7 +28,6 @@ from pyllmcancel.placement import gib
 from pyllmcancel.scheduling.prefix_file import Blank, DamagedFileError, head_of, packed, read_head, read_states
 from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, Fetched
 from pyllmcancel.scheduling.work_thread import WorkThread
-from pyllmcancel.system import work_in_background
 
 if TYPE_CHECKING:
     from pyllmcancel._native import SwappedPrefix
@@ -100,15 +100,14 @@ class DiskFloor:
         self._counts = Counter[str]()
         self._refused = Counter[str](damaged=folder.n_damaged)
         self._known: Future[None] = Future()  # done when the identity is known, or cannot be
-        self._writer = WorkThread("pyllmcancel-disk-writer", work_in_background)
+        self._writer = WorkThread("pyllmcancel-disk-writer")
         self._reader = WorkThread("pyllmcancel-disk-reader")
         self._writer.submit(partial(self._identify, identity))
 
     def wait_until_known(self, seconds: float) -> None:
-        """Wait at most so long until prefixes can be found, if there are any."""
-        if len(self._folder):
-            with suppress(TimeoutError):
-                self._known.result(seconds)
+        """Wait at most so long for the identity: until prefixes can be found and written."""
+        with suppress(TimeoutError):
+            self._known.result(seconds)
 
     def close(self) -> None:
         """Finish the file that is being written, and leave the folder. Idempotent."""

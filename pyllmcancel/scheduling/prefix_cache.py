@@ -315,6 +315,11 @@ class PrefixCache:
         """
         return self._copy_ahead() or self._save_copy() or self._save_one()
 
+    @property
+    def has_unsaved(self) -> bool:
+        """True if the disk has not been offered every copy and every idle prefix."""
+        return bool(self._unsaved) or self._swap.has_fresh
+
     def _save_copy(self) -> bool:
         """Have one of the copies in plain memory written to the disk, which costs this thread nothing."""
         while self._disk is not None and self._disk.is_free and (fresh := self._swap.next_fresh()) is not None:

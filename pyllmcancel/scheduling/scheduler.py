@@ -190,6 +190,11 @@ class Scheduler:
         """Cache housekeeping while nothing runs or waits; False if nothing is left to do."""
         return self._cache.maintain_idle()
 
+    @property
+    def has_unsaved(self) -> bool:
+        """True if the disk has not been offered all that is at rest."""
+        return self._cache.has_unsaved
+
     def release(self, choice: Choice, *, keep: bool = True) -> None:
         """Take out a choice that has ended, wherever it is. With `keep` its cells become an idle prefix."""
         if self._disk is not None:

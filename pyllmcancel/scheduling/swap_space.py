@@ -95,6 +95,11 @@ class SwapSpace:
         """Return a copy that was not returned before, with its holder; None if there is none."""
         return self._copies.next_fresh()
 
+    @property
+    def has_fresh(self) -> bool:
+        """True if `next_fresh` has a copy to return."""
+        return self._copies.has_fresh
+
     def discard_copy(self, tokens: Sequence[int], holder: Holder) -> None:
         """Delete the copy of exactly `tokens`, if there is one."""
         self._copies.discard_copy(tokens, holder)

@@ -111,6 +111,11 @@ class SwapStore:
         del self._fresh[prefix]
         return prefix, self._holders[prefix]
 
+    @property
+    def has_fresh(self) -> bool:
+        """True if `next_fresh` has a copy to return."""
+        return bool(self._fresh)
+
     def copy_of(self, tokens: Sequence[int], holder: Holder) -> SwappedPrefix | None:
         """Return the copy of exactly `tokens`, if there is one."""
         matches = self._matches(tokens, holder)

@@ -14,16 +14,11 @@ class WorkThread:
 
     An executor of the standard library would take no more calls, and wait for those that it has, as soon as the main
     thread ends. But other threads may still use the engine then.
-
-    Parameters
-    ----------
-    begin
-        Called first, in the thread.
     """
 
-    def __init__(self, name: str, begin: Call = lambda: None) -> None:
+    def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
-        self._thread = threading.Thread(target=work, args=(self._calls, begin), name=name, daemon=True)
+        self._thread = threading.Thread(target=work, args=(self._calls,), name=name, daemon=True)
         self._thread.start()
 
     def submit(self, call: Call) -> None:
@@ -41,8 +36,7 @@ class WorkThread:
         self._thread.join()
 
 
-def work(calls: SimpleQueue[Call | None], begin: Call) -> None:
-    begin()
+def work(calls: SimpleQueue[Call | None]) -> None:
     while (call := calls.get()) is not None:
         call()
         del call

@@ -24,12 +24,14 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def serve(long_model: Path, folder: Path) -> Iterator[Serve]:
-    """Starts servers on one folder."""
+    """Starts servers on one folder, and waits until they know what is in it."""
     with ExitStack() as stack:
 
         def start(*options: str) -> ServerProcess:
             cells = ("--model", str(long_model), "--ctx-size", "2048", "--cache-disk", str(folder), *options)
-            return stack.enter_context(ServerProcess(*cells)).started()
+            server = stack.enter_context(ServerProcess(*cells)).started()
+            until(lambda: server.log, lambda log: re.search(r" of \d+ owner|no prefixes are kept on disk", log))
+            return server
 
         yield start
 

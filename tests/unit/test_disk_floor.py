@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,10 @@ class Machine:
         self, *, identity: str = "one", limit: int = MIB, blank: Any = SwappedPrefix.blank, **options: Any
     ) -> Driver:
         disk = DiskFloor(PrefixFolder(self.folder, limit), lambda _: identity, blank)
-        disk._known.result(TEST_LIMIT)
+        disk.wait_until_known(TEST_LIMIT)
+        return self.start_on(disk, **options)
+
+    def start_on(self, disk: DiskFloor, **options: Any) -> Driver:
         driver = Driver(disk=disk, **options)
         self._drivers.append(driver)
         return driver
@@ -463,6 +467,23 @@ def test_what_is_erased_while_it_is_written_is_gone(machine: Machine, monkeypatc
     writing.go_on()
     driver.close()
     assert machine.files == []
+
+
+def test_a_close_waits_for_the_hash_if_there_is_something_to_write(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closes, wait = threading.Event(), DiskFloor.wait_until_known
+    monkeypatch.setattr(DiskFloor, "wait_until_known", lambda *parts: (closes.set(), wait(*parts))[1])
+
+    def hashed(_check: Callable[[], None]) -> str:
+        assert closes.wait(TEST_LIMIT)
+        return "one"
+
+    driver = machine.start_on(DiskFloor(PrefixFolder(machine.folder, MIB), hashed, SwappedPrefix.blank))
+    answered(driver, PROMPT)
+    assert machine.files == []
+    driver.close()
+    assert len(machine.files) == 1
 
 
 def test_a_close_does_not_wait_for_the_hash_of_a_large_model(tmp_path: Path) -> None:
