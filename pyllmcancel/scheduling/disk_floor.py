@@ -1,9 +1,11 @@
 """The floor below the copies in plain memory: idle prefixes in files, which survive a restart.
 
 Nothing here makes a step wait. The engine thread hands a copy over, or asks for one, and goes on; two threads write and
-read files. They have the priority of all others: a thread of a lower one that holds the GIL keeps it for as long as
-other programs want the cores, and everyone waits. One prefix is written at a time: the copy of the next one is made when the disk
-has the last. A request that waits for a file holds no slot meanwhile.
+read files. One prefix is written at a time: the copy of the next one is made when the disk has the last. A request that
+waits for a file holds no slot meanwhile.
+
+The two threads have the priority of all others. A thread of a lower one that holds the GIL keeps it for as long as
+other programs want the cores, and every thread waits.
 
 The files' thread first learns the `identity` of everything that a prefix depends on. Until that is known, nothing is
 read or written.
