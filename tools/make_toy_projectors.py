@@ -13,7 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.support.toy_projectors import PAIRS, noise_png, write_pair
+from tests.support.media_files import noise_wav
+from tests.support.toy_projectors import PAIRS, SOUND_PAIRS, noise_png, write_pair
 
 
 def main() -> None:
@@ -21,12 +22,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
-    for name in PAIRS:
+    for name in PAIRS | SOUND_PAIRS:
         text, projector = write_pair(folder, name)
         sys.stdout.write(f"{text} {projector}\n")
-    picture = folder / "picture.png"
-    picture.write_bytes(noise_png(100, 60, seed=1))
-    sys.stdout.write(f"{picture}\n")
+    for name, content in (("picture.png", noise_png(100, 60, seed=1)), ("sound.wav", noise_wav(3, seed=1))):
+        (folder / name).write_bytes(content)
+        sys.stdout.write(f"{folder / name}\n")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,5 @@
 #include "media/image_file.hpp"
 
-#include "platform/errors.hpp"
-#include "platform/steady_clock.hpp"
-
 // mtmd-helper.cpp has its functions.
 #include "stb/stb_image.h"
 
@@ -16,19 +13,12 @@ namespace {
 // of scans of all pixels.
 struct Reading {
     std::string_view rest;
-    const CancelFlag * flag;
-    int64_t until_us;
-    bool ended = false;
-
-    bool is_over() {
-        ended = ended || flag->raised() || now_us() > until_us;
-        return ended;
-    }
+    DecodingLimit limit;
 };
 
 int read_piece(void * user, char * data, int size) {
     auto & reading = *static_cast<Reading *>(user);
-    if (reading.is_over()) {
+    if (reading.limit.is_over()) {
         return 0;
     }
     const std::size_t count = std::min(reading.rest.size(), static_cast<std::size_t>(size));
@@ -44,7 +34,7 @@ void skip_piece(void * user, int count) {
 
 int is_at_end(void * user) {
     auto & reading = *static_cast<Reading *>(user);
-    return reading.is_over() || reading.rest.empty() ? 1 : 0;
+    return reading.limit.is_over() || reading.rest.empty() ? 1 : 0;
 }
 
 struct FreePixels {
@@ -66,19 +56,14 @@ std::optional<std::pair<int32_t, int32_t>> image_size(std::string_view file) {
 }
 
 BitmapOwner read_image(std::string_view file, const CancelFlag & flag, double seconds) {
-    Reading reading{file, &flag, now_us() + static_cast<int64_t>(seconds * 1e6)};
+    Reading reading{file, DecodingLimit(flag, seconds)};
     const stbi_io_callbacks callbacks{read_piece, skip_piece, is_at_end};
     int width = 0;
     int height = 0;
     int channels = 0;
     const std::unique_ptr<stbi_uc, FreePixels> pixels(
         stbi_load_from_callbacks(&callbacks, &reading, &width, &height, &channels, 3));
-    if (flag.raised()) {
-        throw UsageError("cancelled");
-    }
-    if (reading.ended) {
-        throw UsageError("its decoding takes too long");
-    }
+    reading.limit.check();
     if (!pixels) {
         const char * why = stbi_failure_reason();
         throw UsageError(std::string("it cannot be decoded: ") + (why ? why : "unknown"));

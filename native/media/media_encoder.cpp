@@ -1,5 +1,7 @@
 #include "media/media_encoder.hpp"
 
+#include "media/image_file.hpp"
+#include "media/sound_file.hpp"
 #include "mtmd-helper.h"
 #include "platform/assertions.hpp"
 #include "platform/errors.hpp"
@@ -90,18 +92,6 @@ MediaEncoder::~MediaEncoder() {
     }
 }
 
-BitmapOwner MediaEncoder::read_audio(std::string_view file) const {
-    const auto * bytes = reinterpret_cast<const unsigned char *>(file.data());
-    clear_log_errors();
-    const mtmd_helper_bitmap_wrapper made =
-        mtmd_helper_bitmap_init_from_buf(mtmd_.get(), bytes, file.size(), false, mtmd_helper_init_opt_default());
-    BitmapOwner bitmap(made.bitmap);
-    if (!bitmap || !mtmd_bitmap_is_audio(bitmap.get())) {
-        throw UsageError("it cannot be decoded: " + why("it is no WAV, MP3 or FLAC"));
-    }
-    return bitmap;
-}
-
 llama_token MediaEncoder::take_tokens(int64_t count) {
     const int64_t before = n_given_.fetch_add(count);
     if (before + count > std::numeric_limits<int32_t>::max()) {
@@ -130,7 +120,8 @@ std::vector<MediaPart> MediaEncoder::parts(std::string_view file, bool is_audio,
                                            const CancelFlag & flag, double seconds) {
     const AssertionsThrow guard;
     try {
-        const BitmapOwner bitmap = is_audio ? read_audio(file) : read_image(file, flag, seconds);
+        const BitmapOwner bitmap =
+            is_audio ? read_sound(file, sample_rate(), flag, seconds) : read_image(file, flag, seconds);
         const std::unique_ptr<mtmd_input_chunks, decltype(&mtmd_input_chunks_free)> chunks(mtmd_input_chunks_init(),
                                                                                            mtmd_input_chunks_free);
         const mtmd_bitmap * given = bitmap.get();

@@ -3,7 +3,6 @@
 #include "cells/media_chunk.hpp"
 #include "devices/turns.hpp"
 #include "media/encode_gate.hpp"
-#include "media/image_file.hpp"
 #include "model/model.hpp"
 #include "step/cancel_flag.hpp"
 
@@ -71,7 +70,6 @@ class MediaEncoder {
         void operator()(mtmd_context * context) const noexcept { mtmd_free(context); }
     };
 
-    BitmapOwner read_audio(std::string_view file) const;
     MediaPart part(const mtmd_input_chunk * chunk, llama_token & next) const;
     llama_token take_tokens(int64_t count);
 

@@ -9,7 +9,7 @@ from pyllmcancel.errors import ContextLengthError, InvalidRequestError, MediaErr
 from pyllmcancel.media.cache import MediaCache, MediaKey, Parts
 from pyllmcancel.media.files import TAKEN, file_format, jpeg_passes, sound_seconds
 from pyllmcancel.media.values import Media, MediaKind, MediaPrompt, MediaRun, Modality, new_marker
-from pyllmcancel.pausing import Pause, no_pause
+from pyllmcancel.pausing import FlaggedPause, no_pause
 
 if TYPE_CHECKING:
     from pyllmcancel._native import CancelFlag, MediaEncoder, Model
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 MAX_PIXELS = 40_000_000  # decoded, 3 bytes each; a screen of 8K has 33 million
 MAX_SECONDS = 3600.0  # of a sound
 MAX_PASSES = 100  # of a progressive JPEG; usual are ten
-DECODE_SECONDS = 10.0  # a file whose decoding takes longer is refused
+# A file whose decoding takes longer is refused. An honest one takes a second or two.
+DECODE_SECONDS = {MediaKind.IMAGE: 10.0, MediaKind.AUDIO: 60.0}
 NEEDS = {MediaKind.IMAGE: Modality.VISION, MediaKind.AUDIO: Modality.AUDIO}
 
 
@@ -27,7 +28,7 @@ class MediaLibrary:
     Parameters
     ----------
     new_flag
-        Makes a cancel flag, for decodings that nobody cancels.
+        Makes a cancel flag, for a decoding that cannot be given up.
     image_size
         The width and height that an image file's header says.
     cache_bytes
@@ -78,8 +79,7 @@ class MediaLibrary:
         parse_special: bool = True,
         n_ctx: int | None = None,
         keeps: bool = True,
-        pause: Pause = no_pause,
-        flag: CancelFlag | None = None,
+        pause: FlaggedPause = no_pause,
     ) -> MediaPrompt:
         """Return the tokens of a text in which each `marker` stands for the next of `media`.
 
@@ -94,9 +94,7 @@ class MediaLibrary:
         keeps
             False: the prompt is only counted, and has no pictures.
         pause
-            Called between pictures; it ends the work by raising an error.
-        flag
-            Ends the decoding of a file when it is raised; `pause` is then to raise an error.
+            Called between pictures; it ends the work by raising an error. Its flag ends the decoding of a file.
 
         Raises
         ------
@@ -120,14 +118,14 @@ class MediaLibrary:
                 pause()
                 if n_ctx is not None and len(tokens) >= n_ctx:
                     raise ContextLengthError(len(tokens), n_ctx, at_least=True)
-                for part in self._parts(media[number], number, owner, flag or self._new_flag()):
+                for part in self._parts(media[number], number, owner, pause):
                     if keeps and not isinstance(part, list):
                         runs.append(MediaRun(len(tokens), part))
                     tokens += part if isinstance(part, list) else part.tokens
                 pause()
         return MediaPrompt(tokens, runs)
 
-    def _parts(self, media: Media, index: int, owner: str, flag: CancelFlag) -> Parts:
+    def _parts(self, media: Media, index: int, owner: str, pause: FlaggedPause) -> Parts:
         key = MediaKey(owner, media.kind, media.digest)
         known = self._cache.find(key)
         if known is not None:
@@ -135,9 +133,11 @@ class MediaLibrary:
         self._check(media, index)
         is_audio = media.kind is MediaKind.AUDIO
         first = self._cache.first_token(key)
+        flag, seconds = pause.flag or self._new_flag(), DECODE_SECONDS[media.kind]
         try:
-            parts = self._encoder.parts(media.data, audio=is_audio, flag=flag, seconds=DECODE_SECONDS, first=first)
+            parts = self._encoder.parts(media.data, audio=is_audio, flag=flag, seconds=seconds, first=first)
         except (UsageError, MemoryError) as error:
+            pause()  # the file is not at fault if the work was given up
             raise MediaError(f"the {media.kind} cannot be used: {error}", index) from error
         for part in parts:
             if not isinstance(part, list) and part.non_causal and part.n_tokens > self._n_batch:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from pyllmcancel.engine.engine import compiled_module
-from pyllmcancel.pausing import Pause, no_pause
+from pyllmcancel.pausing import FlaggedPause, Pause, no_pause
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_json, is_json, validation_error
@@ -107,7 +107,7 @@ async def read_body(request: Request, body_type: type[RequestBody]) -> RequestBo
     return body
 
 
-async def prepared(request: Request, work: Callable[[Pause], T], *, cost: int = 0) -> T:
+async def prepared(request: Request, work: Callable[[FlaggedPause], T], *, cost: int = 0) -> T:
     """Do some work for a request whose body has been read.
 
     The body's length bounds the cost of the work, unless `cost` says how many characters more it reads.

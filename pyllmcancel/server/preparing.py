@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCancelled
 from pyllmcancel.events import RequestStatus, Usage
-from pyllmcancel.pausing import Pause
+from pyllmcancel.pausing import FlaggedPause
 from pyllmcancel.requests.request import Origin, Rank, RequestSummary, Times, epoch_us
 from pyllmcancel.server.http.connection import watched
 from pyllmcancel.server.http.request_context import mark_client_gone
@@ -129,7 +129,7 @@ class Preparations:
         """Return the preparations under a supersede key."""
         return [] if key is None else list(self._keyed.get((owner, key), ()))
 
-    async def run(self, request: HttpRequest, function: Callable[[Pause], T], origin: Origin) -> T:
+    async def run(self, request: HttpRequest, function: Callable[[FlaggedPause], T], origin: Origin) -> T:
         """Run `function` in another thread, and return its result.
 
         Parameters

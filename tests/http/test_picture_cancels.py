@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from tests.support.media_files import data_url, png
 
 pytestmark = pytest.mark.anyio
 
+COMPLETION = "/completion"
 RED, BLUE = png(), png(4, 4, colour=(0, 0, 250))
 MINE = {"x-request-id": "mine", "x-supersede": "key"}
 ENDS = ["client", "cancel", "newer", "session"]
@@ -94,6 +96,31 @@ async def test_a_picture_is_encoded_no_further_than_its_request_lives(how: str, 
         # Nothing of the cancelled one is left in the way of the next.
         again = await world.post(CHAT, asking())
         assert (again.status, len(encoder.encoded)) == (200, 1)
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETION])
+@pytest.mark.parametrize("how", ENDS)
+async def test_a_file_is_decoded_no_further_than_its_request_lives(how: str, path: str) -> None:
+    encoder = MediaEncoder(None)
+    encoder.endless.add(RED)
+    async with open_world(encoder=encoder) as world:
+        body = asking()
+        if path == COMPLETION:
+            mark = (await world.get("/props")).json()["media_marker"]
+            data = b64encode(RED).decode()
+            body = {"prompt": {"prompt_string": mark, "multimodal_data": [data]}, "n_predict": 4}
+        exchange = world.begin("POST", path, body, headers=MINE | {"x-session-id": "s"})
+        await asyncio.to_thread(encoder.decoding.wait)
+        reported = await end(world, exchange, how)
+        if reported is not None:
+            await reported.end()
+            assert reported.status == 200
+        if how != "client":
+            await exchange.end()
+            assert exchange.status == 499
+        await asyncio.to_thread(encoder.decoding_ended.wait)
+        assert encoder.encoded == []
+        assert (await world.post(CHAT, asking(BLUE))).status == 200
 
 
 async def test_a_picture_is_encoded_once_and_is_a_part_of_the_prefix() -> None:

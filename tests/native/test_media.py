@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyllmcancel.media.values import Media, MediaKind, MediaPrompt
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import StepStatus
 from tests.support.fake_media import png
+from tests.support.media_files import jpeg_head
 from tests.support.threads import N_THREADS
 from tests.support.toy_projectors import PAIRS, noise_png, write_pair, write_projector
 
@@ -318,6 +320,25 @@ def test_broken_files_are_refused(sight: Sight) -> None:
     for data in (whole[:50], b"BM" + bytes(60), b"GIF89a" + bytes(30)):
         with pytest.raises(MediaError):
             library.prepare(library.marker, [Media.of(MediaKind.IMAGE, data)])
+
+
+def test_the_decoding_of_a_file_ends_when_its_flag_is_raised_meanwhile(sight: Sight) -> None:
+    # Each scan refines the first coefficient of all blocks, and needs no table for that: together they take minutes.
+    refining = b"\xff\xda\0\x08\1\1\0\0\0\x10"
+    endless = jpeg_head(4_000, 2_000, marker=0xC2, scans=0)[:-2] + refining * 1_000_000
+    flag, ended = _native.CancelFlag(), list[Exception]()
+
+    def decode() -> None:
+        try:
+            sight.encoder().parts(endless, audio=False, flag=flag, seconds=86_400.0)
+        except UsageError as error:
+            ended.append(error)
+
+    decoding = threading.Thread(target=decode)
+    decoding.start()
+    flag.set()
+    decoding.join()
+    assert [str(error) for error in ended] == ["cancelled"]
 
 
 def test_a_cancelled_decoding_is_no_picture(sight: Sight) -> None:

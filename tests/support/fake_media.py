@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -101,6 +102,9 @@ class MediaEncoder:
         self.polls = 0
         self.broken: dict[bytes, str] = {}  # by content
         self.fails: set[bytes] = set()  # contents that cannot be encoded
+        self.endless: set[bytes] = set()  # contents whose decoding goes on until it is cancelled
+        # Set when the decoding of an endless one has begun, and when it has ended.
+        self.decoding, self.decoding_ended = threading.Event(), threading.Event()
         self.on_encode: Callable[[MediaChunk, int], None] = lambda _chunk, _node: None
         self.encoded: list[bytes] = []  # in the order in which they were
         self._shape = {"non_causal": non_causal, "n_pos": n_pos}
@@ -111,6 +115,11 @@ class MediaEncoder:
     def parts(
         self, data: bytes, *, audio: bool, flag: CancelFlag, seconds: float, first: int | None = None
     ) -> list[list[int] | MediaChunk]:
+        if data in self.endless:
+            self.decoding.set()
+            while not flag.is_set():  # as the core does between two pieces of a file
+                time.sleep(0.001)
+            self.decoding_ended.set()
         if flag.is_set() or data in self.broken:
             raise UsageError(self.broken.get(data, "cancelled"))
         if first is None:

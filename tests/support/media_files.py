@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import random
 import struct
 import zlib
 
@@ -57,6 +58,13 @@ def wav(seconds: float = 0.1, *, rate: int = 16_000, claimed: int | None = None,
     head = b"RIFF" + struct.pack("<I", 36 + len(samples)) + b"WAVE"
     about = b"fmt " + struct.pack("<IHHIIHH", 16, form, 1, rate, 2 * rate, 2, 16)
     return head + about + b"data" + struct.pack("<I", n_bytes) + samples
+
+
+def noise_wav(seconds: float, *, seed: int, rate: int = 16_000, held: int = 40) -> bytes:
+    """Return noise that no other seed has; each of its values is held for this number of samples."""
+    values = random.Random(seed).choices(range(-8_000, 8_001), k=int(seconds * rate) // held)
+    samples = b"".join(struct.pack("<h", value) * held for value in values)
+    return wav(0, rate=rate, claimed=len(samples)) + samples
 
 
 def flac_head(n_samples: int, rate: int = 16_000, *, kind: int = 0x80) -> bytes:

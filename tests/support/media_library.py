@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyllmcancel.media.values import Media, Modality
-from pyllmcancel.pausing import Pause
+from pyllmcancel.pausing import FlaggedPause
 
 
 class RecordingLibrary:
@@ -26,7 +26,7 @@ class RecordingLibrary:
         self.modalities = frozenset(modalities or Modality)
         self.given: list[tuple[str, list[Media]]] = []
         self.owners: list[str] = []
-        self.on_prepare: Callable[[Pause], object] = lambda _: None
+        self.on_prepare: Callable[[FlaggedPause], object] = lambda _: None
         self._model = model
 
     def prepare(
@@ -38,7 +38,7 @@ class RecordingLibrary:
         add_special: bool,
         n_ctx: int | None,
         keeps: bool,
-        pause: Pause,
+        pause: FlaggedPause,
     ) -> list[int]:
         assert keeps is (n_ctx is not None)
         self.given.append((text, list(media)))

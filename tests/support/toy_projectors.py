@@ -1,7 +1,8 @@
 """Projectors with random weights, of several kinds, for tiny text models: what they see is noise, but always the same.
 
 Each kind has another shape of prompt: idefics3 (SmolVLM) cuts pictures into tiles between texts, gemma3 has rows that
-look at each other, qwen2.5vl has rows that share positions (M-RoPE) and pictures of any size.
+look at each other, qwen2.5vl has rows that share positions (M-RoPE) and pictures of any size. qwen3a hears: each
+second of a sound is 13 rows.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from tests.support.tiny_models import (
 )
 
 N_EMBD, N_HEAD, N_FF, N_LAYER = 64, 4, 128, 2
+# Of the encoder of sounds: its bands of frequencies, the channels of its convolutions, and the rows of a second.
+N_MEL, CHANNELS, ROWS = 16, 4, 13
 PATCH, SIDE, MERGE = 8, 64, 2
 TEXT_EMBD = 64
 
@@ -40,6 +43,8 @@ MARKS = (
     "<end_of_image>",
     "<|vision_start|>",
     "<|vision_end|>",
+    "<|audio_start|>",
+    "<|audio_end|>",
 )
 
 
@@ -74,11 +79,11 @@ def normal(name: str, *size: int, gain: float = 1.0) -> NDArray[np.float32]:
     return rng.standard_normal(size, dtype=np.float32) * np.float32(gain / size[-1] ** 0.5)
 
 
-def vision_tower(*, gated: bool) -> Tensors:
-    """The layers of a vision transformer; Qwen's have a gate, and no bias in their norms."""
+def transformer(side: str, *, gated: bool) -> Tensors:
+    """The layers of a transformer that sees (`v`) or hears (`a`); Qwen's have a gate, and no bias in their norms."""
     tensors: Tensors = {}
     for layer in range(N_LAYER):
-        block = f"v.blk.{layer}"
+        block = f"{side}.blk.{layer}"
         for part in ("attn_q", "attn_k", "attn_v", "attn_out"):
             tensors[f"{block}.{part}.weight"] = normal(f"{block}.{part}", N_EMBD, N_EMBD, gain=1.5)
             tensors[f"{block}.{part}.bias"] = normal(f"{block}.{part}.bias", N_EMBD)
@@ -92,11 +97,16 @@ def vision_tower(*, gated: bool) -> Tensors:
         if gated:
             tensors[f"{block}.ffn_gate.weight"] = normal(f"{block}.ffn_gate", N_FF, N_EMBD)
             tensors[f"{block}.ffn_gate.bias"] = normal(f"{block}.ffn_gate.bias", N_FF)
-    tensors["v.post_ln.weight"] = np.ones(N_EMBD, np.float32)
+    tensors[f"{side}.post_ln.weight"] = np.ones(N_EMBD, np.float32)
     if not gated:
-        tensors["v.post_ln.bias"] = np.zeros(N_EMBD, np.float32)
-    tensors["v.patch_embd.weight"] = normal("patch", N_EMBD, 3, PATCH, PATCH, gain=0.5)
+        tensors[f"{side}.post_ln.bias"] = np.zeros(N_EMBD, np.float32)
     return tensors
+
+
+def vision_tower(*, gated: bool) -> Tensors:
+    return transformer("v", gated=gated) | {
+        "v.patch_embd.weight": normal("patch", N_EMBD, 3, PATCH, PATCH, gain=0.5),
+    }
 
 
 def with_positions(tensors: Tensors) -> Tensors:
@@ -106,10 +116,8 @@ def with_positions(tensors: Tensors) -> Tensors:
 
 
 def write_projector(path: Path, kind: str, tensors: Tensors, **keys: Any) -> Path:
-    writer = GGUFWriter(path, "clip")
     common = {
         "clip.has_vision_encoder": True,
-        "clip.projector_type": kind,
         "clip.vision.embedding_length": N_EMBD,
         "clip.vision.attention.head_count": N_HEAD,
         "clip.vision.feed_forward_length": N_FF,
@@ -121,7 +129,12 @@ def write_projector(path: Path, kind: str, tensors: Tensors, **keys: Any) -> Pat
         "clip.vision.image_mean": [0.5, 0.5, 0.5],
         "clip.vision.image_std": [0.5, 0.5, 0.5],
     }
-    for key, value in (common | keys).items():
+    return write_clip(path, kind, tensors, common | keys)
+
+
+def write_clip(path: Path, kind: str, tensors: Tensors, keys: dict[str, Any]) -> Path:
+    writer = GGUFWriter(path, "clip")
+    for key, value in ({"clip.projector_type": kind} | keys).items():
         kind_of = GGUFValueType.UINT32 if type(value) is int else GGUFValueType.get_type(value)
         writer.add_key_value(key, value, kind_of)
     for name, values in tensors.items():
@@ -163,6 +176,30 @@ def write_qwen25vl(path: Path) -> Path:
         "mm.2.bias": normal("mm.2.bias", TEXT_EMBD),
     }
     return write_projector(path, "qwen2.5vl_merger", tensors, **{"clip.use_silu": True, "clip.vision.n_wa_pattern": 2})
+
+
+def write_qwen3a(path: Path) -> Path:
+    """Three convolutions over the spectrum, each of which halves it, and a transformer."""
+    tensors = transformer("a", gated=False) | {"a.position_embd.weight": normal("ear", ROWS, N_EMBD, gain=N_EMBD**0.5)}
+    for number, n_inputs in ((1, 1), (2, CHANNELS), (3, CHANNELS)):
+        kernel = f"a.conv2d.{number}"
+        tensors[f"{kernel}.weight"] = normal(kernel, CHANNELS, n_inputs, 3, 3, gain=(3 / n_inputs) ** 0.5)
+        tensors[f"{kernel}.bias"] = normal(f"{kernel}.bias", CHANNELS)
+    tensors["a.conv_out.weight"] = normal("a.conv_out", N_EMBD, CHANNELS * N_MEL // 8, gain=4.0)
+    for number, rows, columns in ((1, N_FF, N_EMBD), (2, TEXT_EMBD, N_FF)):
+        tensors[f"mm.a.mlp.{number}.weight"] = normal(f"mm.a.{number}", rows, columns, gain=number * 2.0)
+        tensors[f"mm.a.mlp.{number}.bias"] = normal(f"mm.a.{number}.bias", rows)
+    keys = {
+        "clip.has_audio_encoder": True,
+        "clip.audio.embedding_length": N_EMBD,
+        "clip.audio.attention.head_count": N_HEAD,
+        "clip.audio.feed_forward_length": N_FF,
+        "clip.audio.block_count": N_LAYER,
+        "clip.audio.projection_dim": TEXT_EMBD,
+        "clip.audio.attention.layer_norm_epsilon": 1e-5,
+        "clip.audio.num_mel_bins": N_MEL,
+    }
+    return write_clip(path, "qwen3a", tensors, keys)
 
 
 def write_text_llama(path: Path) -> Path:
@@ -213,7 +250,7 @@ def write_text_qwen2vl(path: Path) -> Path:
     return write_model(path, "qwen2vl", weights, metadata, text_tokenizer(shape))
 
 
-# By name: the maker of a text model, and that of its projector.
+# By name: the maker of a text model, and that of its projector, which sees.
 PAIRS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Path]]] = {
     "idefics3": (write_text_llama, write_idefics3),
     "gemma3": (write_text_gemma3, write_gemma3),
@@ -221,7 +258,10 @@ PAIRS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Path]]] = {
 }
 
 
+SOUND_PAIRS = {"qwen3a": (write_text_llama, write_qwen3a)}  # likewise, of projectors that hear
+
+
 def write_pair(folder: Path, name: str) -> tuple[Path, Path]:
     """Write a text model and its projector; return their paths."""
-    write_text, write_eyes = PAIRS[name]
-    return write_text(folder / f"{name}-text.gguf"), write_eyes(folder / f"mmproj-{name}.gguf")
+    write_text, write_senses = (PAIRS | SOUND_PAIRS)[name]
+    return write_text(folder / f"{name}-text.gguf"), write_senses(folder / f"mmproj-{name}.gguf")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyllmcancel._native import ChatParser
     from pyllmcancel.chat.template import ChatForm
     from pyllmcancel.constraints.bounded import NamedRule
-    from pyllmcancel.pausing import Pause
+    from pyllmcancel.pausing import FlaggedPause
     from pyllmcancel.requests.request import GenerationParams
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.chat.body import ChatBody
@@ -81,7 +81,7 @@ async def chat_length(incoming: Incoming[ChatBody]) -> int:
     state, body = incoming.state, incoming.body
     asked = await gathered(incoming.http, state, given_in(body.media), incoming.origin, "messages")
 
-    def work(pause: Pause) -> int:
+    def work(pause: FlaggedPause) -> int:
         inputs = template_inputs(body, state.chat_template, tool_plan(body), state.config.chat)
         prompt = render(body, state.chat_template, inputs, pause).prompt
         state.texts.check_length(len(prompt), "messages")
@@ -110,7 +110,7 @@ def read_chat(
     plan: ToolPlan,
     wanted: NamedSchema | NamedRule | None,
     asked: Gathered,
-    pause: Pause,
+    pause: FlaggedPause,
 ) -> ReadChat:
     state, body = incoming.state, incoming.body
     template = state.chat_template
@@ -127,7 +127,7 @@ def read_chat(
 
 
 def prompt_tokens(
-    incoming: Incoming[ChatBody], prompt: str, asked: Gathered, pause: Pause, *, must_fit: bool = True
+    incoming: Incoming[ChatBody], prompt: str, asked: Gathered, pause: FlaggedPause, *, must_fit: bool = True
 ) -> Sequence[int]:
     """Return the tokens of a rendered conversation, with those of its pictures and sounds."""
     state, last = incoming.state, incoming.body.truncate_prompt_tokens

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,13 +10,16 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pyllmcancel.engine.engine import compiled_module
 from pyllmcancel.errors import EngineClosedError
-from pyllmcancel.pausing import Pause
+from pyllmcancel.pausing import FlaggedPause
 from pyllmcancel.requests.request import NO_OWNER
 from pyllmcancel.server.http.connection import watched
 
 if TYPE_CHECKING:
     from starlette.types import Receive
+
+    from pyllmcancel._native import CancelFlag
 
 T = TypeVar("T")
 
@@ -27,11 +29,19 @@ class ClientLeft(Exception):  # noqa: N818 - reads as the event it is
 
 
 class Abandoned(Exception):  # noqa: N818
-    """Raised by a `Pause` to end work that was given up; no caller sees it."""
+    """Raised by a pause to end work that was given up; no caller sees it."""
 
 
 class Work:
-    """One piece of work for a thread, and its owner. Used by the event loop only, unless a method says otherwise."""
+    """One piece of work for a thread, and its owner. Used by the event loop only, unless a method says otherwise.
+
+    It is the `FlaggedPause` of its function.
+
+    Attributes
+    ----------
+    flag
+        Raised when the work is given up. Any thread may read it.
+    """
 
     def __init__(self, owner: str = NO_OWNER) -> None:
         self.owner = owner
@@ -39,7 +49,7 @@ class Work:
         # set to the reason when the work is given up
         self.stopped: asyncio.Future[Exception] = self._loop.create_future()
         self.ended = asyncio.Event()  # its thread is done, or the work was dropped before it began
-        self._abandoned = threading.Event()
+        self.flag: CancelFlag = compiled_module().CancelFlag()
 
     def stop(self, error: Exception) -> bool:
         """Give the work up: `Workers.run` raises `error`. Returns whether this call decided that.
@@ -59,12 +69,12 @@ class Work:
         self.stop(EngineClosedError("the server is shutting down"))
 
     def abandon(self) -> None:
-        """End the work at its next `check`."""
-        self._abandoned.set()
+        """End the work at its next pause."""
+        self.flag.set()
 
-    def check(self) -> None:
-        """Raise if the work was given up; the work calls this as its `Pause`, in its thread."""
-        if self._abandoned.is_set():
+    def __call__(self) -> None:
+        """Raise if the work was given up; the work calls this in its thread."""
+        if self.flag.is_set():
             raise Abandoned
 
     def note_end(self, _done: Future[Any]) -> None:
@@ -76,7 +86,7 @@ class Work:
 class Workers:
     """Threads that do the long work of requests, off the event loop. Used by the event loop only.
 
-    Running work is not interrupted from outside: it calls its `Pause` where it may end. Waiting work is dropped. Owners
+    Running work is not interrupted from outside: it calls its pause where it may end. Waiting work is dropped. Owners
     take turns, so that an owner with much work does not delay another.
 
     Parameters
@@ -100,7 +110,7 @@ class Workers:
         """The number of pieces of work whose callers wait."""
         return len(self._live)
 
-    async def run(self, receive: Receive, function: Callable[[Pause], T], work: Work | None = None) -> T:
+    async def run(self, receive: Receive, function: Callable[[FlaggedPause], T], work: Work | None = None) -> T:
         """Run `function` in a thread, and return its result or raise its error.
 
         Parameters
@@ -147,7 +157,7 @@ class Workers:
             self._working[owner] += 1
             begin()
 
-    def _begin(self, function: Callable[[Pause], T], work: Work, done: asyncio.Future[T]) -> None:
+    def _begin(self, function: Callable[[FlaggedPause], T], work: Work, done: asyncio.Future[T]) -> None:
         loop = asyncio.get_running_loop()
 
         def note_end(submitted: Future[T]) -> None:
@@ -158,7 +168,7 @@ class Workers:
             with suppress(RuntimeError):  # the event loop may have ended before
                 loop.call_soon_threadsafe(self._end, work, done, submitted)
 
-        self._threads.submit(function, work.check).add_done_callback(note_end)
+        self._threads.submit(function, work).add_done_callback(note_end)
 
     def _end(self, work: Work, done: asyncio.Future[T], submitted: Future[T]) -> None:
         """Note that the work's thread is done, and free for other work."""

@@ -13,7 +13,7 @@ from pyllmcancel.server.media.gathering import Given, gathered, media_tokens
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyllmcancel.pausing import Pause
+    from pyllmcancel.pausing import FlaggedPause
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.llama.body import LlamaCompletionBody, Prompt
     from pyllmcancel.server.media.gathering import Gathered
@@ -51,7 +51,7 @@ def with_own_markers(prompt: PromptObject, marker: str) -> tuple[str, list[Given
     return text, given
 
 
-def tokens_of(state: ServerState, prompt: Prompt | MediaText, pause: Pause) -> Sequence[int]:
+def tokens_of(state: ServerState, prompt: Prompt | MediaText, pause: FlaggedPause) -> Sequence[int]:
     """Return the tokens of one prompt. With pictures it is work for a worker, however short the body was."""
     if not isinstance(prompt, MediaText):
         return prompt_tokens(state.texts, prompt, pause)

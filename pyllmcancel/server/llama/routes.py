@@ -38,7 +38,7 @@ from pyllmcancel.server.wire.tokens import check_tokens, text_of
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
-    from pyllmcancel.pausing import Pause
+    from pyllmcancel.pausing import FlaggedPause, Pause
     from pyllmcancel.server.llama.body import AnsweringBody
     from pyllmcancel.server.wire.tokens import TextReader
 
@@ -93,7 +93,7 @@ async def completion(incoming: Annotated[Incoming[LlamaCompletionBody], reads(Ll
     check_count(len(given), body.n_cmpl)
     prompts = await read_prompts(incoming, given)
 
-    def work(pause: Pause) -> tuple[list[Sequence[int]], Biases]:
+    def work(pause: FlaggedPause) -> tuple[list[Sequence[int]], Biases]:
         found = [tokens_of(state, prompt, pause) for prompt in prompts]
         return found, token_biases(body, state.engine.model, pause)
 

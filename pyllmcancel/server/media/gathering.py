@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fastapi import Request
 
     from pyllmcancel.media.values import MediaPrompt
-    from pyllmcancel.pausing import Pause
+    from pyllmcancel.pausing import FlaggedPause, Pause
     from pyllmcancel.requests.request import Origin
     from pyllmcancel.server.media.parts import Kind, MediaPart
     from pyllmcancel.server.state import ServerState
@@ -143,7 +143,7 @@ async def _fetched(request: Request, state: ServerState, asked: Gathered) -> lis
 
 
 def media_tokens(
-    state: ServerState, prompt: str, asked: Gathered, pause: Pause, *, must_fit: bool = True
+    state: ServerState, prompt: str, asked: Gathered, pause: FlaggedPause, *, must_fit: bool = True
 ) -> MediaPrompt:
     """Return the tokens of a prompt that has the marker of each picture and sound. For a worker.
 
