@@ -461,14 +461,14 @@ class Web:
         self.port = 0
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        self.asked.set()
-        writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(RED)}\r\n\r\n".encode())
-        if self.answers:
-            writer.write(RED)
         try:
+            await reader.readuntil(b"\r\n\r\n")
+            self.asked.set()
+            writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(RED)}\r\n\r\n".encode())
+            if self.answers:
+                writer.write(RED)
             await reader.read()
-        except ConnectionError:
+        except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.transport.abort()
@@ -527,7 +527,8 @@ async def test_a_picture_that_does_not_come_is_given_up() -> None:
         exchange = await world.post(CHAT, chat(web.part))
         assert exchange.status == 400
         assert "picture 1: it could not be fetched within 0.05 s" in error_of(exchange)["message"]
-        await web.left.wait()
+        if web.asked.is_set():  # on a busy machine the time may be over before
+            await web.left.wait()
 
 
 async def test_fetched_bytes_count_as_the_bodys() -> None:

@@ -288,10 +288,14 @@ async def test_deleting_cancels_and_forgets_it_and_its_readers_are_told() -> Non
 
 
 async def test_nobody_who_reads_for_long_cancels_it() -> None:
-    async with open_world(stream_keep=0.05) as world:
+    async with open_world(stream_keep=600.0) as world:
         await unread(world)
-        await world.cancelling("mine")
         kept = found(world)
+        assert kept._seconds == 600.0
+        kept._seconds = 0.0  # only now: its held step must be there before
+        with kept.reading():
+            pass
+        await world.cancelling("mine")
         world.gate.open()
         await asyncio.wait_for(kept.stopped(), LIMIT)
         entry = await world.request("mine")

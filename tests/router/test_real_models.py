@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.models import packaged_model_path
+from tests.clients.model import write_patient_model
 from tests.support.http_process import (
     START_LIMIT,
     RawClient,
@@ -25,17 +25,20 @@ from tests.support.threads import N_THREADS
 PRESET = """
 [*]
 model = {path}
+ctx-size = 32768
+spec-type = none
 [one]
 alias = first
 [other]
-ctx-size = 1024
+ctx-size = 65536
 """
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    preset = tmp_path_factory.mktemp("router") / "models.ini"
-    preset.write_text(PRESET.format(path=packaged_model_path()))
+    folder = tmp_path_factory.mktemp("router")
+    preset = folder / "models.ini"
+    preset.write_text(PRESET.format(path=write_patient_model(folder / "model.gguf")))
     with ServerProcess("--models-preset", str(preset), "--threads", str(N_THREADS)) as process:
         process.started()
         for model in ("one", "other"):
@@ -61,7 +64,8 @@ def model_pids(parent: int) -> list[int]:
 
 
 def endless(**fields: Any) -> dict[str, Any]:
-    return {"ignore_eos": True, "stream": True, "n": 4, "max_tokens": 900} | fields
+    """Fields of a request that takes longer than any test."""
+    return {"stream": True, "max_tokens": 30_000} | fields
 
 
 def test_a_client_that_leaves_ends_its_computation_and_no_other(server: ServerProcess) -> None:
@@ -115,7 +119,7 @@ def test_a_killed_process_comes_back(server: ServerProcess) -> None:
         server.wait_for(mine, status="running")
         before = model_pids(server.pid)
         answer = client.answer()  # it has begun
-        (victim,) = [pid for pid in before if b"ctx-size=1024" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        (victim,) = [pid for pid in before if b"ctx-size=65536" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         os.kill(victim, signal.SIGKILL)
         assert b'"code": "model_ended"' in answer.read()
         assert status_of(server, "one") == "loaded"

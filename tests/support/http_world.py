@@ -163,11 +163,14 @@ class World:
             await self.metrics.arrivals[request_id].wait()
 
     async def cancelling(self, request_id: str) -> None:
-        """Wait until a running request was cancelled."""
+        """Wait until a request was cancelled that had begun to run; it may have ended meanwhile."""
         found = self.engine.registry.find(request_id)
-        assert isinstance(found, Request)
-        flag = cast("fake_native.CancelFlag", found.cancellation.flag)
-        assert await asyncio.to_thread(flag.wait, LIMIT)
+        if isinstance(found, Request):
+            flag = cast("fake_native.CancelFlag", found.cancellation.flag)
+            assert await asyncio.to_thread(flag.wait, LIMIT)
+        else:
+            assert found is not None
+            assert found.cancel_reason is not None
 
     async def running_stream(self, request_id: str, prompt: Any = "neighbour", **fields: Any) -> Exchange:
         """A stream that has a slot: its first step is held. Steps are held from here on."""

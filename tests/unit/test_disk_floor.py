@@ -453,7 +453,7 @@ def test_a_request_that_does_not_want_the_cache_computes_all(machine: Machine) -
 def test_an_engine_that_outlives_the_main_thread_has_its_disk(tmp_path: Path) -> None:
     command = [sys.executable, "-c", MAIN_THREAD_ENDS, str(tmp_path)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TEST_LIMIT, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3 * TEST_LIMIT, check=False)
     assert (done.returncode, done.stdout) == (0, "1 1\n"), done.stderr
 
 

@@ -237,7 +237,7 @@ def test_a_second_server_is_refused_and_changes_nothing(opened: Stores, path: Pa
     add(store, "a", status="in_progress")
     other = "import sys; from pathlib import Path; from pyllmcancel.server.responses.storage.store import Store\n"
     run = f"{other}Store(Path({str(path)!r}), 1e9, 1 << 20)"
-    found = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=LIMIT, check=False)
+    found = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=3 * LIMIT, check=False)
     assert "in use by another server" in found.stderr
     assert status_of(store, "a") == "in_progress"
 
@@ -320,6 +320,6 @@ def test_a_read_only_file_is_told_at_the_start(opened: Stores, path: Path) -> No
     )
     for parent in path.parents[:3]:
         parent.chmod(0o755)
-    found = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=LIMIT, check=False)
+    found = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=3 * LIMIT, check=False)
     assert "StoreError" in found.stderr
     assert "Permission denied" in found.stderr or "readonly" in found.stderr
