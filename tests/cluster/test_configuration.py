@@ -20,7 +20,7 @@ PEERS = (Peer("a", "127.0.0.1:9000"), Peer("b", "10.0.0.2:9000"))
 
 def haproxy_command(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pyllmcancel", "cluster", "haproxy", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
 
 
 @pytest.mark.parametrize(

@@ -223,5 +223,5 @@ embedder.step([(0, 3)])
 
 def test_a_forked_child_that_drops_an_embedder_does_not_hang(embedder_files: dict[str, Any]) -> None:
     script = [sys.executable, "-c", FORKING, str(embedder_files["encoder"])]
-    run = subprocess.run(script, capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(script, capture_output=True, text=True, timeout=150, check=False)
     assert (run.returncode, run.stdout.strip()) == (0, "7"), run.stderr

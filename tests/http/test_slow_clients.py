@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.http.conftest import CONTEXT
 from tests.support.http_process import COMPLETIONS, RawClient, ServerProcess, until
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
@@ -20,8 +21,9 @@ HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @pytest.fixture(scope="module")
 def impatient(long_model: Path) -> Iterator[ServerProcess]:
-    """A server with short time limits for heads and bodies."""
-    options = ("--header-timeout", "0.2", "--body-timeout", "0.2", "--keep-alive", "0.2", "--ctx-size", "4096")
+    """A server with short time limits for heads and bodies, within which a client on a busy machine begins to send."""
+    times = ("--header-timeout", "1", "--body-timeout", "1", "--keep-alive", "1")
+    options = (*times, "--ctx-size", str(CONTEXT))
     with ServerProcess("--model", str(long_model), *options) as process:
         yield process.started()
 
@@ -61,7 +63,7 @@ def test_an_answer_may_take_longer_than_any_of_these_times(impatient: ServerProc
         request_id = client.post(prompt="x", stream=True)
         impatient.wait_for(request_id, completion_tokens=lambda n: n > 0)
         began = impatient.request(request_id)["seconds"]
-        until(lambda: impatient.request(request_id)["seconds"], lambda age: age > began + 0.5)
+        until(lambda: impatient.request(request_id)["seconds"], lambda age: age > began + 1.5)
         assert client.answer().status == 200
         assert impatient.request(request_id)["status"] == "running"
     impatient.wait_for(request_id, status="cancelled")
@@ -86,7 +88,7 @@ def test_public_paths_answer_before_a_body_comes_and_wait_for_none(
 @pytest.fixture
 def crowded(long_model: Path) -> Iterator[ServerProcess]:
     """A server with three places."""
-    options = ("--max-connections", "3", "--max-connections-per-address", "3", "--ctx-size", "4096")
+    options = ("--max-connections", "3", "--max-connections-per-address", "3", "--ctx-size", str(CONTEXT))
     with ServerProcess("--model", str(long_model), *options) as process:
         yield process.started()
 

@@ -180,7 +180,7 @@ async def test_a_collector_that_is_stuck_stops_nobody_and_what_waits_for_it_is_b
             world.engine.add_observer(tracing)
             for _ in range(2):
                 await post(world)
-            assert exporter.asked.wait(30)
+            assert exporter.asked.wait(60)
             for _ in range(6):
                 assert await post(world) == 200
         tracing.close()

@@ -158,5 +158,5 @@ context.collect(goes_on=False)
 
 def test_a_forked_child_that_drops_a_context_with_a_step_ahead_does_not_hang(slow_world: World) -> None:
     script = [sys.executable, "-c", FORKING, str(slow_world.path)]
-    run = subprocess.run(script, capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(script, capture_output=True, text=True, timeout=150, check=False)
     assert (run.returncode, run.stdout.strip()) == (0, "7"), run.stderr

@@ -136,5 +136,5 @@ context.step([(0, 1)])
 @pytest.mark.parametrize("adapts", ["", "adapts"])
 def test_a_forked_child_that_drops_a_context_does_not_hang(slow_world: World, adapts: str) -> None:
     script = [sys.executable, "-c", FORKING, str(slow_world.path), adapts]
-    run = subprocess.run(script, capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(script, capture_output=True, text=True, timeout=150, check=False)
     assert (run.returncode, run.stdout.strip()) == (0, "7"), run.stderr

@@ -16,5 +16,5 @@ NODE = shutil.which("node")
 @pytest.mark.parametrize("path", sorted(HERE.glob("*.test.mjs")), ids=lambda path: path.name)
 def test_the_tests_of_a_module_pass(path: Path) -> None:
     assert NODE is not None
-    ran = subprocess.run([NODE, "--test", str(path)], capture_output=True, text=True, timeout=50, check=False)
+    ran = subprocess.run([NODE, "--test", str(path)], capture_output=True, text=True, timeout=150, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

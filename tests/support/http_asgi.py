@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message
 
-LIMIT = 20.0  # seconds; nothing here takes more than milliseconds, so a longer wait is a hang
+LIMIT = 60.0  # seconds; nothing here takes more than milliseconds, so a longer wait is a hang
 
 
 async def until_healthy(app: ASGIApp) -> None:

@@ -25,15 +25,15 @@ from tests.support.threads import N_THREADS
 
 T = TypeVar("T")
 
-LIMIT = 30.0  # seconds for anything that takes a moment
-START_LIMIT = 90.0  # for what takes seconds of a processor: imports, and the processes that are started beside
+LIMIT = 60.0  # seconds for anything that takes a moment
+START_LIMIT = 150.0  # for what takes seconds of a processor: imports, and the processes that are started beside
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
 WAYS_TO_LEAVE = ("reset", "close", "half-close")
 
 # Seconds from a client's leaving to the end of its computation. It takes a few milliseconds; a shared machine may be
 # busy elsewhere meanwhile, but a server that does not notice takes many seconds here.
-SOON = 5.0
+SOON = 15.0
 
 # Becomes the command that follows, with SIGINT as it is at a prompt: background jobs of a script ignore it, and so does
 # all that they start.

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-LIMIT = 30.0
+LIMIT = 60.0
 SILENT_LIMIT = 120  # seconds; longer than a server takes to start on a busy machine
 SMALL = 64  # bytes; what is no longer than this is not in Git LFS
 API = re.compile(r"/api/models/([^/]+/[^/]+)(?:/revision/[^/]+)?")

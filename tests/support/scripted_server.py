@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-LIMIT = 20.0  # seconds for anything that takes a moment
+LIMIT = 60.0  # seconds for anything that takes a moment
 
 Handle = Callable[["Peer"], Awaitable[None]]
 

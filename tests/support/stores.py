@@ -10,7 +10,7 @@ from typing import Any
 from pyllmcancel.server.responses.storage.store import Store
 
 DAY = 86_400.0
-LIMIT = 20.0
+LIMIT = 60.0
 
 
 def response(name: str, status: str = "completed", previous: str | None = None, **fields: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, suppress
 HELD = "X-Held"  # a request with this header is answered with the headers of a stream, and no more
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
 BEGUN = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-LIMIT = 30.0
+LIMIT = 60.0
 
 
 class StubReplica:

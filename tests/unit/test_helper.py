@@ -210,9 +210,9 @@ def test_closing_ends_a_call_in_progress_and_all_later_ones(helper: Helper) -> N
 
     thread = threading.Thread(target=call)
     thread.start()
-    assert begun.wait(30)
+    assert begun.wait(60)
     helper.close()
-    thread.join(30)
+    thread.join(60)
     with pytest.raises(HelperClosed, match="shutting down"):
         render(helper, "x")
     assert len(outcome) == 1

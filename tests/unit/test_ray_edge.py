@@ -17,7 +17,7 @@ from pyllmcancel.server.http.connection import CONNECTION, connection_of
 from pyllmcancel.server.limits import Limits
 
 pytestmark = pytest.mark.anyio
-LIMIT = 30.0
+LIMIT = 60.0
 
 
 class Seen:

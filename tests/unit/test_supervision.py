@@ -13,7 +13,7 @@ import pytest
 from pyllmcancel.server.running.supervision import State, Supervision, beat_interval
 
 pytestmark = pytest.mark.anyio
-LIMIT = 30.0
+LIMIT = 60.0
 
 
 @pytest.fixture(params=["path", "abstract name"])
