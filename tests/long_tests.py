@@ -118,6 +118,7 @@ LONG: dict[str, tuple[str, ...]] = {
     "cluster/test_leaving.py": (),
     "browser/test_layout.py": ("test_what_does_not_fit_and_what_nobody_can_use_is_found",),
     "browser/test_cross_origin_pages.py": ("test_a_page_of_another_cancels_nothing",),
+    "browser/test_models.py": (),
     "browser/test_replicas.py": (),
     "browser/test_connection.py": (),
     "browser/test_engine.py": ("test_a_click_cancels_that_request_and_no_other",),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import math
 import os
 import sys
@@ -29,7 +28,6 @@ from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.models import PACKAGED_NAME, packaged_model_path
 from pyllmcancel.router.preset import Section, read_preset
 from pyllmcancel.router.spec import Catalog, Spec, models_in
-from pyllmcancel.server.fleet.addresses import fitting
 
 MAX_GIB = 1 << 20
 MOST = 4  # models at once, as in llama-server
@@ -213,9 +211,9 @@ class Sources:
         store = self._arguments.store
         own = [
             *("--host", str(socket), "--trusted-proxies", "unix", "--allowed-hosts", "*", "--no-greeting", "--no-ui"),
-            *(f"--alias={spec.name.replace(',', '-')}", "--replica", replica_of(spec), "--store", stored(store, spec)),
+            *(f"--alias={spec.name.replace(',', '-')}", "--replica", spec.replica, "--store", stored(store, spec)),
             *("--peers", f"unix://{socket.parent}"),
-            *on_disk(self._arguments.cache_disk, f"model-{replica_of(spec)}"),
+            *on_disk(self._arguments.cache_disk, f"model-{spec.replica}"),
         ]
         environment = {variable_of("peer-key"): key}
         # -P: Python finds the installed package, not a checkout in which the command is run.
@@ -226,15 +224,6 @@ def model_name(path: Path) -> str:
     return str(path) if path.suffix.lower() != ".gguf" else path.stem
 
 
-def replica_of(spec: Spec) -> str:
-    """Return a model's name in headers and names of files: its own if that fits, or else one that no other has."""
-    name = fitting(spec.name)
-    if name == spec.name and name[0] != "-":
-        return name
-    unique = hashlib.sha256(spec.name.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    return f"{name.strip('-')[:64] or 'model'}-{unique}"
-
-
 def stored(store: str | None, spec: Spec) -> str:
     """Return where a model's process stores responses: a file of its own, beside the file that was named."""
     if store is None:
@@ -242,7 +231,7 @@ def stored(store: str | None, spec: Spec) -> str:
     if store in ("off", "memory"):
         return store
     path = Path(store)
-    return str(path.with_name(f"{path.stem}-{replica_of(spec)}{path.suffix}"))
+    return str(path.with_name(f"{path.stem}-{spec.replica}{path.suffix}"))
 
 
 def kept(given: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[str]:

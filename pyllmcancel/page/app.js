@@ -4,9 +4,10 @@ import { ChatView } from "./chat/view.js";
 import { TypingView } from "./typing/view.js";
 import { KeyDialog } from "./key_dialog.js";
 import { Notices } from "./notices.js";
-import { feed, server } from "./live.js";
+import { feed, fleet, server } from "./live.js";
 import { documentation } from "./lib/documentation.js";
 import { html, render, useEffect, useState } from "./lib/html.js";
+import { plural } from "./lib/format.js";
 import { useObservable } from "./lib/observable.js";
 
 const VIEWS = {
@@ -40,11 +41,13 @@ function App() {
 function Header({ current }) {
   const { name: state, problem } = useObservable(feed.state);
   const facts = useObservable(server);
+  const all = useObservable(fleet.served)?.models ?? [];
   const link = ([id, { name }]) => html`<a href=${`#${id}`} aria-current=${id === current ? "page" : undefined}>${name}</a>`;
   return html`
     <header class="top">
       <h1 class="brand"><img src="page/icon.svg" alt="" />pyllmcancel</h1>
-      ${facts && html`<span class="model dim ellipsis" title=${facts.model.description}>${facts.model.id}</span>`}
+      ${all.length > 1 && html`<span class="model dim">${plural(all.length, "model")}</span>`}
+      ${all.length <= 1 && facts && html`<span class="model dim ellipsis" title=${facts.model.description}>${facts.model.id}</span>`}
       <nav class="views" aria-label="Views">${Object.entries(VIEWS).map(link)}</nav>
       <div class="links">
         <span class="feed-state" data-state=${state} role="status" title=${problem ?? ""}>${state === "lost" ? "reconnecting" : state}</span>

@@ -6,12 +6,11 @@ import { Observable } from "./lib/observable.js";
 export const server = new Observable(null); // of the last snapshot: {version, boot, started, model, capacity, …}
 export const stale = new Observable(false); // the server is of another version than this page
 export const fleet = new Fleet(); // all replicas
-export const model = fleet.first; // the connected replica's model
 
 function take(event, id) {
   if (event.type === "snapshot" && server.value !== null && server.value.server.version !== event.server.version) stale.set(true);
   fleet.take(event, undefined, id);
-  if (event.type === "snapshot" && (event.replica ?? "") === model.replica) server.set(event);
+  if (event.type === "snapshot" && (event.replica ?? "") === fleet.first.replica) server.set(event);
 }
 
 export const feed = new Feed(take);

@@ -26,6 +26,7 @@ from pyllmcancel.server.http.error_handlers import add_error_handlers
 from pyllmcancel.server.http.listening import quiet_about_files, url_of
 from pyllmcancel.server.http.protocol import WatchfulProtocol
 from pyllmcancel.server.limits import GIL_SECONDS
+from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
     import socket
@@ -76,6 +77,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, *, autoload: bool) -
     router = Router(keeper, autoload=autoload, max_waiting=most, timeout=timeout, keeps_streams=keeps_streams)
     app.state.server = state
     app.state.router = router
+    app.state.seats = Shares(config.limits.max_event_clients, several=config.shared)
     app.router.default = router
     page.page_files()
     add_error_handlers(app)

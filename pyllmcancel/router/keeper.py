@@ -71,6 +71,7 @@ class Keeper:
         self._timer: asyncio.TimerHandle | None = None
         self.closing = False
         self._reading = asyncio.Lock()
+        self._changed = asyncio.Event()  # of one change; the next one has another event
 
     def start(self) -> None:
         """Load the models that are to be there from the start."""
@@ -111,6 +112,15 @@ class Keeper:
         for old in changed if removes else ():
             self.roster.unload(old.name, f"the model {old.name} has been changed or removed")
         self._act()
+
+    async def change(self) -> None:
+        """Wait until a state, a load's progress, or a waiting request has changed."""
+        await self._changed.wait()
+
+    def tell(self) -> None:
+        """Wake those that wait for a change."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     @staticmethod
     def now() -> float:
@@ -161,6 +171,9 @@ class Keeper:
         self._measure(process)
         self._act()
 
+    def has_progress(self, _process: ModelProcess) -> None:
+        self.tell()
+
     def has_requests(self, process: ModelProcess, n_requests: int) -> None:
         self.roster.inside(process.name, n_requests, self.now())
         self._measure(process)
@@ -179,13 +192,15 @@ class Keeper:
         why = ""
         if model.state is not State.ENDING and not self.closing:
             last = next((line for line in reversed(process.lines) if line.strip()), "")
-            how = f"signal {-status}" if status < 0 else f"status {status}"
-            why = f"the model {name} {'could not be loaded' if was_loading else 'ended'} ({how})"
+            last = last.removeprefix("pyllmcancel: ")
+            how = f" (signal {-status})" if status < 0 else "" if last else f" (status {status})"
+            why = f"the model {name} {'could not be loaded' if was_loading else 'ended'}{how}"
             logger.error("%s: %s", why, last)
             # Once it serves, its lines name requests of all owners.
-            why += f": {last}" if was_loading else ""
+            why += f": {last}" if was_loading and last else ""
             self.last_lines[name] = list(process.lines)
         if self.closing:
+            self.tell()
             return
         # Its own status says that it has told the reason, which another start would find again.
         self.roster.ended(name, self.now(), why, hopeless=was_loading and status > 0)
@@ -201,6 +216,7 @@ class Keeper:
 
     def _act(self) -> None:
         """Do what the roster says, and come back when it says so."""
+        self.tell()
         if self.closing:
             return
         for action in self.roster.decide(self.now()):
@@ -256,6 +272,7 @@ class Keeper:
     async def close(self) -> None:
         """Refuse the requests that wait, and end all processes after their drain. Idempotent."""
         self.closing = True
+        self.tell()
         if self._timer is not None:
             self._timer.cancel()
         for ticket in list(self._waiting):

@@ -30,6 +30,8 @@ class Listener(Protocol):
 
     def is_ready(self, process: ModelProcess) -> None: ...
 
+    def has_progress(self, process: ModelProcess) -> None: ...
+
     def has_requests(self, process: ModelProcess, n_requests: int) -> None: ...
 
     def has_ended(self, process: ModelProcess, status: int) -> None: ...
@@ -122,7 +124,10 @@ class ModelProcess:
                 self._listener.is_ready(self)
             self._listener.has_requests(self, int(told.get("waiting", 0)) + int(told.get("running", 0)))
         elif told.get("status") == "loading":
+            before = self.progress, self.stage
             self.progress, self.stage = told.get("progress"), told.get("stage", "loading")
+            if before != (self.progress, self.stage):
+                self._listener.has_progress(self)
 
     def stop(self, *, kill: bool, patience: float) -> None:
         """End the process: at once, or after its drain, for which it has `patience` seconds."""

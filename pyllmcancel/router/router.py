@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 WANTED = frozenset({"model", "keep_alive", "keep_going", "stream", *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS})
 # Paths that any process can answer for all, since they know each other.
 SHARED = re.compile(
-    r"/v1/(?:requests|sessions|events|stream|streams)(?:/|$)|/v1/responses/(?!input_tokens$|compact$)|/(?:docs|openapi\.json)$"
+    r"/v1/(?:requests|sessions|stream|streams)(?:/|$)|/v1/responses/(?!input_tokens$|compact$)|/(?:docs|openapi\.json)$"
 )
 STREAMS = re.compile(r"/v1/stream(?:/(.*))?", re.DOTALL)  # only the process that has a stream can send it
 NOT_THERE = (b"stream_not_found", b"elsewhere")  # codes of the others' errors
@@ -172,6 +172,7 @@ class Router:
             return await leaving.until(future)
         finally:
             self.waiting.discard(request)
+            self.keeper.tell()
             if timer is not None:
                 timer.cancel()
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
+from pyllmcancel.router.feed import ModelsFeed
 from pyllmcancel.router.forwarding import OF_ANSWER, Message
 from pyllmcancel.router.routes_models import props as props_of_all
 from pyllmcancel.router.routes_models import router_of
@@ -20,7 +21,8 @@ from pyllmcancel.server.http.api_keys import is_admin, owner_of
 from pyllmcancel.server.requests.body import CancelBody
 from pyllmcancel.server.requests.routes import unknown_id
 from pyllmcancel.server.requests.sessions import unknown_session
-from pyllmcancel.server.requests.visible import check_may_see_all
+from pyllmcancel.server.requests.visible import check_may_see_all, may_see_all
+from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
     from pyllmcancel.router.waiting import Waiting
@@ -116,6 +118,20 @@ async def cancel_session(request: Request, session_id: str) -> Any:
 async def list_sessions(request: Request) -> Any:
     answer = await asked(request)
     return {"object": "list", "data": []} if answer is None else answer[2]
+
+
+@router.get("/v1/events")
+async def follow_events(request: Request) -> Response:
+    state, scope = state_of(request), request.scope
+    return ModelsFeed(
+        router_of(request),
+        Message.of(scope, b""),
+        seats=request.app.state.seats,
+        owner=owner_of(scope),
+        seen=owner_seen(request),
+        all_seen=may_see_all(request),
+        ping_interval=state.config.sse_ping_interval,
+    )
 
 
 @router.get("/props")

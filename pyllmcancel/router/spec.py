@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyllmcancel.errors import UsageError
+from pyllmcancel.server.fleet.addresses import fitting
 
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
 PROJECTOR = "mmproj"  # llama.cpp's files for pictures
@@ -43,6 +45,15 @@ class Spec:
     pinned: bool = False
     starts: bool = False
     idle_after: float = math.inf
+
+    @property
+    def replica(self) -> str:
+        """Its name in headers and names of files: its own if that fits, or else one that no other has."""
+        name = fitting(self.name)
+        if name == self.name and name[0] != "-":
+            return name
+        unique = hashlib.sha256(self.name.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+        return f"{name.strip('-')[:64] or 'model'}-{unique}"
 
     @property
     def size(self) -> int:

@@ -8,6 +8,7 @@ import io
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 
 import httpx
 from rich.console import Console
@@ -68,7 +69,10 @@ async def snapshot(client: httpx.AsyncClient, console: Console, choices: Choices
         async with asyncio.timeout(PATIENCE):
             async with aclosing(first_events(client)) as events:
                 async for event in events:
-                    replicas.apply(read_json(event.data), event.id)
+                    data = read_json(event.data)
+                    if has_no_model(data):
+                        raise FeedError(f"no model of {choices.url} is loaded; pyllmcancel models status lists them")
+                    replicas.apply(data, event.id)
                     if replicas.complete:
                         break
     except TimeoutError:
@@ -81,6 +85,14 @@ async def snapshot(client: httpx.AsyncClient, console: Console, choices: Choices
         line.rstrip()
         console.print(line, soft_wrap=True)
     return 0
+
+
+def has_no_model(data: Any) -> bool:
+    """Return whether an event says that no model is loaded: there is no snapshot then."""
+    if not isinstance(data, dict) or data.get("type") != "models":
+        return False
+    states = [one.get("status") for one in data.get("models", ()) if isinstance(one, dict)]
+    return not any(isinstance(one, dict) and one.get("value") == "loaded" for one in states)
 
 
 async def first_events(client: httpx.AsyncClient) -> AsyncGenerator[ServerEvent]:

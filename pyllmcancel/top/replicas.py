@@ -56,6 +56,10 @@ class Replicas:
         """Take the data of an event; return the state that it changed."""
         name, kind = (data.get("replica"), data.get("type")) if isinstance(data, dict) else ("", None)
         name = name if isinstance(name, str) else ""
+        if kind == "models":
+            if data.get("begins"):
+                self.begin()
+            return self.shown
         if self._begins:
             self._note_named(name, kind, event_id)
         if kind == "replica":

@@ -22,12 +22,15 @@ class Client:
     server: ServerProcess
     session: str
     max_tokens: int = FOREVER
+    model: str | None = None
     id: str = field(default_factory=fresh_id)
     ending: str | None = None
     ended: threading.Event = field(default_factory=threading.Event)
 
     def run(self, http: httpx.Client) -> None:
         body = {"prompt": f"def {self.session}(", "max_tokens": self.max_tokens, "stream": True}
+        if self.model is not None:
+            body["model"] = self.model
         headers = {"X-Request-Id": self.id, "X-Session-Id": self.session}
         try:
             with http.stream("POST", COMPLETIONS, json=body, headers=headers) as answer:
@@ -49,11 +52,13 @@ class Client:
 class Load:
     """Clients at work until `stop`; each asks again when its answer has ended, if `again`."""
 
-    def __init__(self, server: ServerProcess, sessions: list[str], *, max_tokens: int, again: bool) -> None:
+    def __init__(
+        self, server: ServerProcess, sessions: list[str], *, max_tokens: int, again: bool, model: str | None = None
+    ) -> None:
         self.server = server
         self.again = again
         self._stopping = threading.Event()
-        self.clients = [Client(server, session, max_tokens) for session in sessions]
+        self.clients = [Client(server, session, max_tokens, model) for session in sessions]
         self._threads = [threading.Thread(target=self._run, args=(client,)) for client in self.clients]
         for thread in self._threads:
             thread.start()
@@ -64,7 +69,7 @@ class Load:
         with httpx.Client(base_url=self.server.url, timeout=None) as http:
             client.run(http)
             while self.again and not self._stopping.is_set():
-                Client(self.server, client.session, client.max_tokens).run(http)
+                Client(self.server, client.session, client.max_tokens, client.model).run(http)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -76,10 +81,15 @@ class Load:
 
 @contextmanager
 def under_load(
-    server: ServerProcess, sessions: list[str] | None = None, *, max_tokens: int = FOREVER, again: bool = False
+    server: ServerProcess,
+    sessions: list[str] | None = None,
+    *,
+    max_tokens: int = FOREVER,
+    again: bool = False,
+    model: str | None = None,
 ) -> Iterator[Load]:
     """Clients, one for each session; eight with a session of their own if unsaid. The server knows all of them."""
-    load = Load(server, sessions or [f"client_{n}" for n in range(8)], max_tokens=max_tokens, again=again)
+    load = Load(server, sessions or [f"client_{n}" for n in range(8)], max_tokens=max_tokens, again=again, model=model)
     try:
         yield load
     finally:

@@ -120,12 +120,28 @@ test("what is at a point of the timeline is found", () => {
   const entry = { slots: [0] };
   lanes.step({ kind: "decode", entry, choice: 0, at: 10, until: 12, busy: 2, tokens: 4, steps: 1, number: 1 }, 0);
   const model = { lanes };
-  const { rows } = layout(model, { compact: false, only: null });
+  const { rows } = layout([{ name: "", model }], { compact: false, only: null });
   const scale = { x: (t) => 10 * t, t: (x) => x / 10 };
   const y = rows[1].bar.top + 5;
-  assert.equal(hit(model, rows, scale, 110, y, () => true).entry, entry);
-  assert.equal(hit(model, rows, scale, 150, y, () => true), null);
-  assert.equal(hit(model, rows, scale, 110, y, () => false), null, "a filter hides what it hides from the pointer, too");
+  assert.equal(hit(rows, scale, 110, y, () => true).entry, entry);
+  assert.equal(hit(rows, scale, 150, y, () => true), null);
+  assert.equal(hit(rows, scale, 110, y, () => false), null, "a filter hides what it hides from the pointer, too");
+});
+
+test("the lanes of several models are groups with names, and each lane is its model's", () => {
+  const groups = ["chat", "coder"].map((name) => {
+    const lanes = new Lanes();
+    const entry = { id: name, slots: [0] };
+    lanes.step({ kind: "decode", entry, choice: 0, at: 10, until: 12, busy: 2, tokens: 4, steps: 1, number: 1 }, 0);
+    return { name, model: { lanes } };
+  });
+  const { rows, groups: drawn } = layout(groups, { compact: false, only: null });
+  assert.deepEqual(rows.map(({ kind, key }) => [kind, key]), [
+    ["name", "chat, chat"], ["queue", "chat, queue"], ["slot", "chat, slot 0"], ["name", "coder, coder"], ["queue", "coder, queue"], ["slot", "coder, slot 0"]]);
+  const scale = { x: (t) => 10 * t, t: (x) => x / 10 };
+  const at = (row) => hit(rows, scale, 110, row.bar.top + 5, () => true)?.entry.id;
+  assert.deepEqual(rows.map(at), [undefined, undefined, "chat", undefined, undefined, "coder"]);
+  assert.deepEqual(drawn.map(({ top, height }) => [top, top + height]), [[rows[1].top, rows[3].top], [rows[4].top, rows[5].top + rows[5].height]]);
 });
 
 test("zoom goes in steps, and moving stays within what is kept", () => {

@@ -85,7 +85,7 @@ test("replicas that a feed which begins anew does not name are forgotten", () =>
   fleet.begin();
   fleet.take(snapshot("b"), 0);
   fleet.take(stands("slow", "lost"), 0);
-  deepEqual(names(fleet), ["b", "older", "slow"], "not yet: it has named some only");
+  deepEqual(names(fleet), ["b", "old", "older", "slow"], "not yet: it has named some only");
   equal(fleet.modelOf("b") === fleet.first, true, "it is of the server that is asked");
   fleet.take(snapshot("c"), 0, "boot-7");
   deepEqual([names(fleet), fleet.live.size], [["b", "slow", "c"], 0]);
@@ -111,4 +111,45 @@ test("a step that a snapshot has is not counted again", () => {
 test("more replicas than anybody has are not kept", () => {
   const fleet = fed(...Array.from({ length: 100 }, (_, i) => snapshot(`r${i}`)));
   equal(fleet.named().length, 64);
+});
+
+const served = (id, value, more = {}) => ({ id, replica: id, aliases: [], default: false, status: { value }, ...more });
+const models = (list, more = {}) => ({ type: "models", manages: true, models: list, requests: [], ...more });
+
+test("each loaded model of a server is a replica; one that is unloaded is none, and its ended requests stay", () => {
+  const fleet = fed(models([served("chat", "loaded"), served("coder", "loaded")], { begins: true }), snapshot("chat"), snapshot("coder"));
+  deepEqual(names(fleet), ["chat", "coder"]);
+  fleet.take(added("chat", "r", 11), 0);
+  fleet.take(ended("chat", "r", 11, 12), 0);
+  fleet.take(models([served("chat", "unloaded", { running: 1 }), served("coder", "loaded")]), 0);
+  deepEqual(names(fleet), ["chat", "coder"], "it ends when its requests have");
+  fleet.take(models([served("chat", "unloaded", { running: 0 }), served("coder", "loaded")]), 0);
+  deepEqual([names(fleet), fleet.ended.map(({ id }) => id), fleet.find("r").id], [["coder"], ["r"], "r"]);
+});
+
+test("the feed goes on with another model's process, which keeps what is known of it", () => {
+  const fleet = fed(models([served("chat", "loaded"), served("coder", "loaded")], { begins: true }), snapshot("chat"), snapshot("coder"), added("coder", "r", 11));
+  const coder = fleet.modelOf("coder");
+  fleet.take(models([served("chat", "unloaded"), served("coder", "loaded")]), 0);
+  fleet.take(models([served("chat", "unloaded"), served("coder", "loaded")], { begins: true }), 0);
+  fleet.take(snapshot("coder", { requests: [entry("r", 11)] }), 0, "coder-1");
+  deepEqual([fleet.first === coder, names(fleet), fleet.live.size], [true, ["coder"], 1]);
+  fleet.take(models([served("chat", "unloaded"), served("coder", "unloaded")]), 0);
+  fleet.take(models([served("chat", "loaded"), served("coder", "unloaded")], { begins: true }), 0);
+  fleet.take(snapshot("chat"), 0, "chat-1");
+  deepEqual([names(fleet), fleet.first.replica, fleet.first === coder], [["chat"], "chat", false]);
+});
+
+test("a request that waits for its model is live, until its model has it or it has left", () => {
+  const waits = (id) => ({ ...entry(id, 11), replica: "slow", phase: "loading" });
+  const list = [served("chat", "loaded"), served("slow", "loading")];
+  const fleet = fed(models(list, { requests: [waits("one"), waits("two")], begins: true }), snapshot("chat"));
+  const [one, two] = [fleet.find("one"), fleet.find("two")];
+  deepEqual([[...fleet.live.values()].map(({ id }) => id), one.live, one.replica], [["one", "two"], true, "slow"]);
+  fleet.take(models(list, { requests: [waits("two")] }), 0);
+  deepEqual([one.live, one.lost, fleet.find("two") === two, fleet.live.size], [false, "left", true, 1]);
+  fleet.take(snapshot("slow"), 0);
+  fleet.take(added("slow", "two", 12), 0);
+  fleet.take(models([served("chat", "loaded"), served("slow", "loaded")]), 0);
+  deepEqual([two.live, two.lost, fleet.live.size, fleet.find("two").live], [false, "loaded", 1, true]);
 });

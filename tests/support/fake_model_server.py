@@ -4,8 +4,8 @@
 
 The folder ``CONTROL`` may have files that are named after a model. ``NAME.loads`` keeps it loading for as long as the
 file is there. ``NAME.dies`` ends it at its start, with the status that the file has. ``NAME.lacks`` has it answer with
-the error that the file has, as STATUS CODE. It gets a line in ``NAME.log`` for each request, and for each end: ``left``
-if the connection was closed before the answer was complete.
+the error that the file has, as STATUS CODE. ``NAME.feed-ends`` ends its feed. It gets a line in ``NAME.log`` for each
+request, and for each end: ``left`` if the connection was closed before the answer was complete.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ class Model:
         else:
             self.log(f"request {target} {headers.get('x-request-id')}")
             asked = json.loads(body) if body else {}
+            if target.startswith("/v1/events"):
+                lacks = (CONTROL / f"{self.name}.lacks").exists()
+                asked = {} if lacks else {"stream": True, "until": f"{self.name}.feed-ends"}
             self.n_running += 1
             try:
                 await self.compute(reader, writer, asked, {"model": self.name, "headers": headers, "asked": asked})
@@ -76,6 +79,8 @@ class Model:
         while not (CONTROL / str(asked["until"])).exists():
             number += 1
             piece = f"data: {number}\n\n".encode()
+            if asked["until"] == f"{self.name}.feed-ends":
+                piece = f'data: {{"type": "told", "replica": "{self.name}", "number": {number}}}\n\n'.encode()
             writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             await asyncio.sleep(TICK)
             if leaving.done():

@@ -1,5 +1,9 @@
 // An answer: reasoning, text, calls of tools, and below it how the answer ended and what it cost.
 import { html } from "../lib/html.js";
+import { useObservable } from "../lib/observable.js";
+import { modelOf, stateOf, stateWords } from "../lib/served.js";
+import { fleet } from "../live.js";
+import { LoadBar } from "../load_bar.js";
 import { focusComposer } from "./editor.js";
 import { Icon } from "./icons.js";
 import { Markdown } from "./markdown.js";
@@ -13,7 +17,7 @@ export function AnswerBody({ message, draft, answering }) {
     ${reasoning !== "" && html`<${Reasoning} text=${reasoning} isLive=${isThinking} speed=${message.speed} />`}
     ${content !== "" && html`<${Markdown} text=${content} isLive=${isLive} />`}
     ${toolCalls.filter(Boolean).map((toolCall) => html`<${ToolCall} key=${toolCall.id} toolCall=${toolCall} isLive=${isLive} />`)}
-    ${isLive && html`<${Waiting} draft=${draft} isStopping=${answering.isStopping} />`}
+    ${isLive && html`<${Waiting} draft=${draft} answering=${answering} />`}
     ${isLive && html`<${Figures} shown=${liveFigures(draft.timings)} />`}`;
 }
 
@@ -43,10 +47,13 @@ function pretty(text) {
 }
 
 // Shown before the first token, and while the server stops.
-function Waiting({ draft, isStopping }) {
-  if (isStopping) return html`<p class="waiting-line"><span class="dots" aria-hidden="true"></span>Stopping …</p>`;
+function Waiting({ draft, answering }) {
+  const served = useObservable(fleet.served);
+  if (answering.isStopping) return html`<p class="waiting-line"><span class="dots" aria-hidden="true"></span>Stopping …</p>`;
   if (draft.times.first !== null) return null;
   const { progress } = draft;
+  const model = modelOf(served, answering.model);
+  if (progress === null && model !== null && stateOf(model) === "loading") return html`<${Loading} model=${model} answering=${answering} />`;
   const isReading = progress !== null && progress.total > 0;
   return html`
     <p class="waiting-line num">
@@ -54,6 +61,13 @@ function Waiting({ draft, isStopping }) {
       ${isReading ? `Reading the prompt: ${count(progress.done, "token")} of ${count(progress.total, "token").split(" ")[0]}` : "Waiting …"}
     </p>`;
 }
+
+// The server ends the load if nobody else waits for it.
+const Loading = ({ model, answering }) => html`
+  <div class="waiting-line load-line">
+    <span class="grow num"><bdi>${model.id}</bdi>: ${stateWords(model)}<${LoadBar} model=${model} /></span>
+    <button type="button" class="small danger" aria-label=${`Cancel the load of ${model.id}`} title="Ends the load, unless others wait for it" onClick=${() => { answering.stop(); focusComposer(); }}>Cancel</button>
+  </div>`;
 
 export function AnswerFoot({ chats, message, isLast, isBusy }) {
   const end = endWords(message);

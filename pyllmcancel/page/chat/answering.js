@@ -33,10 +33,11 @@ export class Answering {
   #ended = new Promise((resolve) => { this.#end = resolve; });
 
   // `onSave` is called now and then with the answer so far. `takeUp` is the id of a request that was sent before.
-  constructor({ session, body = null, prefix = "", reasoning = "", takeUp = null, onSave }) {
+  constructor({ session, model = "", body = null, prefix = "", reasoning = "", takeUp = null, onSave }) {
     this.requestId = takeUp ?? `chat-${crypto.randomUUID()}`;
     this.#takesUp = takeUp !== null;
     this.#session = session;
+    this.model = model; // the name of the model that answers; "" for the default
     this.#body = body;
     this.#onSave = onSave;
     this.draft = new Observable(new Draft(prefix, reasoning, { isTakenUp: this.#takesUp }));

@@ -1,5 +1,6 @@
 // All conversations, the one that is shown, and the actions on them. It outlives the view: an answer continues while
 // another view is shown.
+import { fleet, server } from "../live.js";
 import { Observable } from "../lib/observable.js";
 import { Answering } from "./answering.js";
 import { add, newConversation, openCalls, remove, replace, select } from "./conversation.js";
@@ -7,7 +8,7 @@ import { requestBody } from "./request_body.js";
 import { excerptOf, wordsOf } from "./search.js";
 import { MemoryStorage, openStorage } from "./storage.js";
 
-const LAST = "pyllmcancel-chat-last", DEFAULTS = "pyllmcancel-chat-settings";
+const LAST = "pyllmcancel-chat-last", DEFAULTS = "pyllmcancel-chat-settings", MODEL = "pyllmcancel-chat-model";
 
 export class Chats {
   summaries = new Observable([]); // {id, title, updated}, newest first
@@ -19,11 +20,14 @@ export class Chats {
   unsent = new Map(); // text that is written and not sent, by conversation
 
   #storage;
+  #isSingle;
   #channel;
   #answering = new Map(); // by conversation: {answering, conversation, message (id)}
   #memory; // localStorage, or its substitute
 
-  constructor(storage, memory, channel = null) {
+  // `isSingle()`: true if the server has one model.
+  constructor(storage, memory, isSingle, channel = null) {
+    this.#isSingle = isSingle;
     this.#storage = storage;
     this.#memory = memory;
     this.#channel = channel;
@@ -49,7 +53,13 @@ export class Chats {
   keepDefaults(settings) { this.#memory.setItem(DEFAULTS, JSON.stringify(settings)); }
 
   start() {
-    this.#show(newConversation(this.defaults));
+    this.#show(newConversation({ ...this.defaults, model: this.#memory.getItem(MODEL) ?? "" }));
+  }
+
+  // Have this conversation, and new ones, answered by a model.
+  chooseModel(id) {
+    this.#memory.setItem(MODEL, id);
+    return this.set({ ...this.current.value.settings, model: id });
   }
 
   // True if there is such a conversation.
@@ -205,7 +215,7 @@ export class Chats {
     this.toast.set(null);
     const leaf = goesOnWith === null ? message.parent : message.id;
     const from = { prefix: goesOnWith?.content ?? "", reasoning: goesOnWith?.reasoning ?? "" };
-    return this.#follow(conversation, message, { ...from, body: requestBody(conversation, leaf) });
+    return this.#follow(conversation, message, { ...from, body: requestBody(conversation, leaf, { isSingle: this.#isSingle() }) });
   }
 
   // Take up the answer that was being written when its page was closed; if it is gone, mark it as cut.
@@ -221,6 +231,7 @@ export class Chats {
   async #follow(conversation, message, { prefix, reasoning, body, id }) {
     const answering = new Answering({
       session: `chat-${conversation.id}`,
+      model: conversation.settings.model,
       body,
       prefix,
       reasoning,
@@ -277,14 +288,15 @@ export class Chats {
 const CLOSED = { running: false, cut: { why: "closed" } };
 
 export async function openChats() {
+  const isSingle = () => server.value !== null && fleet.served.value === null;
   const channel = "BroadcastChannel" in globalThis ? new BroadcastChannel("pyllmcancel-chats") : null;
   try {
-    const chats = new Chats(await openStorage(), localStorage, channel);
+    const chats = new Chats(await openStorage(), localStorage, isSingle, channel);
     addEventListener("pagehide", () => chats.keepDrafts());
     return chats;
   } catch (error) {
     const memory = new Map();
-    const chats = new Chats(new MemoryStorage(), { getItem: (name) => memory.get(name) ?? null, setItem: (name, value) => memory.set(name, value) });
+    const chats = new Chats(new MemoryStorage(), { getItem: (name) => memory.get(name) ?? null, setItem: (name, value) => memory.set(name, value) }, isSingle);
     chats.problem.set(error.message);
     return chats;
   }

@@ -6,6 +6,7 @@ import { fit, isSend } from "./editor.js";
 import { facts } from "./facts.js";
 import { chooseFiles, IMAGE_TYPES, MAX_IMAGES, MAX_TEXTS, readImage, readText } from "./files.js";
 import { Icon, IconButton } from "./icons.js";
+import { ModelPicker } from "./model_picker.js";
 
 const NOTHING = Object.freeze({ text: "", images: [], files: [] });
 
@@ -77,11 +78,12 @@ export function Composer({ chats, conversation, answering, onSend, onSettings })
           <span class="attached-file"><${Icon} name="file" /><bdi class="ellipsis" title=${name}>${name}</bdi><${IconButton} icon="close" label=${`Remove ${name}`} onClick=${() => change({ files: files.filter((_, i) => i !== at) })} /></span>`)}
         </div>`}
       ${refusal !== null && html`<p class="refusal" role="alert">${refusal}</p>`}
-      <textarea ref=${field} rows="1" value=${text} placeholder=${`Message ${known?.models[0] ?? "the model"}`} aria-label="Message" aria-describedby="composer-hint" onInput=${(event) => change({ text: event.target.value })} onKeyDown=${keys} onPaste=${(event) => taken(event, event.clipboardData)}></textarea>
+      <textarea ref=${field} rows="1" value=${text} placeholder=${`Message ${known?.name ?? "the model"}`} aria-label="Message" aria-describedby="composer-hint" onInput=${(event) => change({ text: event.target.value })} onKeyDown=${keys} onPaste=${(event) => taken(event, event.clipboardData)}></textarea>
       <div class="composer-row">
         <${IconButton} icon="file" label="Add text files" onClick=${async () => attach(await chooseFiles("", true))} />
         ${known?.takesImages && html`<${IconButton} icon="image" label="Add images" onClick=${async () => attach(await chooseFiles(IMAGE_TYPES.join(","), true))} />`}
-        <button type="button" class=${`quiet small tune ${isSet(conversation.settings) ? "on" : ""}`} onClick=${onSettings}><${Icon} name="tune" />Settings${isSet(conversation.settings) ? html`<span class="hidden-text">, changed</span>` : ""}</button>
+        <${ModelPicker} chats=${chats} conversation=${conversation} />
+        <button type="button" class=${`quiet small tune settings-button ${isSet(conversation.settings) ? "on" : ""}`} onClick=${onSettings}><${Icon} name="tune" />Settings${isSet(conversation.settings) ? html`<span class="hidden-text">, changed</span>` : ""}</button>
         <${ContextMeter} conversation=${conversation} />
         <span class="hint dim grow" id="composer-hint">${isBusy ? html`<kbd>Esc</kbd> stops` : html`<kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> starts a new line`}</span>
         ${isBusy
@@ -96,6 +98,7 @@ const isImage = ({ type }) => IMAGE_TYPES.includes(type);
 // Return {images, files} of the chosen files; throws an Error that says which one is not accepted, and why.
 async function readAll(chosen, takesImages) {
   const images = chosen.filter(isImage);
+  if (images.length > 0 && takesImages === null) throw new Error(`${images[0].name} is an image, and this model is not loaded: only then is it known whether the model takes any`);
   if (images.length > 0 && !takesImages) throw new Error(`${images[0].name} is an image, and this model takes none: the server has no projector (--mmproj) for it`);
   const texts = chosen.filter((file) => !images.includes(file));
   return { images: await Promise.all(images.map(readImage)), files: await Promise.all(texts.map(readText)) };

@@ -16,6 +16,7 @@ const PATHS = {
   tune: "M4 6h7M15 6h1M4 14h1M9 14h7M13 4v4M7 12v4",
   list: "M4 5.5h12M4 10h12M4 14.5h12",
   down: "M10 4.5v11M5 10.5l5 5 5-5",
+  choose: "M6 8l4 4 4-4",
   left: "M12 5l-5 5 5 5",
   right: "M8 5l5 5-5 5",
   close: "M5 5l10 10M15 5L5 15",

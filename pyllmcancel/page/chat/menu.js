@@ -2,8 +2,8 @@
 import { html, useRef } from "../lib/html.js";
 import { IconButton } from "./icons.js";
 
-// `entries`: [{text, act, isDangerous}].
-export function Menu({ label, icon = "more", entries, class: extra }) {
+// `entries`: [{text, act, isDangerous, isChosen}]; `isChosen` is there if one of them is. `face`: shown instead of an icon.
+export function Menu({ label, icon = "more", face, entries, class: extra }) {
   const menu = useRef(null);
   const button = () => menu.current.previousElementSibling;
   const place = () => {
@@ -18,7 +18,7 @@ export function Menu({ label, icon = "more", entries, class: extra }) {
     button().setAttribute("aria-expanded", String(newState === "open"));
     if (newState !== "open") return;
     place();
-    menu.current.firstElementChild.focus();
+    (menu.current.querySelector('[aria-checked="true"]') ?? menu.current.firstElementChild).focus();
   };
   const move = (event) => {
     const items = [...menu.current.children];
@@ -36,9 +36,11 @@ export function Menu({ label, icon = "more", entries, class: extra }) {
   };
   return html`
     <span class="menu-holder">
-      <${IconButton} icon=${icon} label=${label} class=${extra} aria-haspopup="menu" aria-expanded="false" onClick=${() => menu.current.togglePopover()} />
+      ${face === undefined
+    ? html`<${IconButton} icon=${icon} label=${label} class=${extra} aria-haspopup="menu" aria-expanded="false" onClick=${() => menu.current.togglePopover()} />`
+    : html`<button type="button" class=${extra} aria-haspopup="menu" aria-expanded="false" onClick=${() => menu.current.togglePopover()}>${face}</button>`}
       <div class="menu" role="menu" popover="auto" aria-label=${label} ref=${menu} onToggle=${toggled} onKeyDown=${move}>
-        ${entries.map(({ text, act, isDangerous }) => html`<button type="button" role="menuitem" tabindex="-1" class=${`quiet ${isDangerous ? "dangerous" : ""}`} onClick=${choose(act)}>${text}</button>`)}
+        ${entries.map(({ text, act, isDangerous, isChosen }) => html`<button type="button" role=${isChosen === undefined ? "menuitem" : "menuitemradio"} aria-checked=${isChosen} tabindex="-1" class=${`quiet ${isDangerous ? "dangerous" : ""}`} onClick=${choose(act)}>${text}</button>`)}
       </div>
     </span>`;
 }

@@ -25,10 +25,11 @@ export function defaultOf(params, name) {
   return String(Number(value.toPrecision(6)));
 }
 
-export function requestBody(conversation, leaf) {
+// `isSingle`: the server has one model, and need not know the name of the conversation's model, which another one had.
+export function requestBody(conversation, leaf, { isSingle = false } = {}) {
   const { settings } = conversation;
   const body = { messages: requestMessages(conversation, leaf), stream: true, stream_options: { include_usage: true }, return_progress: true, timings_per_token: true };
-  if (settings.model !== "") body.model = settings.model;
+  if (settings.model !== "" && !isSingle) body.model = settings.model;
   for (const { name } of FIELDS) if (typeof settings.sampling[name] === "number") body[name] = settings.sampling[name];
   const stop = settings.stop.split("\n").filter((line) => line !== "");
   if (stop.length > 0) body.stop = stop;

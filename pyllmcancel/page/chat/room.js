@@ -1,6 +1,8 @@
 // The chat: conversations at the side, one of them in the middle, and the composer below it.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
+import { modelOf, stateOf } from "../lib/served.js";
+import { fleet } from "../live.js";
 import { Composer } from "./composer.js";
 import { focusComposer } from "./editor.js";
 import { learnFacts } from "./facts.js";
@@ -19,7 +21,9 @@ export function Room({ chats }) {
   const [open, setOpen] = useState(null); // "settings", "list"
   const follow = useFollow(conversation.id);
   const answering = chats.answeringOf(conversation);
-  useEffect(() => { learnFacts(); }, []);
+  const served = useObservable(fleet.served);
+  const chosen = modelOf(served, conversation.settings.model);
+  useEffect(() => { learnFacts(chosen); }, [chosen?.id, chosen !== null && stateOf(chosen) === "ready"]);
   useEffect(() => {
     const follows = () => setWide(WIDE.matches);
     WIDE.addEventListener("change", follows);

@@ -17,7 +17,7 @@ export function Settings({ chats, conversation, onClose }) {
     const numbers = FIELDS.map(({ name }) => [name, given.get(name)]).filter(([, text]) => text !== "");
     const sampling = Object.fromEntries(numbers.map(([name, text]) => [name, Number(text)]));
     const text = (name) => given.get(name) ?? "";
-    return { system: text("system"), model: text("model"), stop: text("stop"), tools: text("tools"), effort: text("effort"), sampling };
+    return { system: text("system"), model: settings.model, stop: text("stop"), tools: text("tools"), effort: text("effort"), sampling };
   };
   const save = (event) => {
     event.preventDefault();
@@ -45,10 +45,6 @@ export function Settings({ chats, conversation, onClose }) {
           <label class="field">System prompt
             <textarea name="system" rows="5" defaultValue=${settings.system} placeholder="The model's role, and how to answer"></textarea>
           </label>
-          ${known?.models.length > 1 && html`
-            <label class="field">Model
-              <select name="model"><option value="">The server's default</option>${known.models.map((id) => html`<option value=${id} selected=${id === settings.model}>${id}</option>`)}</select>
-            </label>`}
           <fieldset>
             <legend>Sampling</legend>
             <p class="dim">Empty fields use the server's defaults.</p>

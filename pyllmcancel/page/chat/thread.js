@@ -33,7 +33,7 @@ function Empty({ onSend }) {
   const known = useObservable(facts);
   return html`
     <div class="empty">
-      <h2>${known ? html`Talk to <span class="name">${known.models[0]}</span>` : "Talk to the model"}</h2>
+      <h2>${known ? html`Talk to <span class="name">${known.name}</span>` : "Talk to the model"}</h2>
       <p class="dim">Every answer can be stopped at once, and reports when the computation has ended.</p>
       <ul class="beginnings">${BEGINNINGS.map((text) => html`<li><button type="button" onClick=${() => onSend(text)}>${text}</button></li>`)}</ul>
     </div>`;

@@ -53,6 +53,7 @@ const ENDS = {
 export function endWords({ cut, finish, running }) {
   if (running) return "Incomplete: another window is writing this answer";
   if (cut) {
+    if (cut.why === "stopped" && cut.phase === "loading") return "Stopped by you, before the model was loaded";
     // An answer that was kept by an older page has no latency.
     const when = Number.isFinite(cut.latency) ? ` · compute stopped after ${duration(cut.latency)}` : "";
     return `${cut.byPage ? "Cancelled by you, in the view Engine" : ENDS[cut.why] ?? ENDS.error}${when}`;
@@ -69,6 +70,8 @@ export function errorWords({ status, code, message }) {
   if (status === 401 || status === 403) return { title: "The server wants another API key", detail };
   if (status === 413) return { title: "This is more than the server accepts at once", detail };
   if (status === 429) return { title: "The server is overloaded", detail };
+  if (code === "model_not_loaded") return { title: "The model is not loaded", detail };
+  if (code === "model_ended") return { title: "The model's process ended", detail };
   if (status === 503) return { title: "The server is not ready", detail };
   if (status === 504 || code === "deadline") return { title: "The time limit was reached", detail };
   if (status >= 500) return { title: "The server failed", detail };

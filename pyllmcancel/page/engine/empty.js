@@ -9,7 +9,7 @@ export function Empty({ model }) {
   const [copied, setCopied] = useState(false);
   const line = `curl -N ${BASE}v1/completions -H 'Content-Type: application/json' -d '${BODY}'`;
   const copy = () => navigator.clipboard?.writeText(line).then(() => setCopied(true), () => {});
-  if (model.server === null) return html`<p class="nothing">Waiting for the server.</p>`;
+  if (model.server === null && !model.served?.value) return html`<p class="nothing">Waiting for the server.</p>`;
   return html`
     <div class="nothing">
       <p>Nothing is computed at the moment. ${" "}<a href="#try">Try it</a>, or send a request, and interrupt it with Ctrl+C while it is answered:</p>

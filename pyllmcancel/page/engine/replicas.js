@@ -32,7 +32,7 @@ function Replica({ one: { name, model, lost }, isChosen, onChoose }) {
     </button>`;
 }
 
-function Figures({ model }) {
+export function Figures({ model }) {
   const now = model.serverNow();
   const running = [...model.live.values()].filter((entry) => entry.t.admitted !== null);
   const used = running.reduce((sum, entry) => sum + Math.max(1, entry.slots.length), 0);

@@ -35,7 +35,7 @@ function useEntry(fleet, id) {
   const [fetched, setFetched] = useState(undefined);
   if (held.current?.id !== id) held.current = fleet.find(id) ?? null;
   const isKnown = held.current !== null;
-  const isReady = fleet.server !== null;
+  const isReady = fleet.server !== null || fleet.served.value !== null;
   useEffect(() => {
     if (isKnown || !isReady) return undefined;
     const controller = new AbortController();

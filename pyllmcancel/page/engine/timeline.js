@@ -3,6 +3,7 @@
 //   html`<${Timeline} model=${model} label="What this page's requests do" filter=${(entry) => mine.has(entry.id)} compact onOpen=${(entry) => …} />`
 //
 // model    the page's Model.
+// groups   instead of it: {name, model} of each Model whose lanes are drawn, one below the other.
 // filter   (entry) => boolean: only what belongs to these requests is drawn; null: everything, blocks of unknown requests too.
 // compact  low lanes without texts, no legend, and with a filter only the lanes that its requests have used.
 // label    its name, for screen readers.
@@ -17,7 +18,7 @@ import { TimelineView } from "./timeline_view.js";
 const KEYS = "Left and right go from block to block, up and down from lane to lane, Enter opens the request, "
   + "Space pauses, plus and minus zoom, Shift with left and right moves in time, Escape follows again.";
 
-export function Timeline({ model, filter = null, compact = false, label = "Timeline of the slots", span = 30, range = null, onOpen = null }) {
+export function Timeline({ model, groups = [{ name: "", model }], filter = null, compact = false, label = "Timeline of the slots", span = 30, range = null, onOpen = null }) {
   const canvas = useRef(null);
   const view = useRef(null);
   const [shown, setShown] = useState({ span, paused: range !== null });
@@ -25,11 +26,11 @@ export function Timeline({ model, filter = null, compact = false, label = "Timel
 
   // One view for the canvas's life; its properties may change.
   useEffect(() => {
-    const made = new TimelineView(canvas.current, model, { span, range, onChange: setShown, onPoint: setPointed });
+    const made = new TimelineView(canvas.current, groups, { span, range, onChange: setShown, onPoint: setPointed });
     view.current = made;
     return () => made.close();
   }, [model]);
-  useEffect(() => { view.current.show({ filter, compact, onOpen }); }, [filter, compact, onOpen]);
+  useEffect(() => { view.current.show({ groups, filter, compact, onOpen }); }, [groupsKey(groups), filter, compact, onOpen]);
 
   const act = useCallback((what) => view.current[what](), []);
   return html`
@@ -50,3 +51,9 @@ export function Timeline({ model, filter = null, compact = false, label = "Timel
       </div>
     </div>`;
 }
+
+// The same text for the same groups, which are made anew at each drawing.
+const uids = new WeakMap();
+let nUids = 0;
+const uidOf = (model) => uids.get(model) ?? uids.set(model, nUids += 1).get(model);
+const groupsKey = (groups) => groups.map(({ name, model }) => `${name} ${uidOf(model)}`).join("\n");

@@ -21,7 +21,7 @@ export function Details({ pointed, canOpen }) {
         ${lines.map((line) => html`<span>${line}</span>`)}
         ${canOpen && pointed.entry !== null && html`<span class="dim">${pointed.byKey ? "Enter" : "Click"} to open it</span>`}
       </div>`}
-    <p class="hidden-text" role="status">${pointed?.byKey ? `${pointed.row.label}: ${pointed.entry?.id ?? ""} ${lines.join(", ")}` : ""}</p>`;
+    <p class="hidden-text" role="status">${pointed?.byKey ? `${pointed.row.key}: ${pointed.entry?.id ?? ""} ${lines.join(", ")}` : ""}</p>`;
 }
 
 function linesOf({ entry, block, mark }) {

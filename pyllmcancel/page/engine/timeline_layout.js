@@ -6,22 +6,32 @@ export const AXIS = 20; // height of the axis above the rows
 const QUEUE_ROWS = 6; // waiting requests that have a line of their own; the others are counted
 const QUEUE_LINE = 6;
 
-// {kind: "queue" | "slot", slot, label, top, height, bar: {top, height}, texts}
-export function layout(model, { compact, only }) {
-  const lanes = model.lanes.slots;
-  const slots = only === null ? [...lanes.keys()] : only.filter((slot) => slot < lanes.length);
-  const texts = !compact && slots.length <= 12;
-  const height = texts ? 42 : slots.length <= 24 ? 22 : 14;
-  const rows = [];
+const HEADING = 22; // height of a group's name
+
+// Return {rows, groups, height} of groups {name, model}: the lanes of each model, below its name if it has one.
+// A row: {kind: "name" | "queue" | "slot", model, slot, label, key, top, height, bar: {top, height}, texts}. A group:
+// {model, top, height}.
+export function layout(wanted, { compact, only }) {
+  const groups = [], rows = [];
+  const lanes = wanted.map(({ model }) => (only === null ? [...model.lanes.slots.keys()] : only.filter((slot) => slot < model.lanes.slots.length)));
+  const nSlots = lanes.reduce((sum, slots) => sum + slots.length, 0);
+  const texts = !compact && nSlots <= 12;
+  const height = texts ? 42 : nSlots <= 24 ? 22 : 14;
+  const queueLines = compact || wanted.length > 1 ? 3 : QUEUE_ROWS;
   let top = AXIS;
-  const add = (row, size, label) => {
-    rows.push({ ...row, label, top, height: size, texts, bar: texts ? { top: top + 16, height: size - 21 } : { top: top + 3, height: size - 5 } });
-    top += size;
-  };
-  const queueSize = QUEUE_LINE * (compact ? 3 : QUEUE_ROWS) + 10;
-  add({ kind: "queue", slot: null, lines: compact ? 3 : QUEUE_ROWS }, queueSize, "queue");
-  for (const slot of slots) add({ kind: "slot", slot }, height, `slot ${slot}`);
-  return { rows, height: top + 2 };
+  wanted.forEach(({ name, model }, at) => {
+    const add = (row, size, label) => {
+      const bar = texts ? { top: top + 16, height: size - 21 } : { top: top + 3, height: size - 5 };
+      rows.push({ ...row, model, label, key: name === "" ? label : `${name}, ${label}`, top, height: size, texts, bar });
+      top += size;
+    };
+    if (name !== "") add({ kind: "name", slot: null }, HEADING, name);
+    const begin = top;
+    add({ kind: "queue", slot: null, lines: queueLines }, QUEUE_LINE * queueLines + 10, "queue");
+    for (const slot of lanes[at]) add({ kind: "slot", slot }, height, `slot ${slot}`);
+    groups.push({ model, top: begin, height: top - begin });
+  });
+  return { rows, groups, height: top + 2 };
 }
 
 export class Window {
@@ -54,36 +64,37 @@ export const lineTop = (row, line) => row.top + 5 + line * QUEUE_LINE;
 export const lineHeight = QUEUE_LINE - 2;
 
 // Return the block or cancel at a point; null if there is none. `scale`: {x(t), t(x)}.
-export function hit(model, rows, scale, x, y, shows) {
+export function hit(rows, scale, x, y, shows) {
   const row = rows.find((one) => y >= one.top && y < one.top + one.height);
-  if (row === undefined) return null;
-  const mark = marksOf(model, row, scale.t(x - 8), scale.t(x + 3), shows).at(-1);
+  if (row === undefined || row.kind === "name") return null;
+  const mark = marksOf(row, scale.t(x - 8), scale.t(x + 3), shows).at(-1);
   if (mark !== undefined && (row.kind === "queue" || y < row.bar.top + 4)) return { mark, row, entry: mark.entry };
   const t = scale.t(x), slack = scale.t(x + 2) - t;
-  const block = blocksIn(model, row, t - slack, t + slack, shows).find((one) => row.kind === "slot" || y <= lineTop(row, rowLine(row, one)) + QUEUE_LINE);
+  const block = blocksIn(row, t - slack, t + slack, shows).find((one) => row.kind === "slot" || y <= lineTop(row, rowLine(row, one)) + QUEUE_LINE);
   if (block !== undefined) return { block, row, entry: block.entry };
   return mark === undefined ? null : { mark, row, entry: mark.entry };
 }
 
 // Return the visible blocks of a row that touch a window of time, oldest first.
-export function blocksIn(model, row, from, to, shows) {
+export function blocksIn(row, from, to, shows) {
   const found = [];
-  const lane = row.kind === "queue" ? model.lanes.queue : model.lanes.slots[row.slot] ?? [];
+  const { lanes } = row.model;
+  const lane = row.kind === "queue" ? lanes.queue : lanes.slots[row.slot] ?? [];
   for (let i = row.kind === "queue" ? 0 : firstAfter(lane, from); i < lane.length && lane[i].at <= to; i += 1) {
     if (lane[i].until >= from && shows(lane[i].entry)) found.push(lane[i]);
   }
   return found;
 }
 
-export function marksOf(model, row, from, to, shows) {
+export function marksOf(row, from, to, shows) {
   const isOn = (mark) => (row.kind === "queue" ? mark.slots.length === 0 : mark.slots.includes(row.slot));
-  return model.lanes.marks.filter((mark) => mark.at <= to && (mark.until ?? Infinity) >= from && isOn(mark) && shows(mark.entry));
+  return row.model.lanes.marks.filter((mark) => mark.at <= to && (mark.until ?? Infinity) >= from && isOn(mark) && shows(mark.entry));
 }
 
 // Return the same blocks, with adjacent ones of one request and kind merged: the arrow keys go through these.
-export function runsIn(model, row, from, to, shows) {
+export function runsIn(row, from, to, shows) {
   const runs = [];
-  for (const block of blocksIn(model, row, from, to, shows)) {
+  for (const block of blocksIn(row, from, to, shows)) {
     const last = runs.at(-1);
     if (row.kind === "slot" && last?.entry === block.entry && last.kind === block.kind) {
       last.until = block.until;

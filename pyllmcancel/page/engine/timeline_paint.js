@@ -6,7 +6,7 @@ import { AXIS, blocksIn, lineHeight, lineTop, marksOf, rowLine } from "./timelin
 
 const TICKS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60];
 
-// scene: {model, rows, width, height, gutter, from, to, now, scale: {x, t, dpr}, palette, shows, isWhole, hover, focus}
+// scene: {rows, groups, width, height, gutter, from, to, now, scale: {x, t, dpr}, palette, shows, isWhole, hover, focus}
 export function paint(ctx, scene) {
   const { width, height, gutter, palette, scale } = scene;
   ctx.setTransform(scale.dpr, 0, 0, scale.dpr, 0, 0);
@@ -19,17 +19,19 @@ export function paint(ctx, scene) {
   ctx.clip();
   axis(ctx, scene);
   for (const row of scene.rows) ground(ctx, scene, row);
-  const captions = gaps(ctx, scene);
+  const captions = scene.groups.flatMap((group) => gaps(ctx, scene, group));
   for (const row of scene.rows) {
+    if (row.kind === "name") continue;
     if (row.kind === "queue") queue(ctx, scene, row); else slot(ctx, scene, row);
     outline(ctx, scene, row);
   }
-  for (const [text, x0, x1] of captions) caption(ctx, scene, text, x0, x1);
+  for (const one of captions) caption(ctx, scene, one);
   ctx.restore();
-  ctx.font = `12px ${palette.font}`;
-  ctx.fillStyle = palette.dim;
   for (const row of scene.rows) {
-    if (row.height >= 14) ctx.fillText(row.label, 0, row.kind === "queue" ? row.top + 14 : row.bar.top + row.bar.height / 2 + 4, gutter - 6);
+    ctx.font = `${row.kind === "name" ? "600 " : ""}12px ${palette.font}`;
+    ctx.fillStyle = row.kind === "name" ? palette.text : palette.dim;
+    if (row.kind === "name") ctx.fillText(shorten(row.label, Math.floor(width / 8)), 0, row.top + 16, width - 6);
+    else if (row.height >= 14) ctx.fillText(row.label, 0, row.kind === "queue" ? row.top + 14 : row.bar.top + row.bar.height / 2 + 4, gutter - 6);
   }
 }
 
@@ -59,8 +61,8 @@ function ground(ctx, { width, gutter, palette }, row) {
 
 const GAPS = { restarted: "the server restarted", lost: "the feed was lost", start: "before the server's start", before: "before the oldest request that the server remembers", now: "no connection" };
 
-function gaps(ctx, scene) {
-  const { model, from, to, now, height, palette, scale } = scene;
+function gaps(ctx, scene, { model, top, height }) {
+  const { from, to, now, palette, scale } = scene;
   const all = [...model.gaps], captions = [];
   if (model.since?.at > from) all.push({ at: from, until: model.since.at, why: model.since.isStart ? "start" : "before" });
   if (model.lost) all.push({ at: model.heard, until: now, why: "now" });
@@ -70,19 +72,19 @@ function gaps(ctx, scene) {
     const isBefore = gap.why === "before" || gap.why === "start";
     ctx.globalAlpha = isBefore ? 0.6 : 1;
     ctx.fillStyle = isBefore ? palette.sunken : shifted(palette.gapPattern, scale.dpr, scene.shift);
-    ctx.fillRect(x0, AXIS, Math.max(2, x1 - x0), height - AXIS);
+    ctx.fillRect(x0, top, Math.max(2, x1 - x0), height);
     ctx.globalAlpha = 1;
-    captions.push([GAPS[gap.why], x0, x1]);
+    captions.push({ text: GAPS[gap.why], x0, x1, y: top + height / 2 });
   }
   return captions;
 }
 
 // Draw the text in the middle of the gap, or beside a narrow gap.
-function caption(ctx, { palette, height, width, gutter }, text, x0, x1) {
+function caption(ctx, { palette, width, gutter }, { text, x0, x1, y }) {
   ctx.font = `12px ${palette.font}`;
   const w = ctx.measureText(text).width;
   const beside = x1 + w + 24 < width ? x1 + 12 : x0 - w - 12;
-  const x = x1 - x0 < w + 20 ? beside : (x0 + x1 - w) / 2, y = (AXIS + height) / 2;
+  const x = x1 - x0 < w + 20 ? beside : (x0 + x1 - w) / 2;
   if (x < gutter) return;
   ctx.fillStyle = palette.surface;
   ctx.fillRect(x - 8, y - 13, w + 16, 20);
@@ -91,7 +93,7 @@ function caption(ctx, { palette, height, width, gutter }, text, x0, x1) {
 }
 
 function slot(ctx, scene, row) {
-  const blocks = blocksIn(scene.model, row, scene.from, scene.to, scene.shows);
+  const blocks = blocksIn(row, scene.from, scene.to, scene.shows);
   let run = null;
   const names = [];
   for (const block of blocks) {
@@ -107,7 +109,7 @@ function slot(ctx, scene, row) {
     if (name !== undefined && name.entry === block.entry) name.x1 = x1; else names.push({ entry: block.entry, x0, x1 });
   }
   if (run !== null) box(ctx, scene, row, run);
-  const marks = marksOf(scene.model, row, scene.from - 2, scene.to, scene.shows);
+  const marks = marksOf(row, scene.from - 2, scene.to, scene.shows);
   const ends = marks.map((mark, i) => flag(ctx, scene, mark, row.bar.top, row.bar.height, row.texts, marks[i + 1]));
   if (row.texts) nameAll(ctx, scene, row, names, ends);
 }
@@ -180,17 +182,17 @@ function flag(ctx, scene, mark, top, height, texts, next) {
 
 function queue(ctx, scene, row) {
   const { palette, scale, now } = scene;
-  for (const block of blocksIn(scene.model, row, scene.from, scene.to, scene.shows)) {
+  for (const block of blocksIn(row, scene.from, scene.to, scene.shows)) {
     const x0 = scale.x(block.at), x1 = scale.x(Math.min(block.until, now));
     const y = lineTop(row, rowLine(row, block));
     ctx.fillStyle = palette.waiting;
     ctx.fillRect(x0, y, Math.max(1.5, x1 - x0), lineHeight);
     ctx.fillRect(x0, y - 1, 1.5, lineHeight + 2);
   }
-  for (const mark of marksOf(scene.model, row, scene.from - 2, scene.to, scene.shows)) {
+  for (const mark of marksOf(row, scene.from - 2, scene.to, scene.shows)) {
     flag(ctx, scene, mark, lineTop(row, rowLine(row, mark)) + 1, lineHeight, false);
   }
-  const more = scene.model.lanes.queueRows - row.lines;
+  const more = row.model.lanes.queueRows - row.lines;
   if (more > 0 && scene.isWhole) {
     ctx.font = `600 11px ${palette.font}`;
     ctx.fillStyle = palette.text;
@@ -202,7 +204,7 @@ function queue(ctx, scene, row) {
 
 function outline(ctx, { palette, scale, now, hover, focus }, row) {
   for (const [one, width] of [[hover, 1.5], [focus, 2.5]]) {
-    if (one === null || one.row.label !== row.label || one.block === undefined) continue;
+    if (one === null || one.row.key !== row.key || one.block === undefined) continue;
     const { block } = one;
     const top = row.kind === "queue" ? lineTop(row, rowLine(row, block)) - 1 : row.bar.top;
     const height = row.kind === "queue" ? lineHeight + 2 : row.bar.height;

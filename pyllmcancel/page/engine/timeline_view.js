@@ -13,7 +13,7 @@ const scheme = matchMedia("(prefers-color-scheme: dark)");
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 export class TimelineView {
-  #canvas; #ctx; #model; #onChange; #onPoint;
+  #canvas; #ctx; #groups; #onChange; #onPoint;
   #window = new Window();
   #shown = { filter: null, compact: false, onOpen: null };
   #used = new Set(); // slots that the filter's requests have used
@@ -26,11 +26,11 @@ export class TimelineView {
   #drag = null;
   #closing = new AbortController();
 
-  constructor(canvas, model, { span, range, onChange, onPoint }) {
+  constructor(canvas, groups, { span, range, onChange, onPoint }) {
     Object.assign(this.#window, range === null ? { span } : { span: range.until - range.at, pausedAt: range.until });
     this.#canvas = canvas;
     this.#ctx = canvas.getContext("2d");
-    this.#model = model;
+    this.#groups = groups;
     this.#onChange = onChange;
     this.#onPoint = onPoint;
     this.#listen();
@@ -43,7 +43,12 @@ export class TimelineView {
     cancelAnimationFrame(this.#frame);
   }
 
-  show(what) { this.#shown = what; this.#isDirty = true; }
+  // `groups`: {name, model} of each model whose lanes are drawn, one below the other. Their clocks are one machine's.
+  show({ groups, ...what }) {
+    this.#groups = groups;
+    this.#shown = what;
+    this.#isDirty = true;
+  }
 
   zoomIn() { this.#zoom(-1, this.#focusedAt()); }
   zoomOut() { this.#zoom(1, this.#focusedAt()); }
@@ -54,7 +59,11 @@ export class TimelineView {
     this.#changed();
   }
 
-  #now() { return (this.#model.serverNow() ?? Date.now() / 1000) - DELAY; }
+  #now() {
+    const known = this.#groups.map(({ model }) => model.serverNow()).filter((now) => now !== null);
+    return (known.length > 0 ? Math.max(...known) : Date.now() / 1000) - DELAY;
+  }
+
   #shows = (entry) => (this.#shown.filter === null ? true : entry !== null && this.#shown.filter(entry));
 
   #zoom(direction, about) {
@@ -110,7 +119,7 @@ export class TimelineView {
   #interval() {
     const { pausedAt, span } = this.#window;
     if (calm.matches || pausedAt !== null) return SLOW;
-    const isQuiet = this.#model.live.size === 0 && (this.#model.heard ?? 0) < this.#now() - span;
+    const isQuiet = this.#groups.every(({ model }) => model.live.size === 0 && (model.heard ?? 0) < this.#now() - span);
     return isQuiet ? SLOW : Math.max(FASTEST, (1000 * span) / (this.#size.width || 1), Math.min(SLOWEST, SHARE * this.#cost));
   }
 
@@ -119,7 +128,7 @@ export class TimelineView {
     this.#size.width = this.#canvas.parentElement.clientWidth;
     if (this.#size.width === 0) return;
     this.#freshPalette(scale);
-    const { rows, height } = layout(this.#model, { compact: this.#shown.compact, only: this.#lanes() });
+    const { rows, groups, height } = layout(this.#groups, { compact: this.#shown.compact, only: this.#lanes() });
     const { width } = this.#size;
     const pixels = [Math.round(width * scale), Math.round(height * scale)];
     if (this.#canvas.width !== pixels[0] || this.#canvas.height !== pixels[1]) {
@@ -132,7 +141,7 @@ export class TimelineView {
     const to = this.#window.to(now), from = to - this.#window.span;
     const perSecond = (width - gutter) / this.#window.span;
     const x = (t) => gutter + (t - from) * perSecond, t = (px) => from + (px - gutter) / perSecond;
-    const shared = { model: this.#model, rows, width, height, gutter, from, to, now, palette: this.#palette, shows: this.#shows, isWhole: this.#shown.filter === null };
+    const shared = { rows, groups, width, height, gutter, from, to, now, palette: this.#palette, shows: this.#shows, isWhole: this.#shown.filter === null };
     this.#scene = { ...shared, scale: { x, t, dpr: scale }, hover: this.#hover, focus: this.#focus };
     paint(this.#ctx, this.#scene);
   }
@@ -145,7 +154,7 @@ export class TimelineView {
   // null: every lane
   #lanes() {
     if (this.#shown.filter === null || !this.#shown.compact) return null;
-    this.#model.lanes.slots.forEach((lane, slot) => {
+    this.#groups[0].model.lanes.slots.forEach((lane, slot) => {
       if (!this.#used.has(slot) && lane.some((block) => this.#shows(block.entry))) this.#used.add(slot);
     });
     return this.#used.size === 0 ? [0] : [...this.#used].sort((a, b) => a - b);
@@ -155,7 +164,7 @@ export class TimelineView {
     if (this.#scene === null) return null;
     const { left, top } = this.#canvas.getBoundingClientRect();
     const x = event.clientX - left, y = event.clientY - top;
-    const found = x < this.#scene.gutter ? null : hit(this.#model, this.#scene.rows, this.#scene.scale, x, y, this.#shows);
+    const found = x < this.#scene.gutter ? null : hit(this.#scene.rows, this.#scene.scale, x, y, this.#shows);
     return found === null ? null : { ...found, x, y, byKey: false };
   }
 
@@ -224,12 +233,13 @@ export class TimelineView {
   // Go to the next block in a lane, or the nearest one in another; time stands still meanwhile.
   #choose(down, right) {
     if (this.#scene === null) return;
-    const { rows, from, to, scale } = this.#scene;
+    const { from, to, scale } = this.#scene;
+    const rows = this.#scene.rows.filter(({ kind }) => kind !== "name");
     this.#window.pausedAt ??= to;
     const last = this.#focus;
-    const at = rows.findIndex((row) => row.label === last?.row.label);
+    const at = rows.findIndex((row) => row.key === last?.row.key);
     const row = rows[Math.min(rows.length - 1, Math.max(0, (at < 0 ? Math.min(1, rows.length - 1) : at) + down))];
-    const runs = runsIn(this.#model, row, from, to, this.#shows);
+    const runs = runsIn(row, from, to, this.#shows);
     const t = last === null ? to : (last.block.at + Math.min(last.block.until, to)) / 2;
     const nearest = runs.reduce((best, run, i) => (Math.abs(run.at - t) < Math.abs(runs[best].at - t) ? i : best), 0);
     const same = runs.findIndex((run) => run.entry === last?.entry && run.kind === last.block.kind && run.at === last.block.at);

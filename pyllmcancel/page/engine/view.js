@@ -1,8 +1,11 @@
 // The engine's present activity. The address's fragment, #engine/ID, opens a request.
 import { fleet } from "../live.js";
 import { html, useCallback, useEffect, useState } from "../lib/html.js";
+import { useObservable } from "../lib/observable.js";
+import { stateOf } from "../lib/served.js";
 import { EndedList } from "./ended_list.js";
 import { Histogram } from "./histogram.js";
+import { Models } from "./models.js";
 import { linkTo, RequestList } from "./request_list.js";
 import { Replicas, useReplica } from "./replicas.js";
 import { RequestPanel } from "./request_panel.js";
@@ -20,24 +23,36 @@ export function EngineView() {
   }, []);
   const open = useCallback((entry) => { location.hash = linkTo(entry.id); }, []);
   const close = useCallback(() => { location.hash = "#engine"; }, []);
+  const served = useObservable(fleet.served);
   const [name, choose] = useReplica(fleet);
   const model = fleet.modelOf(name);
-  const of = name === "" ? "" : html` <span class="dim">of ${name}</span>`;
+  const isAlone = served?.models.length === 1; // a server of one model, which may sleep
+  const of = name === "" || isAlone ? "" : html` <span class="dim">of ${name}</span>`;
+  const loaded = served === null ? null : loadedGroups(served);
+  const isIdle = loaded?.length === 0;
+  const groups = loaded === null || isAlone ? [{ name: "", model }] : loaded;
   return html`
     <div class="engine">
-      <${Replicas} fleet=${fleet} chosen=${name} onChoose=${choose} />
-      <${Tiles} model=${model} />
-      <section class="card timeline-card" aria-labelledby="timeline-title">
-        <h2 id="timeline-title">Slots over time${of}</h2>
-        <${Timeline} key=${name} model=${model} onOpen=${open} />
-      </section>
+      ${served === null ? html`<${Replicas} fleet=${fleet} chosen=${name} onChoose=${choose} />` : (!isAlone || stateOf(served.models[0]) !== "ready") && html`<${Models} fleet=${fleet} served=${served} chosen=${name} onChoose=${choose} />`}
+      ${!isIdle && html`
+        <${Tiles} model=${model} />
+        <section class="card timeline-card" aria-labelledby="timeline-title">
+          <h2 id="timeline-title">Slots over time${groups[0].name === "" ? of : ""}</h2>
+          <${Timeline} key=${groups[0].name === "" ? name : "all"} groups=${groups} onOpen=${open} />
+        </section>`}
       <div class="engine-columns">
         <div class="engine-column"><${RequestList} model=${fleet} /><${EndedList} model=${fleet} /></div>
-        <div class="engine-column" key=${name}><${Histogram} model=${model} of=${of} /><${Sessions} model=${model} of=${of} /></div>
+        ${!isIdle && html`<div class="engine-column" key=${name}><${Histogram} model=${model} of=${of} /><${Sessions} model=${model} of=${of} /></div>`}
       </div>
       ${id !== null && html`<${RequestPanel} fleet=${fleet} id=${id} onClose=${close} />`}
       <${Spoken} />
     </div>`;
+}
+
+// The lanes of every model that has a process: one that is about to end may still compute.
+function loadedGroups(served) {
+  const known = served.models.map(({ id, replica }) => ({ name: id, model: fleet.replicas.get(replica)?.model ?? null }));
+  return known.filter(({ model }) => model !== null);
 }
 
 function openedNow() {

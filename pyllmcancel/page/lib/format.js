@@ -38,6 +38,8 @@ const REASONS = {
 // Return why a request ended, or is about to.
 export function why(entry) {
   if (entry.lost === "restarted") return "the server restarted";
+  if (entry.lost === "loaded") return "its model is loaded";
+  if (entry.lost === "left") return "left before its model was loaded";
   if (entry.lost === "lost") return "ended while the feed was lost";
   if (entry.cancel_reason === "superseded") return entry.superseded_by === null ? "superseded" : `superseded by ${shorten(entry.superseded_by, 16)}`;
   if (entry.cancel_reason !== null && entry.status !== "finished") return REASONS[entry.cancel_reason] ?? entry.cancel_reason;
@@ -58,6 +60,14 @@ export const ending = (entry) => [why(entry), howFast(entry)].filter((text) => t
 
 // Return the request's status in one word, which is also a badge's class.
 export function state(entry) {
+  if (entry.phase === "loading") return "loading";
   if (entry.status === "running") return entry.paused ? "paused" : entry.phase === "decode" ? "decode" : "prefill";
   return entry.status;
+}
+
+const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+export function bytes(n) {
+  const power = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(1, n)) / 10)));
+  const value = n / 1024 ** power;
+  return `${value < 10 && power > 0 ? value.toFixed(1) : Math.round(value)} ${units[power]}`;
 }

@@ -1,10 +1,11 @@
 // "Try it": an editor in which every key is a request, with superseding and without, and a plain completion.
 import { Timeline } from "../engine/timeline.js";
 import { Legend } from "../engine/timeline_legend.js";
-import { fleet, model } from "../live.js";
+import { fleet } from "../live.js";
 import { count, milliseconds, plural } from "../lib/format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
+import { modelOf } from "../lib/served.js";
 import { Completion } from "./completion.js";
 import { PaneView } from "./pane_view.js";
 import { alarm, isOurs, makePanes, settings } from "./panes.js";
@@ -60,6 +61,8 @@ export function TypingView() {
 function TypeAhead() {
   for (const pane of panes) usePaced(pane.changed, PACE);
   const turn = useObservable(showing.state);
+  // A request without the name of a model is the default's.
+  const used = fleet.modelOf(modelOf(useObservable(fleet.served), "")?.replica ?? "");
   const [shown, setShown] = useState(null); // the script whose showing has ended
   const script = useMemo(() => scriptOf(BEFORE, TYPED), []);
 
@@ -98,7 +101,7 @@ function TypeAhead() {
       </div>
       <section class="card try-engine" aria-labelledby="engine-title">
         <div class="row try-key"><h3 id="engine-title">In the engine</h3><${Legend} /></div>
-        <${Timeline} model=${model} filter=${isOurs} compact span=${10} label="Timeline of this page's requests" />
+        <${Timeline} key=${used.replica} model=${used} filter=${isOurs} compact span=${10} label="Timeline of this page's requests" />
       </section>
       <div class="try-panes">
         ${panes.map(paneView)}

@@ -1,0 +1,72 @@
+// All models of a server that has several: their states and loads. A loaded one is chosen here, and its figures are
+// shown below.
+import { bytes, duration, plural, shorten } from "../lib/format.js";
+import { html, useState } from "../lib/html.js";
+import { loadModel, stateOf, stateWords, unloadModel } from "../lib/served.js";
+import { LoadBar } from "../load_bar.js";
+import { Figures } from "./replicas.js";
+import { say } from "./spoken.js";
+import { useModel } from "./use_model.js";
+
+export function Models({ fleet, served, chosen, onChoose }) {
+  useModel(fleet, 500);
+  const nLoaded = served.models.filter((one) => stateOf(one) === "ready").length;
+  return html`
+    <section class="card" aria-labelledby="models-title">
+      <div class="row"><h2 id="models-title" class="grow">Models</h2><span class="dim small">${`${nLoaded} of ${plural(served.models.length, "model")} loaded. The requests below are those of all models.`}</span></div>
+      <ul class="replicas">${served.models.map((one) => html`
+        <li key=${one.id}><${Card} one=${one} model=${fleet.replicas.get(one.replica)?.model ?? null} manages=${served.manages} isChosen=${one.replica === chosen} onChoose=${onChoose} /></li>`)}</ul>
+    </section>`;
+}
+
+function Card({ one, model, manages, isChosen, onChoose }) {
+  const state = stateOf(one);
+  const isShown = state === "ready" && model !== null;
+  const name = html`<bdi>${shorten(one.id, 40)}</bdi>`;
+  return html`
+    <div class=${`replica-card model-card${isChosen && isShown ? " chosen" : ""}`} role="group" aria-label=${one.id}>
+      <span class="row replica-name">
+        ${isShown ? html`<button class="quiet name-button grow ellipsis" aria-pressed=${isChosen} title=${`Show the figures of ${one.id}`} onClick=${() => onChoose(one.replica)}><b>${name}</b></button>` : html`<b class="grow ellipsis" title=${one.id}>${name}</b>`}
+        ${isChosen && isShown && html`<span class="dim small">shown</span>`}
+        <span class=${`badge ${state}`}>${state === "unloaded" ? "not loaded" : state}</span>
+      </span>
+      ${state === "loading" ? html`<span class="load num"><${LoadBar} model=${one} /><span class="small">${stateWords(one)}</span></span>` : html`<span class="dim small num">${isShown ? html`<${Figures} model=${model} />` : about(one)}</span>`}
+      ${one.waiting > 0 && html`<span class="small num">${one.waiting === 1 ? "1 request waits for it" : `${plural(one.waiting, "request")} wait for it`}</span>`}
+      ${state === "failed" && html`<${Failure} status=${one.status} />`}
+      ${manages && html`<${Actions} one=${one} state=${state} />`}
+    </div>`;
+}
+
+function about({ size, load_seconds: seconds, default: isDefault, aliases }) {
+  const facts = [size > 0 && bytes(size), seconds !== null && `loads in ${duration(seconds)}`, isDefault && "the default", aliases.length > 0 && `also ${aliases.join(", ")}`];
+  return facts.filter(Boolean).join(", ");
+}
+
+const Failure = ({ status: { error, lines = [] } }) => html`
+  <p class="small failure" title=${error}>${error}</p>
+  ${lines.length > 0 && html`<details class="small"><summary>The last lines of its log</summary><pre class="text" tabindex="0">${lines.join("\n")}</pre></details>`}`;
+
+function Actions({ one, state }) {
+  const [asked, setAsked] = useState({ busy: false, problem: null });
+  const act = async (what, done) => {
+    if (asked.busy) return;
+    setAsked({ busy: true, problem: null });
+    try {
+      await what(one.id);
+      say(`${one.id} ${done}`);
+      setAsked({ busy: false, problem: null });
+    } catch (error) {
+      setAsked({ busy: false, problem: error.message });
+      say(error.message);
+    }
+  };
+  const button = (text, what, done, kind = "") => html`<button class=${`small-button ${kind}`} aria-label=${`${text} ${one.id}`} aria-disabled=${asked.busy} onClick=${() => act(what, done)}>${text}</button>`;
+  return html`
+    <span class="row model-actions">
+      ${state === "ready" && button("Unload", unloadModel, "is unloaded")}
+      ${state === "loading" && button("Cancel the load", unloadModel, "is not loaded any more", "danger")}
+      ${(state === "unloaded" || state === "sleeping") && button("Load", loadModel, "is being loaded")}
+      ${state === "failed" && button("Try again", loadModel, "is being loaded")}
+      ${asked.problem !== null && html`<span class="badge error" title=${asked.problem}>${shorten(asked.problem, 60)}</span>`}
+    </span>`;
+}

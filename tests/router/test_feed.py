@@ -1,0 +1,128 @@
+"""The feed of several models: one stream, whichever models come and go."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel.router.roster import State
+from pyllmcancel.server.config import ApiKey
+from tests.router.world import RouterWorld, open_router
+from tests.support.http_asgi import Exchange
+
+pytestmark = pytest.mark.anyio
+
+EVENTS = "/v1/events"
+
+
+def told(feed: Exchange, kind: str) -> list[dict[str, Any]]:
+    found = [json.loads(data) for data in feed.events]
+    return [event for event in found if event["type"] == kind]
+
+
+def states(feed: Exchange) -> dict[str, str]:
+    """The states of all models, by the last event that lists them."""
+    events = told(feed, "models")
+    return {one["id"]: one["status"]["value"] for one in events[-1]["models"]} if events else {}
+
+
+def has_failed(feed: Exchange) -> bool:
+    events = told(feed, "models")
+    return bool(events) and "error" in events[-1]["models"][0]["status"]
+
+
+async def until_states(world: RouterWorld, feed: Exchange, **expected: str) -> None:
+    await world.until(lambda: states(feed) == expected)
+
+
+async def test_the_feed_outlives_the_models_and_tells_their_states(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", "b", loads=("a",)) as world:
+        feed = world.begin("GET", EVENTS)
+        await until_states(world, feed, a="unloaded", b="unloaded")
+        assert not told(feed, "told")
+        waiting = world.complete("a", "mine")
+        await until_states(world, feed, a="loading", b="unloaded")
+        await world.until(lambda: told(feed, "models")[-1]["models"][0]["status"].get("progress") == 0.5)
+        await world.until(lambda: [one["id"] for one in told(feed, "models")[-1]["requests"]] == ["mine"])
+        world.let_load("a")
+        assert (await waiting.end()).status == 200
+        await until_states(world, feed, a="loaded", b="unloaded")
+        await world.until(lambda: told(feed, "models")[-1]["requests"] == [])
+        await world.until(lambda: {one["replica"] for one in told(feed, "told")} == {"a"})
+        assert (await world.complete("b").end()).status == 200
+        await world.post("/models/unload", {"model": "a"})
+        # The feed of the process that is left follows, and is announced.
+        await world.until(lambda: {one["replica"] for one in told(feed, "told")} == {"a", "b"})
+        begins = [event.get("begins", False) for event in map(json.loads, feed.events) if event["type"] == "models"]
+        assert begins.count(True) == 2
+        await world.post("/models/unload", {"model": "b"})
+        await until_states(world, feed, a="unloaded", b="unloaded")
+        assert feed.status == 200
+
+
+async def test_a_failure_is_told_with_its_lines_to_those_who_see_all(tmp_path: Path) -> None:
+    keys = (ApiKey("one", "key-of-one-0123456789"), ApiKey("two", "key-of-two-0123456789"))
+    admin = "key-of-root-0123456789"
+    async with open_router(tmp_path, "a", api_keys=keys, admin_api_keys=(admin,)) as world:
+        world.let_die("a", 1)
+        mine, all_seen = (
+            world.begin("GET", EVENTS, headers={"authorization": f"Bearer {key}"}) for key in (keys[0].key, admin)
+        )
+        world.begin("POST", "/models/load", {"model": "a"}, headers={"authorization": f"Bearer {admin}"})
+        for feed in (mine, all_seen):
+            await world.until(partial(has_failed, feed))
+        shown = told(all_seen, "models")[-1]
+        assert shown["manages"]
+        assert shown["models"][0]["status"]["lines"] == ["a does not want to"]
+        hidden = told(mine, "models")[-1]
+        assert not hidden["manages"]
+        assert "lines" not in hidden["models"][0]["status"]
+        assert "waiting" not in hidden["models"][0]
+
+
+async def test_types_choose_whose_events_come(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        assert (await world.complete("a").end()).status == 200
+        only_models, no_models = (world.begin("GET", f"{EVENTS}?types={types}") for types in ("models", "added"))
+        await until_states(world, only_models, a="loaded")
+        await world.until(lambda: told(no_models, "told"))
+        assert not told(no_models, "models")
+        assert not told(only_models, "told")
+        # The process does not learn of a type that it does not know.
+        assert [line.split()[1] for line in world.log_of("a") if "events" in line] == [f"{EVENTS}?types=added"]
+
+
+async def test_a_reader_whom_the_process_refuses_gets_its_answer(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        assert (await world.complete("a").end()).status == 200
+        (tmp_path / "a.lacks").write_text("404 unknown_replica")
+        answer = await world.get(f"{EVENTS}?replica=no")
+        assert (answer.status, answer.json()["error"]["code"]) == (404, "unknown_replica")
+
+
+async def test_a_reader_that_leaves_gives_its_place_back(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        assert (await world.complete("a").end()).status == 200
+        feed = world.begin("GET", EVENTS)
+        await world.until(lambda: told(feed, "told"))
+        feed.leave()
+        await world.until(lambda: "left" in world.log_of("a"))
+        seats = world.app.state.seats
+        await world.until(lambda: seats.has("", 64))
+
+
+async def test_the_feed_ends_with_the_server(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", "b") as world:
+        idle = world.begin("GET", EVENTS)
+        await until_states(world, idle, a="unloaded", b="unloaded")
+        assert (await world.complete("a").end()).status == 200
+        busy = world.begin("GET", EVENTS)
+        await world.until(lambda: told(busy, "told"))
+        await world.keeper.close()
+        for feed in (idle, busy):
+            assert (await feed.end()).status == 200
+        assert world.keeper.model("a").state is not State.LOADING
