@@ -168,10 +168,12 @@ class Helper:
         """
         assert self._socket is not None
         assert self._opens_until is not None
-        while not wait_readable(self._socket, LOOK_EVERY) and time.monotonic() < self._opens_until:
+        while not (answers := wait_readable(self._socket, LOOK_EVERY)) and time.monotonic() < self._opens_until:
             pause()
+        # The answer may have come in time, long before anybody needed the process.
+        deadline = time.monotonic() + WALL_SECONDS if answers else self._opens_until
         try:
-            self._opened = self._answer(self._opens_until, no_pause)
+            self._opened = self._answer(deadline, no_pause)
         except HelperError:
             self._end()
             raise

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from pyllmcancel.errors import QueueFullError
 from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError
 from pyllmcancel.pausing import Pause, no_pause
-from pyllmcancel.system import start_with_socket
+from pyllmcancel.system import start_with_socket, wait_readable
 
 CPU_SECONDS = 0.5
 ENOUGH_SECONDS = 8.0  # of a processor, to ask for more memory than there is
@@ -58,6 +59,17 @@ def test_a_process_that_has_begun_is_the_one_that_is_opened(helper: Helper) -> N
     begun = helper.pid
     assert begun is not None
     helper.begin()
+    assert helper.open()["caps"]["supports_tools"]
+    assert helper.pid == begun
+
+
+def test_an_opening_that_was_answered_in_time_may_be_read_at_any_time(helper: Helper) -> None:
+    helper.begin()
+    begun = helper.pid
+    assert helper._socket is not None
+    while not wait_readable(helper._socket, 1.0):
+        pass
+    helper._opens_until = time.monotonic() - 1.0  # its first call comes long after the start
     assert helper.open()["caps"]["supports_tools"]
     assert helper.pid == begun
 
