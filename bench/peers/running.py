@@ -39,7 +39,7 @@ class TimedLog:
         self._thread.start()
 
     def _read(self, pipe: IO[bytes], copy: Path | None, listener: Callable[[str, float], object] | None) -> None:
-        with pipe, open(copy or os.devnull, "ab") as kept:
+        with pipe, open(copy or os.devnull, "ab", buffering=0) as kept:
             for line in pipe:
                 now, text = time.monotonic(), line.decode("utf-8", "replace").rstrip()
                 kept.write(line)

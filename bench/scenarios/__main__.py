@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from bench.scenarios import flood, resume, storming, tabby
+from bench.scenarios import flood, long_soak, resume, storming, tabby
 from bench.scenarios.harness import Bench
 from bench.scenarios.report import Report
 from pyllmcancel.models import packaged_model_path
@@ -25,6 +25,8 @@ SCENARIOS: dict[str, Scenario] = {
     "resume": resume.run,
     "storm": storming.run,
     "soak": storming.run_soak,
+    "long-soak": long_soak.run,
+    "judge-soak": long_soak.run_judge,
 }
 
 
@@ -64,6 +66,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3600.0, help="how long a soak lasts; default: %(default)g")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write pictures here, where a scenario has any")
+    into = Path("build/long-soak")
+    parser.add_argument(
+        "--into", type=Path, metavar="DIR", default=into, help="files of a long soak; default: %(default)s"
+    )
+    parser.add_argument("--share", type=float, default=0.5, help="a long soak's limit in cores; default: %(default)g")
     parser.add_argument("--json", type=Path, help="write figures and checks to this file")
     parser.add_argument("--log", type=Path, help="append the servers' logs to this file")
     return parser.parse_args()

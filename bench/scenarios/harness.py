@@ -100,6 +100,10 @@ class Bench:
         How long a soak lasts.
     plots
         Folder for pictures; None for none.
+    into
+        Folder for the files of a long soak.
+    share
+        Limit of a long soak's processor time, in cores.
     """
 
     model: Path
@@ -110,13 +114,15 @@ class Bench:
     log: Path | None = None
     seconds: float = 3600.0
     plots: Path | None = None
+    into: Path = Path("build/long-soak")
+    share: float = 0.5
 
     @asynccontextmanager
-    async def server(self, *options: str, api_key: str | None = None) -> AsyncIterator[Server]:
+    async def server(self, *options: str, api_key: str | None = None, port: int | None = None) -> AsyncIterator[Server]:
         """Start a server, wait until it is ready, and stop it at the end."""
         settings = Settings(
             model=self.model,
-            port=free_port(),
+            port=port or free_port(),
             threads=self.threads,
             parallel=0,
             ctx_size=self.ctx_size,

@@ -37,14 +37,16 @@ class Sample:
     listeners: float
 
 
-def soak(seconds: float, view: View) -> int:
-    """Sample for so long; 1 if something grew in the second half."""
+def soak(seconds: float, view: View, url: str | None = None) -> int:
+    """Sample for so long; 1 if something grew in the second half. Without a `url`, of a server of its own with load."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         browser = stack.enter_context(browsing())
-        server = stack.enter_context(serving(folder, "--parallel", "8", "--kv-unified"))
-        stack.enter_context(under_load(server, max_tokens=ANSWER, again=True))
-        tab = Tab(browser, server.url)
+        if url is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            server = stack.enter_context(serving(folder, "--parallel", "8", "--kv-unified"))
+            stack.enter_context(under_load(server, max_tokens=ANSWER, again=True))
+            url = server.url
+        tab = Tab(browser, url)
         samples = sampled(tab, view, seconds)
         faults = tab.faults
         tab.close()

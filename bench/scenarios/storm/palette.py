@@ -30,25 +30,34 @@ SCHEMA = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A way to ask: its endpoint, its body for a prompt, and what its tokens' limit is called."""
+    """A way to ask: its endpoint, its body for a prompt, the name of its tokens' limit, and the limit of an answer that
+    is waited for.
+    """
 
     name: str
     path: str
     body: Callable[[str], Body]
     limit: str | None = "max_tokens"
     stream: bool = False
+    n_tokens: int = ANSWER
+    n_endless: int | None = None  # of one that is to be cut
 
-    def ask(self, prompt: str, n_tokens: int = ANSWER) -> Body:
-        limit = {} if self.limit is None else {self.limit: n_tokens}
+    def ask(self, prompt: str, n_tokens: int | None = None) -> Body:
+        limit = {} if self.limit is None else {self.limit: n_tokens or self.n_tokens}
         return self.body(prompt) | limit | {"stream": self.stream}
 
     def ask_endless(self, prompt: str, *, known: bool) -> Body:
         """Return the body of a request that takes longer than its client waits."""
-        return self.ask(prompt, LONG_ANSWER if known else LONG_PROMPTS_ANSWER)
+        return self.ask(prompt, self.n_endless or (LONG_ANSWER if known else LONG_PROMPTS_ANSWER))
 
 
-def both(name: str, path: str, body: Callable[[str], Body], limit: str = "max_tokens") -> list[Kind]:
-    return [Kind(name, path, body, limit), Kind(f"{name}, streamed", path, body, limit, stream=True)]
+def both(
+    name: str, path: str, body: Callable[[str], Body], limit: str = "max_tokens", n_tokens: int = ANSWER
+) -> list[Kind]:
+    return [
+        Kind(name, path, body, limit, n_tokens=n_tokens),
+        Kind(f"{name}, streamed", path, body, limit, stream=True, n_tokens=n_tokens),
+    ]
 
 
 def completion(prompt: str) -> Body:
@@ -125,6 +134,8 @@ class Palette:
         Who is left: asked for with a long prompt, or a long answer, they take longer than anybody waits.
     telling
         Those of them that stream, from their prompt on.
+    verbose
+        Those whose events are large, so that a client that does not read is soon noticed.
     """
 
     kinds: tuple[Kind, ...]
@@ -132,6 +143,7 @@ class Palette:
     telling: tuple[Kind, ...]
     prompts: tuple[str, ...]
     long_prompts: tuple[str, ...]
+    verbose: tuple[Kind, ...] = ()
 
     def questions(self) -> list[tuple[Kind, str]]:
         return [(kind, prompt) for kind in self.kinds for prompt in self.prompts]

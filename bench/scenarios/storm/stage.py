@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -52,6 +53,10 @@ class Stage:
         The answers given alone.
     lasting
         Seconds that a request to be cut takes at least, if nothing cuts it.
+    peers
+        Ports of servers that know this one: some cancels and newer requests go there.
+    patience
+        Limit of the seconds after which a client leaves.
     """
 
     port: int
@@ -60,6 +65,8 @@ class Stage:
     name: str
     numbers: Callable[[], int]
     lasting: float = 0.0
+    peers: tuple[int, ...] = ()
+    patience: float = math.inf
 
     def fresh_id(self) -> str:
         return f"{self.name}-{self.numbers()}"

@@ -56,19 +56,32 @@ class Storm:
         self._stage = Stage(port, palette, self._known, setting.name.split()[0], Numbers())
         self._waves = itertools.count()
 
-    async def learn(self) -> int:
-        """Have every question answered alone; how many there are."""
+    @property
+    def stage(self) -> Stage:
+        return self._stage
+
+    def share(self, other: Storm) -> None:
+        """Be the peer of another storm's server: the same questions with the same answers, and cancels at either."""
+        mine, its = self._stage, other.stage
+        mine.palette, mine.known, mine.lasting, mine.patience = its.palette, its.known, its.lasting, its.patience
+        mine.peers, its.peers = (its.port,), (mine.port,)
+
+    async def learn(self, lasting: float | None = None) -> int:
+        """Have every question answered alone; how many there are.
+
+        `lasting` is the least time that a request to be cut can take; it is measured if it is not known.
+        """
         questions = self._stage.palette.questions()
-        await asyncio.to_thread(self._learn, questions)
+        await asyncio.to_thread(self._learn, questions, lasting)
         return len(questions)
 
-    def _learn(self, questions: Sequence[tuple[Kind, str]]) -> None:
+    def _learn(self, questions: Sequence[tuple[Kind, str]], lasting: float | None) -> None:
         for kind, prompt in questions:
             reply = ask(self._stage.port, kind.path, kind.ask(prompt))
             if not reply.complete:
                 raise RuntimeError(f"{kind.name}, alone: status {reply.status}, {reply.payloads or reply.text}")
             self._known[kind.name, prompt] = Answer.of(reply)
-        self._stage.lasting = min(self._endless_seconds(known=known) for known in (True, False))
+        self._stage.lasting = lasting or min(self._endless_seconds(known=known) for known in (True, False))
 
     def _endless_seconds(self, *, known: bool) -> float:
         """Return the time that the shortest of the requests to be cut takes alone."""

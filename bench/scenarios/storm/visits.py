@@ -13,6 +13,8 @@ from bench.scenarios.storm.wire import Answer, Reply, Wire, ask, request_bytes
 
 HOLD = "hold=60"
 POLL = 0.005  # seconds
+SELDOM = 1.0
+LIVING = ("preparing", "waiting", "running", "cancelling", "unknown")  # statuses
 PATIENCE = 0.5  # of what a request to be cut lasts; the machine may be faster in the next minute
 
 
@@ -126,7 +128,7 @@ class Client:
             if not early:
                 wire.send(data)
                 self._pause()
-            said = ask(self._stage.port, f"{path}?{HOLD}", {})
+            said = self._cancel(f"{path}?{HOLD}")
             self._note_cut(visit)
             if early:
                 wire.send(data)
@@ -160,7 +162,7 @@ class Client:
         with Wire(self._stage.port, slow=path is None and self._chance.random() < 0.3) as wire:
             wire.send(data)
             if path is not None:
-                reply = wire.read(n_events, lambda: ask(self._stage.port, path, {}))
+                reply = wire.read(n_events, lambda: self._cancel(path))
                 self._judge_cut(visit, reply, question, "explicit", 499)
             else:
                 reply = wire.read(n_events, wire.close_half if how == "half-close" else None)
@@ -174,7 +176,7 @@ class Client:
         visit, data, question = self._endless("superseded", session=session, expected=("superseded",))
         kind, prompt = self._chance.choice(self._stage.palette.kinds), self._chance.choice(self._stage.palette.prompts)
         newer = Visit(self._stage.fresh_id(), "supersedes", kind.name, stays=True)
-        with Wire(self._stage.port) as old, Wire(self._stage.port) as new:
+        with Wire(self._stage.port) as old, Wire(self._any_port()) as new:
             old.send(data)
             self._until_known(visit, old)
             self._pause()
@@ -187,6 +189,16 @@ class Client:
             else:
                 self._judge_cut(visit, old.read(), question, "superseded", 499)
         return [visit, newer]
+
+    def stalled(self) -> list[Visit]:
+        """Read one event, and then nothing until the server has cancelled the request and closed the connection."""
+        streamed = tuple(kind for kind in self._stage.palette.verbose if kind.stream)
+        visit, data, question = self._endless("stalled", kinds=streamed, known=True, expected=("stalled",))
+        with Wire(self._stage.port, slow=True) as wire:
+            wire.send(data)
+            self._until_ended(visit)
+            self._judge_left(visit, wire.read(), question)
+        return [visit]
 
     def deadline(self) -> list[Visit]:
         seconds = self._delay()
@@ -250,6 +262,20 @@ class Client:
         data = request_bytes(kind.path, body, request_id=visit.id, session=session)
         return visit, data, (kind.name, prompt) if known else None
 
+    def _any_port(self) -> int:
+        return self._chance.choice((self._stage.port, *self._stage.peers))
+
+    def _cancel(self, path: str) -> Reply:
+        """Cancel at any of the servers, again and again while it says that it does not reach the others; what it
+        said first.
+        """
+        port = self._any_port()
+        first = reply = ask(port, path, {})
+        while "x-unreached" in reply.headers:
+            time.sleep(SELDOM)
+            reply = ask(port, path, {})
+        return first
+
     def _judge_part(self, visit: Visit, reply: Reply, question: Question | None) -> None:
         """Check that the text before the cut is the beginning of the known answer."""
         if question is None:
@@ -267,9 +293,13 @@ class Client:
                 return
             time.sleep(POLL)
 
+    def _until_ended(self, visit: Visit) -> None:
+        while ask(self._stage.port, f"/v1/requests/{visit.id}").payloads[0].get("status", "running") in LIVING:
+            time.sleep(SELDOM)
+
     def _delay(self) -> float:
         """Seconds within which no endless request can end."""
-        most = PATIENCE * self._stage.lasting
+        most = min(PATIENCE * self._stage.lasting, self._stage.patience)
         return min(self._chance.expovariate(2 / most), most)
 
     def _note_cut(self, visit: Visit) -> None:
@@ -300,6 +330,8 @@ SHARES: dict[str, int] = {
     "superseded": 5,
     "deadline": 4,
 }
+# What a client does in a soak, beside these.
+LONG_SHARES = SHARES | {"stalled": 1}
 # These need to see how far their request is.
 TOLD = ("in_the_prompt", "in_the_answer")
-WAYS: dict[str, Callable[[Client], list[Visit]]] = {name: getattr(Client, name) for name in SHARES}
+WAYS: dict[str, Callable[[Client], list[Visit]]] = {name: getattr(Client, name) for name in LONG_SHARES}

@@ -57,14 +57,17 @@ class Reply:
         return self.status == 200 and self.framed and self.error is None and self.ends > 0
 
     def texts(self) -> tuple[str, ...]:
-        """The text of each choice, in either dialect."""
+        """The text of each choice, with the calls of tools, in every dialect."""
         found: defaultdict[int, str] = defaultdict(str)
         for payload in self.payloads:
             for choice in payload.get("choices", ()):
                 part = choice.get("message") or choice.get("delta") or {}
-                found[choice["index"]] += choice.get("text") or part.get("content") or ""
+                calls = "".join(called(call["function"]) for call in part.get("tool_calls") or ())
+                found[choice["index"]] += (choice.get("text") or part.get("content") or "") + calls
+            for item in payload.get("output", ()):  # of /v1/responses
+                found[0] += called(item) + written(item.get("content", ""))
             if "content" in payload:
-                found[0] += payload["content"]
+                found[0] += written(payload["content"])
         return tuple(found[index] for index in sorted(found))
 
     def vectors(self) -> tuple[list[float], ...]:
@@ -81,6 +84,16 @@ class Reply:
             payload = json.loads(data)
             self.payloads.append(payload)
             self.ends += "error" in payload or payload.get("stop") is True
+
+
+def written(content: str | list[dict[str, Any]]) -> str:
+    """Return a content's text; Messages and Responses have it in blocks."""
+    return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
+
+
+def called(call: Mapping[str, str]) -> str:
+    """Return the tool's name and arguments, or the part of them that an event has."""
+    return call.get("name", "") + call.get("arguments", "")
 
 
 @dataclass(frozen=True, slots=True)
