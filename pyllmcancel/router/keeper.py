@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pyllmcancel.errors import UsageError
-from pyllmcancel.router.process import ModelProcess, resident_bytes
+from pyllmcancel.router.process import ModelProcess, reason_in, resident_bytes
 from pyllmcancel.router.roster import Admit, Model, Refuse, Roster, Start, State, Stop, Ticket
 from pyllmcancel.router.spec import Catalog, Spec
 from pyllmcancel.server.errors.responses import ApiError
@@ -192,7 +192,7 @@ class Keeper:
         why = ""
         if model.state is not State.ENDING and not self.closing:
             last = next((line for line in reversed(process.lines) if line.strip()), "")
-            last = last.removeprefix("pyllmcancel: ")
+            last = reason_in(last)
             how = f" (signal {-status})" if status < 0 else "" if last else f" (status {status})"
             why = f"the model {name} {'could not be loaded' if was_loading else 'ended'}{how}"
             logger.error("%s: %s", why, last)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import signal
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,8 @@ LOOK_LATER = 1.0  # and afterwards
 SIGKILL, SIGHUP = (getattr(signal, name, 0) for name in ("SIGKILL", "SIGHUP"))
 LAST_LINES = 12  # of its log, which say why it ended
 HEALTH = b"/health"
+# The beginning of a line that says why a model could not be loaded.
+LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the model could not be loaded: )?")
 
 
 class Listener(Protocol):
@@ -160,6 +163,13 @@ class ModelProcess:
     async def wait(self) -> None:
         with suppress(asyncio.CancelledError):
             await asyncio.shield(self._task)
+
+
+def reason_in(line: str) -> str:
+    """Return what a line of a process's log says, without the time and the other fields of the log."""
+    with suppress(ValueError, TypeError, KeyError):
+        line = str(json.loads(line)["message"])
+    return LINE.sub("", line, count=1)
 
 
 def resident_bytes(pid: int) -> int:

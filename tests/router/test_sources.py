@@ -144,6 +144,7 @@ def test_a_preset_names_models_and_configures_those_of_the_folder(
     ("text", "why"),
     [
         ("[a]\nmodel = x.gguf\nctx-sise = 1\n", "ctx-sise is not an option of serve; did you mean --ctx-size?"),
+        ("[a]\nmodel = x.gguf\nctx-size = many\n", "ctx-size must be a whole number, not 'many'"),
         ("[a]\nmodel = x.gguf\nport = 1\n", "port is an option of all models together"),
         ("[a]\nmodel = x.gguf\npin = maybe\n", "pin must be one of"),
         ("[a]\nctx-size = 1\n", r"\[a\] of --models-preset must have either model or hf-repo"),

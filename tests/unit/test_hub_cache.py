@@ -113,3 +113,32 @@ def test_an_empty_cache_says_how_to_fill_it(cache: Path, capsys: pytest.CaptureF
     assert len(said.out.splitlines()) == 2
     assert "pyllmcancel serve -hf USER/MODEL" in said.err
     assert str(cache) in said.err
+
+
+def test_a_model_is_removed_with_all_that_only_it_needs(filled: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("user/Model-GGUF:Q4_K_M", "user/Model-GGUF:Q8_0"):
+        assert main(["models", "remove", name]) == 0
+    assert (
+        capsys.readouterr().out
+        == "user/Model-GGUF:Q4_K_M is removed: 2.0 kB\nuser/Model-GGUF:Q8_0 is removed: 1.0 kB\n"
+    )
+    # The older commit's file of this name has gone, too; another model's has not.
+    assert [model.name for model in cached_models()] == ["user/Model-GGUF:F16"]
+    left = sorted(path.read_bytes() for path in (filled.folder / "blobs").iterdir())
+    assert left == [b"old", b"x" * 1000]  # and the projector
+
+
+def test_a_blob_that_another_file_links_to_stays(cache: Path) -> None:
+    repo = Repository("user/Model")
+    path = put(repo, NEW, "m-Q8_0.gguf", b"content")
+    (path.parent / "copy-F16.gguf").symlink_to(os.readlink(path))
+    assert main(["models", "remove", "user/Model:Q8_0"]) == 0
+    assert [(model.name, model.path.read_bytes()) for model in cached_models()] == [("user/Model:F16", b"content")]
+
+
+def test_a_model_that_is_not_there_cannot_be_removed(filled: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "remove", "(packaged)"]) == 2
+    assert main(["models", "remove", "smollm2"]) == 2
+    assert "no downloaded model is called 'smollm2'; there are: user/Model-GGUF:F16, " in capsys.readouterr().err
+    assert len(cached_models()) == 3
+    assert packaged_model_path().is_file()

@@ -65,9 +65,10 @@ export function state(entry) {
   return entry.status;
 }
 
-const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+// As the command line has them: 4.7 GB.
 export function bytes(n) {
-  const power = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(1, n)) / 10)));
-  const value = n / 1024 ** power;
-  return `${value < 10 && power > 0 ? value.toFixed(1) : Math.round(value)} ${units[power]}`;
+  const units = ["kB", "MB", "GB"];
+  if (n < 1000) return `${n} B`;
+  const power = Math.min(3, Math.floor(Math.log10(n) / 3));
+  return `${(n / 1000 ** power).toFixed(1)} ${units[power - 1]}`;
 }
