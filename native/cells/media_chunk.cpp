@@ -5,9 +5,6 @@ namespace {
 
 constexpr std::size_t MROPE_SECTIONS = 4;
 
-// A picture that is prepared has about three values for each pixel, and a row of the embedding stands for hundreds of pixels.
-constexpr std::size_t CONTENT_BYTES_OF_ROW = 28 * 28 * 3 * sizeof(float);
-
 } // namespace
 
 std::vector<llama_pos> MediaLayout::positions(llama_pos begin, int32_t row, int32_t n_rows) const {
@@ -30,9 +27,9 @@ std::vector<llama_pos> MediaLayout::positions(llama_pos begin, int32_t row, int3
     return positions;
 }
 
-MediaChunk::MediaChunk(MediaLayout layout, std::shared_ptr<const mtmd_input_chunk> content)
+MediaChunk::MediaChunk(MediaLayout layout, std::shared_ptr<const mtmd_input_chunk> content, std::size_t content_bytes)
     : layout_(std::make_shared<const MediaLayout>(std::move(layout))), content_(std::move(content)),
-      content_bytes_(static_cast<std::size_t>(layout_->n_tokens) * CONTENT_BYTES_OF_ROW) {}
+      content_bytes_(content_bytes) {}
 
 std::shared_ptr<const mtmd_input_chunk> MediaChunk::content() const {
     const std::lock_guard<std::mutex> lock(mutex_);

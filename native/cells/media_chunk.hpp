@@ -36,7 +36,7 @@ using MediaRows = std::vector<float>;
 // A layout with its content: first what is to be encoded, then the embedding. Any thread may ask.
 class MediaChunk {
   public:
-    MediaChunk(MediaLayout layout, std::shared_ptr<const mtmd_input_chunk> content);
+    MediaChunk(MediaLayout layout, std::shared_ptr<const mtmd_input_chunk> content, std::size_t content_bytes);
 
     const std::shared_ptr<const MediaLayout> & layout() const noexcept { return layout_; }
 

@@ -26,10 +26,29 @@ std::string why(const std::string & otherwise) {
 // Pictures are prepared once, for any place in any prompt. These projectors count the pictures, or the tokens, before one.
 constexpr const char * DEPENDS_ON_PLACE[] = {"hunyuanvl", "deepseek4v"};
 
-void check_kind(const std::string & path) {
+// A row of the embedding stands for a square of 28 x 28 pixels, or fewer.
+constexpr std::size_t CONTENT_BYTES_OF_ROW = 28 * 28 * 3 * sizeof(float);
+
+using Keys = std::unique_ptr<gguf_context, decltype(&gguf_free)>;
+
+Keys keys_of(const std::string & path) {
     const gguf_init_params params{/* no_alloc */ true, /* ctx */ nullptr};
-    const std::unique_ptr<gguf_context, decltype(&gguf_free)> file(gguf_init_from_file(path.c_str(), params),
-                                                                   gguf_free);
+    return {gguf_init_from_file(path.c_str(), params), gguf_free};
+}
+
+// Many projectors scale every picture, or every tile of one, to this size.
+std::size_t image_bytes(const std::string & path) {
+    const Keys file = keys_of(path);
+    const int64_t found = file ? gguf_find_key(file.get(), "clip.vision.image_size") : -1;
+    if (found < 0 || gguf_get_kv_type(file.get(), found) != GGUF_TYPE_UINT32) {
+        return 0;
+    }
+    const std::size_t side = gguf_get_val_u32(file.get(), found);
+    return side * side * 3 * sizeof(float);
+}
+
+void check_kind(const std::string & path) {
+    const Keys file = keys_of(path);
     for (const char * key : {"clip.projector_type", "clip.vision.projector_type"}) {
         const int64_t found = file ? gguf_find_key(file.get(), key) : -1;
         if (found < 0 || gguf_get_kv_type(file.get(), found) != GGUF_TYPE_STRING) {
@@ -83,8 +102,8 @@ std::vector<llama_token> checked(std::vector<llama_token> tokens) {
 } // namespace
 
 MediaEncoder::MediaEncoder(std::shared_ptr<const Model> model, const std::string & path, const MediaParams & params)
-    : model_(std::move(model)), owner_pid_(platform::process_id()), turns_(std::make_shared<Turns>()),
-      gate_(turns_, params.every_node), mtmd_(load(*model_, path, params, gate_)) {}
+    : model_(std::move(model)), owner_pid_(platform::process_id()), image_bytes_(image_bytes(path)),
+      turns_(std::make_shared<Turns>()), gate_(turns_, params.every_node), mtmd_(load(*model_, path, params, gate_)) {}
 
 MediaEncoder::~MediaEncoder() {
     if (platform::process_id() != owner_pid_) {
@@ -113,7 +132,10 @@ MediaPart MediaEncoder::part(const mtmd_input_chunk * chunk, llama_token & next)
                              mtmd_decode_use_mrope(mtmd_.get()),
                              owned(mtmd_input_chunk_get_placeholder(chunk))};
     next -= layout.n_tokens;
-    return {{}, std::make_shared<MediaChunk>(layout, owned(mtmd_input_chunk_copy(chunk)))};
+    const bool is_image = mtmd_input_chunk_get_type(chunk) == MTMD_INPUT_CHUNK_TYPE_IMAGE;
+    const auto rows_bytes = static_cast<std::size_t>(layout.n_tokens) * CONTENT_BYTES_OF_ROW;
+    const std::size_t n_bytes = std::max(rows_bytes, is_image ? image_bytes_ : 0);
+    return {{}, std::make_shared<MediaChunk>(layout, owned(mtmd_input_chunk_copy(chunk)), n_bytes)};
 }
 
 std::vector<MediaPart> MediaEncoder::parts(std::string_view file, bool is_audio, std::optional<llama_token> first,

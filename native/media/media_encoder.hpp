@@ -75,6 +75,7 @@ class MediaEncoder {
 
     std::shared_ptr<const Model> model_;
     long owner_pid_;
+    std::size_t image_bytes_; // of a prepared picture of the size that the projector is made for
     std::shared_ptr<Turns> turns_;
     EncodeGate gate_; // outlives mtmd_, which calls it
     std::unique_ptr<mtmd_context, Free> mtmd_;

@@ -25,6 +25,8 @@ def add_media_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "media-max-pixels", positive_int, MEDIA.max_pixels, text)
     text = "limit of a sound's length"
     add_option(group, "media-max-seconds", seconds, MEDIA.max_seconds, text, metavar="S")
+    text = "limit of what is prepared of pictures and sounds for live requests, in MiB; beyond it requests get 429"
+    add_option(group, "media-prepared-mib", positive_int, MEDIA.max_prepared >> 20, text, metavar="MIB")
     text = "time limit for all that a request has fetched by --media-url"
     add_option(group, "media-timeout", seconds, MEDIA.fetch_timeout, text, metavar="S")
 
@@ -41,5 +43,6 @@ def media_settings(arguments: argparse.Namespace) -> MediaSettings:
         max_bytes=arguments.media_max_mib << 20,
         max_pixels=arguments.media_max_pixels,
         max_seconds=arguments.media_max_seconds,
+        max_prepared=arguments.media_prepared_mib << 20,
         fetch_timeout=arguments.media_timeout,
     )

@@ -76,6 +76,7 @@ class ChoiceMaker:
             if media and params.prompt_logprobs:
                 raise InvalidRequestError("a prompt with pictures or sounds has no logprobs", "logprobs")
             prompt, given_back = self._healed(given, params)
+            prompt = list(prompt) if media else prompt  # without its pictures, which end with the request
             adapted = self._adapters.adapted(request.adapters, prompt)
             for number in range(params.n):
                 max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)

@@ -6,17 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError, MediaError, UsageError
-from pyllmcancel.media.cache import MediaCache, MediaKey, Parts
-from pyllmcancel.media.files import TAKEN, file_format, jpeg_passes, sound_seconds
-from pyllmcancel.media.values import Media, MediaKind, MediaPrompt, MediaRun, Modality, new_marker
+from pyllmcancel.media.cache import MediaCache, MediaKey, Parts, chunks_of
+from pyllmcancel.media.checks import DEFAULT_LIMITS, MediaLimits, check
+from pyllmcancel.media.values import Media, MediaKind, MediaPrompt, MediaRun, MediaRuns, Modality, new_marker
 from pyllmcancel.pausing import FlaggedPause, no_pause
 
 if TYPE_CHECKING:
-    from pyllmcancel._native import CancelFlag, MediaEncoder, Model
+    from pyllmcancel._native import CancelFlag, MediaChunk, MediaEncoder, Model
+    from pyllmcancel.media.room import Held, MediaRoom
 
-MAX_PIXELS = 40_000_000  # decoded, 3 bytes each; a screen of 8K has 33 million
-MAX_SECONDS = 3600.0  # of a sound
-MAX_PASSES = 100  # of a progressive JPEG; usual are ten
 # A file whose decoding takes longer is refused. An honest one takes a second or two.
 DECODE_SECONDS = {MediaKind.IMAGE: 10.0, MediaKind.AUDIO: 60.0}
 NEEDS = {MediaKind.IMAGE: Modality.VISION, MediaKind.AUDIO: Modality.AUDIO}
@@ -79,6 +77,8 @@ class MediaLibrary:
         parse_special: bool = True,
         n_ctx: int | None = None,
         keeps: bool = True,
+        limits: MediaLimits = DEFAULT_LIMITS,
+        room: MediaRoom | None = None,
         pause: FlaggedPause = no_pause,
     ) -> MediaPrompt:
         """Return the tokens of a text in which each `marker` stands for the next of `media`.
@@ -93,6 +93,10 @@ class MediaLibrary:
             The context's size: a prompt that does not fit is refused before its next picture is decoded.
         keeps
             False: the prompt is only counted, and has no pictures.
+        limits
+            Those of each of them.
+        room
+            The room that the prompt takes for as long as it lives; None: there is no limit.
         pause
             Called between pictures; it ends the work by raising an error. Its flag ends the decoding of a file.
 
@@ -104,6 +108,8 @@ class MediaLibrary:
             There are not as many markers as pictures and sounds.
         ContextLengthError
             The prompt has `n_ctx` tokens or more.
+        QueueFullError
+            There is no room at present.
         """
         texts = text.split(self.marker)
         if len(texts) != len(media) + 1:
@@ -112,28 +118,38 @@ class MediaLibrary:
         bos = self._model.special_tokens.get("bos")
         tokens = [bos] if add_special and self._model.adds_bos and bos is not None else []
         runs: list[MediaRun] = []
+        holding = Holding(owner, room if keeps else None)
         for number, piece in enumerate(texts):
             tokens += self._model.tokenize(piece, add_special=False, parse_special=parse_special) if piece else []
             if number < len(media):
                 pause()
                 if n_ctx is not None and len(tokens) >= n_ctx:
                     raise ContextLengthError(len(tokens), n_ctx, at_least=True)
-                for part in self._parts(media[number], number, owner, pause):
+                parts = self._parts(media[number], number, owner, limits, pause)
+                holding.add(parts, number)
+                for part in parts:
                     if keeps and not isinstance(part, list):
                         runs.append(MediaRun(len(tokens), part))
                     tokens += part if isinstance(part, list) else part.tokens
                 pause()
-        return MediaPrompt(tokens, runs)
+        found = MediaRuns(runs)
+        found.held = holding.held
+        return MediaPrompt(tokens, found)
 
-    def _parts(self, media: Media, index: int, owner: str, pause: FlaggedPause) -> Parts:
+    def _parts(self, media: Media, index: int, owner: str, limits: MediaLimits, pause: FlaggedPause) -> Parts:
+        if NEEDS[media.kind] not in self.modalities:
+            raise MediaError(f"this model does not take a prompt with {media.kind} parts", index)
         key = MediaKey(owner, media.kind, media.digest)
         known = self._cache.find(key)
         if known is not None:
             return known
-        self._check(media, index)
-        is_audio = media.kind is MediaKind.AUDIO
+        size = check(media, index, limits, pause)
+        # The decoder reads the header for itself: a size that differs was not checked.
+        if size is not None and self._image_size(media.data) != size:
+            raise MediaError("the image is broken: it can be read in two ways", index)
         first = self._cache.first_token(key)
         flag, seconds = pause.flag or self._new_flag(), DECODE_SECONDS[media.kind]
+        is_audio = media.kind is MediaKind.AUDIO
         try:
             parts = self._encoder.parts(media.data, audio=is_audio, flag=flag, seconds=seconds, first=first)
         except (UsageError, MemoryError) as error:
@@ -146,24 +162,27 @@ class MediaLibrary:
                 raise MediaError(f"{message}; {limit}", index, too_large=True)
         return self._cache.put(key, tuple(parts))
 
-    def _check(self, media: Media, index: int) -> None:
-        if NEEDS[media.kind] not in self.modalities:
-            raise MediaError(f"this model does not take a prompt with {media.kind} parts", index)
-        found = file_format(media.data)
-        if found is None or found[0] is not media.kind:
-            raise MediaError(f"the {media.kind} is of no format that is taken; these are {TAKEN[media.kind]}", index)
-        if media.kind is MediaKind.AUDIO:
-            seconds = sound_seconds(media.data, found[1])
-            if seconds is None:
-                raise MediaError("the audio's header does not say its length", index)
-            if seconds > MAX_SECONDS:
-                raise MediaError(f"the audio is longer than {MAX_SECONDS:,.0f} seconds", index, too_large=True)
+
+class Holding:
+    """The room that one prompt takes."""
+
+    def __init__(self, owner: str, room: MediaRoom | None) -> None:
+        self._owner = owner
+        self._room = room
+        self._chunks: dict[MediaChunk, int] = {}  # the bytes of each
+        self.held: list[Held] = []
+
+    def add(self, parts: Parts, index: int) -> None:
+        """Hold the parts of the prompt's next picture; MediaError or QueueFullError if there is no room for them."""
+        if self._room is None:
             return
-        size = self._image_size(media.data)
-        if size is None:
-            raise MediaError(f"the image is broken: its header is not a {found[1]}'s", index)
-        if size[0] * size[1] > MAX_PIXELS:
-            message = f"the image has {size[0]:,} by {size[1]:,} pixels; at most {MAX_PIXELS:,} are taken"
-            raise MediaError(message, index, too_large=True)
-        if found[1] == "JPEG" and jpeg_passes(media.data) > MAX_PASSES:
-            raise MediaError("the image has more passes than a JPEG needs", index)
+        for chunk in chunks_of(parts):
+            if chunk in self._chunks:
+                continue
+            self._chunks[chunk] = chunk.n_bytes
+            total = sum(self._chunks.values())
+            if total > self._room.most:
+                limit = f"at most {self._room.most >> 20:,} are accepted"
+                message = f"the request's prepared pictures and sounds take {total >> 20:,} MiB with it; {limit}"
+                raise MediaError(message, index, too_large=True)
+            self.held.append(self._room.hold(self._owner, chunk))

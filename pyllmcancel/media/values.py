@@ -72,6 +72,18 @@ class MediaRun(NamedTuple):
         return self.start + self.chunk.n_tokens
 
 
+class MediaRuns(tuple[MediaRun, ...]):
+    """The runs of a prompt.
+
+    Attributes
+    ----------
+    held
+        Objects that live as long as the runs are in use.
+    """
+
+    held: Sequence[object] = ()
+
+
 class MediaPrompt(list[int]):
     """The tokens of a prompt, and its pictures and sounds: `Engine.submit` takes it as it takes any token ids.
 
@@ -80,7 +92,7 @@ class MediaPrompt(list[int]):
 
     def __init__(self, tokens: Iterable[int], runs: Sequence[MediaRun] = ()) -> None:
         super().__init__(tokens)
-        self.runs = tuple(runs)
+        self.runs = runs if isinstance(runs, MediaRuns) else MediaRuns(runs)
 
 
 def media_runs(prompt: Sequence[int]) -> tuple[MediaRun, ...]:

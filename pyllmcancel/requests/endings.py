@@ -112,6 +112,7 @@ class Endings:
         outbox.owe(request, ending, last)
         request.ended_at = ended_at
         request.status = RequestStatus.FINISHED
+        request.drop_media()
         try:
             self._registry.forget(request, ending)
             self._log(request, ending)

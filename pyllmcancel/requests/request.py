@@ -352,6 +352,13 @@ class Request:
         # The future is running from the start, so that a waiter that is cancelled cannot cancel it.
         self.ended.set_running_or_notify_cancel()
 
+    def drop_media(self) -> None:
+        """Drop the pictures of an ended request, by its responsible thread. They may be large, and the request and its
+        choices refer to each other, so they live on until the garbage collector comes.
+        """
+        for choice in self.choices:
+            choice.media = ()
+
     @property
     def rank(self) -> Rank:
         """The request's rank among the requests of its key, in this process and in others."""

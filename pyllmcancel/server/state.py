@@ -18,6 +18,7 @@ from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.constraints.guidance import Guidance
 from pyllmcancel.engine.engine import DOES_NOT_GENERATE
 from pyllmcancel.errors import Error, InvalidRequestError, QueueFullError
+from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import new_marker
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import KeyRing
@@ -106,6 +107,7 @@ class ServerState:
         self.preparations = Preparations(shared=config.shared)
         self.streams = KeptStreams(several=config.shared)
         self.fetcher = Fetcher(config.media.max_bytes)
+        self.media_room = MediaRoom(config.media.max_prepared, several=config.shared)
         # In /props, for prompts in which clients write it themselves. llama-server reads the same variable.
         self.media_marker = os.environ.get("LLAMA_MEDIA_MARKER") or new_marker()
         self._guidance: BoundedGuidance | None = None

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyllmcancel.media.pictures import Size, check_picture
 from pyllmcancel.pausing import no_pause
-from pyllmcancel.server.media.pictures import Size, check_picture
 from tests.browser.chromium import Tab, expect
 from tests.browser.scenes import answer_with, say
 from tests.support.media_files import bmp, png

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.server.media.settings import MediaSettings
 from tests.support.fake_media import ROWS, MediaChunk
 from tests.support.fake_native import MediaEncoder
 from tests.support.feed_client import FeedClient
 from tests.support.http_asgi import Exchange
+from tests.support.http_process import until
 from tests.support.http_world import CHAT, World, open_world
 from tests.support.media_files import data_url, png
 
@@ -47,9 +49,9 @@ class HeldEncoder(MediaEncoder):
 
 
 @asynccontextmanager
-async def held() -> AsyncIterator[tuple[World, HeldEncoder]]:
+async def held(**options: Any) -> AsyncIterator[tuple[World, HeldEncoder]]:
     encoder = HeldEncoder()
-    async with open_world(encoder=encoder) as world:
+    async with open_world(encoder=encoder, **options) as world:
         try:
             yield world, encoder
         finally:
@@ -121,6 +123,25 @@ async def test_a_file_is_decoded_no_further_than_its_request_lives(how: str, pat
         await asyncio.to_thread(encoder.decoding_ended.wait)
         assert encoder.encoded == []
         assert (await world.post(CHAT, asking(BLUE))).status == 200
+
+
+async def test_prepared_pictures_of_requests_have_a_limit() -> None:
+    one = 16 * ROWS
+    async with held(media=MediaSettings(max_prepared=one)) as (world, encoder):
+        first = world.begin("POST", CHAT, asking())
+        await asyncio.to_thread(encoder.begun.wait)
+        full = await world.post(CHAT, asking(BLUE))
+        assert (full.status, full.json()["error"]["code"]) == (429, "queue_full")
+        assert full.headers["retry-after"] == "1"
+        two = asking()["messages"] + asking(BLUE)["messages"]
+        large = await world.post(CHAT, asking(messages=two))
+        assert (large.status, large.json()["error"]["code"]) == (413, "media_too_large")
+        assert "picture 2: " in large.json()["error"]["message"]
+        encoder.go.set()
+        await first.end()
+        room = world.app.state.server.media_room
+        await asyncio.to_thread(until, lambda: room.n_bytes, lambda held: held == 0)
+        assert (first.status, (await world.post(CHAT, asking(BLUE))).status) == (200, 200)
 
 
 async def test_a_picture_is_encoded_once_and_is_a_part_of_the_prefix() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pyllmcancel.media.checks import MediaLimits, check
+from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import Media, Modality
 from pyllmcancel.pausing import FlaggedPause
 
@@ -38,9 +40,13 @@ class RecordingLibrary:
         add_special: bool,
         n_ctx: int | None,
         keeps: bool,
+        limits: MediaLimits,
+        room: MediaRoom,
         pause: FlaggedPause,
     ) -> list[int]:
         assert keeps is (n_ctx is not None)
+        for index, one in enumerate(media):
+            check(one, index, limits, pause)
         self.given.append((text, list(media)))
         self.owners.append(owner)
         self.on_prepare(pause)

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from pyllmcancel.adapters import Adapter
-from pyllmcancel.errors import ContextLengthError, InvalidRequestError, MediaError
+from pyllmcancel.errors import ContextLengthError, InvalidRequestError, MediaError, QueueFullError
 from pyllmcancel.events import FinishReason, RequestStatus
-from pyllmcancel.media.files import file_format, sound_seconds
-from pyllmcancel.media.library import MAX_PIXELS, MediaLibrary
+from pyllmcancel.media.checks import DEFAULT_LIMITS
+from pyllmcancel.media.library import MediaLibrary
+from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import Media, MediaKind, MediaPrompt
 from pyllmcancel.step import StepStatus
 from tests.support import fake_media, fake_native
 from tests.support.driver import MEMORIES, Driver, Stop
 from tests.support.fake_media import ROWS, png
+from tests.support.media_files import gif
 
 
 class CheapRows:
@@ -304,10 +306,11 @@ def test_logprobs_of_a_prompt_with_a_picture_are_refused() -> None:
 @pytest.mark.parametrize(
     ("data", "word"),
     [
-        (b"<svg/>", "format"),
-        (b"\x89PNG\r\n\x1a\n", "broken"),
-        (png(2, 2)[:16] + (100_000).to_bytes(4, "big") * 2 + png(2, 2)[24:], "pixels"),
-        (b"\xff\xd8\xff" + b"\xff\xda" * 1000, "broken"),
+        (b"<svg/>", "SVG is not supported"),
+        (b"\x89PNG\r\n\x1a\n", "cut short"),
+        (png()[:16] + (100_000).to_bytes(4, "big") * 2 + png()[24:], "pixels"),
+        (b"\xff\xd8\xff" + b"\xff\xda" * 1000, "no header"),
+        (gif(), "two ways"),  # the fake core knows no GIF
     ],
 )
 def test_files_that_are_no_pictures_are_refused_before_they_are_decoded(data: bytes, word: str) -> None:
@@ -320,11 +323,72 @@ def test_files_that_are_no_pictures_are_refused_before_they_are_decoded(data: by
 
 
 def test_a_picture_of_too_many_pixels_is_too_large() -> None:
-    side = int(MAX_PIXELS**0.5) + 1
+    side = int(DEFAULT_LIMITS.pixels**0.5) + 1
     header = png(2, 2)[:16] + side.to_bytes(4, "big") * 2 + png(2, 2)[24:]
     with driver() as (_, library), pytest.raises(MediaError) as refused:
         library.prepare(library.marker, [Media.of(MediaKind.IMAGE, header)])
     assert refused.value.too_large
+
+
+def test_a_picture_that_is_kept_is_not_checked_again() -> None:
+    with driver() as (_, library):
+        known = prompt_of(library, picture())
+        again = library.prepare(library.marker, [picture()], limits=DEFAULT_LIMITS._replace(pixels=1))
+        assert again.runs[0].chunk is known.runs[0].chunk
+
+
+# A prepared picture takes 16 bytes for each of its rows.
+ONE = 16 * ROWS
+
+
+def held(library: MediaLibrary, room: MediaRoom, *media: Media, owner: str = "") -> MediaPrompt:
+    return library.prepare(library.marker * len(media), media, owner=owner, room=room)
+
+
+def test_prompts_have_room_for_their_pictures_until_they_are_dropped() -> None:
+    with driver() as (_, library):
+        room = MediaRoom(2 * ONE, several=False)
+        first, second = held(library, room, picture(0)), held(library, room, picture(1))
+        # One that other prompts have, too, is counted once.
+        again = held(library, room, picture(0), picture(1), picture(0))
+        with pytest.raises(QueueFullError, match="try again later"):
+            held(library, room, picture(2))
+        del first, second
+        assert room.n_bytes == 2 * ONE
+        runs = again.runs  # which is all that a request keeps
+        del again
+        assert room.n_bytes == 2 * ONE
+        del runs
+        assert room.n_bytes == 0
+        assert held(library, room, picture(2)).runs
+
+
+def test_an_owner_leaves_room_for_others() -> None:
+    with driver() as (_, library):
+        room = MediaRoom(4 * ONE, several=True)
+        first = held(library, room, picture(0), picture(1), owner="a")
+        with pytest.raises(QueueFullError):
+            held(library, room, picture(2), owner="a")
+        second = held(library, room, picture(2), owner="b")
+        assert len(first.runs + second.runs) == 3
+
+
+def test_a_prompt_that_never_has_room_is_too_large() -> None:
+    with driver() as (_, library):
+        room = MediaRoom(4 * ONE, several=True)
+        with pytest.raises(MediaError, match="prepared pictures and sounds take") as refused:
+            held(library, room, *map(picture, range(3)))
+        assert (refused.value.too_large, refused.value.index) == (True, 2)
+
+
+def test_a_prompt_that_fails_or_is_only_counted_takes_no_room() -> None:
+    with driver() as (_, library):
+        room = MediaRoom(2 * ONE, several=False)
+        with pytest.raises(MediaError):
+            held(library, room, picture(0), Media.of(MediaKind.IMAGE, b"<svg/>"))
+        assert room.n_bytes == 0
+        library.prepare(library.marker, [picture(0)], room=room, keeps=False)
+        assert room.n_bytes == 0
 
 
 def test_a_prompt_that_does_not_fit_is_refused_before_all_of_its_pictures_are_decoded() -> None:
@@ -343,17 +407,3 @@ def test_a_prompt_that_does_not_fit_is_refused_before_all_of_its_pictures_are_de
 def test_markers_and_pictures_must_be_as_many() -> None:
     with driver() as (_, library), pytest.raises(InvalidRequestError, match="places"):
         library.prepare("no place", [picture()])
-
-
-def test_formats_are_told_by_their_first_bytes() -> None:
-    assert file_format(png()) == (MediaKind.IMAGE, "PNG")
-    assert file_format(b"RIFF....WAVEfmt ") == (MediaKind.AUDIO, "WAV")
-    assert file_format(b"RIFF....WEBPVP8 ") is None
-    assert file_format(b"") is None
-
-
-def test_a_lying_header_of_a_sound_is_not_believed_to_be_short() -> None:
-    packed = ((16_000 << 44) | ((1 << 36) - 1)).to_bytes(8, "big")
-    flac = b"fLaC" + bytes(14) + packed + bytes(18)
-    assert sound_seconds(flac, "FLAC") == pytest.approx(((1 << 36) - 1) / 16_000)
-    assert sound_seconds(b"fLaC", "FLAC") is None

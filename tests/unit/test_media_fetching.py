@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from pyllmcancel.media.errors import BadMedia
 from pyllmcancel.server.media.addresses import is_public, resolve
-from pyllmcancel.server.media.errors import BadMedia
 from pyllmcancel.server.media.fetching import MAX_REDIRECTS, Fetcher, place_of
 
 pytestmark = pytest.mark.anyio

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 
+from pyllmcancel.media.errors import BadMedia
+from pyllmcancel.media.pictures import Size, check_picture
+from pyllmcancel.media.sounds import check_sound
 from pyllmcancel.pausing import no_pause
-from pyllmcancel.server.media.errors import BadMedia
-from pyllmcancel.server.media.pictures import Size, check_picture
-from pyllmcancel.server.media.sounds import check_sound
 from tests.support.media_files import bmp, chunk, flac_head, gif, jpeg_head, mp3, png, wav
 
 MOST = 1 << 20  # pixels

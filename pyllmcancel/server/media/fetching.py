@@ -19,8 +19,8 @@ from urllib.parse import quote, urljoin, urlsplit
 import h11
 
 from pyllmcancel import __version__
+from pyllmcancel.media.errors import BadMedia
 from pyllmcancel.server.media.addresses import Resolve, is_public, resolve
-from pyllmcancel.server.media.errors import BadMedia
 
 MAX_URL = 8_192  # characters
 MAX_REDIRECTS = 3

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import InvalidRequestError, MediaError
+from pyllmcancel.media.checks import MediaLimits
+from pyllmcancel.media.errors import BadMedia
 from pyllmcancel.media.library import NEEDS
+from pyllmcancel.media.sounds import is_sound
 from pyllmcancel.media.values import Media, MediaKind
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.body_limit import hold_more
 from pyllmcancel.server.media import sources
-from pyllmcancel.server.media.errors import BadMedia
 from pyllmcancel.server.media.parts import WORDS
-from pyllmcancel.server.media.pictures import check_picture
-from pyllmcancel.server.media.sounds import check_sound, is_sound
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyllmcancel.media.values import MediaPrompt
     from pyllmcancel.pausing import FlaggedPause, Pause
     from pyllmcancel.requests.request import Origin
-    from pyllmcancel.server.media.parts import Kind, MediaPart
+    from pyllmcancel.server.media.parts import MediaPart
     from pyllmcancel.server.state import ServerState
 
 
@@ -49,7 +49,7 @@ class Given:
 
     marker: str
     source: str | bytes
-    kind: Kind | None
+    kind: MediaKind | None
 
     @property
     def url(self) -> str | None:
@@ -116,7 +116,7 @@ def check_asked(state: ServerState, asked: Gathered) -> None:
         if media is None:
             message = f"this model takes no {one.word}s: it was loaded without a projector (--mmproj)"
             raise InvalidRequestError(message, asked.param)
-        if one.kind is not None and NEEDS[MediaKind(one.kind)] not in media.modalities:
+        if one.kind is not None and NEEDS[one.kind] not in media.modalities:
             raise InvalidRequestError(f"this model's projector takes no {one.word}s", asked.param)
         if one.url and not settings.urls:
             message = f"{asked.name(place)}: no URL is fetched, since this server was started without --media-url"
@@ -166,26 +166,29 @@ def media_tokens(
     ordered = [found[asked.given[place].marker][1] for place in places]
     # A template, or the client itself, may have written the token that begins texts.
     begins = prompt.startswith(state.texts.bos) if state.texts.bos else False
+    settings = state.config.media
     try:
-        n_ctx = state.engine.n_ctx if must_fit else None
         return media.prepare(
-            text, ordered, owner=asked.owner, add_special=not begins, n_ctx=n_ctx, keeps=must_fit, pause=pause
+            text,
+            ordered,
+            owner=asked.owner,
+            add_special=not begins,
+            n_ctx=state.engine.n_ctx if must_fit else None,
+            keeps=must_fit,
+            limits=MediaLimits(settings.max_pixels, settings.max_seconds),
+            room=state.media_room,
+            pause=pause,
         )
     except MediaError as error:
         raise asked.error(places[error.index], error) from None
 
 
 def _media(one: Given, state: ServerState, pause: Pause) -> Media:
-    settings = state.config.media
     pause()
-    data = one.source if isinstance(one.source, bytes) else sources.read(one.source, settings)
+    data = one.source if isinstance(one.source, bytes) else sources.read(one.source, state.config.media)
     pause()
-    kind: Kind = one.kind or ("audio" if is_sound(data) else "image")
-    if kind == "image":
-        check_picture(data, settings.max_pixels, pause)
-    else:
-        check_sound(data, settings.max_seconds, pause)
-    return Media.of(MediaKind(kind), data)
+    kind = one.kind or (MediaKind.AUDIO if is_sound(data) else MediaKind.IMAGE)
+    return Media.of(kind, data)
 
 
 def in_order(prompt: str, places: Mapping[str, int], marker: str, param: str) -> tuple[str, list[int]]:

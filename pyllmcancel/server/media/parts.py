@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from pyllmcancel.media.values import new_marker
+from pyllmcancel.media.values import MediaKind, new_marker
 from pyllmcancel.server.wire.fields import CacheHint, RequestBody
 
-Kind = Literal["image", "audio"]
-WORDS: dict[Kind, str] = {"image": "picture", "audio": "sound"}
+WORDS = {MediaKind.IMAGE: "picture", MediaKind.AUDIO: "sound"}
 
 
 def _in_object(value: Any) -> Any:
@@ -38,8 +37,8 @@ class ImagePart(Marked):
     prompt_cache_breakpoint: CacheHint = None
 
     @property
-    def kind(self) -> Kind:
-        return "image"
+    def kind(self) -> MediaKind:
+        return MediaKind.IMAGE
 
     @property
     def source(self) -> str:
@@ -59,8 +58,8 @@ class AudioPart(Marked):
     prompt_cache_breakpoint: CacheHint = None
 
     @property
-    def kind(self) -> Kind:
-        return "audio"
+    def kind(self) -> MediaKind:
+        return MediaKind.AUDIO
 
     @property
     def source(self) -> str:

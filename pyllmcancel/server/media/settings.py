@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyllmcancel.media.checks import DEFAULT_LIMITS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaSettings:
@@ -24,6 +26,8 @@ class MediaSettings:
         The limit of a picture's width times height.
     max_seconds
         The limit of a sound's length.
+    max_prepared
+        The size limit of what is prepared of pictures and sounds of live requests, of all of them together.
     fetch_timeout
         The time limit in seconds for everything that a request has fetched.
     """
@@ -32,6 +36,7 @@ class MediaSettings:
     path: Path | None = None
     max_items: int = 100
     max_bytes: int = 10 << 20
-    max_pixels: int = 1 << 25
-    max_seconds: float = 600.0
+    max_pixels: int = DEFAULT_LIMITS.pixels
+    max_seconds: float = DEFAULT_LIMITS.seconds
+    max_prepared: int = 2 << 30
     fetch_timeout: float = 10.0

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 from urllib.parse import unquote
 
-from pyllmcancel.server.media.errors import BadMedia
+from pyllmcancel.media.errors import BadMedia
 from pyllmcancel.server.media.settings import MediaSettings
 
 DATA_KINDS = ("data:image/", "data:audio/")

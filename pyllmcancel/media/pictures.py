@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pyllmcancel.media.errors import BadMedia
 from pyllmcancel.pausing import Pause
-from pyllmcancel.server.media.errors import BadMedia
 
 PNG = b"\x89PNG\r\n\x1a\n"
 # Channels of a pixel, by the colour type.

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import struct
 
+from pyllmcancel.media.errors import BadMedia
 from pyllmcancel.pausing import Pause
-from pyllmcancel.server.media.errors import BadMedia
 
 # Formats of a WAV's samples: integers, floats, A-law, µ-law, and the first two under a longer header.
 WAV_FORMATS = frozenset({1, 3, 6, 7, 0xFFFE})

@@ -1,0 +1,51 @@
+"""The check of a picture or a sound before it is decoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyllmcancel.errors import MediaError
+from pyllmcancel.media.errors import BadMedia
+from pyllmcancel.media.pictures import check_picture
+from pyllmcancel.media.sounds import check_sound
+from pyllmcancel.media.values import MediaKind
+
+if TYPE_CHECKING:
+    from pyllmcancel.media.pictures import Size
+    from pyllmcancel.media.values import Media
+    from pyllmcancel.pausing import Pause
+
+
+class MediaLimits(NamedTuple):
+    """The limits of one picture or sound.
+
+    Attributes
+    ----------
+    pixels
+        Of a picture's width times height. A decoded pixel takes 3 bytes; a screen of 8K has 33 million.
+    seconds
+        Of a sound's length.
+    """
+
+    pixels: int = 1 << 25
+    seconds: float = 600.0
+
+
+DEFAULT_LIMITS = MediaLimits()
+
+
+def check(media: Media, index: int, limits: MediaLimits, pause: Pause) -> Size | None:
+    """Return the size of a picture that may be decoded; None for a sound.
+
+    Raises
+    ------
+    MediaError
+        As `check_picture` and `check_sound`.
+    """
+    try:
+        if media.kind is MediaKind.IMAGE:
+            return check_picture(media.data, limits.pixels, pause)
+        check_sound(media.data, limits.seconds, pause)
+        return None
+    except BadMedia as error:
+        raise MediaError(str(error), index, too_large=error.too_large) from None
