@@ -1,7 +1,8 @@
 """Compiling with limits on time and memory: first in another process, unless the cost is certain to be small.
 
 llguidance has limits for most features of schemas, but a call into it cannot be interrupted, and some calls never
-return: `{"multipleOf": 123456789}`. A schema that has compiled in the other process compiles here in the same time.
+return: `{"multipleOf": 123456789}`. Others end their process: `{"const": -9223372036854775808}` recurses until the
+stack is full. A schema that has compiled in the other process compiles here in the same time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 KEYWORDS = "$schema additionalProperties const default description enum examples items properties required title type"
 PLAIN = frozenset(KEYWORDS.split(" "))
 SHORT = 4_096
-DEEPEST = 20
+DEEPEST = 20  # levels of schemas
+MAX_LEVELS = 3 * DEEPEST  # of JSON: a property's schema is two levels down, and values may have levels of their own
+MAX_PLAIN = 1 << 53
 
 
 class NamedSchema(NamedTuple):
@@ -97,7 +100,7 @@ class BoundedGuidance:
 
 def is_plain(schema: Mapping[str, Any]) -> bool:
     """Return whether a schema is short, and contains nothing that could take long."""
-    return len(repr(schema)) <= SHORT and _has_only_plain(schema, DEEPEST)
+    return len(repr(schema)) <= SHORT and _has_only_plain(schema, DEEPEST) and _is_plain_value(schema, MAX_LEVELS)
 
 
 def _has_only_plain(schema: Any, depth: int) -> bool:
@@ -110,3 +113,20 @@ def _has_only_plain(schema: Any, depth: int) -> bool:
         return False
     inner = [schema[name] for name in ("additionalProperties", "items") if name in schema]
     return all(_has_only_plain(each, depth - 1) for each in (*inner, *properties.values()))
+
+
+def _is_plain_value(value: Any, depth: int) -> bool:
+    """Return whether all numbers of a value are small integers, and nothing in it is nested deeply."""
+    if depth == 0:
+        return False
+    match value:
+        case None | bool() | str():
+            return True
+        case int():
+            return abs(value) < MAX_PLAIN
+        case list():
+            return all(_is_plain_value(each, depth - 1) for each in value)
+        case Mapping():
+            return all(_is_plain_value(each, depth - 1) for each in value.values())
+        case _:
+            return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -40,6 +41,9 @@ TOO_MUCH: dict[str, Mapping[str, Any]] = {
     "an infinite range": {"type": "number", "minimum": -1e300, "maximum": 1e300},
     "nothing": {"type": "string", "pattern": "^a$", "minLength": 2},
     "no schema": {"type": "whatever"},
+    # llguidance recurses until the stack is full: in the server's own process that would be the end of the server.
+    "the least integer": {"const": -(2**63)},
+    "the least integer among others": {"properties": {"a": {"enum": [0, [-(2**63)]]}}},
 }
 ORDINARY: dict[str, Mapping[str, Any]] = {
     "a pattern": {"type": "string", "pattern": "^[a-z]{1,40}$", "maxLength": 20},
@@ -101,6 +105,11 @@ def test_a_caller_that_gives_up_ends_the_attempt(guidance: BoundedGuidance) -> N
         ({"type": "object", "properties": {"a": {"$ref": "#"}}}, False),
         ({"type": "object", "properties": []}, False),
         ({"const": "x" * 5_000}, False),
+        ({"enum": [1 - 2**53, 2**53 - 1, {"a": [None, True]}]}, True),
+        ({"const": -(2**63)}, False),
+        ({"enum": [0, {"a": [2**53]}]}, False),
+        ({"const": 0.5}, False),
+        ({"const": json.loads("[" * 100 + "]" * 100)}, False),
         (nested(30), False),
     ],
 )
