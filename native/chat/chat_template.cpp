@@ -47,7 +47,8 @@ template <typename Work> auto in_their_words(Work work) {
 // The facts about a template that are found by rendering it dozens of times. With the real token for the end of an
 // answer, llama.cpp takes it for a part of Mistral Small 3.2's calls; nothing else depends on the two tokens.
 struct Analysis {
-    std::once_flag once;
+    std::mutex mutex;
+    bool is_done = false;
     std::unique_ptr<common_chat_template> tokenless;
     autoparser::autoparser parser;
 };
@@ -182,11 +183,18 @@ struct ChatTemplate::Compiled {
 };
 
 const autoparser::autoparser & ChatTemplate::Compiled::analyse() const {
-    std::call_once(analysis.once, [&] {
+    // Not by std::call_once: a template may throw, and an exception that passes the C library's pthread_once ends the
+    // process where the unwinder is linked into this module.
+    const std::lock_guard<std::mutex> lock(analysis.mutex);
+    if (!analysis.is_done) {
         const EngineInUse in_use(engine);
-        analysis.tokenless = std::make_unique<common_chat_template>(only().source(), "", "");
-        analysis.parser.analyze_template(*analysis.tokenless);
-    });
+        auto tokenless = std::make_unique<common_chat_template>(only().source(), "", "");
+        autoparser::autoparser parser;
+        parser.analyze_template(*tokenless);
+        analysis.tokenless = std::move(tokenless);
+        analysis.parser = std::move(parser);
+        analysis.is_done = true;
+    }
     return analysis.parser;
 }
 
