@@ -168,7 +168,7 @@ class ForeignBlock(Sent):
 
 def _of_which(block: Any) -> str:
     kind = block.get("type") if isinstance(block, dict) else getattr(block, "type", None)
-    return "own" if kind in KNOWN or not isinstance(kind, str) else "foreign"
+    return "foreign" if isinstance(kind, str) and kind not in KNOWN else "own"
 
 
 OrForeign = Annotated[Annotated[T, Tag("own")] | Annotated[ForeignBlock, Tag("foreign")], Discriminator(_of_which)]
