@@ -22,7 +22,10 @@ def read_preset(path: Path) -> dict[str, Section]:
     OSError, UsageError
         The file cannot be read, or a line of it cannot.
     """
-    text = path.read_text("utf-8-sig")
+    try:
+        text = path.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} must be UTF-8: {error}") from None
     sections = of_toml(text, path) if path.suffix.lower() == ".toml" else of_ini(text, path)
     common = sections.pop(EVERY, {})
     return {name: common | section for name, section in sections.items()}
@@ -48,7 +51,7 @@ def of_ini(text: str, path: Path) -> dict[str, Section]:
 def of_toml(text: str, path: Path) -> dict[str, Section]:
     try:
         read = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: for numbers and nesting without end, too
         raise UsageError(f"{path}: {error}") from None
     return {name: dict(texts(name, table, path)) for name, table in read.items() if name != "version"}
 

@@ -173,9 +173,9 @@ def read_head(file: IO[bytes]) -> Head:
     text = file.read(length) if length <= MAX_HEAD else b""
     if len(text) != length or zlib.crc32(text) != checksum:
         raise DamagedFileError("the file's head is damaged")
-    fields = json.loads(text)
-    n_token_bytes, token_checksum = fields["tokens"]
+    fields = fields_of(text)
     parts = tuple(Part(*part) for part in fields["parts"])
+    n_token_bytes, token_checksum = fields["tokens"]
     expected = PREAMBLE.size + length + n_token_bytes + sum(part.n_bytes for part in parts)
     if os.fstat(file.fileno()).st_size != expected:
         raise DamagedFileError("the file was cut, or has grown")
@@ -185,6 +185,45 @@ def read_head(file: IO[bytes]) -> Head:
     scales, begin = fields["adapted"]
     adapted = Adapted(tuple((number, scale) for number, scale in scales), begin)
     return Head(fields["identity"], fields["owner"], fields["in_session"], fields["least"], tokens, parts, adapted)
+
+
+def fields_of(text: bytes) -> dict[str, Any]:
+    """Return the fields of a head; DamagedFileError if they are not those that `Head.packed` writes.
+
+    A checksum says only that the file is as it was written, not that this version has written it.
+    """
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        fields = None
+    match fields:
+        case {
+            "identity": str(),
+            "owner": str(),
+            "in_session": bool(),
+            "adapted": [[*scales], int()],
+            "least": int(least),
+            "tokens": [int(n_bytes), int()],
+            "parts": [*parts],
+        } if n_bytes >= 0 and n_bytes % BYTES_PER_TOKEN == 0:
+            n_tokens = n_bytes // BYTES_PER_TOKEN
+            # Sizes are compared with the file's next, and so may be any that are not negative.
+            if (
+                0 <= least <= n_tokens
+                and all(_are(part, int, int, int) and 0 <= part[0] <= n_tokens and part[1] >= 0 for part in parts)
+                and all(_are(pair, int, int | float) for pair in scales)
+            ):
+                return cast("dict[str, Any]", fields)
+    raise DamagedFileError("the file's head is not one that this version writes")
+
+
+def _are(values: object, *kinds: Any) -> bool:
+    """Return whether this is a list of such values."""
+    return (
+        isinstance(values, list)
+        and len(values) == len(kinds)
+        and all(isinstance(value, kind) for value, kind in zip(values, kinds, strict=True))
+    )
 
 
 def read_states(file: IO[bytes], head: Head, blank: Blank) -> SwappedPrefix | None:
