@@ -1,10 +1,10 @@
-"""Fuzz one target with coverage guidance: ``python -m tests.fuzz.run TARGET --seconds 3600``.
+"""Fuzz one target with coverage guidance: ``python -P -m tests.fuzz.run TARGET --seconds 3600``.
 
-Targets in Python (`targets`) need ``pip install atheris``; those of the compiled core (``gguf``) need clang with its
-libFuzzer, as in Debian's ``clang-16`` and ``libclang-rt-16-dev``, and are built into ``build/fuzz`` with the address
-and undefined-behaviour sanitizers. New findings are added to ``build/fuzz/TARGET``; the corpus in the repository is
-read only. An input that breaks something is written to ``build/fuzz`` and, with its fix, belongs into that corpus,
-where ``tests/unit/test_fuzz_corpus.py`` tries it from then on.
+Targets in Python (`targets`) need ``pip install atheris``. Those of the compiled core (``gguf``, ``answers``) need
+clang with its libFuzzer, as in Debian's ``clang-16`` and ``libclang-rt-16-dev``, and are built into ``build/fuzz`` with
+the address and undefined-behaviour sanitizers. Inputs that reach new branches are added to ``build/fuzz/TARGET``; the
+corpus in the repository is read only. An input that breaks something is written to ``build/fuzz`` and, with its fix,
+belongs into that corpus, where ``tests/unit/test_fuzz_corpus.py`` tries it from then on.
 """
 
 from __future__ import annotations
@@ -15,14 +15,43 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from tests.fuzz.json_mutator import JsonMutator
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 OUT = ROOT / "build" / "fuzz"
 CORPUS = HERE / "corpus"
-NATIVE = ("gguf",)
-PYTHON = ("bodies", "grammars", "schemas", "sessions", "templates", "utf8")
+PYTHON = (
+    *("blocks", "bodies", "grammars", "items", "peer_events", "peer_messages", "peer_replies", "prefix_files"),
+    *("presets", "schemas", "sessions", "templates", "utf8"),
+)
+FORMS = OUT / "forms"
+CCACHE = ("ccache",) if shutil.which("ccache") else ()
 GGML = "vendor/llama.cpp/ggml"
+COMMON = "vendor/llama.cpp/common"
+GGML_SOURCES = tuple(
+    f"{GGML}/src/{name}"
+    for name in (
+        *("ggml.c", "ggml-alloc.c", "ggml-quants.c", "ggml.cpp", "ggml-backend.cpp", "ggml-backend-meta.cpp"),
+        *("ggml-threading.cpp", "gguf.cpp"),
+    )
+)
+# The sources of the compiled targets, beside their own.
+NATIVE = {
+    "gguf": (*GGML_SOURCES, "native/model/gguf_check.cpp", "native/model/gguf_keys.cpp"),
+    "answers": (
+        *(f"native/chat/{name}.cpp" for name in ("chat_form", "chat_parser", "chat_support")),
+        *(f"native/chat/{name}.cpp" for name in ("peg_leaves", "peg_machine", "peg_program")),
+        *(f"{COMMON}/{name}.cpp" for name in ("chat-peg-parser", "json", "json-schema", "peg-parser")),
+        *(f"{COMMON}/{name}.cpp" for name in ("trie", "unicode")),
+    ),
+}
+INCLUDE = (
+    *("native", f"{GGML}/include", f"{GGML}/src", "vendor/llama.cpp/include", COMMON, "vendor/llama.cpp"),
+    "vendor/llama.cpp/vendor",
+)
 # Not enums: gguf reads a type into one before it looks whether there is such a type.
 SANITIZE = (
     "-g",
@@ -40,28 +69,16 @@ def build_native(target: str) -> Path:
         raise SystemExit("fuzz: clang is missing; see CONTRIBUTING.md")
     objects = OUT / "objects"
     objects.mkdir(parents=True, exist_ok=True)
-    sources = [
-        f"{GGML}/src/{name}"
-        for name in (
-            "ggml.c",
-            "ggml-alloc.c",
-            "ggml-quants.c",
-            "ggml.cpp",
-            "ggml-backend.cpp",
-            "ggml-backend-meta.cpp",
-            "ggml-threading.cpp",
-            "gguf.cpp",
-        )
-    ]
-    sources += ["native/model/gguf_check.cpp", "native/model/gguf_keys.cpp", f"tests/fuzz/native/{target}.cpp"]
+    sources = [*NATIVE[target], f"tests/fuzz/native/{target}.cpp"]
     # What ggml's own build writes.
     (objects / "ggml-version.h").write_text('#define GGML_VERSION "0"\n#define GGML_COMMIT "0"\n')
-    include = (f"-I{objects}", "-Inative", f"-I{GGML}/include", f"-I{GGML}/src", "-Ivendor/llama.cpp/include")
+    include = (f"-I{objects}", *(f"-I{folder}" for folder in INCLUDE))
     made = []
     for source in sources:
         compiler, standard = ("clang++", "-std=c++17") if source.endswith("cpp") else ("clang", "-std=c11")
         made.append(str(objects / (source.replace("/", "-") + ".o")))
-        command = [compiler + suffix, standard, *SANITIZE, *include, "-D_GNU_SOURCE", "-c", source, "-o", made[-1]]
+        flags = (*SANITIZE, *include, "-D_GNU_SOURCE")
+        command = [*CCACHE, compiler + suffix, standard, *flags, "-c", source, "-o", made[-1]]
         subprocess.run(command, cwd=ROOT, check=True)
     program = OUT / f"{target}-fuzzer"
     subprocess.run([f"clang++{suffix}", *SANITIZE, *made, "-o", str(program), "-lpthread"], check=True)
@@ -79,9 +96,13 @@ def fuzz_python(target: str, seconds: int) -> None:
     import atheris
 
     # Everything below is compiled anew, with its branches counted.
-    with atheris.instrument_imports(include=["pyllmcancel", "tests.fuzz.targets"]):
-        from tests.fuzz.targets import TARGETS
-    atheris.Setup([sys.argv[0], *libfuzzer_arguments(target, seconds)], TARGETS[target])
+    with atheris.instrument_imports(include=["pyllmcancel", "tests.fuzz", "jinja2"]):
+        from tests.fuzz.targets import JSON_HEADS, TARGETS
+    options: dict[str, Any] = {}
+    if target in JSON_HEADS:
+        corpus = [path.read_bytes() for path in (CORPUS / target).iterdir()]
+        options["custom_mutator"] = JsonMutator(corpus, JSON_HEADS[target])
+    atheris.Setup([sys.argv[0], *libfuzzer_arguments(target, seconds)], TARGETS[target], **options)
     atheris.Fuzz()
 
 
@@ -94,6 +115,11 @@ def main() -> None:
         fuzz_python(options.target, options.seconds)
     else:
         program = str(build_native(options.target))
+        if options.target == "answers":
+            from tests.fuzz.answers import write_forms
+
+            write_forms(FORMS)
+            os.environ["PYLLMCANCEL_FORMS"] = str(FORMS)
         os.execv(program, [program, *libfuzzer_arguments(options.target, options.seconds)])
 
 

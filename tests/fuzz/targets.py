@@ -6,21 +6,28 @@ A target refuses politely whatever the code it calls refuses politely; everythin
 
 from __future__ import annotations
 
-import asyncio
 import json
+import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from pyllmcancel.chat.template import ChatTemplate
-from pyllmcancel.constraints.guidance import Guidance, json_rule
+from pyllmcancel.chat.helper_process import Functions
+from pyllmcancel.constraints.bounded import BoundedGuidance, NamedSchema
+from pyllmcancel.constraints.guidance import Guidance
 from pyllmcancel.errors import ConstraintError, InvalidRequestError
 from pyllmcancel.requests.detokenizer import Detokenizer
+from tests.fuzz.answers import answers
+from tests.fuzz.files import prefix_files, presets
+from tests.fuzz.peers import peer_events, peer_messages, peer_replies
+from tests.fuzz.serving import close as close_serving
+from tests.fuzz.serving import serving
 from tests.support.fake_native import Model as FakeModel
-from tests.support.http_asgi import Exchange
-from tests.support.http_world import World
+
+__all__ = ["JSON_HEADS", "TARGETS", "close"]
 
 PATHS = (
     "/v1/completions",
@@ -42,39 +49,88 @@ MESSAGES: list[dict[str, Any]] = [
     {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": {"a": 1}}}]},
     {"role": "tool", "content": "{}", "tool_call_id": "1"},
 ]
-# A server that answers so has failed: what it refuses it refuses with 4xx. Not served here: 501; out of time: 504.
-NOT_MEANT = range(500, 600)
-MEANT = {501, 503, 504}
+TEMPLATE_SECONDS = 1.0  # of processor time
+USER = {"role": "user", "content": "größer?"}
+TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 
 
 def bodies(data: bytes) -> None:
     """A request with this body, to the endpoint that the first byte names."""
     if data:
-        exchange(PATHS[data[0] % len(PATHS)], data[1:], {})
+        serving().exchange("POST", PATHS[data[0] % len(PATHS)], data[1:])
+
+
+def items(data: bytes) -> None:
+    """An item, or several, of the input of ``/v1/responses``, after a message of the user's."""
+    given = value_of(data)
+    sent = given if isinstance(given, list) else [given]
+    body = {"input": [USER, *sent], "max_output_tokens": 1, "tools": [TOOL]}
+    serving().exchange("POST", "/v1/responses", json.dumps(body).encode())
+
+
+def blocks(data: bytes) -> None:
+    """A block, or several, of a message to ``/v1/messages``: the model's, if its first byte is odd, or the user's."""
+    if not data:
+        return
+    given = value_of(data[1:])
+    sent = given if isinstance(given, list) else [given]
+    messages = [USER, {"role": "assistant" if data[0] % 2 else "user", "content": sent}, USER]
+    body = {"messages": messages, "max_tokens": 1, "tools": [{"name": "f", "input_schema": {"type": "object"}}]}
+    path = "/v1/messages/count_tokens" if data[0] % 8 == 7 else "/v1/messages"
+    serving().exchange("POST", path, json.dumps(body).encode())
+
+
+def value_of(data: bytes) -> Any:
+    """The value of a JSON text; a text that is none stands for itself."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return data.decode("utf-8", "replace")
 
 
 def sessions(data: bytes) -> None:
     """A request with these bytes as its names, and a look at them afterwards."""
     name = data.decode("latin-1").replace("\r", "").replace("\n", "").replace("\0", "")
     body = json.dumps({"prompt": "a", "max_tokens": 1, "session_id": name, "supersede": name}).encode()
-    exchange("/v1/completions", body, {})
-    exchange("/v1/completions", b'{"prompt": "a", "max_tokens": 1}', {"X-Session-Id": name, "X-Request-Id": name})
+    serving().exchange("POST", "/v1/completions", body)
+    names = {"X-Session-Id": name, "X-Request-Id": name}
+    serving().exchange("POST", "/v1/completions", b'{"prompt": "a", "max_tokens": 1}', names)
 
 
 def templates(data: bytes) -> None:
-    """A chat template from a model file."""
-    template = ChatTemplate(data.decode("utf-8", "replace"), "<s>", "</s>")
+    """A chat template from a model file, in this process instead of the helper's."""
+    if not data:
+        return  # a model without a template has ChatML's
+    functions = Functions()
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    with limited(TEMPLATE_SECONDS):
+        try:
+            functions.open_template(data.decode("utf-8", "replace"), "<s>", "</s>", "")
+            form = functions.apply_template({"messages": MESSAGES, "tools": tools, "tool_schemas": {}})
+        except (InvalidRequestError, MemoryError):
+            return
+    assert isinstance(json.loads(form)["prompt"], str)
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Make everything that takes longer fail as if there were no memory for it."""
+
+    def end(*_: object) -> NoReturn:
+        raise MemoryError
+
+    before = signal.signal(signal.SIGPROF, end)
+    # Again and again: the compiled core renders a template many times.
+    signal.setitimer(signal.ITIMER_PROF, seconds, seconds / 10)
     try:
-        form = template.apply({"messages": MESSAGES, "tools": [{"type": "function", "function": {"name": "f"}}]})
-    except InvalidRequestError:
-        return
+        yield
     finally:
-        template.close()
-    assert isinstance(form.prompt, str)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def schemas(data: bytes) -> None:
-    """A JSON schema of a response format, compiled, and asked for a mask."""
+    """A JSON schema of a response format, compiled as a server compiles it, and asked for a mask."""
     try:
         schema = json.loads(data)
     except (ValueError, RecursionError):
@@ -82,9 +138,7 @@ def schemas(data: bytes) -> None:
     if not isinstance(schema, dict):
         return
     try:
-        guidance().check_schema(schema, "response_format")
-        constraint = guidance().compile(f"start: {json_rule(schema)}\n", "response_format").new()
-        assert constraint.mask().any()
+        assert guidance().compile(NamedSchema(schema, "response_format")).new().mask().any()
     except (InvalidRequestError, ConstraintError):
         return
 
@@ -115,19 +169,46 @@ def utf8(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
+    "answers": answers,
+    "blocks": blocks,
     "bodies": bodies,
     "grammars": grammars,
+    "items": items,
+    "peer_events": peer_events,
+    "peer_messages": peer_messages,
+    "peer_replies": peer_replies,
+    "prefix_files": prefix_files,
+    "presets": presets,
     "schemas": schemas,
     "sessions": sessions,
     "templates": templates,
     "utf8": utf8,
 }
+# The targets whose inputs are JSON, and the number of bytes before it.
+JSON_HEADS = {
+    "blocks": 1,
+    "bodies": 1,
+    "items": 0,
+    "peer_events": 1,
+    "peer_messages": 0,
+    "peer_replies": 1,
+    "prefix_files": 0,
+    "schemas": 0,
+}
 
 
 @cache
-def guidance() -> Guidance:
+def guidance() -> BoundedGuidance:
     model: Any = FakeModel()  # it has all that is asked for
-    return Guidance(model)
+    return BoundedGuidance(Guidance(model))
+
+
+def close() -> None:
+    """End the processes and threads of all targets."""
+    close_serving()
+    if guidance.cache_info().currsize:
+        guidance().close()
+        guidance.cache_clear()
 
 
 @cache
@@ -137,36 +218,3 @@ def real_model() -> Any:
 
     folder = tempfile.mkdtemp()
     return _native.Model.load(write_tiny_llama(Path(folder) / "tiny.gguf"))
-
-
-@cache
-def server() -> tuple[asyncio.Runner, World]:
-    runner = asyncio.Runner()
-
-    async def make() -> World:
-        return World(request_timeout=2.0)
-
-    return runner, runner.run(make())
-
-
-def close() -> None:
-    """Stop the server, if one was made."""
-    if server.cache_info().currsize:
-        runner, world = server()
-        runner.run(world.close())
-        runner.close()
-        server.cache_clear()
-
-
-def exchange(path: str, body: bytes, headers: dict[str, str]) -> None:
-    """One request to a whole server over the fake engine: it answers, and does not fail."""
-    runner, world = server()
-
-    async def ask() -> Exchange:
-        headers_sent = {"content-type": "application/json"} | headers
-        return await Exchange(world.app, "POST", path, body=body, headers=headers_sent).end()
-
-    answer = runner.run(ask())
-    assert answer.status not in NOT_MEANT or answer.status in MEANT, (answer.status, answer.body)
-    if answer.status >= 400:
-        assert "error" in answer.json()
