@@ -242,7 +242,7 @@ async def test_a_chat_asks_with_messages_and_reads_deltas(server: ScriptedServer
 async def test_a_request_that_takes_too_long_is_a_timeout_and_its_connection_is_closed(
     server: ScriptedServer, make_client: MakeClient
 ) -> None:
-    call = make_client(timeout=0.05).start(ask())
+    call = make_client(timeout=1.0).start(ask())
     peer = await server.peer()
     await peer.receive()
     exchange = await call.ended()

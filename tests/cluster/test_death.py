@@ -25,7 +25,7 @@ def mortals(program: object, long_model: Path) -> Iterator[list[ServerProcess]]:
         yield started(stack, 2, long_model)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_others_streams_go_on_and_what_has_no_first_byte_is_answered_elsewhere(
     mortals: list[ServerProcess], tmp_path: Path
 ) -> None:

@@ -61,7 +61,7 @@ def test_a_cancel_by_id_takes_no_notice_of_the_names_it_is_sent_with(balancer: B
         balancer.running(wanted)
         for i in range(6):  # names that are on all replicas
             names = {"X-Session-Id": f"elsewhere {i}", "X-Supersede": f"elsewhere {i}", "X-Request-Id": f"other-{i}"}
-            answer = httpx.get(f"http://127.0.0.1:{balancer.port}/v1/requests/{wanted}", headers=names)
+            answer = httpx.get(f"http://127.0.0.1:{balancer.port}/v1/requests/{wanted}", headers=names, timeout=60)
             assert answer.json()["id"] == wanted
 
 
@@ -97,9 +97,11 @@ def test_a_cancel_that_comes_before_its_request_waits_where_the_request_will_com
     for i in range(6):
         held = f"held-{balancer.port}-{i}"
         url = f"http://127.0.0.1:{balancer.port}"
-        assert httpx.post(f"{url}/v1/requests/{held}/cancel?hold=30").status_code == 202
+        assert httpx.post(f"{url}/v1/requests/{held}/cancel?hold=30", timeout=60).status_code == 202
         names = {"X-Request-Id": held, "X-Session-Id": f"known {i % 2}"}
-        answer = httpx.post(f"{url}/v1/completions", json={"prompt": "x", "max_tokens": 30_000}, headers=names)
+        answer = httpx.post(
+            f"{url}/v1/completions", json={"prompt": "x", "max_tokens": 30_000}, headers=names, timeout=60
+        )
         assert (answer.status_code, answer.json()["error"]["code"]) == (499, "explicit")
 
 
@@ -127,10 +129,12 @@ def test_a_stream_is_taken_up_again_where_it_is(balancer: Balancer) -> None:
 def test_every_answer_says_who_gave_it_and_its_id(balancer: Balancer) -> None:
     url = f"http://127.0.0.1:{balancer.port}"
     tiny = {"prompt": "x", "max_tokens": 1}
-    made = httpx.post(f"{url}/v1/completions", json=tiny, headers={"X-Served-By": "me"})
+    made = httpx.post(f"{url}/v1/completions", json=tiny, headers={"X-Served-By": "me"}, timeout=60)
     assert made.headers["x-served-by"] in balancer.servers
     assert made.headers["x-request-id"].startswith("req-")
-    given = httpx.post(f"{url}/v1/completions", json=tiny, headers={"X-Request-Id": f"mine-{balancer.port}"})
+    given = httpx.post(
+        f"{url}/v1/completions", json=tiny, headers={"X-Request-Id": f"mine-{balancer.port}"}, timeout=60
+    )
     assert given.headers["x-request-id"] == f"mine-{balancer.port}"
 
 

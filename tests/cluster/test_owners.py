@@ -45,7 +45,7 @@ def test_owners_with_the_same_names_do_not_meet(locked: Balancer) -> None:
         assert locked.state(hers)["superseded_by"] == newer
         assert locked.state(his)["status"] == "running"
         url = f"http://127.0.0.1:{locked.port}/v1"
-        assert httpx.post(f"{url}/requests/{newer}/cancel", headers=BOB).status_code == 404
+        assert httpx.post(f"{url}/requests/{newer}/cancel", headers=BOB, timeout=60).status_code == 404
         cancelled = httpx.post(f"{url}/sessions/same/cancel", headers=BOB, timeout=30).json()
         assert [one["id"] for one in cancelled["requests"]] == [his]
         assert locked.state(newer)["status"] == "running"

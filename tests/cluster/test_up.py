@@ -109,7 +109,7 @@ def state_of(pid: int) -> str:
 def check_names_in_bodies(cluster: Up) -> None:
     """The newest of a key lives, wherever each is; and the key of the servers is not on their command lines."""
     for url in cluster.replicas.values():
-        until(lambda url=url: httpx.get(f"{url}/v1/requests").json(), lambda seen: "unreached" not in seen)  # type: ignore[misc]
+        until(lambda url=url: httpx.get(f"{url}/v1/requests", timeout=60).json(), lambda seen: "unreached" not in seen)  # type: ignore[misc]
     ports = [int(one.rpartition(":")[2]) for one in cluster.replicas.values()]
     with ExitStack() as stack:
         ids, streams = [], []
@@ -118,15 +118,15 @@ def check_names_in_bodies(cluster: Up) -> None:
             ids.append(client.post(prompt="x", ignore_eos=True, stream=True, supersede="k"))
             streams.append(client.answer())  # it was accepted
         assert "superseded" in events(streams[0])[-1]
-        listed = {one["id"]: one for one in httpx.get(f"{cluster.url}/v1/requests").json()["data"]}
+        listed = {one["id"]: one for one in httpx.get(f"{cluster.url}/v1/requests", timeout=60).json()["data"]}
         assert [listed[one]["replica"] for one in ids] == ["r1", "r2"]
-        assert httpx.post(f"{cluster.url}/v1/requests/{ids[1]}/cancel").json()["outcome"] == "cancelled"
+        assert httpx.post(f"{cluster.url}/v1/requests/{ids[1]}/cancel", timeout=60).json()["outcome"] == "cancelled"
     commands = "".join(descendants(cluster.process.pid).values())
     assert "--peers" in commands
     assert "peer-key" not in commands
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_it_serves_starts_what_dies_and_leaves_nothing_when_it_is_killed(up: Callable[..., Up]) -> None:
     cluster = up("--ctx-size", "32768").serving()
     with httpx.Client(base_url=cluster.url, timeout=60) as http:
@@ -140,16 +140,18 @@ def test_it_serves_starts_what_dies_and_leaves_nothing_when_it_is_killed(up: Cal
         dead = next(pid for pid, command in below.items() if f"--port {port} " in command)
         os.kill(dead, signal.SIGKILL)
         until(lambda: alive([dead]), lambda left: not left)
-        assert [httpx.post(f"{cluster.url}/v1/completions", json=body).status_code for _ in range(6)] == [200] * 6
+        assert [httpx.post(f"{cluster.url}/v1/completions", json=body, timeout=60).status_code for _ in range(6)] == [
+            200
+        ] * 6
 
         def health() -> int:
             try:
-                return httpx.get(f"{cluster.replicas['r1']}/health").status_code
+                return httpx.get(f"{cluster.replicas['r1']}/health", timeout=60).status_code
             except httpx.TransportError:
                 return 0
 
         until(health, lambda status: status == 200, PATIENCE)
-        assert any("r1 ended with status -9; it is started again" in line for line in cluster.log)
+        until(lambda: any("r1 ended with status -9; it is started again" in line for line in cluster.log), bool)
 
     below = descendants(cluster.process.pid)
     # Two servers and HAProxy, at least: the servers have helpers.
@@ -159,7 +161,7 @@ def test_it_serves_starts_what_dies_and_leaves_nothing_when_it_is_killed(up: Cal
     until(lambda: alive(list(below)), lambda left: not left)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_at_a_signal_what_is_live_gets_its_end_and_nothing_is_left(up: Callable[..., Up]) -> None:
     cluster = up("--ctx-size", "32768", "--drain", "60").serving()
     with RawClient(cluster.port) as client:
@@ -213,11 +215,13 @@ def test_a_hangup_changes_the_keys_of_every_server(up: Callable[..., Up], tmp_pa
     cluster.process.send_signal(signal.SIGHUP)
     until(lambda: "".join(cluster.log), lambda log: log.count("keys of 1 owners are valid") == 2)
     for url in cluster.replicas.values():
-        answers = [httpx.get(f"{url}/v1/models", headers={"X-Api-Key": key}).status_code for key in ("old", "new")]
+        answers = [
+            httpx.get(f"{url}/v1/models", headers={"X-Api-Key": key}, timeout=60).status_code for key in ("old", "new")
+        ]
         assert answers == [401, 200]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_model_that_cannot_be_loaded_is_told_and_nothing_is_left(program: object, tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(100))

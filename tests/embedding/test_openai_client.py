@@ -97,7 +97,7 @@ def test_bad_input_is_a_bad_request_error(client: openai.OpenAI) -> None:
 def test_a_time_out_of_the_client_is_cancelled(server: ServerProcess, client: openai.OpenAI) -> None:
     mine = fresh_id()
     with pytest.raises(openai.APITimeoutError):
-        client.with_options(timeout=0.3, max_retries=0).embeddings.create(
+        client.with_options(timeout=2.0, max_retries=0).embeddings.create(
             model="any", input=MANY, extra_headers={"X-Request-Id": mine}
         )
     assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"

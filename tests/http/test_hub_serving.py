@@ -203,7 +203,7 @@ def test_a_model_is_served_by_its_name_and_offline_afterwards(hub: StandIn, serv
         server.started()
         (model,) = server.http.get("/v1/models").json()["data"]
         assert model["id"] == "small"
-        assert "downloading small, Small 1B, for tests (MIT)" in server.log
+        server.wait_for_log(r"downloading small, Small 1B, for tests \(MIT\)")
     hub.close()
     with serving(*options, "--offline", name=None, program=by_name(content)) as server:
         server.started()

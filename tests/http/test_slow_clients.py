@@ -134,6 +134,8 @@ def test_with_few_descriptors_a_crowd_does_not_keep_a_request_out(long_model: Pa
         with RawClient(server.port) as other:
             other.socket.sendall(HEALTH)
             assert other.answer().status == 200
+        server.signal()
+        assert server.wait() == -signal.SIGTERM
         assert "Traceback" not in server.log
         assert server.log.count("too many connections") == 1
 

@@ -61,7 +61,7 @@ def test_a_stream_is_deleted_and_another_client_s_answer_goes_on(server: ServerP
         client.leave("reset")
         reading = pieces(server, mine)
         next(reading)
-        assert httpx.delete(f"{server.url}/v1/stream/{mine}").status_code == 204
+        assert httpx.delete(f"{server.url}/v1/stream/{mine}", timeout=60).status_code == 204
         assert server.request(mine)["cancel_reason"] == "explicit"
         rest = b"".join(reading)
         assert json.loads(rest.decode().strip().rpartition("data: ")[2])["error"]["code"] == "explicit"

@@ -29,7 +29,9 @@ def ask(proxy: Proxy, host: str = "", *, page: bool = False) -> tuple[int, str |
     """The status and the code of what this name's own page, or no page, asks for through the proxy."""
     host = host or f"127.0.0.1:{proxy.port}"
     headers = {"Host": host} | ({"Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"} if page else {})
-    answer = httpx.post(f"http://127.0.0.1:{proxy.port}/v1/requests/cancel", json={"session": "s"}, headers=headers)
+    answer = httpx.post(
+        f"http://127.0.0.1:{proxy.port}/v1/requests/cancel", json={"session": "s"}, headers=headers, timeout=60
+    )
     error: dict[str, Any] = answer.json().get("error", {})
     return answer.status_code, error.get("code")
 
@@ -43,7 +45,7 @@ def test_a_name_that_a_proxy_sends_and_the_server_does_not_know_is_refused_and_t
     run: MakeProxy,
 ) -> None:
     proxy = run(Nginx, NGINX_OWN | {"proxy_set_header": "Host backend.internal"})
-    answer = httpx.get(f"http://127.0.0.1:{proxy.port}/v1/models")
+    answer = httpx.get(f"http://127.0.0.1:{proxy.port}/v1/models", timeout=60)
     assert answer.status_code == 421
     assert "--allowed-hosts backend.internal" in answer.json()["error"]["message"]
 

@@ -38,7 +38,7 @@ def on_each(cluster: RayCluster, clients: ExitStack) -> dict[str, tuple[RawClien
     return found
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_replica_that_is_killed_takes_nothing_of_another_with_it_and_comes_back(mortal: RayCluster) -> None:
     with ExitStack() as clients:
         streams = on_each(mortal, clients)
@@ -64,7 +64,7 @@ def test_a_replica_that_is_killed_takes_nothing_of_another_with_it_and_comes_bac
     mortal.find_replicas()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_replica_that_is_taken_away_ends_its_answers_and_nothing_fails(mortal: RayCluster) -> None:
     """And it is reached until then."""
     with ExitStack() as clients:
@@ -82,7 +82,7 @@ def test_a_replica_that_is_taken_away_ends_its_answers_and_nothing_fails(mortal:
             assert events(client.answer())[-1] == "[DONE]"
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_what_cannot_be_is_told_and_what_runs_goes_on(mortal: RayCluster) -> None:
     told = mortal.add("/wrong", {"ctx_siz": 1})
     assert "did you mean --ctx-size?" in told
@@ -91,7 +91,7 @@ def test_what_cannot_be_is_told_and_what_runs_goes_on(mortal: RayCluster) -> Non
     assert mortal.http.post("/v1/completions", json={"prompt": "def ", "max_tokens": 2}).status_code == 200
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_nothing_is_left_at_the_end(mortal: RayCluster) -> None:
     assert len(mortal.pids()) > 5
     mortal.interrupt()

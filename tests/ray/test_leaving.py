@@ -8,7 +8,7 @@ from tests.ray.cluster import RayCluster
 from tests.ray.leaving_clients import abandon
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_of_400_requests_abandoned_at_random_moments_none_goes_on(cluster: RayCluster) -> None:
     seen = abandon(cluster, 400, seed=23)
     assert seen.ghosts == []
