@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import spin
-from tests.support.spin import LIVENESS, SAFETY, errors, violated
+from tests.support.spin import LIVENESS, QUICKLY, SAFETY, errors, violated
 
 PROTOCOL = Path(__file__).with_name("cancel_protocol.pml")
 COMPANIES = ("KEYED", "APART", "KEYED DIES", "APART DIES", "KEYED PAUSES", "PAUSES READS")
@@ -68,12 +68,12 @@ def test_every_accepted_request_ends(verify: Verify) -> None:
 
 @pytest.mark.parametrize(("variant", "company", "assertion"), BROKEN, ids=[variant for variant, _, _ in BROKEN])
 def test_a_broken_variant_is_caught(verify: Verify, variant: str, company: str, assertion: str) -> None:
-    said = verify([*company.split(), variant], SAFETY)
+    said = verify([*company.split(), variant], SAFETY + QUICKLY)
     assert errors(said) == 1
     assert assertion in violated(said)
 
 
 def test_a_request_that_is_not_taken_out_between_steps_never_ends(verify: Verify) -> None:
-    said = verify(["KEYED", "NOT_LET_GO"], LIVENESS, "-a", "-f")
+    said = verify(["KEYED", "NOT_LET_GO"], LIVENESS + QUICKLY, "-a", "-f")
     assert errors(said) == 1
     assert "acceptance cycle" in said

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.spin import SAFETY, errors, needs_spin, verify, violated
+from tests.support.spin import QUICKLY, SAFETY, errors, needs_spin, verify, violated
 
 PROTOCOL = Path(__file__).with_name("steps_ahead.pml")
 # Variant, and what of the violated assertion tells it from others.
@@ -35,6 +35,6 @@ def test_no_interleaving_runs_on_after_the_bell_or_gives_back_a_slot_that_is_com
 
 @pytest.mark.parametrize(("variant", "assertion"), BROKEN, ids=[variant for variant, _ in BROKEN])
 def test_a_broken_variant_is_caught(tmp_path: Path, variant: str, assertion: str) -> None:
-    said = verify(PROTOCOL, tmp_path, [variant], SAFETY)
+    said = verify(PROTOCOL, tmp_path, [variant], SAFETY + QUICKLY)
     assert errors(said) == 1
     assert assertion in violated(said)
