@@ -40,7 +40,7 @@ def test_a_server_that_comes_back_is_found_again_and_the_gap_is_shown(browser: o
         expect(feed_state(page, "live")).to_be_visible()
         expect(page.get_by_role("alert")).to_have_count(0)
         expect(page.get_by_role("region", name="Ended").get_by_text("the server restarted")).to_be_visible()
-        gaps = page.evaluate("import('/page/live.js').then(({model}) => model.gaps.map(({why}) => why))")
+        gaps = page.evaluate("import('/page/live.js').then(({fleet}) => fleet.first.gaps.map(({why}) => why))")
         assert gaps == ["restarted"]  # which the timeline draws
         with second.http.stream("POST", "/v1/completions", json=ENDLESS) as answer:
             request_id = answer.headers["x-request-id"]

@@ -28,7 +28,7 @@ SHORTLY = """() => new Promise((done) => {
   frame();
 })"""
 # Nor before the lists were drawn anew several times: something has to compute meanwhile.
-SLOWLY = """() => import("/page/live.js").then(({ model }) => new Promise((done) => {
+SLOWLY = """() => import("/page/live.js").then(({ fleet: { first: model } }) => new Promise((done) => {
   const began = performance.now();
   let events = 0, frames = 0;
   model.events.subscribe(() => { events += 1; });
