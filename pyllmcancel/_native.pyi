@@ -119,6 +119,7 @@ class Model:
         require_vocabulary: bool = True,
         without_weights: bool = False,
         lora: Iterable[str | PathLike[str]] = (),
+        heads: bool = False,
         progress: Callable[[float], bool | None] | None = None,
         progress_interval: float = 0.1,
     ) -> Model:
@@ -134,6 +135,8 @@ class Model:
             Load the model's facts only: it takes no memory, and can compute nothing.
         lora
             LoRA adapters' files, from which the sequences of every context may choose.
+        heads
+            Load the model's own heads, too, if the file has any: see `n_heads`.
         progress
             Called from this thread with a fraction in [0, 1], from time to time and at the end; returning False cancels
             the load.
@@ -157,6 +160,10 @@ class Model:
     @property
     def n_swa(self) -> int:
         """The length of the sliding attention window in tokens; 0 for none."""
+
+    @property
+    def n_heads(self) -> int:
+        """The heads that guess further tokens and were loaded; 0 if there are none that can be computed here."""
 
     @property
     def n_params(self) -> int: ...
@@ -583,11 +590,25 @@ class Context:
         checkpoint_interval: int = 64,
         n_checkpoints: int = 4,
         checkpoint_bytes: int = 1 << 30,
+        n_states: int = 0,
+        heads: bool = False,
         row_padding: bool | None = None,
         cut_seconds: float | None = None,
         abortable: bool = True,
         trust_any_memory: bool = False,
-    ) -> None: ...
+    ) -> None:
+        """Make a context.
+
+        Parameters
+        ----------
+        n_states
+            The number of hidden states that are kept of each sequence's last tokens, for a context of heads.
+        heads
+            The model's own heads compute, not the model. Each pending token needs a hidden state, see `follow`. The
+            last known token of a sequence is computed in a step that has no other tokens than such; the state that goes
+            with the token sampled after it is the head's own.
+        """
+
     @property
     def n_threads(self) -> int:
         """The compute threads of the running step, or of the last one; with `adapt_threads`, `n_threads` at most."""
@@ -775,6 +796,27 @@ class Context:
     def hush(self) -> None: ...
     def raise_at(self, poll: int, flag: CancelFlag, *, n_later: int = 0) -> None:
         """For tests: raise `flag` at the given graph node, from 1, of the next step or of one `n_later` steps later."""
+
+    def first_state(self, seq: int) -> int:
+        """Return the first token of `seq` whose hidden state is kept; the number of committed tokens if none is."""
+
+    def follow(self, seq: int, model: Context, of: int, *, first: int, n_tokens: int) -> None:
+        """Give pending tokens of open `seq`, in this context of heads, the hidden states that they go with.
+
+        Parameters
+        ----------
+        model
+            The context that has computed the same tokens as a model, and kept their states.
+        of, first
+            The sequence there, and the number that the first token here has there.
+        n_tokens
+            The limit of the tokens that get their states.
+
+        Raises
+        ------
+        UsageError
+            A state is not kept. Only the first token of all needs none.
+        """
 
     def n_committed(self, seq: int) -> int: ...
     def n_cells_of(self, seqs: Sequence[int]) -> int:

@@ -135,10 +135,10 @@ class EngineConfig:
         The limit of a prefill step in seconds when no other request decodes, which bounds the time that a new request
         waits for the next step.
     draft_sources
-        Where drafts come from: ``past`` is the owner's recent answers, cancelled ones included, ``prediction`` what a
-        request says that it expects, ``ngram`` the prompt and the answer itself, ``model`` the draft model. Empty:
-        nothing is drafted. Drafts change the speed of answers only. Recurrent and hybrid models have none: a rejected
-        draft cannot be undone.
+        Where drafts come from. ``past`` is the owner's recent answers, cancelled ones included, ``prediction`` what a
+        request says that it expects, and ``ngram`` the prompt and the answer itself. ``model`` is the draft model, and
+        ``heads`` the model's own heads, with which it is loaded then. Empty: nothing is drafted. Drafts change the
+        speed of answers only. Recurrent and hybrid models have none: a rejected draft cannot be undone.
     draft_max
         The limit of drafted tokens in one step.
     draft_model

@@ -21,6 +21,8 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
         int32_t checkpoint_interval
         uint32_t n_checkpoints
         uint64_t checkpoint_bytes
+        uint32_t n_states
+        cbool heads
         int32_t row_padding
         cbool trust_any_memory
 
@@ -79,6 +81,10 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
         void ring()
         void hush()
         void check_at_rest() except +translate_exception
+        int32_t first_state(int32_t seq) except +translate_exception
+        void follow(
+            int32_t seq, const CppContext & model, int32_t of, int32_t first, int32_t n_tokens
+        ) except +translate_exception
         int32_t n_committed(int32_t seq) except +translate_exception
         const vector[llama_token] & tokens(int32_t seq) except +translate_exception
         const float * logits(int32_t seq) except +translate_exception

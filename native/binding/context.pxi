@@ -79,7 +79,8 @@ cdef class Context:
                   n_threads_batch=None, cbool adapt_threads=False, cbool kv_unified=True,
                   cbool kv_offload=True, cbool op_offload=True,
                   int flash_attention=-1, int type_k=1, int type_v=1, int checkpoint_interval=64, int n_checkpoints=4,
-                  checkpoint_bytes=1 << 30, row_padding=None, cut_seconds=None, cbool abortable=True,
+                  checkpoint_bytes=1 << 30, int n_states=0, cbool heads=False,
+                  row_padding=None, cut_seconds=None, cbool abortable=True,
                   cbool trust_any_memory=False):
         cdef ContextParams params
         set_common(params, n_ctx, n_seq_max, n_batch, n_threads, n_threads_batch, adapt_threads,
@@ -89,6 +90,8 @@ cdef class Context:
         params.checkpoint_interval = checkpoint_interval
         params.n_checkpoints = n_checkpoints
         params.checkpoint_bytes = checkpoint_bytes
+        params.n_states = n_states
+        params.heads = heads
         params.row_padding = -1 if row_padding is None else <int> bool(row_padding)
         params.trust_any_memory = trust_any_memory
         self.model = model
@@ -235,6 +238,13 @@ cdef class Context:
 
     def raise_at(self, int poll, CancelFlag flag not None, *, int n_later=0):
         self.c_obj.get().raise_at(poll, flag.c_obj, n_later)
+
+    def first_state(self, int32_t seq):
+        return self.at_rest().first_state(seq)
+
+    def follow(self, int32_t seq, Context model not None, int32_t of, *, int32_t first, int32_t n_tokens):
+        with nogil:
+            self.c_obj.get().follow(seq, model.c_obj.get()[0], of, first, n_tokens)
 
     def n_committed(self, int32_t seq):
         return self.at_rest().n_committed(seq)

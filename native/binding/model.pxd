@@ -11,6 +11,10 @@ from placement cimport CppPlacement
 from translate cimport translate_exception
 
 
+cdef extern from "model/heads.hpp" namespace "pyllmcancel::heads" nogil:
+    int32_t count(const llama_model * model) except +translate_exception
+
+
 cdef extern from "model/model.hpp" namespace "pyllmcancel" nogil:
     cdef enum class MemoryKind(int32_t):
         attention
@@ -27,6 +31,7 @@ cdef extern from "model/model.hpp" namespace "pyllmcancel" nogil:
         int64_t progress_interval_us
         cbool require_vocabulary
         cbool without_weights
+        cbool heads
 
     cdef cppclass Progress:
         pass

@@ -6,7 +6,7 @@ from libcpp.vector cimport vector
 
 cimport llama
 from factories cimport make_progress
-from model cimport CppModel, MemoryKind, ModelParams, Progress
+from model cimport CppModel, MemoryKind, ModelParams, Progress, count
 
 import os
 
@@ -39,7 +39,7 @@ cdef class Model:
     """A loaded GGUF model and its vocabulary; immutable, shared by any number of contexts and threads."""
 
     cdef shared_ptr[CppModel] c_obj
-    cdef readonly int32_t n_ctx_train, n_embd, n_layer, n_swa, n_vocab, n_scores
+    cdef readonly int32_t n_ctx_train, n_embd, n_layer, n_swa, n_vocab, n_scores, n_heads
     cdef readonly uint64_t n_params, size
     cdef readonly cbool can_divide_cells, adds_bos, adds_eos, adds_sep
     cdef readonly str memory_kind
@@ -51,7 +51,7 @@ cdef class Model:
     @staticmethod
     def load(path, *, int n_gpu_layers=0, placement=None, cbool mmap=True, cbool mlock=False,
              cbool check_tensors=False, cbool require_vocabulary=True, cbool without_weights=False, lora=(),
-             progress=None, double progress_interval=0.1):
+             cbool heads=False, progress=None, double progress_interval=0.1):
         cdef string c_path = os.fsencode(path)
         cdef ModelParams params
         if placement is not None:
@@ -63,6 +63,7 @@ cdef class Model:
         params.check_tensors = check_tensors
         params.require_vocabulary = require_vocabulary
         params.without_weights = without_weights
+        params.heads = heads
         params.progress_interval_us = <int64_t> (progress_interval * 1e6)
         cdef string c_adapter
         for adapter in lora:
@@ -85,7 +86,7 @@ cdef class Model:
         model.read_sizes()
         return model
 
-    cdef void read_sizes(self) noexcept:
+    cdef void read_sizes(self) except *:
         cdef const llama.llama_model * handle = self.c_obj.get().handle()
         cdef const llama.llama_vocab * vocab = self.c_obj.get().vocab()
         self.n_ctx_train = llama.llama_model_n_ctx_train(handle)
@@ -99,6 +100,7 @@ cdef class Model:
         self.adds_eos = llama.llama_vocab_get_add_eos(vocab)
         self.adds_sep = llama.llama_vocab_get_add_sep(vocab)
         self.n_scores = self.c_obj.get().n_scores()
+        self.n_heads = count(handle)
         self.memory_kind = MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
         self.can_divide_cells = self.c_obj.get().can_divide_cells()
 

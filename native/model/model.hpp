@@ -27,6 +27,7 @@ struct ModelParams {
     int64_t progress_interval_us = 100'000; // least time between two calls of the progress callback
     bool require_vocabulary = true; // false: tokens in, tokens out (toy models in tests)
     bool without_weights = false;   // its facts only: no memory is taken, and nothing can be computed
+    bool heads = false;             // with those that guess further tokens, if the file has any
 };
 
 // Called from the loading thread with a fraction in [0, 1]; returning false cancels the load.

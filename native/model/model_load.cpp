@@ -84,6 +84,7 @@ std::shared_ptr<Model> Model::load(const std::string & path, const ModelParams &
     native.load_mode = params.without_weights ? LLAMA_LOAD_MODE_NONE : load_mode(params);
     native.no_alloc = params.without_weights;
     native.check_tensors = params.check_tensors;
+    native.load_mtp = params.heads;
     native.progress_callback = on_progress;
     native.progress_callback_user_data = &loading;
     const AssertionsThrow guard;

@@ -4,6 +4,7 @@ namespace pyllmcancel {
 
 void Batch::clear() {
     rows_ = nullptr;
+    states_.clear();
     tokens_.clear();
     positions_.clear();
     n_seq_ids_.clear();
@@ -41,7 +42,7 @@ llama_batch Batch::view() {
     llama_batch batch{};
     batch.n_tokens = size();
     batch.token = rows_ ? nullptr : tokens_.data();
-    batch.embd = const_cast<float *>(rows_); // llama.cpp copies them
+    batch.embd = states_.empty() ? const_cast<float *>(rows_) : states_.data(); // llama.cpp copies them
     batch.pos = positions_.data();
     batch.n_seq_id = n_seq_ids_.data();
     batch.seq_id = seq_id_rows_.data();

@@ -1,5 +1,6 @@
 #include "step/context.hpp"
 
+#include "model/heads.hpp"
 #include "model/tokens.hpp"
 #include "platform/assertions.hpp"
 #include "platform/errors.hpp"
@@ -24,6 +25,12 @@ ContextParams checked(const Model & model, ContextParams params) {
         throw ContextError("n_batch must be at least n_seq_max, or a step could not advance every sequence");
     }
     params.kv_unified = params.kv_unified || !model.can_divide_cells();
+    if ((params.heads || params.n_states > 0) && heads::count(model.handle()) == 0) {
+        throw ContextError("this model has no heads that guess further tokens, or none that can be computed here");
+    }
+    if (params.heads) {
+        params.row_padding = 0; // a token of padding has no hidden state
+    }
     if (params.row_padding < 0) {
         params.row_padding = model.has_repacked_weights() ? 1 : 0;
     }
@@ -80,6 +87,9 @@ llama_context_params llama_params(const ContextParams & params) {
     // Unified, any sequence may use any cell, and sharing a prefix costs nothing. Divided, no attention walks over the
     // cells of others.
     native.kv_unified = params.kv_unified;
+    if (params.heads) {
+        heads::choose(native);
+    }
     return native;
 }
 
@@ -91,6 +101,11 @@ Context::Context(std::shared_ptr<const Model> model, const ContextParams & param
         throw ContextError("this model keeps no memory of past tokens, so it cannot generate");
     }
     params_.n_batch = std::min(params_.n_batch, llama_n_batch(runner_.context()));
+    if (params_.heads) {
+        heads::keep_states_of_outputs(runner_.context());
+    } else if (params_.n_states > 0) {
+        heads::keep_states(runner_.context());
+    }
     if (params_.n_batch < params_.n_seq_max) {
         throw ContextError("a context of " + std::to_string(params_.n_ctx) + " cells is too small for " +
                            std::to_string(params_.n_seq_max) + " sequences");
@@ -191,6 +206,7 @@ StepResult Context::compute(const std::vector<StepItem> & items, StepCost cost) 
 void Context::check(const std::vector<StepItem> & items) const {
     sequences_.check(items, n_batch(), /* whole */ false);
     check_media(items);
+    check_states(items);
     std::size_t n_outputs = items.size();
     for (const StepItem & item : items) {
         const ContextSequence & sequence = sequences_.at(item.seq);
@@ -299,6 +315,9 @@ std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items,
         for (int32_t n = sequence.n_committed; n < end; ++n) {
             const bool output = n + 1 == sequence.n_known() || n + 1 < sequence.n_described;
             batch.add(sequence.tokens[static_cast<std::size_t>(n)], pos++, item.seq, output);
+            if (params_.heads) {
+                batch.add_state(sequence.states.at(n), heads::width(model_->handle()));
+            }
         }
         for (const llama_token token : item.draft) {
             batch.add(token, pos++, item.seq, true);
@@ -337,6 +356,9 @@ StepRow Context::commit(const StepItem & item, int32_t first_row) {
     if (sequence.n_pending() == 0 && row.fault == LogitFault::none) {
         choose(item, first_row + item.n_tokens - 1, row);
     }
+    if (params_.n_states > 0) {
+        keep_states(item, n_before, first_row);
+    }
     if (!item.draft.empty()) {
         // If a memory cannot go back, it is emptied, and the sequence is computed again.
         sequences_.rewind(item.seq, sequence.n_committed);
@@ -361,6 +383,9 @@ void Context::choose(const StepItem & item, int32_t last_row, StepRow & row) {
         const llama_token token = next.token;
         sequence.tokens.push_back(token);
         row.sampled.push_back(std::move(next));
+        if (params_.heads) {
+            keep_state_of_guess(sequence, last_row + i);
+        }
         const bool foretold = i < item.n_drafted() && item.draft[static_cast<std::size_t>(i)] == token;
         if (!foretold || llama_vocab_is_eog(model_->vocab(), token)) {
             return;

@@ -27,7 +27,9 @@ struct ContextParams : CommonParams {
     int32_t checkpoint_interval = 0; // tokens of a prompt between two copies of a state; 0 makes none
     uint32_t n_checkpoints = 0;      // limit of copies of one sequence
     uint64_t checkpoint_bytes = 0;   // limit in bytes of all copies together
-    int32_t row_padding = -1;      // 1: see row_padding.hpp; 0: never; -1: where the model's kernels profit
+    uint32_t n_states = 0; // hidden states that are kept of each sequence's last tokens, for a context of heads
+    bool heads = false; // the model's heads compute, not the model: each token goes with the hidden state before it
+    int32_t row_padding = -1; // 1: see row_padding.hpp; 0: never; -1: where the model's kernels profit
     bool trust_any_memory = false; // true: treat recurrent and hybrid memories like attention (for tests)
 };
 
@@ -38,7 +40,7 @@ llama_context_params llama_params(const ContextParams & params);
 struct OpenOptions {
     int32_t n_reusable = std::numeric_limits<int32_t>::max(); // leading tokens that the sequence's cells may give
     int32_t n_described = 0; // leading tokens whose logprobs are wanted, which are then all computed
-    AdapterScales adapters;  // that compute the tokens from `adapted_from` on; those before are computed without any
+    AdapterScales adapters; // that compute the tokens from `adapted_from` on; those before are computed without any
     int32_t adapted_from = 0;
     std::vector<MediaInput> media; // the runs of the tokens that are not text
 };
@@ -145,6 +147,15 @@ class Context {
     // Have idle `seq` hold what `prefix` does, and nothing else. False, and it is empty, if there is no room.
     bool swap_in(int32_t seq, const SwappedPrefix & prefix);
 
+    // context_heads.cpp: the model's own heads.
+
+    // The first token whose hidden state is kept; the number of committed tokens if none is.
+    int32_t first_state(int32_t seq) const;
+
+    // For a context of heads: gives the next `n_tokens` pending tokens of open `seq` their hidden states. `model` has
+    // kept them of its sequence `of`, whose token `first` is the first one here. Throws UsageError if it has not.
+    void follow(int32_t seq, const Context & model, int32_t of, int32_t first, int32_t n_tokens);
+
     // State. None of it may be read while a step is ahead; this one throws ContextBusy then, and while a step runs.
     void check_at_rest() const { runner_.check_at_rest(); }
 
@@ -194,6 +205,9 @@ class Context {
     void check(const std::vector<StepItem> & items) const;
     void check_draft(const StepItem & item, const ContextSequence & sequence) const;
     void check_media(const std::vector<StepItem> & items) const;
+    void check_states(const std::vector<StepItem> & items) const;
+    void keep_states(const StepItem & item, int32_t n_before, int32_t first_row);
+    void keep_state_of_guess(ContextSequence & sequence, int32_t row);
     const MediaSpan * media_of(const StepItem & item) const;
     void fill_media(const StepItem & item, const MediaSpan & span);
     std::vector<PaddingToken> padding(const std::vector<StepItem> & items) const;
@@ -205,7 +219,7 @@ class Context {
     bool copy_cells(int32_t from, int32_t to, std::size_t max_bytes);
 
     std::shared_ptr<const Model> model_; // outlives runner_, whose llama_context computes with it
-    ContextParams params_;               // as llama.cpp took them
+    ContextParams params_; // as llama.cpp took them
     StepRunner runner_;
     Sequences sequences_;
     bool pads_logits_ = false; // whether rows of padding are wanted for the logits, too

@@ -35,6 +35,8 @@ bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens, std::size
     target.media = source.media.of_prefix(n_tokens);
     target.tokens.assign(source.tokens.begin(), source.tokens.begin() + n_tokens);
     target.n_committed = n_tokens;
+    target.states = source.states;
+    target.states.truncate(n_tokens);
     return true;
 }
 

@@ -62,6 +62,7 @@ void Sequences::rewind(int32_t seq, int32_t n_tokens, bool state_is_true) {
     sequence.n_committed = n_tokens;
     shared_cells_.truncate(seq, n_tokens);
     sequence.checkpoints.drop_after(n_tokens);
+    sequence.states.truncate(n_tokens);
 }
 
 void Sequences::roll_back(const std::vector<StepItem> & items) {

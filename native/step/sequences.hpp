@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cells/checkpoints.hpp"
+#include "cells/hidden_rows.hpp"
 #include "cells/media_spans.hpp"
 #include "cells/shared_cells.hpp"
 #include "model/model.hpp"
@@ -20,6 +21,7 @@ struct ContextSequence : Sequence {
     MediaSpans media;               // of the tokens
     std::vector<MediaInput> inputs; // the request's pictures; none of an idle sequence
     Checkpoints checkpoints;        // of the first n_committed tokens, where the memory kind wants any
+    HiddenRows states;              // of committed tokens; for heads: those that go with the tokens to compute
     const float * logits = nullptr; // into llama.cpp's buffer, of the last step
     std::shared_ptr<Sampler> sampler;
 };

@@ -1,6 +1,6 @@
 """The drafts of one answer: of all texts that may foretell it, the one that agrees with its end for longest.
 
-Where no text does, or only for a few tokens, a draft model may propose the tokens.
+Where no text does, or only for a few tokens, a draft model or the model's own heads may propose the tokens.
 
 Used by the engine thread only.
 """
@@ -14,7 +14,7 @@ from pyllmcancel.drafting.experience import Experience, weight_of
 from pyllmcancel.drafting.length import PROBED_P, Acceptance, DraftLength, RowCosts, StepCosts
 from pyllmcancel.drafting.lookup import LONGEST, Match, TokenText, continuation
 from pyllmcancel.drafting.loss_budget import FIRST_BUDGET, LossBudget
-from pyllmcancel.drafting.sources import MODEL, NGRAM, PAST, PREDICTION, SOURCES
+from pyllmcancel.drafting.sources import NGRAM, PAST, PREDICTION, SOURCES
 
 # Tokens that must agree. Two common tokens in a row occur in any text.
 SHORTEST = {PAST: 2, PREDICTION: 2, NGRAM: 3}
@@ -57,7 +57,7 @@ class AnswerDrafts:
     own
         True if the answer's own text, with its prompt, is a source.
     model
-        True if a draft model may propose tokens.
+        The source of a draft model or of heads, if they may propose tokens.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class AnswerDrafts:
         experience: Experience,
         *,
         own: bool = True,
-        model: bool = False,
+        model: str | None = None,
     ) -> None:
         self._text = TokenText(tokens)
         self._references = references
@@ -87,7 +87,8 @@ class AnswerDrafts:
         self._lengths: dict[tuple[str, bool], DraftLength] = {}
         self._last: tuple[str, bool, int] | None = None  # of the last draft: the source, if it is long, its length
         self._found: tuple[str, Match] | None = None  # by `look`
-        self._has_model = model
+        self._model = model
+        self._has_model = model is not None  # until it fails
         self.n_since_proposal = self.n_since_draft = 0  # tokens
         self.counts = dict.fromkeys(SOURCES, Counts())
 
@@ -139,14 +140,14 @@ class AnswerDrafts:
 
     @property
     def has_model(self) -> bool:
-        """True if a draft model may propose tokens of this answer."""
+        """True if a draft model or heads may propose tokens of this answer."""
         return self._has_model
 
     def saved_by_model(self, most: int, costs: StepCosts, *, n_other_rows: int = 0, n_other_tokens: int = 0) -> float:
         """Return the share of the time that the model's drafts would save; 0 if `propose` returned a better one."""
-        if not self._has_model or self._text_is_better():
+        if self._model is None or not self._has_model or self._text_is_better(self._model):
             return 0.0
-        return self._length(MODEL).saved(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
+        return self._length(self._model).saved(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
 
     def choose_model(self, most: int, costs: StepCosts, *, n_other_rows: int = 0, n_other_tokens: int = 0) -> int:
         """Return how many tokens the model is to propose in place of what `propose` returned; possibly none.
@@ -160,16 +161,17 @@ class AnswerDrafts:
         n_other_tokens
             The tokens that the step gives to other answers, which wait for the draft model.
         """
-        if not self._has_model or self._text_is_better():
+        if self._model is None or not self._has_model or self._text_is_better(self._model):
             return 0
-        return self._length(MODEL).choose(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
+        return self._length(self._model).choose(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
 
     def take_model(self, n_tokens: int) -> None:
         """Note the number of tokens that the model proposed. Unless there are none, they replace those of `propose`."""
+        assert self._model is not None
         if n_tokens == 0:
-            self._length(MODEL).learn_nothing()
+            self._length(self._model).learn_nothing()
             return
-        self._last = MODEL, False, n_tokens
+        self._last = self._model, False, n_tokens
         self.n_since_draft = 0
 
     def await_model(self) -> None:
@@ -180,11 +182,11 @@ class AnswerDrafts:
         """Go on without the model."""
         self._has_model = False
 
-    def _text_is_better(self) -> bool:
+    def _text_is_better(self, model: str) -> bool:
         if self._last is None:
             return False
         source, long, _ = self._last
-        return long or self._length(source).acceptance.p >= self._length(MODEL).acceptance.p
+        return long or self._length(source).acceptance.p >= self._length(model).acceptance.p
 
     def cut(self, n_tokens: int) -> None:
         """Note that only the first `n_tokens` of what was proposed are computed."""

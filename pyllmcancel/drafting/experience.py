@@ -8,14 +8,14 @@ Used by the engine thread only.
 from __future__ import annotations
 
 from pyllmcancel.drafting.length import PRIOR_WEIGHT, Acceptance
-from pyllmcancel.drafting.sources import MODEL, NGRAM, PAST, PREDICTION
+from pyllmcancel.drafting.sources import HEADS, MODEL, NGRAM, PAST, PREDICTION
 
-PRIORS = {PAST: 0.8, PREDICTION: 0.8, NGRAM: 0.6, MODEL: 0.7}
+PRIORS = {PAST: 0.8, PREDICTION: 0.8, NGRAM: 0.6, MODEL: 0.7, HEADS: 0.7}
 LONG_PRIOR = 0.96  # of matches of many tokens, whatever the source is
 LONG_WEIGHT = 25.0  # drafted tokens
 MAX_OWNERS = 256
-# Answers of an owner after which a draft model is tried as if nothing were known of it. Where it was mostly wrong, its
-# context does not even follow the answers, and it would never be asked again.
+# Answers of an owner after which a draft model, or heads, are tried as if nothing were known of them. Where they were
+# mostly wrong, their context does not even follow the answers, and they would never be asked again.
 RETRIAL = 64
 
 
@@ -30,7 +30,8 @@ class Experience:
         """Note that a further answer begins."""
         self._n_answers += 1
         if self._n_answers % RETRIAL == 0:
-            self._acceptances.pop((MODEL, False), None)
+            for source in (MODEL, HEADS):
+                self._acceptances.pop((source, False), None)
 
     def of(self, source: str, *, long: bool = False) -> Acceptance:
         """Return what is known of drafts from a source, and from matches that are `long`, to be learnt from."""

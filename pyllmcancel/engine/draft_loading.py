@@ -9,7 +9,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.drafting.sources import MODEL
+from pyllmcancel.drafting.sources import HEADS, MODEL
 from pyllmcancel.embeddings.workload import pooling_of
 from pyllmcancel.engine.fitting import placed
 from pyllmcancel.engine.host_memory import check_memory_of_both
@@ -28,6 +28,30 @@ logger = logging.getLogger("pyllmcancel.engine")
 
 def has_draft_model(config: EngineConfig) -> bool:
     return config.draft_model is not None and MODEL in config.draft_sources
+
+
+def has_heads(config: EngineConfig) -> bool:
+    return HEADS in config.draft_sources
+
+
+def check_heads(config: EngineConfig, native: Any) -> None:
+    """Check, from the file's header, that the model has heads of its own, and that they can draft.
+
+    Raises
+    ------
+    UsageError, ModelLoadError
+    """
+    if has_draft_model(config):
+        raise UsageError("answers are drafted by a draft model or by the model's own heads, not by both")
+    path = Path(config.model or packaged_model_path())
+    model = native.Model.load(path, placement=config.placement, without_weights=True, heads=True)
+    if pooling_of(model, config.pooling, required=config.embeddings) is not None:
+        raise UsageError("heads draft text, and this model makes embeddings")
+    if model.memory_kind != "attention":
+        why = f"its memory is {model.memory_kind}, and a rejected draft cannot be undone in it"
+        raise UsageError(f"the heads of {path} cannot be used: {why}")
+    if model.n_heads == 0:
+        raise UsageError(f"{path} has no heads that guess further tokens, or none that can be computed here")
 
 
 def check_drafting(config: EngineConfig, native: Any) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pyllmcancel.drafting.model_costs import DraftModelCosts
+from pyllmcancel.drafting.sources import MODEL
 from pyllmcancel.errors import ContextError, Error
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import StepItem, StepStatus
@@ -55,8 +56,10 @@ class Place:
         The choice whose tokens the cells hold; None if it has ended.
     owner
         The owner of the tokens: nobody else starts from them, or could tell from a draft's time that they are there.
+    first
+        The number of the choice's token that the cells begin with.
     n_valid
-        The number of the choice's tokens that the cells held when they were last used.
+        The number of the choice's tokens, from that one on, that the cells held when they were last used.
     used_at
         The number of the call that used it last.
     """
@@ -65,12 +68,15 @@ class Place:
     sampler: Sampler
     choice: Choice | None = None
     owner: str | None = None
+    first: int = 0
     n_valid: int = 0
     used_at: int = 0
 
 
 class DraftModel:
     """Proposes tokens for choices that decode.
+
+    The model's own heads, `pyllmcancel.engine.heads`, are one, too: they read more than tokens.
 
     Parameters
     ----------
@@ -88,6 +94,9 @@ class DraftModel:
     max_lag
         The limit of a choice's tokens that are not computed here when it gets a draft.
     """
+
+    source = MODEL
+    name = "the draft model"
 
     def __init__(
         self,
@@ -141,6 +150,10 @@ class DraftModel:
     def works(self) -> bool:
         return self._context is not None
 
+    def reads(self, choice: Choice) -> bool:
+        """Return whether what a draft is made from is there before the step."""
+        return True
+
     def lag(self, choice: Choice) -> int:
         """Return the number of the choice's tokens that are not computed here."""
         place = self._place_of(choice)
@@ -180,7 +193,7 @@ class DraftModel:
             return
         try:
             chunk = self.costs.chunk(max_seconds or self._max_seconds)
-            n_tokens = min(n_pending, chunk, self._context.n_batch)
+            n_tokens = min(max(1, n_pending - 1), chunk, self._context.n_batch)  # the last one is a draft's
             if not self._make_room(n_tokens, [place]):
                 self._give_up([choice], NO_ROOM)
                 return
@@ -240,15 +253,19 @@ class DraftModel:
         assert self._context is not None
         owner, reuses = choice.request.owner, choice.request.params.reuse_prefix
         free = [place for place in self._places if place.choice is None or place.choice.seq is None]
-        common = self._context.common_prefixes(tokens) if reuses and any(p.owner == owner for p in free) else None
-
-        def n_common(place: Place) -> int:
-            return common[place.seq] if common is not None and place.owner == owner else 0
-
-        found = max(free, key=lambda place: (n_common(place), -place.used_at))
-        if n_common(found) == 0:
+        own = [place for place in free if reuses and place.owner == owner]
+        reusable = dict(zip((place.seq for place in own), self._reusable(choice, own, tokens), strict=True))
+        found = max(free, key=lambda place: (reusable.get(place.seq, 0), -place.used_at))
+        if reusable.get(found.seq, 0) == 0:
             self._context.drop_cells(found.seq)
+            found.n_valid = 0
         return found
+
+    def _reusable(self, choice: Choice, places: Sequence[Place], tokens: Sequence[int]) -> list[int]:
+        """Return how many of the choice's tokens each of these places could give to it."""
+        assert self._context is not None
+        common = self._context.common_prefixes(tokens) if places else []
+        return [common[place.seq] for place in places]
 
     def _open(self, choice: Choice) -> tuple[Place | None, int]:
         """Open a sequence for a choice; returns the number of tokens to compute before a draft."""
@@ -261,18 +278,25 @@ class DraftModel:
         self._n_calls += 1
         place.used_at = self._n_calls
         try:
-            place.n_valid = self._context.open(place.seq, tokens, place.sampler, flag)
+            n_pending = self._start(place, choice, tokens, flag)
         except Error as error:  # such as a token that the draft model does not have
             self._give_up([choice], str(error))
             return None, 0
-        return place, len(tokens) - place.n_valid
+        return (place, n_pending) if n_pending else (None, 0)
+
+    def _start(self, place: Place, choice: Choice, tokens: Sequence[int], flag: CancelFlag) -> int:
+        """Open the place's sequence; returns the number of tokens to compute before a draft, or 0 if there is none."""
+        assert self._context is not None
+        place.n_valid = self._context.open(place.seq, tokens, place.sampler, flag)
+        return len(tokens) - place.n_valid
 
     def _close(self, places: Iterable[Place]) -> None:
         if self._context is None:
             return
         for place in places:
             choice = place.choice
-            place.n_valid = min(self._context.n_committed(place.seq), choice.n_known if choice is not None else 0)
+            n_known = choice.n_known - place.first if choice is not None else 0
+            place.n_valid = min(self._context.n_committed(place.seq), n_known)
             self._context.close(place.seq, keep=True)
         self._context.rest()
 
@@ -295,13 +319,18 @@ class DraftModel:
         """Draft a token for each of `items`, and again for those that go on."""
         numbers = {place.seq: number for number, place in places.items()}
         began = self._clock()
+        before, items = self._in_turn(items)
+        if before and self._step(before, [wants[numbers[item.seq]].choice for item in before]) is None:
+            return
+        n_before = sum(item.n_tokens for item in before)
         while items:
             result = self._step(items, [wants[numbers[item.seq]].choice for item in items])
             if result is None:
                 return
             now = self._clock()
-            self.costs.observe_step(len(items), sum(item.n_tokens for item in items), now - began)
-            began, going_on = now, []
+            n_tokens = n_before + sum(item.n_tokens for item in items)
+            self.costs.observe_step(len(items), n_tokens, now - began)
+            began, n_before, going_on = now, 0, []
             for row in result.rows:
                 number = numbers[row.seq]
                 if not row.sampled or not self._is_likely(row.sampled[0].token, row.sampled[0].logprob):
@@ -310,6 +339,10 @@ class DraftModel:
                 if len(drafts[number]) < wants[number].n_tokens and is_wanted(wants[number].choice):
                     going_on.append(StepItem(row.seq, 1))
             items = going_on
+
+    def _in_turn(self, items: list[StepItem]) -> tuple[list[StepItem], list[StepItem]]:
+        """Return the items of a step before the one that gives the first token of a draft, and those of that one."""
+        return [], items
 
     def _is_likely(self, token: int, logprob: float | None) -> bool:
         # Nobody asks for tokens after an end.
@@ -340,7 +373,7 @@ class DraftModel:
         self._give_up(choices, why)
         self._n_failures += 1
         if self._n_failures >= MAX_FAILURES:
-            logger.error("the draft model has failed %d times in a row: it is not used any more", self._n_failures)
+            logger.error("%s has failed %d times in a row: it is not used any more", self.name, self._n_failures)
             self._end()
 
     def _end(self) -> None:
@@ -355,7 +388,7 @@ class DraftModel:
         for choice in choices:
             assert choice.drafts is not None
             choice.drafts.drop_model()
-            logger.warning("request %s goes on without the draft model: %s", choice.request.id, why)
+            logger.warning("request %s goes on without %s: %s", choice.request.id, self.name, why)
 
 
 def is_wanted(choice: Choice) -> bool:

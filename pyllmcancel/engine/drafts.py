@@ -21,7 +21,7 @@ from pyllmcancel.drafting.experience import Experiences
 from pyllmcancel.drafting.length import RowCosts
 from pyllmcancel.drafting.lookup import LONGEST, TokenText
 from pyllmcancel.drafting.past_answers import PastAnswers
-from pyllmcancel.drafting.sources import MODEL, NGRAM, PAST, PREDICTION
+from pyllmcancel.drafting.sources import HEADS, MODEL, NGRAM, PAST, PREDICTION
 from pyllmcancel.engine.draft_model import Want
 from pyllmcancel.inner_tokenizer import InnerTokenizer
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS, StepStatus
@@ -50,8 +50,9 @@ class Drafts:
     ) -> None:
         self._context = context
         sources = config.draft_sources if context.can_draft and config.draft_max > 0 else ()
-        self._model = draft_model if MODEL in sources else None
-        self.sources = tuple(source for source in sources if source != MODEL or draft_model is not None)
+        by_model = draft_model.source if draft_model is not None else None
+        self.sources = tuple(source for source in sources if source not in (MODEL, HEADS) or source == by_model)
+        self._model = draft_model if by_model in self.sources else None
         self._most = min(config.draft_max, MOST_EXTRA_OUTPUTS)
         if config.draft_max > MOST_EXTRA_OUTPUTS:
             logger.warning(
@@ -149,7 +150,7 @@ class Drafts:
         drafts, model = choice.drafts, self._model
         if most < 1 or model is None or drafts is None or not drafts.has_model or choice.media:
             return 0
-        if not model.works or not model.has_room(choice, most):
+        if not model.works or not model.reads(choice) or not model.has_room(choice, most):
             return 0
         lag = model.lag(choice)
         most = min(most, model.costs.n_tried or most)
@@ -226,7 +227,7 @@ class Drafts:
             references += [Reference(PAST, text) for text in self._past.texts(request.owner)]
         experience = self._experiences.of(request.owner)
         experience.begin_answer()
-        own, model = NGRAM in self.sources, self._model is not None
+        own, model = NGRAM in self.sources, None if self._model is None else self._model.source
         return AnswerDrafts(tokens, references, self._costs, experience, own=own, model=model)
 
     def learn(self, items: list[StepItem], result: StepResult) -> None:

@@ -25,7 +25,13 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.pairs import pairs_of
 from pyllmcancel.embeddings.workload import Embedding, pooling_of
-from pyllmcancel.engine.draft_loading import check_drafting, has_draft_model, load_draft_model
+from pyllmcancel.engine.draft_loading import (
+    check_drafting,
+    check_heads,
+    has_draft_model,
+    has_heads,
+    load_draft_model,
+)
 from pyllmcancel.engine.errands import Errand
 from pyllmcancel.engine.fitting import placed, summary
 from pyllmcancel.engine.generation import Generation
@@ -170,6 +176,8 @@ class Engine:
         drafts = has_draft_model(config)
         if drafts:
             check_drafting(config, native)
+        if has_heads(config):
+            check_heads(config, native)
         if config.mmap and progress is not None:
             progress = read_first(path, progress)
         model = native.Model.load(
@@ -178,9 +186,12 @@ class Engine:
             mmap=config.mmap,
             mlock=config.mlock,
             lora=[path for path, _ in config.lora],
+            heads=has_heads(config),
             progress=progress,
         )
         logger.info("placement: %s", summary(model.layers_by_device))
+        if has_heads(config):
+            logger.info("answers are drafted by the model's own heads")
         if (variant := native.cpu_variant()) is not None:
             logger.info("the CPU's back end: %s", variant)
         pooling = pooling_of(model, config.pooling, required=config.embeddings)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import Cancellation
 from pyllmcancel.constraints.protocol import after, masks_along
+from pyllmcancel.drafting.sources import HEADS
 from pyllmcancel.engine.batch_invariance import varies_because
 from pyllmcancel.engine.cell_layout import cell_layout, report
 from pyllmcancel.engine.choices import ChoiceMaker
@@ -18,6 +19,7 @@ from pyllmcancel.engine.disk_cache import disk_floor
 from pyllmcancel.engine.draft_model import DraftModel
 from pyllmcancel.engine.drafts import Drafts
 from pyllmcancel.engine.encoding import Encoding
+from pyllmcancel.engine.heads import Heads, n_states
 from pyllmcancel.engine.media_loading import library_of, load_encoder
 from pyllmcancel.engine.state_identity import state_identity
 from pyllmcancel.engine.stopping import FAULTS, blamed, finish_reason, passed_limit
@@ -59,7 +61,7 @@ class Generation:
     native
         The module that made `context`, for its `CancelFlag` and `Sampler`.
     draft_model
-        A draft model, if there is one.
+        A draft model, or the model's own heads, if they are to draft.
     disk
         Where prefixes survive a restart, if they do.
     encoder
@@ -115,15 +117,20 @@ class Generation:
         """
         encoder = load_encoder(model, config, native)
         report(cell_layout(model, config), config)
+        options = cls.context_options(model, config)
+        if HEADS in config.draft_sources:
+            options["n_states"] = n_states(model, options["n_seq_max"], options["n_ctx"])
         context = native.Context(
             model,
-            **cls.context_options(model, config),
+            **options,
             **config.thread_options(),
             checkpoint_interval=config.checkpoint_interval,
             n_checkpoints=config.ctx_checkpoints,
             checkpoint_bytes=config.checkpoint_mib << 20,
         )
         drafting = None if draft_model is None else DraftModel.on(draft_model, context, config, native)
+        if HEADS in config.draft_sources:
+            drafting = Heads.on(model, context, config, native)
         if drafting is not None and encoder is not None:
             drafting.take_turns(encoder)
         return cls(context, config, native, drafting, disk_floor(context, config, native), encoder=encoder)

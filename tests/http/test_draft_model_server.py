@@ -1,4 +1,4 @@
-"""``serve`` with a draft model: its answers are those without, and what cannot draft is said at the start."""
+"""``serve`` with a draft model or heads: the answers are those without, and what cannot draft is said at the start."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from tests.support import tiny_models
 from tests.support.http_process import COMPLETIONS, ServerProcess
+from tests.support.tiny_heads import write_tiny_heads
 
 PROMPTS = ["a prompt", "another one, which is longer", "the last"]
 SIZES = ("--ctx-size", "2048", "--parallel", "1")
@@ -54,4 +55,23 @@ def test_a_draft_model_that_cannot_draft_is_said_at_the_start(files: dict[str, P
     with ServerProcess("-m", str(files["model"]), "-md", str(files["hybrid"]), *SIZES) as server:
         assert server.wait() == 1
         assert "its memory is hybrid, and a rejected draft cannot be undone in it" in server.log.splitlines()[-1]
+        assert "Traceback" not in server.log
+
+
+def test_the_answers_are_those_without_heads(tmp_path: Path) -> None:
+    model = str(write_tiny_heads(tmp_path / "heads.gguf", strength=0.0))
+    with ServerProcess("-m", model, "--spec-type", "none", *SIZES, *SAME_TOKENS) as server:
+        server.started()
+        expected = answers(server)
+    with ServerProcess("-m", model, "--spec-type", "draft-mtp", *SIZES, *SAME_TOKENS) as server:
+        server.started()
+        assert "answers are drafted by the model's own heads" in server.log
+        assert server.http.get("/props").json()["default_generation_settings"]["params"]["speculative.types"] == "heads"
+        assert answers(server) == expected
+
+
+def test_a_model_without_heads_is_said_at_the_start(files: dict[str, Path]) -> None:
+    with ServerProcess("-m", str(files["model"]), "--spec-type", "draft-mtp", *SIZES) as server:
+        assert server.wait() == 1
+        assert "has no heads that guess further tokens" in server.log.splitlines()[-1]
         assert "Traceback" not in server.log

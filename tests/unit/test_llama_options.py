@@ -163,6 +163,7 @@ def test_what_follows_a_shortcut_changes_it() -> None:
         ("", "draft_sources", ("past", "prediction", "ngram", "model")),
         ("--spec-type draft-simple", "draft_sources", ("model",)),
         ("--spec-type draft-simple,ngram-mod", "draft_sources", ("ngram", "model")),
+        ("--spec-type draft-mtp,ngram", "draft_sources", ("ngram", "heads")),
         ("--spec-draft-n-min 2", "draft_min", 2),
         ("--spec-draft-p-min 0.75", "draft_p_min", 0.75),
         ("-td 3", "draft_threads", 3),
@@ -193,9 +194,9 @@ def test_their_spellings_reach_the_engine(given: str, name: str, value: Any) -> 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("draft-eagle3", "draft-eagle3 is not supported: such heads read a model's hidden states"),
-        ("ngram-mod,draft-mtp", "draft-mtp is not supported"),
-        ("ngram-mode", "must be some of none, past, prediction, ngram, model, ngram-simple"),
+        ("draft-eagle3", "draft-eagle3 is not supported: such a model reads the hidden states of several layers"),
+        ("ngram-mod,draft-eagle3", "draft-eagle3 is not supported"),
+        ("ngram-mode", "must be some of none, past, prediction, ngram, model, heads, ngram-simple"),
         ("", "must be some of none, past"),
     ],
 )

@@ -21,7 +21,7 @@ const WHO = {
 };
 const ENDS = { stop: "the answer is complete", length: "the token limit was reached" };
 
-const SOURCES = { past: "earlier answers", prediction: "the prediction", ngram: "prompt and answer", model: "the draft model" };
+const SOURCES = { past: "earlier answers", prediction: "the prediction", ngram: "prompt and answer", model: "the draft model", heads: "the model's heads" };
 
 // The tokens that were drafted, and from what; null if none were.
 export function draftsOf({ drafts = [] }) {

@@ -40,7 +40,7 @@ class DraftEntry(Answer):
         Field(
             description=(
                 "`past`: the owner's earlier answers; `prediction`: the request's; `ngram`: the prompt and the answer;"
-                " `model`: the draft model."
+                " `model`: the draft model; `heads`: the model's own heads."
             )
         ),
     ]

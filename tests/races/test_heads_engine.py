@@ -1,0 +1,248 @@
+"""A model's own heads on the compiled engine: the tokens are those without them, and fewer steps are computed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel import _native
+from pyllmcancel._native import Context, Model
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine import heads
+from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.generation import Generation
+from pyllmcancel.engine.heads import Heads
+from pyllmcancel.errors import UsageError
+from pyllmcancel.events import FinishReason
+from pyllmcancel.requests.observer import StepRecord
+from pyllmcancel.requests.request import Request
+from tests.native.conftest import SAME_TOKENS_IN_COMPANY
+from tests.races.test_draft_model_engine import LENGTH, PROMPTS, FlatCosts
+from tests.support import tiny_models
+from tests.support.driver import RecordingSink, Watcher
+from tests.support.threads import N_THREADS
+from tests.support.tiny_heads import STATE, write_tiny_heads, write_tiny_window_heads
+
+
+class WithHeads:
+    """An engine on a tiny model whose heads draft, or do not."""
+
+    def __init__(
+        self, model: Model, *, drafts: bool = True, n_states: int = 512, n_ctx: int = 3072, **config: Any
+    ) -> None:
+        self.watcher = Watcher()
+        defaults: dict[str, Any] = {"parallel": 3, "kv_unified": True, "draft_sources": ("heads",) if drafts else ()}
+        self.config = EngineConfig(**defaults | config)
+        options: dict[str, Any] = {"n_ctx": n_ctx, "n_seq_max": self.config.parallel, "n_batch": 64}
+        options |= SAME_TOKENS_IN_COMPANY | {"kv_unified": self.config.kv_unified is True, "n_threads": N_THREADS}
+        context = Context(model, **options, n_states=n_states if drafts else 0)
+        self.heads: Context | None = None
+        drafting = None
+        if drafts:
+            self.heads = Context(model, **options, heads=True)
+            drafting = Heads(self.heads, context, self.config, _native, clock=lambda: 0.0)
+        self.generation = Generation(context, self.config, _native, drafting)
+        self.generation._drafts._costs = FlatCosts()  # type: ignore[assignment]
+        self.engine = Engine(self.generation, observer=self.watcher)
+
+    def submit(self, prompt: list[int], **options: Any) -> tuple[Request, RecordingSink]:
+        sink = RecordingSink()
+        params = generation_params(**{"temperature": 0.0, "max_tokens": LENGTH, "ignore_eos": True} | options)
+        return self.engine.submit([prompt], params, sink), sink
+
+    def answer(self, prompt: list[int], **options: Any) -> list[int]:
+        _, sink = self.submit(prompt, **options)
+        assert sink.ending().finish_reason is FinishReason.LENGTH
+        return sink.tokens()
+
+    def answers(self, **options: Any) -> list[list[int]]:
+        """Return the answers to all prompts, asked at once."""
+        sinks = [self.submit(prompt, **options)[1] for prompt in PROMPTS]
+        for sink in sinks:
+            assert sink.ending().finish_reason is FinishReason.LENGTH
+        return [sink.tokens() for sink in sinks]
+
+    def counts(self) -> tuple[int, int]:
+        """Return the numbers of drafted and of accepted tokens so far; for use when all requests have ended."""
+        parts = [part for step in self.watcher.steps for part in step.sequences]
+        return sum(part.n_drafted for part in parts), sum(part.n_accepted for part in parts)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
+    """Models by what their heads are worth: `chain` is always right, `often` and `seldom` are what they say.
+
+    `window` is as often right, and has a sliding window.
+    """
+    folder = tmp_path_factory.mktemp("heads")
+    paths = {
+        "chain": write_tiny_heads(folder / "chain.gguf", strength=0.0),
+        "often": write_tiny_heads(folder / "often.gguf", strength=0.05),
+        "seldom": write_tiny_heads(folder / "seldom.gguf", reads=STATE),
+        "window": write_tiny_window_heads(folder / "window.gguf", strength=0.05),
+    }
+    return {name: Model.load(path, heads=True) for name, path in paths.items()}
+
+
+MakeEngine = Callable[..., WithHeads]
+
+
+@pytest.fixture
+def make_engine(models: dict[str, Model]) -> Iterator[MakeEngine]:
+    made: list[WithHeads] = []
+
+    def make(model: str, **options: Any) -> WithHeads:
+        made.append(WithHeads(models[model], **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.engine.close()
+        assert one.engine.failure is None
+
+
+# Without them a token is a sample of all others: no rounding decides which of them are left.
+SAMPLED = {"temperature": 1.0, "seed": 3, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+
+
+@pytest.mark.parametrize("kv_unified", [True, False])
+@pytest.mark.parametrize(
+    ("model", "sampling"), [*((model, {}) for model in ("chain", "often", "seldom", "window")), ("often", SAMPLED)]
+)
+def test_the_tokens_are_those_without(
+    make_engine: MakeEngine, model: str, sampling: dict[str, Any], *, kv_unified: bool
+) -> None:
+    expected = make_engine(model, drafts=False, kv_unified=kv_unified).answers(**sampling)
+    assert make_engine(model, kv_unified=kv_unified).answers(**sampling) == expected
+
+
+def test_drafts_are_accepted_as_far_as_the_head_is_right(make_engine: MakeEngine) -> None:
+    shares = {}
+    for model in ("chain", "often", "window", "seldom"):
+        _, sink = make_engine(model).submit(PROMPTS[0], max_tokens=400)
+        (drafted,) = sink.ending().usage.drafts
+        assert drafted.source == "heads"
+        shares[model] = drafted.n_accepted / drafted.n_drafted
+    assert shares["chain"] > 0.99
+    assert 0.2 < shares["often"] < 1.0
+    assert 0.2 < shares["window"] < 1.0
+    assert shares["seldom"] < 0.2
+
+
+def test_heads_that_are_mostly_wrong_are_asked_for_less(make_engine: MakeEngine) -> None:
+    drafted = []
+    for model in ("chain", "seldom"):
+        engine = make_engine(model)
+        engine.answer(PROMPTS[0], max_tokens=400)
+        drafted.append(engine.counts()[0] / len(engine.watcher.steps))
+    assert drafted[1] < drafted[0] / 2
+
+
+@pytest.mark.parametrize("poll", [1, 20])
+@pytest.mark.parametrize("n_later", [0, 1, 3])
+def test_a_cancel_in_a_draft_disturbs_no_neighbour(make_engine: MakeEngine, poll: int, n_later: int) -> None:
+    expected = make_engine("often", drafts=False).answers()
+    engine = make_engine("often")
+    context = engine.heads
+    assert context is not None
+    drafts_begin = threading.Event()
+
+    def trap(record: StepRecord) -> None:
+        if any(part.n_drafted for part in record.sequences) and not drafts_begin.is_set():
+            context.raise_at(poll, requests[0].cancellation.flag, n_later=n_later)  # type: ignore[arg-type]
+            drafts_begin.set()
+
+    engine.watcher.on_step_done = trap
+    requests = []
+    sinks = []
+    for prompt in PROMPTS:
+        request, sink = engine.submit(prompt)
+        requests.append(request)
+        sinks.append(sink)
+    assert drafts_begin.wait(60)
+    engine.engine.cancel(requests[0])
+    assert [sink.ending().finish_reason for sink in sinks[1:]] == [FinishReason.LENGTH] * 2
+    assert [sink.tokens() for sink in sinks[1:]] == expected[1:]
+    assert sinks[0].tokens() == expected[0][: len(sinks[0].tokens())]
+    sinks[0].ending()
+    # What the cancel left in the cells of both contexts is true.
+    assert engine.answers() == expected
+
+
+def conversation(engine: WithHeads, **options: Any) -> list[list[int]]:
+    """Three turns, each after the text of those before it, and a turn that takes back the last one."""
+    prompt, answers = list(PROMPTS[0]), []
+    for turn in range(3):
+        answers.append(engine.answer(prompt, **options))
+        prompt = [*prompt, *answers[-1], *PROMPTS[1][: 20 + turn]]
+    answers.append(engine.answer([*PROMPTS[0], *answers[0], *PROMPTS[2]], **options))
+    return answers
+
+
+@pytest.mark.parametrize("n_states", [512, 16])
+@pytest.mark.parametrize("model", ["often", "window"])
+def test_prefixes_are_reused_with_the_tokens_of_without(make_engine: MakeEngine, model: str, n_states: int) -> None:
+    """With 16 states the heads begin anew within the text, wherever they were not asked for a while."""
+    expected = conversation(make_engine(model, drafts=False))
+    engine = make_engine(model, n_states=n_states)
+    assert conversation(engine) == expected
+    assert engine.counts()[1] > 0
+
+
+def test_a_choice_that_is_preempted_goes_on_with_its_own_tokens(make_engine: MakeEngine) -> None:
+    """The cells of the answers do not suffice for all three, nor do those of the heads."""
+    answers = []
+    for engine in (make_engine("often", drafts=False), make_engine("often", n_ctx=256)):
+        _, sink = engine.submit(PROMPTS[1], n=3, **SAMPLED)
+        assert sink.ending().finish_reason is FinishReason.LENGTH
+        answers.append([sink.tokens(index) for index in range(3)])
+    assert answers[0] == answers[1]
+    assert engine.generation.scheduler.n_preempted > 0
+    assert engine.counts()[0] > 0
+
+
+def test_several_choices_share_a_prompt(make_engine: MakeEngine) -> None:
+    answers = []
+    for engine in (make_engine("often", drafts=False), make_engine("often")):
+        _, sink = engine.submit(PROMPTS[1], n=3, **SAMPLED)
+        sink.ending()
+        answers.append([sink.tokens(index) for index in range(3)])
+    assert answers[0] == answers[1]
+
+
+def test_heads_that_fail_cost_their_drafts_only(make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = make_engine("often", drafts=False).answers()
+    engine = make_engine("often")
+    monkeypatch.setattr(heads.Heads, "_step", lambda self, items, choices: self._note_failure(choices, "a test"))
+    assert engine.answers() == expected
+    assert engine.counts() == (0, 0)
+
+
+def loaded(path: Path, **config: Any) -> Engine:
+    options: dict[str, Any] = {"model": path, "draft_sources": ("heads",), "ctx_size": 1024}
+    return Engine.load(EngineConfig(**options | config))
+
+
+def test_an_engine_is_loaded_with_heads(tmp_path: Path) -> None:
+    path = write_tiny_heads(tmp_path / "heads.gguf", strength=0.0)
+    with loaded(path) as engine:
+        assert engine.draft_sources == ("heads",)
+        with engine.generate("a prompt", max_tokens=40, temperature=0.0, ignore_eos=True) as stream:
+            assert sum(len(delta.tokens) for delta in stream) == 40
+
+
+def test_models_whose_heads_cannot_draft_are_refused(tmp_path: Path) -> None:
+    for path, told in (
+        (tiny_models.write_tiny_llama(tmp_path / "llama.gguf"), "llama.gguf has no heads that guess further tokens"),
+        (write_tiny_heads(tmp_path / "nameless.gguf", nameless=True), "nameless.gguf has no heads"),
+        (tiny_models.write_tiny_hybrid(tmp_path / "hybrid.gguf"), "its memory is hybrid, and a rejected draft cannot"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            loaded(path)
+    path = write_tiny_heads(tmp_path / "heads.gguf")
+    with pytest.raises(UsageError, match="a draft model or by the model's own heads, not by both"):
+        loaded(path, draft_model=path, draft_sources=("model", "heads"))
