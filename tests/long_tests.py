@@ -26,6 +26,7 @@ LONG: dict[str, tuple[str, ...]] = {
         "test_a_model_that_computes_is_not_unloaded_for_another",
         "test_before_any_model_is_loaded_the_lists_are_empty",
     ),
+    "http/test_sound_processes.py": (),
     # Each starts servers.
     "http/test_cache_disk.py": (
         "test_a_prompt_goes_on_where_it_was_after_a_kill",

@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.forms import form_fields
+
 # Possessive, so that a text without an end takes linear time.
 STRING = rb'"(?:[^"\\]++|\\.)*+"'
 TOP = re.compile(STRING + rb"|[{}\[\]:,]|[^\s{}\[\]:,\"]++", re.DOTALL)
@@ -16,17 +19,29 @@ MAX_VALUE = 8_192  # bytes of a value: longer ones name nothing
 
 
 def scalars(body: bytes, wanted: frozenset[str]) -> dict[str, Any]:
-    """Return the wanted fields of a JSON object that are texts, numbers, booleans or null.
+    """Return the wanted fields of a JSON object, or of a form, that are texts, numbers, booleans or null.
 
-    What is not JSON gives some of the fields, or none: the process that gets the body reports it. Of fields that are
+    What is neither gives some of the fields, or none: the process that gets the body reports it. Of fields that are
     given twice the last one counts, as for the parser.
     """
     found: dict[str, Any] = {}
+    if body.startswith(b"--"):  # as no JSON does
+        return {name: value for name, value in form_texts(body).items() if name in wanted}
     for key, value in pairs(body):
         name = decoded(key)
         if isinstance(name, str) and name in wanted:
             found[name] = decoded(value)
     return found
+
+
+def form_texts(body: bytes) -> dict[str, Any]:
+    """Return the fields of a form that are texts, which may stand for numbers or booleans."""
+    try:
+        fields = form_fields(body, body[2:].partition(b"\r\n")[0])
+    except ApiError:
+        return {}
+    texts = {name: value for name, value in fields.items() if isinstance(value, str) and len(value) <= MAX_VALUE}
+    return {name: {"true": True, "false": False}.get(value, value) for name, value in texts.items()}
 
 
 def pairs(body: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -32,6 +32,7 @@ from pyllmcancel.server.llama import routes as llama_routes
 from pyllmcancel.server.llama import routes_slots as llama_routes_slots
 from pyllmcancel.server.llama import routes_state as llama_routes_state
 from pyllmcancel.server.openai import routes as openai_routes
+from pyllmcancel.server.openai import routes_audio as openai_routes_audio
 from pyllmcancel.server.openapi import routes as openapi_routes
 from pyllmcancel.server.openapi.description import describe
 from pyllmcancel.server.openapi.page import Page, writer
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 # In the order in which they are asked whether a path is theirs.
 ROUTERS = (
     openai_routes.router,
+    openai_routes_audio.router,
     routes_requests.router,
     routes_sessions.router,
     streams_routes.router,

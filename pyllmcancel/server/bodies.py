@@ -21,6 +21,7 @@ from pyllmcancel.pausing import FlaggedPause, Pause, no_pause
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_json, is_json, validation_error
+from pyllmcancel.server.http.forms import boundary_of, form_fields
 from pyllmcancel.server.http.unknown_fields import IgnoredFields, note, take_unknown
 from pyllmcancel.server.http.workers import Work
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
@@ -76,6 +77,16 @@ def reads(body_type: type[RequestBody], *, alone: bool = False) -> Any:
     return Depends(read)
 
 
+def reads_form(body_type: type[RequestBody]) -> Any:
+    """As `reads`, for a body that is a form with a file."""
+
+    async def read(request: Request) -> Incoming[RequestBody]:
+        parse = partial(form_fields, boundary=boundary_of(request))
+        return incoming(request, await _read(request, body_type, parse), alone=False)
+
+    return Depends(read)
+
+
 def incoming(request: Request, body: Body, *, alone: bool) -> Incoming[Body]:
     if alone or not isinstance(body, GeneratingBody):
         return Incoming(request, body, plain_origin(request))
@@ -94,12 +105,16 @@ async def read_body(request: Request, body_type: type[RequestBody]) -> RequestBo
     """Return the body as a value of this type; ApiError if it is invalid, or while there is no engine."""
     if not is_json(request):
         raise ApiError(415, NOT_JSON_TYPE, code="unsupported_media_type")
+    max_values = state_of(request).config.limits.values(state_of(request).n_ctx)
+    return await _read(request, body_type, partial(json_value, max_values=max_values))
+
+
+async def _read(request: Request, body_type: type[RequestBody], parse: Callable[[bytes], Any]) -> RequestBody:
     # Not by `request.body()`, which keeps the bytes for as long as the request lives.
     text = b"".join([piece async for piece in request.stream()])
     request.scope["state"][LENGTH] = len(text)
     state = state_of(request)
-    limits, policy = state.config.limits, state.config.unknown_fields
-    work = partial(validated, text, body_type, limits.values(state.n_ctx), policy)
+    work = partial(validated, text, body_type, parse, state.config.unknown_fields)
     del text
     body, ignored = await prepared(request, work)
     note(request.scope, ignored)
@@ -123,15 +138,10 @@ async def prepared(request: Request, work: Callable[[FlaggedPause], T], *, cost:
 
 
 def validated(
-    text: bytes, body_type: type[RequestBody], max_values: int, policy: UnknownFields, pause: Pause
+    text: bytes, body_type: type[RequestBody], parse: Callable[[bytes], Any], policy: UnknownFields, pause: Pause
 ) -> tuple[RequestBody, IgnoredFields]:
     """Return a body, and its fields that have no effect."""
-    check_size(text, max_values)
-    pause()
-    try:
-        value = from_json(text)
-    except ValueError as error:
-        raise invalid_json(f"the body is not valid JSON: {error}{_in_words(error)}") from error
+    value = parse(text)
     pause()
     try:
         body = body_type.model_validate(value)
@@ -139,6 +149,15 @@ def validated(
         raise validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True) from error
     pause()
     return body, take_unknown(body, policy, pause)
+
+
+def json_value(text: bytes, max_values: int) -> Any:
+    """Return the value of a JSON text; ApiError if it is invalid or too large."""
+    check_size(text, max_values)
+    try:
+        return from_json(text)
+    except ValueError as error:
+        raise invalid_json(f"the body is not valid JSON: {error}{_in_words(error)}") from error
 
 
 def check_size(text: bytes, max_values: int) -> None:

@@ -60,5 +60,5 @@ class Dialect(ABC):
         """
 
     @abstractmethod
-    def whole(self, deltas: list[Delta], usage: Usage) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
-        """Return a complete answer in one piece."""
+    def whole(self, deltas: list[Delta], usage: Usage) -> Mapping[str, Any] | Sequence[Mapping[str, Any]] | str:
+        """Return a complete answer in one piece: JSON, or a plain text."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCancelled, RequestFailed
@@ -183,7 +183,9 @@ def whole_answer(answer: Any, usage: Usage) -> Response:
     headers = {}
     if usage.drafts:
         headers[DRAFTS] = ", ".join(f"{one.source} {one.n_accepted}/{one.n_drafted}" for one in usage.drafts)
-    return JSONResponse(answer, headers=headers)
+    return (
+        PlainTextResponse(answer, headers=headers) if isinstance(answer, str) else JSONResponse(answer, headers=headers)
+    )
 
 
 class EventStreamResponse(EngineResponse):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,3 +58,11 @@ def test_a_long_body_takes_linear_time() -> None:
     """Quadratic time would not end within the time that a test has."""
     for begin in (b'{"a": "' + b"\\\\" * 1_000_000, b'{"a": ' + b"[" * 1_000_000, b'{"a": "x' + b" " * 1_000_000):
         assert scalars(begin, WANTED) == {}
+
+
+def test_the_fields_of_a_form_are_found() -> None:
+    data = {"model": "b", "keep_alive": "5m", "stream": "true"}
+    whole = httpx.Request("POST", "http://x", data=data, files={"file": ("a.wav", b"\0" * 50)}).read()
+    assert scalars(whole, WANTED | {"stream", "file"}) == {"model": "b", "keep_alive": "5m", "stream": True}
+    assert scalars(whole[:-9], WANTED) == {}
+    assert scalars(b"--", WANTED) == {}

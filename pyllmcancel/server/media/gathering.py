@@ -42,7 +42,7 @@ class Given:
     marker
         Stands for it in the prompt; no client can know it beforehand.
     source
-        The source, or the bytes after they were fetched.
+        The source, or the bytes that were fetched or uploaded.
     kind
         None: its bytes say which it is.
     """
@@ -185,7 +185,7 @@ def media_tokens(
 
 def _media(one: Given, state: ServerState, pause: Pause) -> Media:
     pause()
-    data = one.source if isinstance(one.source, bytes) else sources.read(one.source, state.config.media)
+    data = sources.read(one.source, state.config.media)
     pause()
     kind = one.kind or (MediaKind.AUDIO if is_sound(data) else MediaKind.IMAGE)
     return Media.of(kind, data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PrivateAttr
 
 from pyllmcancel.media.values import MediaKind, new_marker
 from pyllmcancel.server.wire.fields import CacheHint, RequestBody
@@ -57,12 +57,23 @@ class AudioPart(Marked):
     cache_control: CacheHint = None
     prompt_cache_breakpoint: CacheHint = None
 
+    _content: bytes | None = PrivateAttr(None)  # of a file that was uploaded; set once, when it is made
+
+    @classmethod
+    def of(cls, content: bytes) -> AudioPart:
+        """Return the part of a file that was uploaded."""
+        part = cls(type="input_audio", input_audio=InputAudio.model_validate({}))
+        part._content = content
+        return part
+
     @property
     def kind(self) -> MediaKind:
         return MediaKind.AUDIO
 
     @property
-    def source(self) -> str:
+    def source(self) -> str | bytes:
+        if self._content is not None:
+            return self._content
         return self.input_audio.data or self.input_audio.url or ""
 
 

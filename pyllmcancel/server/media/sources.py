@@ -21,14 +21,18 @@ def is_url(source: str) -> bool:
     return source[:8].lower().startswith(("http://", "https://"))
 
 
-def read(source: str, settings: MediaSettings) -> bytes:
-    """Return the bytes of a source that is no URL of http or https. It may take a moment, and so is done by a worker.
+def read(source: str | bytes, settings: MediaSettings) -> bytes:
+    """Return the bytes of a source that is no URL of http or https, or is the bytes already.
+
+    It may take a moment, and so is done by a worker.
 
     Raises
     ------
     BadMedia
         The source is invalid, or is a file that may not be read.
     """
+    if isinstance(source, bytes):
+        return checked(source, settings.max_bytes)
     if source[:7].lower() == "file://":
         return _file(unquote(source[7:]), settings)
     if source[:5].lower() == "data:":
@@ -46,6 +50,10 @@ def decoded(text: str, max_bytes: int) -> bytes:
     except (binascii.Error, ValueError):
         shown = text[:SHOWN] + "…" * (len(text) > SHOWN)
         raise BadMedia(f"neither a URL nor valid base64: {shown!r}") from None
+    return checked(found, max_bytes)
+
+
+def checked(found: bytes, max_bytes: int) -> bytes:
     if len(found) > max_bytes:
         raise BadMedia(f"it has more than {max_bytes:,} bytes", too_large=True)
     if not found:

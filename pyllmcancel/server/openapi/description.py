@@ -24,6 +24,8 @@ from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompl
 from pyllmcancel.server.openai.chat_answer import ChatCompletionChunk
 from pyllmcancel.server.openai.completion_answer import CompletionChunk
 from pyllmcancel.server.openai.completion_body import CompletionBody
+from pyllmcancel.server.openai.transcription_answer import TranscriptTextDelta, TranscriptTextDone
+from pyllmcancel.server.openai.transcription_body import TranscriptionBody
 from pyllmcancel.server.openapi.examples import EXAMPLES
 from pyllmcancel.server.requests.body import CancelBody
 from pyllmcancel.server.responses.answer import ResponseEvent
@@ -54,7 +56,7 @@ ERRORS = {
     404: "Unknown",
     409: "Several owners have a request or session of this name",
     413: "The body is too long",
-    415: "The body is not sent as application/json",
+    415: "The body is not sent as the type that this endpoint reads",
     421: "The server is not known by the name in `Host`",
     429: "Too many requests are waiting; see Retry-After",
     499: "The request was cancelled: explicit, or superseded by a newer one of its key",
@@ -68,10 +70,14 @@ ERRORS = {
 BODIES = (
     *(CompletionBody, ChatBody, ResponsesBody, EmbeddingBody, RankBody, MessagesBody, CountBody),
     *(LlamaCompletionBody, InfillBody, LlamaEmbeddingBody, TokenizeBody, DetokenizeBody, SlotFileBody),
-    *(CancelBody, LookupBody, LoraScalesBody),
+    *(CancelBody, LookupBody, LoraScalesBody, TranscriptionBody),
 )
 # FastAPI collects the models of whole answers only, and takes all errors for OpenAI's.
-STREAM_EVENTS = (CompletionChunk, ChatCompletionChunk, CompletionEvent, ResponseEvent, *MESSAGE_EVENTS, *FEED_EVENTS)
+STREAM_EVENTS = (
+    *(CompletionChunk, ChatCompletionChunk, TranscriptTextDelta, TranscriptTextDone, CompletionEvent, ResponseEvent),
+    *MESSAGE_EVENTS,
+    *FEED_EVENTS,
+)
 FURTHER_MODELS = (*STREAM_EVENTS, LLAMA.answer, ANTHROPIC.answer)
 # The errors that any request that generates may end with.
 GENERATION_ERRORS = (400, 404, 413, 415, 429, 499, 500, 503, 504)
@@ -119,9 +125,9 @@ def errors(*statuses: int) -> Responses:
     return {status: {"model": OPENAI.answer, "description": ERRORS[status]} for status in statuses}
 
 
-def asks(body_type: type[RequestBody]) -> dict[str, Any]:
+def asks(body_type: type[RequestBody], media_type: str = "application/json") -> dict[str, Any]:
     """The `openapi_extra` of a route whose body is of this type, which is one of `BODIES`."""
-    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{body_type.__name__}"}}}
+    content = {media_type: {"schema": {"$ref": f"#/components/schemas/{body_type.__name__}"}}}
     return {"requestBody": {"content": content, "required": True}}
 
 

@@ -1,0 +1,67 @@
+"""``/v1/audio/transcriptions``: a chat in which a model that hears is asked to transcribe a sound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter
+
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.media.errors import BadMedia
+from pyllmcancel.media.sounds import check_sound
+from pyllmcancel.server.bodies import Incoming, prepared, reads_form
+from pyllmcancel.server.chat.turn import chat_turn
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.generate import generate
+from pyllmcancel.server.http.forms import FORM
+from pyllmcancel.server.openai.transcription_answer import (
+    Transcription,
+    TranscriptionDialect,
+    TranscriptTextDelta,
+    TranscriptTextDone,
+)
+from pyllmcancel.server.openai.transcription_body import TranscriptionBody
+from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
+
+if TYPE_CHECKING:
+    from pyllmcancel.pausing import Pause
+
+router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
+NAMES = {"messages": "file", "n_predict": "max_tokens"}
+
+
+@router.post(
+    "/v1/audio/transcriptions",
+    summary="Transcribe a sound, by a model that hears",
+    openapi_extra=asks(TranscriptionBody, FORM),
+    responses=answers(Transcription, TranscriptTextDelta, TranscriptTextDone),
+)
+@router.post("/audio/transcriptions", include_in_schema=False)  # llama-server has it without a version, too
+async def transcriptions(incoming: Annotated[Incoming[TranscriptionBody], reads_form(TranscriptionBody)]) -> Any:
+    body = incoming.body
+    body.check()
+
+    def work(pause: Pause) -> float | None:
+        """Return the sound's length for an answer that has it. A bad sound is refused where every sound is."""
+        try:
+            return check_sound(body.file, float("inf"), pause) if body.response_format == "verbose_json" else None
+        except BadMedia:
+            return None
+
+    with params_as_sent():
+        seconds = await prepared(incoming.http, work)
+        chat = incoming.asking(body.as_chat())
+        turn = await chat_turn(chat)
+        return await generate(chat, [turn.tokens], turn.params, TranscriptionDialect(body, turn, seconds))
+
+
+@contextmanager
+def params_as_sent() -> Iterator[None]:
+    """Make errors name the fields of this API."""
+    try:
+        yield
+    except (ApiError, InvalidRequestError) as error:
+        error.param = NAMES.get(error.param or "", error.param)
+        raise
