@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,42 @@ N_MEL, CHANNELS, ROWS = 16, 4, 13
 PATCH, SIDE, MERGE = 8, 64, 2
 TEXT_EMBD = 64
 
-Tensors = dict[str, NDArray[np.float32]]
+
+@dataclass(frozen=True, slots=True)
+class Eyes:
+    """The sizes of a projector that sees.
+
+    Attributes
+    ----------
+    patch, side
+        Pixels of a patch's and of a tile's side.
+    merge
+        A row is made of `merge` x `merge` patches.
+    text_embd
+        Numbers of a row: the text model's embedding.
+    half
+        The matrices are F16, as in most published projectors.
+    """
+
+    n_embd: int = N_EMBD
+    n_head: int = N_HEAD
+    n_ff: int = N_FF
+    n_layer: int = N_LAYER
+    patch: int = PATCH
+    side: int = SIDE
+    merge: int = MERGE
+    text_embd: int = TEXT_EMBD
+    half: bool = False
+
+
+TOY = Eyes()
+# For SmolLM2 of 135M, written as Gemma 3's. The first has the vision tower of SmolVLM 256M (SigLIP, base) for pictures
+# of 384 pixels: it takes seconds for a picture. The second is small and does not merge its patches: most of the time is
+# the text model's, for 484 rows.
+SLOW = Eyes(768, 12, 3072, 12, patch=16, side=384, merge=4, text_embd=576, half=True)
+WIDE = Eyes(patch=16, side=352, merge=1, text_embd=576, half=True)
+
+Tensors = dict[str, NDArray[Any]]
 MARKS = (
     "<fake_token_around_image>",
     "<global-img>",
@@ -79,57 +115,66 @@ def normal(name: str, *size: int, gain: float = 1.0) -> NDArray[np.float32]:
     return rng.standard_normal(size, dtype=np.float32) * np.float32(gain / size[-1] ** 0.5)
 
 
-def transformer(side: str, *, gated: bool) -> Tensors:
+def transformer(side: str, eyes: Eyes = TOY, *, gated: bool) -> Tensors:
     """The layers of a transformer that sees (`v`) or hears (`a`); Qwen's have a gate, and no bias in their norms."""
     tensors: Tensors = {}
-    for layer in range(N_LAYER):
+    for layer in range(eyes.n_layer):
         block = f"{side}.blk.{layer}"
         for part in ("attn_q", "attn_k", "attn_v", "attn_out"):
-            tensors[f"{block}.{part}.weight"] = normal(f"{block}.{part}", N_EMBD, N_EMBD, gain=1.5)
-            tensors[f"{block}.{part}.bias"] = normal(f"{block}.{part}.bias", N_EMBD)
+            tensors[f"{block}.{part}.weight"] = normal(f"{block}.{part}", eyes.n_embd, eyes.n_embd, gain=1.5)
+            tensors[f"{block}.{part}.bias"] = normal(f"{block}.{part}.bias", eyes.n_embd)
         for norm in ("ln1", "ln2"):
-            tensors[f"{block}.{norm}.weight"] = np.ones(N_EMBD, np.float32)
+            tensors[f"{block}.{norm}.weight"] = np.ones(eyes.n_embd, np.float32)
             if not gated:
-                tensors[f"{block}.{norm}.bias"] = np.zeros(N_EMBD, np.float32)
-        for part, rows, columns in (("ffn_up", N_FF, N_EMBD), ("ffn_down", N_EMBD, N_FF)):
+                tensors[f"{block}.{norm}.bias"] = np.zeros(eyes.n_embd, np.float32)
+        for part, rows, columns in (("ffn_up", eyes.n_ff, eyes.n_embd), ("ffn_down", eyes.n_embd, eyes.n_ff)):
             tensors[f"{block}.{part}.weight"] = normal(f"{block}.{part}", rows, columns)
             tensors[f"{block}.{part}.bias"] = normal(f"{block}.{part}.bias", rows)
         if gated:
-            tensors[f"{block}.ffn_gate.weight"] = normal(f"{block}.ffn_gate", N_FF, N_EMBD)
-            tensors[f"{block}.ffn_gate.bias"] = normal(f"{block}.ffn_gate.bias", N_FF)
-    tensors[f"{side}.post_ln.weight"] = np.ones(N_EMBD, np.float32)
+            tensors[f"{block}.ffn_gate.weight"] = normal(f"{block}.ffn_gate", eyes.n_ff, eyes.n_embd)
+            tensors[f"{block}.ffn_gate.bias"] = normal(f"{block}.ffn_gate.bias", eyes.n_ff)
+    tensors[f"{side}.post_ln.weight"] = np.ones(eyes.n_embd, np.float32)
     if not gated:
-        tensors[f"{side}.post_ln.bias"] = np.zeros(N_EMBD, np.float32)
+        tensors[f"{side}.post_ln.bias"] = np.zeros(eyes.n_embd, np.float32)
     return tensors
 
 
-def vision_tower(*, gated: bool) -> Tensors:
-    return transformer("v", gated=gated) | {
-        "v.patch_embd.weight": normal("patch", N_EMBD, 3, PATCH, PATCH, gain=0.5),
+def vision_tower(eyes: Eyes = TOY, *, gated: bool) -> Tensors:
+    return transformer("v", eyes, gated=gated) | {
+        "v.patch_embd.weight": normal("patch", eyes.n_embd, 3, eyes.patch, eyes.patch, gain=0.5),
     }
 
 
-def with_positions(tensors: Tensors) -> Tensors:
-    tensors["v.patch_embd.bias"] = normal("patch.bias", N_EMBD)
-    tensors["v.position_embd.weight"] = normal("positions", (SIDE // PATCH) ** 2, N_EMBD, gain=N_EMBD**0.5)
+def with_positions(tensors: Tensors, eyes: Eyes = TOY) -> Tensors:
+    tensors["v.patch_embd.bias"] = normal("patch.bias", eyes.n_embd)
+    tensors["v.position_embd.weight"] = normal(
+        "positions", (eyes.side // eyes.patch) ** 2, eyes.n_embd, gain=eyes.n_embd**0.5
+    )
     return tensors
 
 
-def write_projector(path: Path, kind: str, tensors: Tensors, **keys: Any) -> Path:
+def write_projector(path: Path, kind: str, tensors: Tensors, eyes: Eyes = TOY, **keys: Any) -> Path:
     common = {
         "clip.has_vision_encoder": True,
-        "clip.vision.embedding_length": N_EMBD,
-        "clip.vision.attention.head_count": N_HEAD,
-        "clip.vision.feed_forward_length": N_FF,
-        "clip.vision.block_count": N_LAYER,
-        "clip.vision.projection_dim": TEXT_EMBD,
+        "clip.vision.embedding_length": eyes.n_embd,
+        "clip.vision.attention.head_count": eyes.n_head,
+        "clip.vision.feed_forward_length": eyes.n_ff,
+        "clip.vision.block_count": eyes.n_layer,
+        "clip.vision.projection_dim": eyes.text_embd,
         "clip.vision.attention.layer_norm_epsilon": 1e-6,
-        "clip.vision.image_size": SIDE,
-        "clip.vision.patch_size": PATCH,
+        "clip.vision.image_size": eyes.side,
+        "clip.vision.patch_size": eyes.patch,
         "clip.vision.image_mean": [0.5, 0.5, 0.5],
         "clip.vision.image_std": [0.5, 0.5, 0.5],
     }
+    if eyes.half:
+        tensors = {name: halved(name, values) for name, values in tensors.items()}
     return write_clip(path, kind, tensors, common | keys)
+
+
+def halved(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    """Return a matrix in F16; what is no matrix, and positions, as it is."""
+    return values.astype(np.float16) if values.ndim == 2 and "position" not in name else values
 
 
 def write_clip(path: Path, kind: str, tensors: Tensors, keys: dict[str, Any]) -> Path:
@@ -157,12 +202,12 @@ def write_idefics3(path: Path) -> Path:
     return write_projector(path, "idefics3", tensors, **keys)
 
 
-def write_gemma3(path: Path) -> Path:
-    tensors = with_positions(vision_tower(gated=False))
-    tensors["mm.input_projection.weight"] = normal("projection", N_EMBD, TEXT_EMBD, gain=TEXT_EMBD**0.5)
-    tensors["mm.soft_emb_norm.weight"] = np.ones(N_EMBD, np.float32)
+def write_gemma3(path: Path, eyes: Eyes = TOY) -> Path:
+    tensors = with_positions(vision_tower(eyes, gated=False), eyes)
+    tensors["mm.input_projection.weight"] = normal("projection", eyes.n_embd, eyes.text_embd, gain=eyes.text_embd**0.5)
+    tensors["mm.soft_emb_norm.weight"] = np.ones(eyes.n_embd, np.float32)
     return write_projector(
-        path, "gemma3", tensors, **{"clip.use_gelu": True, "clip.vision.projector.scale_factor": MERGE}
+        path, "gemma3", tensors, eyes, **{"clip.use_gelu": True, "clip.vision.projector.scale_factor": eyes.merge}
     )
 
 
