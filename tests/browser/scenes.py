@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from dataclasses import dataclass
@@ -110,3 +111,22 @@ def answer_with(page: Page, text: str, **more: Any) -> None:
     head = {"id": "chat-1", "object": "chat.completion.chunk", "created": 0, "model": "hostile"}
     body = "".join(f"data: {json.dumps(head | event)}\n\n" for event in events) + "data: [DONE]\n\n"
     page.route(CHATS, lambda route: route.fulfill(content_type="text/event-stream", body=body))
+
+
+# Brings files as a paste or a drop does.
+BRING = """(field, [kind, files, text]) => {
+  const data = new DataTransfer();
+  for (const [name, type, content] of files) {
+    data.items.add(new File([Uint8Array.from(atob(content), (one) => one.charCodeAt(0))], name, { type }));
+  }
+  if (text) data.setData("text/plain", text);
+  const event = kind === "paste" ? new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true })
+    : new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true });
+  field.dispatchEvent(event);
+}"""
+
+
+def bring(page: Page, kind: str, content: bytes, *, text: str = "", name: str = "a.png") -> None:
+    """Paste or drop a picture into the message."""
+    encoded = base64.b64encode(content).decode()
+    page.get_by_role("textbox", name="Message").evaluate(BRING, [kind, [[name, "image/png", encoded]], text])

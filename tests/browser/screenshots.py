@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 from tests.browser.chromium import Tab, browsing, expect
 from tests.browser.load import under_load
 from tests.browser.replicas import serving_two
-from tests.browser.scenes import LOOKS, SESSIONS, VIEWS, enliven
+from tests.browser.scenes import LOOKS, SESSIONS, VIEWS, bring, enliven, say
+from tests.clients.looking import write_eyes
 from tests.clients.model import serving
+from tests.support.http_process import until
+from tests.support.toy_projectors import noise_png
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -27,7 +30,7 @@ def take(folder: Path) -> int:
     faults: list[str] = []
     with ExitStack() as stack:
         browser = stack.enter_context(browsing())
-        faults += take_alone(browser, folder) + take_replicas(browser, folder)
+        faults += take_alone(browser, folder) + take_picture(browser, folder) + take_replicas(browser, folder)
     sys.stdout.writelines(f"FAULT: {fault}\n" for fault in faults)
     return int(bool(faults))
 
@@ -70,6 +73,26 @@ def take_replicas(browser: Browser, folder: Path) -> list[str]:
             photograph(tab, folder, "lost")
         finally:
             servers[1].signal(signal.SIGCONT)
+        tab.close()
+        return tab.faults
+
+
+def take_picture(browser: Browser, folder: Path) -> list[str]:
+    """Take a chat with a picture that is pasted, that is encoded, and whose encoding was stopped."""
+    with ExitStack() as stack:
+        models = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(serving(models, *write_eyes(models)))
+        tab = Tab(browser, server.url)
+        page = tab.open("chat")
+        bring(page, "paste", noise_png(480, 320, seed=1))
+        expect(page.locator(".composer").get_by_role("img", name="Image 1")).to_be_visible()
+        photograph(tab, folder, "picture-pasted")
+        say(page, "What is in this picture?")
+        until(lambda: server.http.get("/slots").json(), lambda slots: any(slot["is_processing"] for slot in slots))
+        photograph(tab, folder, "picture-encoded")
+        page.get_by_role("button", name="Stop", exact=True).click()
+        expect(page.locator(".cut.stopped")).to_be_visible(timeout=60_000)
+        photograph(tab, folder, "picture-stopped")
         tab.close()
         return tab.faults
 

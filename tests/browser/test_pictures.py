@@ -12,7 +12,7 @@ import pytest
 from pyllmcancel.media.pictures import Size, check_picture
 from pyllmcancel.pausing import no_pause
 from tests.browser.chromium import Tab, expect
-from tests.browser.scenes import answer_with, say
+from tests.browser.scenes import answer_with, bring, say
 from tests.support.media_files import bmp, png
 
 if TYPE_CHECKING:
@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     from tests.support.http_process import ServerProcess
 
 PNG = png(8, 8)
-# Brings files as a paste or a drop does.
-BRING = """(field, [kind, files, text]) => {
-  const data = new DataTransfer();
-  for (const [name, type, content] of files) {
-    data.items.add(new File([Uint8Array.from(atob(content), (one) => one.charCodeAt(0))], name, { type }));
-  }
-  if (text) data.setData("text/plain", text);
-  const event = kind === "paste" ? new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true })
-    : new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true });
-  field.dispatchEvent(event);
-}"""
 
 
 def with_eyes(route: Route) -> None:
@@ -59,11 +48,6 @@ def choose(page: Page, *files: FilePayload) -> None:
     with page.expect_file_chooser() as chooser:
         page.get_by_role("button", name="Add images").click()
     chooser.value.set_files(list(files))
-
-
-def bring(page: Page, kind: str, content: bytes, *, text: str = "", name: str = "a.png") -> None:
-    encoded = base64.b64encode(content).decode()
-    page.get_by_role("textbox", name="Message").evaluate(BRING, [kind, [[name, "image/png", encoded]], text])
 
 
 def sent_by(page: Page, text: str) -> list[dict[str, Any]]:
