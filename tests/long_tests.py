@@ -103,6 +103,7 @@ LONG: dict[str, tuple[str, ...]] = {
     "races/test_engine_dies_anywhere.py": ("test_an_engine_that_fails_in_its_last_calls_too_ends_every_request_once",),
     # Other programs: clients, proxies, balancers, browsers, cables, compilers.
     "clients/test_clients.py": ("test_a_client_calls_a_tool_streams_and_is_cancelled[openai]",),
+    "clients/test_looking.py": (),
     "proxies/test_leaving.py": ("test_in_decode[*-stream-close]",),
     "proxies/test_addresses.py": (),
     "proxies/test_settings.py": (),

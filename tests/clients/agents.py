@@ -17,23 +17,31 @@ ESC, ENTER = "\x1b", "\r"
 
 
 def codex(session: Session) -> float:
+    with codex_terminal(session) as terminal:
+        return converse(session, terminal, ready="Ask Codex", stopped="interrupted")
+
+
+def codex_terminal(session: Session) -> Terminal:
     home = session.home / ".codex"
     home.mkdir()
     trusted = f'\n[projects."{session.project}"]\ntrust_level = "trusted"\n'
     (home / "config.toml").write_text(recipe("Codex CLI", session.url) + trusted)
     command = [str(session.packages.programs / "codex"), "--dangerously-bypass-approvals-and-sandbox"]
-    with Terminal(command, session.environment(), session.project) as terminal:
-        return converse(session, terminal, ready="Ask Codex", stopped="interrupted")
+    return Terminal(command, session.environment(), session.project)
 
 
 def claude_code(session: Session) -> float:
+    with claude_terminal(session, tools="Bash") as terminal:
+        return converse(session, terminal, ready="for shortcuts", stopped="Interrupted")
+
+
+def claude_terminal(session: Session, *, tools: str) -> Terminal:
     trusted = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
     state = {"hasCompletedOnboarding": True, "theme": "dark", "projects": {str(session.project): trusted}}
     (session.home / ".claude.json").write_text(json.dumps(state))
     environment = session.environment(**exports("Claude Code", session.url), DISABLE_AUTOUPDATER="1")
-    command = [str(session.packages.programs / "claude"), "--allowedTools", "Bash"]
-    with Terminal(command, environment, session.project) as terminal:
-        return converse(session, terminal, ready="for shortcuts", stopped="Interrupted")
+    command = [str(session.packages.programs / "claude"), "--allowedTools", tools]
+    return Terminal(command, environment, session.project)
 
 
 def opencode(session: Session) -> float:

@@ -6,6 +6,7 @@ import json
 import select
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +14,8 @@ from typing import Any
 
 from tests.clients.steering import Stage, stage_of, steered
 
+# Returns the body that the server gets, by the path and the body of the client.
+Steering = Callable[[str, dict[str, Any]], dict[str, Any]]
 OURS = {"host", "connection", "content-length", "x-request-id"}
 
 
@@ -26,6 +29,7 @@ class Exchange:
     headers: dict[str, str]
     raw: bytes
     answer: bytearray = field(default_factory=bytearray)
+    over: threading.Event = field(default_factory=threading.Event)  # one side has closed its connection
 
     @property
     def body(self) -> dict[str, Any] | None:
@@ -53,8 +57,9 @@ class Exchange:
 class RecordingProxy(AbstractContextManager["RecordingProxy"]):
     """Before the server on `port`. Every request gets an id, by which the server's log can be searched."""
 
-    def __init__(self, port: int, name: str) -> None:
+    def __init__(self, port: int, name: str, steering: Steering = steered) -> None:
         self.upstream = port
+        self.steering = steering
         self.exchanges: list[Exchange] = []
         self._name = name
         self._lock = threading.Lock()
@@ -87,8 +92,9 @@ class Connection(BaseHTTPRequestHandler):
             self.command, self.path, headers, self.rfile.read(int(headers.get("content-length", 0)))
         )
         with socket.create_connection(("127.0.0.1", self.proxy.upstream)) as server, suppress(ConnectionError):
-            server.sendall(as_bytes(exchange))
+            server.sendall(as_bytes(exchange, self.proxy.steering))
             self._relay(server, exchange)
+        exchange.over.set()
         self.close_connection = True
 
     def _relay(self, server: socket.socket, exchange: Exchange) -> None:
@@ -109,10 +115,10 @@ class Connection(BaseHTTPRequestHandler):
         pass
 
 
-def as_bytes(exchange: Exchange) -> bytes:
+def as_bytes(exchange: Exchange, steering: Steering) -> bytes:
     """The request that the server gets."""
     body, path = exchange.body, exchange.path.split("?")[0]
-    content = exchange.raw if body is None else json.dumps(steered(path, body)).encode()
+    content = exchange.raw if body is None else json.dumps(steering(path, body)).encode()
     headers = {name: value for name, value in exchange.headers.items() if name not in OURS}
     headers |= {"host": "localhost", "connection": "close", "x-request-id": exchange.id}
     if content:

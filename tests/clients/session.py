@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from tests.clients.packages import Environment
-from tests.clients.proxy import Exchange, RecordingProxy
-from tests.clients.steering import LONG_PROMPT, Stage
+from tests.clients.proxy import Exchange, RecordingProxy, Steering
+from tests.clients.steering import LONG_PROMPT, Stage, steered
 from tests.support.http_process import ServerProcess, until
 
 PATIENCE = 500.0  # seconds for an answer: an agent's first prompt has 30,000 tokens
@@ -21,12 +21,19 @@ KEPT = ("PATH", "LD_LIBRARY_PATH", "SSL_CERT_FILE")
 class Session(AbstractContextManager["Session"]):
     """`home` and `project` are empty, and its environment has nothing of ours but the path of programs."""
 
-    def __init__(self, name: str, packages: Environment, server: ServerProcess, folder: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        packages: Environment,
+        server: ServerProcess,
+        folder: Path,
+        steering: Steering = steered,
+    ) -> None:
         self.packages, self.server = packages, server
         self.home, self.project = folder / "home", folder / "project"
         self.home.mkdir()
         self.project.mkdir()
-        self.proxy = RecordingProxy(server.port, name)
+        self.proxy = RecordingProxy(server.port, name, steering)
 
     @property
     def url(self) -> str:
@@ -38,19 +45,21 @@ class Session(AbstractContextManager["Session"]):
 
     def until_answered(self) -> None:
         """Wait until the client has sent its tool's result to the server, and has the answer."""
-        exchange = self._until_sent(lambda exchange: exchange.stage is Stage.ANSWER)
+        exchange = self.until_sent(lambda exchange: exchange.stage is Stage.ANSWER)
         self.server.wait_for(exchange.id, PATIENCE, status="finished")
 
     def until_generating(self) -> Exchange:
         """Wait until the long answer is being generated."""
-        exchange = self._until_sent(is_long_turn)
+        exchange = self.until_sent(is_long_turn)
         self.server.wait_for(exchange.id, PATIENCE, completion_tokens=lambda n: n > 5)
         return exchange
 
     def until_stopped(self, exchange: Exchange) -> None:
         self.server.wait_for(exchange.id, status="cancelled")
 
-    def _until_sent(self, accept: Callable[[Exchange], bool]) -> Exchange:
+    def until_sent(self, accept: Callable[[Exchange], bool]) -> Exchange:
+        """Wait until the client has sent a request like this; return the last such."""
+
         def found() -> Exchange | None:
             return next(filter(accept, reversed(self.proxy.exchanges)), None)
 

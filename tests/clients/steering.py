@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -70,16 +71,17 @@ def steered(path: str, body: Body) -> Body:
             return body
 
 
-def with_call(path: str, body: Body) -> Body:
+def with_call(path: str, body: Body, calls: Mapping[str, dict[str, str]] = CALLS) -> Body:
+    """Force the first tool that `calls` has, with what it is called with."""
     body = copy.deepcopy(body)
     functions = {
         function["name"]: function for tool in body["tools"] if "name" in (function := tool.get("function", tool))
     }
-    name = next((name for name in functions if name in CALLS), None)
+    name = next((name for name in functions if name in calls), None)
     if name is None:
         raise ValueError(f"none of the tools is known: {', '.join(functions)}")
     key = "input_schema" if path.endswith("/messages") else "parameters"
-    functions[name] |= {key: exactly(CALLS[name]), "strict": True}
+    functions[name] |= {key: exactly(calls[name]), "strict": True}
     if path.endswith("/messages"):
         body["tool_choice"] = {"type": "tool", "name": name, "disable_parallel_tool_use": True}
         return body
