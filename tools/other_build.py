@@ -26,6 +26,7 @@ def install(name: str, objects: str, *options: str) -> Path:
     lent = [path for path in sys.path if Path(path).name in {"site-packages", "dist-packages"}]
     (own / "lent.pth").write_text("".join(f"{path}\n" for path in lent))
     pip = (sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--force-reinstall")
-    pip = ("nice", "-n", "5", *pip)  # tests that run beside go first
-    subprocess.run([*pip, f"-Cbuild-dir={BUILDS / objects}", *options, str(ROOT)], check=True)
+    # The compilers give way to tests that run beside them.
+    command = ["nice", "-n", "5", *pip, f"-Cbuild-dir={BUILDS / objects}", *options, str(ROOT)]
+    subprocess.run(command, check=True)
     return python
