@@ -29,6 +29,7 @@ from tests.native.conftest import SAME_TOKENS_IN_COMPANY
 from tests.races.answers import Answer, answer_of
 from tests.support.device import load_model
 from tests.support.driver import RecordingSink, Watcher, in_thread, split_origin
+from tests.support.http_process import until
 from tests.support.step_gate import TEST_LIMIT
 from tests.support.threads import N_THREADS
 
@@ -236,8 +237,21 @@ def test_a_retry_of_a_cancelled_prompt_gets_the_tokens_of_one_computed_afresh(
     assert alone(make_real, kind, LONG, 8).is_whole(real.tokens(real.submit(LONG)))
 
 
+def compute_until_cancelled(real: Real, computing: list[int], cancelled: int) -> None:
+    """Have requests, by their numbers, compute until one is cancelled: they do not end before, whoever is late."""
+    submitted: list[Request] = []
+
+    def wait(record: StepRecord) -> None:
+        if {entry[0] for entry in record.sequences} & {one.id for n, one in enumerate(submitted) if n in computing}:
+            until(lambda: len(submitted) > cancelled and submitted[cancelled].cancellation.requested, bool)
+
+    real.watcher.on_added = submitted.append
+    real.watcher.on_step_done = wait
+
+
 def test_time_in_the_queue_counts_towards_the_deadline(make_real: Callable[..., Real]) -> None:
     real = make_real(parallel=1)
+    compute_until_cancelled(real, [0], 1)
     blocker = real.submit(LONG[:10], max_tokens=None)
     late = real.submit(LONG, timeout=0.02)
     ending = late.ended.result(TEST_LIMIT)
@@ -248,12 +262,14 @@ def test_time_in_the_queue_counts_towards_the_deadline(make_real: Callable[..., 
 
 def test_a_deadline_ends_a_request_that_computes(make_real: Callable[..., Real]) -> None:
     real = make_real(request_timeout=0.05)
+    compute_until_cancelled(real, [0], 0)
     ending = real.submit(LONG[:10], max_tokens=None).ended.result(TEST_LIMIT)
     assert ending.cancel_reason is CancelReason.DEADLINE
 
 
 def test_closing_drains_for_a_while_and_cancels_the_rest(make_real: Callable[..., Real]) -> None:
     real = make_real(parallel=1)
+    compute_until_cancelled(real, [1], 1)
     short, endless = real.submit(LONG[:10], max_tokens=2), real.submit(LONG[:10], max_tokens=None)
     short.ended.result(TEST_LIMIT)
     real.engine.close(drain=0.02)
