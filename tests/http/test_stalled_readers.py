@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from tests.support.step_gate import TEST_LIMIT
 
 SMALL = 4_096  # bytes that the client's kernel takes for it
 N_TOKENS = 30_000  # of an answer; each is an event of more than 200 bytes
-# The same, of the fake model, which must not be done before the event loop has seen that its answer is not read.
-N_FAKE, N_CONTEXT = 12_000, 16_384
+# The same, of the fake model; there each event has the model's name, so that some hundred fill every buffer.
+N_FAKE, N_CONTEXT = 1_500, 2_048
+ALIAS = "x" * 3_000
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,7 @@ def test_its_slot_is_anothers_while_it_is_paused(long_model: Path) -> None:
         assert server.cancel(request_id)["outcome"] == "cancelled"
 
 
-# -- on an engine whose steps take no time ----------------------------------------------------------------------------
+# -- on an engine whose steps take little or no time -------------------------------------------------------------------
 
 
 def asked(world: World, client: RawClient, n_tokens: int) -> Request:
@@ -92,6 +94,11 @@ def asked(world: World, client: RawClient, n_tokens: int) -> Request:
     request = until(lambda: world.engine.registry.find(request_id), bool)
     assert isinstance(request, Request)
     return request
+
+
+def slow_down(world: World) -> None:
+    """Have steps take a moment, as real ones do, so that a late event loop does not find the whole answer computed."""
+    world.metrics.on_step_done = lambda _: time.sleep(0.003)
 
 
 def n_generated(request: Request) -> int:
@@ -118,7 +125,10 @@ def at_rest(request: Request) -> tuple[int, float]:
 
 def test_a_reader_that_rests_for_longer_than_a_client_may_be_silent_gets_its_whole_answer() -> None:
     """The client's kernel answers each probe of its closed window, but those become rare."""
-    world = World(model=Model(n_ctx_train=N_CONTEXT), n_ctx=N_CONTEXT, client_timeout=2.0, reader_stall=0.0)
+    world = World(
+        model=Model(n_ctx_train=N_CONTEXT), n_ctx=N_CONTEXT, alias=ALIAS, client_timeout=2.0, reader_stall=0.0
+    )
+    slow_down(world)
     with serving(world) as port, RawClient(port, receive_buffer=SMALL) as client:
         request = asked(world, client, N_FAKE)
         n_tokens, rests_at = at_rest(request)
@@ -133,11 +143,14 @@ def test_a_reader_that_rests_for_longer_than_a_client_may_be_silent_gets_its_who
 
 
 def test_what_waits_for_a_reader_is_bounded() -> None:
-    world = World(model=Model(n_ctx_train=N_CONTEXT), n_ctx=N_CONTEXT, client_timeout=0.0, reader_stall=0.0)
+    world = World(
+        model=Model(n_ctx_train=N_CONTEXT), n_ctx=N_CONTEXT, alias=ALIAS, client_timeout=0.0, reader_stall=0.0
+    )
+    slow_down(world)
     with serving(world) as port, RawClient(port, receive_buffer=SMALL) as client:
         request = asked(world, client, N_FAKE)
         until(lambda: request.paused, bool)
-        # The event loop may be late by hundreds of tokens: the engine's steps take no time.
+        # The event loop may be late by some hundred tokens.
         assert n_generated(request) < N_FAKE / 2
         world.engine.cancel(request)
         assert request.ended.result(TEST_LIMIT).cancel_reason is CancelReason.EXPLICIT
@@ -145,7 +158,10 @@ def test_what_waits_for_a_reader_is_bounded() -> None:
 
 @pytest.mark.parametrize("leaving", ["reset", "close"])
 def test_a_paused_client_that_leaves_is_noticed_while_the_engine_sleeps(leaving: str) -> None:
-    world = World(model=Model(n_ctx_train=N_CONTEXT), n_ctx=N_CONTEXT, client_timeout=0.0, reader_stall=0.0)
+    world = World(
+        model=Model(n_ctx_train=N_CONTEXT), n_ctx=N_CONTEXT, alias=ALIAS, client_timeout=0.0, reader_stall=0.0
+    )
+    slow_down(world)
     with serving(world) as port, RawClient(port, receive_buffer=SMALL) as client:
         request = asked(world, client, N_FAKE)
         until(lambda: request.paused, bool)
