@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -247,21 +248,19 @@ def stored(store: str | None, spec: Spec) -> str:
 def kept(given: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[str]:
     """Iterate over the arguments that a model's process gets, too."""
     known = parser._option_string_actions
-    rest = iter([dashed(one) for one in given])
-    for argument in rest:
+    rest = deque(dashed(one) for one in given)
+    while rest:
+        argument = rest.popleft()
         name, has_value, _ = argument.partition("=")
         action = known.get(name)
         if action is None:
             continue  # the argument without an option, which names a model
-        passed = action.dest not in OF_FRONT
-        if passed:
-            yield argument
-        if not has_value and action.nargs is None:
-            value = next(rest, "")
-            if passed:
-                yield value
-        elif not has_value and action.nargs == "?":
-            raise UsageError(f"{name} needs a value here, as {name}=VALUE")
+        own = [argument]
+        # As argparse reads it: a value that may be left out is not there if an option follows.
+        if not has_value and rest and (action.nargs is None or (action.nargs == "?" and rest[0][:1] != "-")):
+            own.append(rest.popleft())
+        if action.dest not in OF_FRONT:
+            yield from own
 
 
 def long_name(action: argparse.Action) -> str:

@@ -9,7 +9,6 @@ import signal
 import sys
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from pyllmcancel.cli.listening import opened
@@ -45,18 +44,19 @@ def run(
     without_front_variables()
     # Not before: these imports take a second.
     from pyllmcancel.router.app import serve_models
+    from pyllmcancel.router.folder import socket_folder
     from pyllmcancel.router.keeper import Keeper
     from pyllmcancel.router.roster import Roster
 
     key = secrets.token_hex(32)
     roster = Roster(arguments.models_max or math.inf, arguments.models_memory * GIB or math.inf)
     try:
-        with TemporaryDirectory(prefix="pyllmcancel-") as folder:
+        with socket_folder() as folder:
             keeper = Keeper(
                 catalog,
                 sources.read,
                 partial(sources.command, key=key),
-                folder=Path(folder),
+                folder=folder,
                 roster=roster,
                 drain=config.drain,
                 write=write_line,
