@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pyllmcancel.errors import QueueFullError
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.families import Session
-    from pyllmcancel.requests.request import Request
 
 MAX_HOLDS = 1024  # limit of one owner's holds
 LONGEST_PREPARATION = 60.0  # seconds from a request's arrival to its acceptance
@@ -74,18 +70,18 @@ class Holds:
         if len(names) + sum(until > now for until in held.requests.values()) > MAX_HOLDS:
             raise too_many()
 
-    def reach(self, request: Request, lineage: Iterable[Session]) -> bool:
-        """Return whether `request`, which is being accepted, is held: by its id, its session, or an ancestor of the
-        session.
+    def reach(self, owner: str, request_id: str, arrived_at: float, lineage: Iterable[str]) -> bool:
+        """Return whether a request, which is being accepted, is held: by its id, its session, or an ancestor of the
+        session. `lineage` names the session, its parent, and so on.
         """
-        holds = self._of_owner.get(request.owner)
+        holds = self._of_owner.get(owner)
         if holds is None:
             return False
-        if holds.requests.pop(request.id, 0.0) > request.arrived_at:
+        if holds.requests.pop(request_id, 0.0) > arrived_at:
             return True
         for generation, session in enumerate(lineage):
-            hold = holds.sessions.get(session.name, NOT_HELD)
-            if (hold.descendants if generation else hold.own) > request.arrived_at:
+            hold = holds.sessions.get(session, NOT_HELD)
+            if (hold.descendants if generation else hold.own) > arrived_at:
                 return True
         return False
 

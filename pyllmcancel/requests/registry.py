@@ -146,7 +146,8 @@ class Registry:
         """Return whether the request is held, or its family was cancelled after its arrival."""
         session = self._families.of_request(request)
         lineage = () if session is None else tuple(session.lineage())
-        held = self._holds.reach(request, lineage)
+        names = [member.name for member in lineage]
+        held = self._holds.reach(request.owner, request.id, request.arrived_at, names)
         return held or any(member.cancels(request) for member in lineage)
 
     def withdraw(self, request: Request) -> bool:

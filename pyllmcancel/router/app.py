@@ -73,9 +73,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, *, autoload: bool) -
         openapi_url=None,
         routes=[route for one in routers for route in one.routes],
     )
-    timeout, most = config.engine.request_timeout, config.engine.max_queue
-    keeps_streams = config.stream_keep > 0
-    router = Router(keeper, autoload=autoload, max_waiting=most, timeout=timeout, keeps_streams=keeps_streams)
+    router = Router(keeper, config, autoload=autoload)
     app.state.server = state
     app.state.router = router
     app.state.seats = Shares(config.limits.max_event_clients, several=config.shared)

@@ -23,7 +23,7 @@ from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import mark_client_gone, request_id_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from starlette.types import Receive, Scope, Send
@@ -87,10 +87,18 @@ async def read_body(receive: Receive) -> bytes:
 
 
 class Leaving:
-    """The leaving of one request's client, which ends what is awaited inside `heard`."""
+    """The leaving of one request's client, which ends what is awaited inside `heard`.
+
+    Attributes
+    ----------
+    keeps
+        True if the request goes on without its client, whose stream can be taken up again. Then the leaving only closes
+        the connection to the process, as soon as the process has accepted the request.
+    """
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
+        self.keeps = False
         self._receive = receive
         self._exchange: Exchange | None = None
         self._future: asyncio.Future[Any] | None = None
@@ -104,14 +112,14 @@ class Leaving:
 
     def _note(self) -> None:
         self.left = True
-        if self._exchange is not None:
+        if self._exchange is not None and not (self.keeps and self._exchange.is_new):
             self._exchange.close()
-        if self._future is not None and not self._future.done():
+        if self._future is not None and not self._future.done() and not self.keeps:
             self._future.set_exception(ClientLeft())
 
     async def until(self, future: asyncio.Future[Any]) -> Any:
         self._future = future
-        if self.left:
+        if self.left and not self.keeps:
             raise ClientLeft
         return await future
 
@@ -120,7 +128,7 @@ class Leaving:
         """Inside the block, the client's leaving closes the exchange; the end of the block does in any case."""
         self._exchange = exchange
         try:
-            if self.left:
+            if self.left and not self.keeps:
                 raise ClientLeft
             yield
         finally:
@@ -161,9 +169,11 @@ async def exchange(
     if not declines:
         message.body = b""
     with leaving.closes(begun):
-        head, last = None, BLANK
+        head, body = None, Body(leaving.scope, send)
         try:
             head = await begun.head()
+            if leaving.left:
+                raise ClientLeft
             content = None
             if declines and head.status in (400, 404):
                 content = await begun.whole()
@@ -171,21 +181,51 @@ async def exchange(
                     return False
             kept = [(name, value) for name, value in head.headers if name not in OF_ANSWER]
             await send({"type": "http.response.start", "status": head.status, "headers": [*kept, *extra]})
-            async for piece in begun.pieces() if content is None else one_piece(content):
-                last = piece
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            if content is None:
+                await body.flow(begun, head)
+            else:
+                await body.write(content)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except (Broken, ValueError):
             if leaving.left:
                 raise ClientLeft from None
             if head is None:
                 raise process_ended() from None
-            await break_off(head, leaving.scope, send, b"" if last.endswith(BLANK) else BLANK)
+            await break_off(head, leaving.scope, send, b"" if body.last.endswith(BLANK) else BLANK)
     return True
 
 
-async def one_piece(content: bytes) -> AsyncIterator[bytes]:
-    yield content
+class Body:
+    """The body of an answer, on its way to the client.
+
+    A stream's pieces go to the client's connection as soon as they come, in the callback that has read them: see
+    `Exchange`. Only when the client does not keep up is there something to wait for.
+    """
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._scope = scope
+        self._send = send
+        self.last = BLANK
+
+    async def flow(self, upstream: Exchange, head: Head) -> None:
+        """Send what comes; Broken or ValueError if it is not a complete body."""
+        connection = connection_of(self._scope)
+        # The HTTP server sends chunks exactly if these hold.
+        if connection is None or not head.is_chunked or self._scope["http_version"] != "1.1":
+            async for piece in upstream.pieces():
+                await self.write(piece)
+            return
+
+        def write(piece: bytes) -> bool:
+            self.last = piece
+            return connection.write_chunk(piece)
+
+        while not await upstream.flow(write):
+            await self._send({"type": "http.response.body", "body": b"", "more_body": True})
+
+    async def write(self, piece: bytes) -> None:
+        self.last = piece
+        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
 async def break_off(head: Head, scope: Scope, send: Send, between: bytes) -> None:

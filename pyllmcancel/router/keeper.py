@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.router.process import ModelProcess, reason_in, resident_bytes
-from pyllmcancel.router.roster import Admit, Model, Refuse, Roster, Start, State, Stop, Ticket
+from pyllmcancel.router.roster import Admit, Look, Model, Refuse, Roster, Start, State, Stop, Ticket
 from pyllmcancel.router.spec import Catalog, Spec
 from pyllmcancel.server.errors.responses import ApiError
 
@@ -65,7 +65,7 @@ class Keeper:
         self._folder = folder
         self._drain = drain
         self._write = write
-        self._key = key
+        self.key = key
         self._waiting: dict[Ticket, asyncio.Future[ModelProcess]] = {}
         self._n_started = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -174,8 +174,8 @@ class Keeper:
     def has_progress(self, _process: ModelProcess) -> None:
         self.tell()
 
-    def has_requests(self, process: ModelProcess, n_requests: int) -> None:
-        self.roster.inside(process.name, n_requests, self.now())
+    def has_requests(self, process: ModelProcess, n_requests: int, asked_at: float) -> None:
+        self.roster.inside(process.name, n_requests, asked_at, self.now())
         self._measure(process)
         self._act()
 
@@ -225,6 +225,8 @@ class Keeper:
                     self._start(name)
                 case Stop(name, kill):
                     self._stop(name, kill=kill)
+                case Look(name):
+                    self.processes[name].look_soon()
                 case Admit(ticket):
                     future = self._waiting.get(ticket)
                     if future is not None and not future.done():
@@ -255,7 +257,7 @@ class Keeper:
             environment=environment,
             write=self._write,
             listener=self,
-            key=self._key,
+            key=self.key,
         )
 
     def _stop(self, name: str, *, kill: bool) -> None:

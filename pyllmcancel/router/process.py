@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import signal
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -35,7 +36,7 @@ class Listener(Protocol):
 
     def has_progress(self, process: ModelProcess) -> None: ...
 
-    def has_requests(self, process: ModelProcess, n_requests: int) -> None: ...
+    def has_requests(self, process: ModelProcess, n_requests: int, asked_at: float) -> None: ...
 
     def has_ended(self, process: ModelProcess, status: int) -> None: ...
 
@@ -78,6 +79,7 @@ class ModelProcess:
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
         self.is_ready = False
         self._stopped = False  # set by `stop`
+        self._wanted = asyncio.Event()  # set by `look_soon`
         self._write = write
         # With it the process tells its requests, even if they have several owners.
         self._headers = [] if key is None else [(b"x-peer-key", key.encode())]
@@ -111,11 +113,18 @@ class ModelProcess:
 
     async def _keep_looking(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_LATER if self.is_ready else LOOK_EVERY)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), LOOK_LATER if self.is_ready else LOOK_EVERY)
+            self._wanted.clear()
             await self.look()
 
+    def look_soon(self) -> None:
+        """Ask the process at once."""
+        self._wanted.set()
+
     async def look(self) -> None:
-        """Ask the process how far it is."""
+        """Ask the process how far it is, and how many requests it has."""
+        asked_at = time.monotonic()
         try:
             head, body = await ask(self.socket, HEALTH, self._headers)
             told: Any = json.loads(body)
@@ -125,7 +134,7 @@ class ModelProcess:
             if not self.is_ready and not self._stopped:
                 self.is_ready = True
                 self._listener.is_ready(self)
-            self._listener.has_requests(self, int(told.get("waiting", 0)) + int(told.get("running", 0)))
+            self._listener.has_requests(self, int(told.get("waiting", 0)) + int(told.get("running", 0)), asked_at)
         elif told.get("status") == "loading":
             before = self.progress, self.stage
             self.progress, self.stage = told.get("progress"), told.get("stage", "loading")

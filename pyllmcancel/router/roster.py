@@ -21,6 +21,7 @@ from enum import Enum
 TRIES = 3  # starts in a row that may fail
 FIRST_PAUSE = 0.5  # seconds before the second start; then twice as long each time
 LONG_LIFE = 60.0  # seconds of service after which the tries are counted anew
+ANSWERS_WITHIN = 10.0  # seconds in which a process must say how many requests it has
 FAILED_SECONDS = 30.0  # in which requests for a model that failed are refused at once
 
 
@@ -60,6 +61,13 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """Ask the model's process how many requests it has, and report the answer to `Roster.inside`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Admit:
     """Send the request to the model's process."""
 
@@ -74,7 +82,7 @@ class Refuse:
     why: str
 
 
-Action = Start | Stop | Admit | Refuse
+Action = Start | Stop | Look | Admit | Refuse
 
 
 @dataclass(slots=True)
@@ -91,6 +99,10 @@ class Model:
         The requests that wait for it, the oldest first, and those that were sent to it.
     n_inside
         The number of requests that its process has, as it told last: some outlive their connection.
+    asked_after
+        The time of the last end of a connection: what the process told before says nothing of that request.
+    unknown
+        True if the process has told nothing since then.
     idle_after
         The seconds without a request after which it is unloaded, as its last request wished; infinite: never.
     usual_idle
@@ -107,6 +119,8 @@ class Model:
     waiting: dict[Ticket, None] = field(default_factory=dict)
     running: set[Ticket] = field(default_factory=set)
     n_inside: int = 0
+    asked_after: float = -math.inf
+    unknown: bool = False
     yields: bool = False
     asked_at: float = 0.0
     started_at: float = 0.0
@@ -132,8 +146,16 @@ class Model:
         return min(oldest, self.asked_at if self.asked else math.inf)
 
     @property
-    def busy(self) -> bool:
-        return bool(self.running) or self.n_inside > 0
+    def has_requests(self) -> bool:
+        """True if it is known to have any."""
+        return bool(self.running) or (self.n_inside > 0 and not self.unknown)
+
+    def is_unsure(self, now: float) -> bool:
+        """Return whether it may have requests, of which its process will tell."""
+        return self.unknown and now < self.asked_after + ANSWERS_WITHIN
+
+    def is_busy(self, now: float) -> bool:
+        return self.has_requests or self.is_unsure(now)
 
     @property
     def takes_room(self) -> bool:
@@ -211,7 +233,8 @@ class Roster:
         model.waiting.pop(ticket, None)
         if ticket in model.running:
             model.running.discard(ticket)
-            model.used_at = now
+            model.used_at = model.asked_after = now
+            model.unknown = True
             model.idle_after = model.usual_idle if keep is None else keep
 
     def unload(self, name: str, why: str) -> None:
@@ -238,12 +261,14 @@ class Roster:
             model.loaded_at = model.used_at = now
             model.load_seconds = now - model.started_at
 
-    def inside(self, name: str, n_requests: int, now: float) -> None:
-        """Note the number of requests that the model's process has."""
+    def inside(self, name: str, n_requests: int, asked_at: float, now: float) -> None:
+        """Note the number of requests that the model's process has, as it told when it was asked at `asked_at`."""
         model = self.models[name]
+        if asked_at < model.asked_after:
+            return
         if model.n_inside and not n_requests:
             model.used_at = now
-        model.n_inside = n_requests
+        model.n_inside, model.unknown = n_requests, False
 
     def ended(self, name: str, now: float, why: str = "", *, hopeless: bool = False) -> None:
         """The model's process has ended.
@@ -257,7 +282,7 @@ class Roster:
         """
         model = self.models[name]
         state, model.state = model.state, State.UNLOADED
-        model.n_inside = 0
+        model.n_inside, model.unknown = 0, False
         model.running.clear()  # their connections are closed, and each has its error
         if state is State.ENDING:
             return
@@ -335,7 +360,7 @@ class Roster:
         """Choose the models that give way; unload them as soon as none computes, and each has stayed long enough."""
         left = [one for one in others if one.state is not State.ENDING]
         chosen: list[Model] = []
-        for one in sorted(left, key=lambda one: (one.busy, one.used_at)):
+        for one in sorted(left, key=lambda one: (one.has_requests, one.used_at)):
             if self._fits(model, left):
                 break
             if one.state is State.LOADED and not one.pinned:
@@ -347,9 +372,16 @@ class Roster:
             one.yields = now >= one.stays_until
             if not one.yields:
                 self._again_at(one.stays_until)
-        if all(one.yields and not one.busy for one in chosen):
+        if all(one.yields and self._is_idle(one, now) for one in chosen):
             for one in chosen:
                 self._stop(one, kill=False)
+
+    def _is_idle(self, model: Model, now: float) -> bool:
+        """Return whether the model has no request; if nobody knows, have its process asked, and return False."""
+        if model.is_busy(now) and not model.has_requests:
+            self._actions.append(Look(model.name))
+            self._again_at(model.asked_after + ANSWERS_WITHIN)
+        return not model.is_busy(now)
 
     def _too_large(self, model: Model) -> str:
         if model.need > self.room:
@@ -364,13 +396,13 @@ class Roster:
 
     def _sleep(self, now: float) -> None:
         for model in self.models.values():
-            if model.state is State.LOADED and not (model.busy or model.pinned or model.waiting):
+            if model.state is State.LOADED and not (model.has_requests or model.pinned or model.waiting):
                 until = model.used_at + model.idle_after
-                if now >= until:
+                if now < until:
+                    self._again_at(until)
+                elif self._is_idle(model, now):
                     model.asleep = True
                     self._stop(model, kill=False)
-                else:
-                    self._again_at(until)
 
     def _stop(self, model: Model, *, kill: bool) -> None:
         model.state = State.ENDING

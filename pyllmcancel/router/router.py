@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.router.body_fields import scalars
 from pyllmcancel.router.forwarding import (
     Leaving,
@@ -23,11 +24,13 @@ from pyllmcancel.router.forwarding import (
     process_ended,
     read_body,
 )
+from pyllmcancel.router.newer import NewerRequests
 from pyllmcancel.router.roster import State
-from pyllmcancel.router.waiting import Waiting, WaitingRequests
+from pyllmcancel.router.waiting import NOTHING, Waiting, WaitingRequests
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.fleet.messages import News
 from pyllmcancel.server.http.api_keys import owner_of
-from pyllmcancel.server.http.request_context import request_id_of
+from pyllmcancel.server.http.request_context import arrival_us_of, request_id_of
 from pyllmcancel.server.limits import INLINE_BODY
 from pyllmcancel.server.origin import (
     CONVERSATION_HEADERS,
@@ -41,6 +44,7 @@ from pyllmcancel.server.origin import (
 )
 from pyllmcancel.server.streams.kept import conversation_key
 from pyllmcancel.server.streams.routes import not_ready
+from pyllmcancel.server.wire.fields import MAX_TIMEOUT
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -48,8 +52,10 @@ if TYPE_CHECKING:
     from pyllmcancel.router.keeper import Keeper
     from pyllmcancel.router.process import ModelProcess
     from pyllmcancel.router.spec import Spec
+    from pyllmcancel.server.config import ServerConfig
 
-WANTED = frozenset({"model", "keep_alive", "keep_going", "stream", *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS})
+OWN_FIELDS = ("model", "keep_alive", "keep_going", "stream", "timeout")
+WANTED = frozenset((*OWN_FIELDS, *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS))
 # Paths that any process can answer for all, since they know each other.
 SHARED = re.compile(
     r"/v1/(?:requests|sessions|stream|streams)(?:/|$)|/v1/responses/(?!input_tokens$|compact$)|/(?:docs|openapi\.json)$"
@@ -66,25 +72,21 @@ class Router:
 
     Parameters
     ----------
+    config
+        The settings of the server. As many requests of one owner may wait for loads as in one model's queue.
     autoload
         True if a request loads its model.
-    max_waiting
-        The limit of requests of one owner that wait for loads.
-    timeout
-        The seconds that a request may wait; None: without limit.
-    keeps_streams
-        True if streams can be taken up again.
     """
 
-    def __init__(
-        self, keeper: Keeper, *, autoload: bool, max_waiting: int, timeout: float | None, keeps_streams: bool
-    ) -> None:
+    def __init__(self, keeper: Keeper, config: ServerConfig, *, autoload: bool) -> None:
         self.keeper = keeper
         self.waiting = WaitingRequests()
         self.autoload = autoload
-        self._max_waiting = max_waiting
-        self._timeout = timeout
-        self._keeps_streams = keeps_streams
+        self._max_waiting = config.engine.max_queue
+        timeout = config.engine.request_timeout
+        self._timeout = math.inf if timeout is None else timeout
+        self._newer = NewerRequests(keeper.key)
+        self._keeps_streams = config.stream_keep > 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -108,27 +110,34 @@ class Router:
         fields = await fields_of(message.body)
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         spec = await self.named(fields.get("model", next(iter(query.get("model", ())), None)))
+        names = self._wished(scope, fields)
+        self._check_held(scope, names)
         loads = one_of(query.get("autoload"), default=self.autoload) and scope["method"] == "POST"
         if not loads and self.keeper.model(spec.name).state is not State.LOADED:
             raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
-        keep_alive(fields.get("keep_alive"))  # before anything is loaded for a request that is wrong
         if scope["method"] != "POST":
             process = self.keeper.processes[spec.name]
             await exchange(message, process.socket, leaving, send)
             return
-        ended = await self._sent(fields, spec, message, leaving, send)
+        leaving.keeps = bool(names.streams)  # then the request outlives its connection
+        ended = await self._sent(names, spec, message, leaving, send)
         while ended is not None:
-            await self._waited(fields, spec, ended.end(), leaving)
-            ended = await self._sent(fields, spec, message, leaving, send)
+            await self._waited(names, spec, ended.end(), leaving)
+            ended = await self._sent(names, spec, message, leaving, send)
+
+    def _check_held(self, scope: Scope, names: Wished) -> None:
+        """Raise RequestCancelled if the request was cancelled before it came."""
+        lineage = [name for name in (names.session, names.parent) if name is not None]
+        if self.waiting.holds.reach(owner_of(scope), request_id_of(scope), time.monotonic(), lineage):
+            raise RequestCancelled(CancelReason.EXPLICIT, NOTHING)
 
     async def _sent(
-        self, fields: dict[str, Any], spec: Spec, message: Message, leaving: Leaving, send: Send
+        self, names: Wished, spec: Spec, message: Message, leaving: Leaving, send: Send
     ) -> ModelProcess | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
-        keep = keep_alive(fields.get("keep_alive"))
         ticket, future = self.keeper.want(spec.name)
         try:
-            process, waited = await self._admitted(fields, spec, future, leaving)
+            process, waited = await self._admitted(names, spec, future, leaving)
             extra = [] if waited is None else [(b"x-model-load-ms", waited)]
             try:
                 await exchange(message, process.socket, leaving, send, extra)
@@ -136,23 +145,23 @@ class Router:
                 return process
             return None
         finally:
-            self.keeper.drop(ticket, keep)
+            self.keeper.drop(ticket, names.keep_alive)
 
     async def _admitted(
-        self, fields: dict[str, Any], spec: Spec, future: asyncio.Future[ModelProcess], leaving: Leaving
+        self, names: Wished, spec: Spec, future: asyncio.Future[ModelProcess], leaving: Leaving
     ) -> tuple[ModelProcess, bytes | None]:
         """Return the process, and the milliseconds that the request waited for it, if it did."""
         if future.done():
-            for older in self.waiting.with_key(owner_of(leaving.scope), self._wished(leaving.scope, fields).key):
+            for older in self.waiting.with_key(owner_of(leaving.scope), names.key):
                 older.cancel(CancelReason.SUPERSEDED)
             return await future, None
         began = time.monotonic()
-        return await self._waited(fields, spec, future, leaving), milliseconds_since(began)
+        return await self._waited(names, spec, future, leaving), milliseconds_since(began)
 
-    async def _waited(self, fields: dict[str, Any], spec: Spec, future: asyncio.Future[Any], leaving: Leaving) -> Any:
+    async def _waited(self, names: Wished, spec: Spec, future: asyncio.Future[Any], leaving: Leaving) -> Any:
         """Return what comes; until then the request is one of those that wait, and can be cancelled."""
         scope = leaving.scope
-        owner, names = owner_of(scope), self._wished(scope, fields)
+        owner = owner_of(scope)
         self.waiting.check_new(owner, request_id_of(scope))
         if self.waiting.count(owner) >= self._max_waiting:
             raise ApiError(429, "too many requests wait for models", "rate_limit_error", code="queue_full")
@@ -165,9 +174,11 @@ class Router:
 
         request = Waiting(request_id_of(scope), owner, spec.name, *names[:3], give_up, names.streams)
         self.waiting.add(request)
-        late = ApiError(504, f"the model {spec.name} was not loaded in time", "server_error", code="deadline")
-        loop = asyncio.get_running_loop()
-        timer = None if self._timeout is None else loop.call_later(self._timeout, give_up, late)
+        if names.key is not None:
+            news = News(owner=owner, key=names.key, arrived_us=arrival_us_of(scope), id=request.id)
+            self._newer.tell(news, [one for one in self.keeper.processes.values() if one.is_ready])
+        loop, timeout = asyncio.get_running_loop(), min(names.timeout, self._timeout)
+        timer = None if timeout == math.inf else loop.call_later(timeout, request.cancel, CancelReason.DEADLINE)
         try:
             return await leaving.until(future)
         finally:
@@ -188,7 +199,8 @@ class Router:
             elif fields.get("keep_going"):
                 streams = (request_id_of(scope),)
         session = name_of(scope, fields, SESSION_HEADERS, SESSION_FIELDS)
-        return Wished(session, name_of(scope, fields, PARENT_HEADERS, PARENT_FIELDS), key, streams)
+        parent = name_of(scope, fields, PARENT_HEADERS, PARENT_FIELDS)
+        return Wished(session, parent, key, streams, seconds_in(fields), keep_alive(fields.get("keep_alive")))
 
     async def named(self, name: Any) -> Spec:
         """Return the model of this name, or the default; ApiError if there is none."""
@@ -259,12 +271,22 @@ async def fields_of(body: bytes) -> dict[str, Any]:
 
 
 class Wished(NamedTuple):
-    """The groups that a request belongs to while it waits here."""
+    """What a request says of itself: the groups that it belongs to while it waits here, and its times in seconds."""
 
     session: str | None
     parent: str | None
     key: str | None
     streams: tuple[str, ...]
+    timeout: float
+    keep_alive: float | None
+
+
+def seconds_in(fields: dict[str, Any]) -> float:
+    """Return the request's own deadline; a value of a wrong form counts as missing, since a process refuses it."""
+    value = fields.get("timeout")
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MAX_TIMEOUT:
+        return float(value)
+    return math.inf
 
 
 def name_of(scope: Scope, fields: dict[str, Any], headers: tuple[str, ...], names: tuple[str, ...]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,13 @@ from pyllmcancel.router.routes_models import router_of
 from pyllmcancel.router.upstream import Broken, Exchange
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import is_admin, owner_of
+from pyllmcancel.server.http.request_context import SANE_ID, bad_id
+from pyllmcancel.server.origin import checked
+from pyllmcancel.server.requests.answers import SessionCancelAnswer
 from pyllmcancel.server.requests.body import CancelBody
-from pyllmcancel.server.requests.routes import unknown_id
+from pyllmcancel.server.requests.routes import Hold, PathName, not_found, unknown_id
 from pyllmcancel.server.requests.sessions import unknown_session
-from pyllmcancel.server.requests.visible import check_may_see_all, may_see_all
+from pyllmcancel.server.requests.visible import check_may_see_all, may_see_all, only
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
@@ -30,12 +34,19 @@ if TYPE_CHECKING:
 router = APIRouter(include_in_schema=False)
 
 MAX_PARSED = 1 << 18  # bytes of a body that is parsed here
-NO = ("0", "false", "no", "off")
+NOWHERE = ("unknown", "held")
+UNREACHED = "x-unreached"  # the header that names the servers which a process could not ask
 
 
 def owner_seen(request: Request) -> str | None:
-    """Return the owner whose requests may be seen; None: everybody's."""
-    return None if is_admin(request.scope) else owner_of(request.scope)
+    """Return the owner whose requests may be seen; None: everybody's. An administrator may name one."""
+    return request.query_params.get("owner") if is_admin(request.scope) else owner_of(request.scope)
+
+
+def owner_held(request: Request) -> str:
+    """Return the owner for whom an id is to be held; ApiError if an administrator does not name one."""
+    seen = owner_seen(request)
+    return only(set(), hold=1.0) if seen is None else seen
 
 
 @router.get("/v1/requests")
@@ -64,7 +75,7 @@ async def get_request(request: Request, request_id: str) -> Any:
 
 
 @router.post("/v1/requests/cancel")
-async def cancel_requests(request: Request) -> Any:
+async def cancel_requests(request: Request, hold: Hold = 0.0) -> Any:
     body = await request.body()
     if len(body) > MAX_PARSED:
         return await else_asked(request, unknown_id(), body)
@@ -72,46 +83,75 @@ async def cancel_requests(request: Request) -> Any:
         wanted = CancelBody.model_validate_json(body)
     except ValidationError:
         wanted = None  # a process words the error
-    found = [] if wanted is None else [one for one in matching(request, wanted) if one.cancel()]
-    cancelled = {one.id: one.cancelled() for one in found}
-    answer = await asked(request, body)
-    if answer is None:
-        if wanted is None:
-            raise ApiError(400, "the body must name request_ids, or a session, owner or status", code="invalid_request")
-        unknown = [] if wanted.request_ids is None else [one for one in wanted.request_ids if one not in cancelled]
-        data = [*cancelled.values(), *({"id": one, "outcome": "unknown"} for one in dict.fromkeys(unknown))]
-        return {"object": "list", "data": data}
-    status, told, response = answer
-    if status != 200:
-        return response
-    rest = [one for one in told["data"] if one["outcome"] not in ("unknown", "held") or one["id"] not in cancelled]
-    return told | {"data": [*cancelled.values(), *rest]}
+    cancelled = {} if wanted is None else cancelled_in(matching(request, wanted))
+    answers = await told_everywhere(request, body)
+    if not answers and wanted is None:
+        raise ApiError(400, "the body must name request_ids, or a session, owner or status", code="invalid_request")
+    if (refusal := refused(answers)) is not None:
+        return refusal
+    found = [one for one in merged(answers, "data") if one["outcome"] not in NOWHERE]
+    if wanted is None or wanted.request_ids is None:
+        return {"object": "list", "data": [*cancelled.values(), *found]}
+    cancelled |= cancelled_in(matching(request, wanted))  # those that came meanwhile
+    known = cancelled.keys() | {one["id"] for one in found}
+    missing = [one for one in dict.fromkeys(wanted.request_ids) if one not in known]
+    held = [held_or_unknown(request, one, hold, wanted.owner) for one in missing]
+    return {"object": "list", "data": [*cancelled.values(), *found, *held]}
+
+
+def cancelled_in(waiting: Iterable[Waiting]) -> dict[str, Any]:
+    """Cancel those that still wait; return the answers by their ids."""
+    return {one.id: one.cancelled() for one in waiting if one.cancel()}
+
+
+def held_or_unknown(request: Request, request_id: str, hold: float, owner: str | None = None) -> Any:
+    """Return the answer for an id that no model knows; it is held here if `hold` is positive, for those that are loaded
+    later.
+    """
+    if hold > 0.0:
+        if not SANE_ID.fullmatch(request_id):
+            raise bad_id("request_id")  # no request of this id can come
+        router_of(request).waiting.holds.hold_request(owner or owner_held(request), request_id, hold)
+    return not_found(request_id, hold)
 
 
 @router.post("/v1/requests/{request_id:path}/cancel")
 @router.delete("/v1/requests/{request_id:path}")
-async def cancel_request(request: Request, request_id: str) -> Any:
-    for one in waiting_by_id(request, request_id):
-        if one.cancel():
-            return one.cancelled()
-    return await else_asked(request, unknown_id())
+async def cancel_request(request: Request, request_id: PathName, hold: Hold = 0.0) -> Any:
+    """Cancel a request that waits here, or have the processes cancel it. It may come while they are asked."""
+    if cancelled := cancelled_in(waiting_by_id(request, request_id)):
+        return cancelled[request_id]
+    answers = await told_everywhere(request)
+    if (refusal := refused(answers)) is not None:
+        return refusal
+    if (found := next((response for status, _, response in answers if status == 200), None)) is not None:
+        return found
+    if cancelled := cancelled_in(waiting_by_id(request, request_id)):
+        return cancelled[request_id]
+    if hold > 0.0:
+        return JSONResponse(held_or_unknown(request, request_id, hold), 202)
+    raise unknown_id()
 
 
 @router.post("/v1/sessions/{session_id:path}/cancel")
-async def cancel_session(request: Request, session_id: str) -> Any:
-    descendants = request.query_params.get("descendants", "true").lower() not in NO
-    family = router_of(request).waiting.family(owner_seen(request), session_id, descendants=descendants)
-    cancelled = [one.cancelled() for one in family if one.cancel()]
-    answer = await asked(request, await request.body())
-    if answer is None or (cancelled and answer[0] in (404, 202)):
-        if not cancelled:
-            raise unknown_session()
-        told = {"session": session_id, "descendants": descendants, "requests": cancelled, "hold_seconds": None}
-        return told if answer is None or answer[0] == 404 else JSONResponse(answer[1] | {"requests": cancelled}, 200)
-    status, told, response = answer
-    if status != 200 or not cancelled:
-        return response
-    return told | {"requests": [*cancelled, *told["requests"]]}
+async def cancel_session(request: Request, session_id: PathName, hold: Hold = 0.0, descendants: bool = True) -> Any:
+    waiting = router_of(request).waiting
+    if hold > 0.0:
+        # A name that no request can have is refused, as by a process.
+        session = checked(session_id, "session_id")
+        waiting.holds.hold_session(owner_held(request), session, hold, descendants=descendants)
+    cancelled = cancelled_in(waiting.family(owner_seen(request), session_id, descendants=descendants))
+    answers = await told_everywhere(request, await request.body())
+    if (refusal := refused(answers)) is not None:
+        return refusal
+    known = any(status == 200 for status, _, _ in answers)
+    if not (known or cancelled or hold > 0.0):
+        raise unknown_session()
+    requests = [*cancelled.values(), *merged(answers, "requests")]
+    told = SessionCancelAnswer(
+        session=session_id, descendants=descendants, requests=requests, hold_seconds=hold or None
+    )
+    return JSONResponse(told, 200 if known or cancelled else 202)
 
 
 @router.get("/v1/sessions")
@@ -215,6 +255,33 @@ async def asked(request: Request, body: bytes = b"") -> Told | None:
         return await told_by(process.socket, request, body)
     except (Broken, OSError, ValueError):
         return None  # it ended meanwhile, and its requests with it
+
+
+async def told_everywhere(request: Request, body: bytes = b"") -> list[Told]:
+    """Return a process's answer; if it could not ask all others in its time, theirs, too. None of them is given a time
+    here: a cancel must not be lost because a process is busy.
+    """
+    first = await asked(request, body)
+    if first is None or UNREACHED not in first[2].headers:
+        return [] if first is None else [first]
+    ready = [one for one in router_of(request).keeper.processes.values() if one.is_ready]
+    told = await asyncio.gather(*(told_by(one.socket, request, body) for one in ready), return_exceptions=True)
+    return [first, *(answer for answer in told if not isinstance(answer, BaseException))]
+
+
+def refused(answers: list[Told]) -> Response | None:
+    """Return the first process's answer if it is an error, other than that it knows nothing of what is named."""
+    return answers[0][2] if answers and answers[0][0] not in (200, 202, 404) else None
+
+
+def merged(answers: list[Told], name: str) -> list[Any]:
+    """Return the entries of all answers; of two about one request, that of the cancel."""
+    found: dict[str, Any] = {}
+    for _, told, _ in answers:
+        for entry in told.get(name, ()) if isinstance(told, dict) else ():
+            if entry["id"] not in found or entry["outcome"] == "cancelled":
+                found[entry["id"]] = entry
+    return list(found.values())
 
 
 async def told_by(socket: Any, request: Request, body: bytes) -> Told:

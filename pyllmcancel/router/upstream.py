@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,16 +33,32 @@ class Head:
     def get(self, name: bytes) -> bytes:
         return next((value for key, value in self.headers if key == name), b"")
 
+    @property
+    def is_chunked(self) -> bool:
+        return self.get(b"transfer-encoding") == b"chunked"
 
-class Exchange:
-    """One request to a process, and its answer. Used in the event loop only."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._rest = b""
-        self._head: Head | None = None
-        self._has_body = True
+Take = Callable[[bytes], bool]
+"""Takes a piece of a body; returns whether more is welcome at once."""
+
+
+class Exchange(asyncio.Protocol):
+    """One request to a process, and its answer. Used in the event loop only.
+
+    The body is handed on in the event loop's callback: a task that were woken for each token would cost more than
+    everything else that happens to it here.
+    """
+
+    def __init__(self, *, has_body: bool) -> None:
+        self._has_body = has_body
+        self._transport: asyncio.Transport  # set when the connection is made
+        self._data = bytearray()  # bytes that were read, and belong to nobody yet
+        self._is_closed = False
+        self._head: Head | None = None  # set by `head`
+        self._body: Chunks | Length = Length(0)
+        self._error: ValueError | None = None  # what comes is no body
+        self._take: Take | None = None  # while `flow` waits
+        self._news: asyncio.Future[None] | None = None
 
     @classmethod
     async def begin(
@@ -51,64 +67,139 @@ class Exchange:
         """Connect, and send the request; OSError if nobody listens."""
         if sys.platform == "win32":
             raise NotImplementedError("Unix sockets are not there")
-        reader, writer = await asyncio.open_unix_connection(path, limit=READ_AT_ONCE)
+        loop = asyncio.get_running_loop()
+        _, exchange = await loop.create_unix_connection(lambda: cls(has_body=method != "HEAD"), str(path))
         lines = [method.encode() + b" " + target + b" HTTP/1.1", b"connection: close"]
         lines += [name + b": " + value for name, value in headers]
         lines.append(b"content-length: %d" % len(body))
-        writer.write(b"\r\n".join(lines) + END + body)
-        exchange = cls(reader, writer)
-        exchange._has_body = method != "HEAD"
+        exchange._transport.write(b"\r\n".join(lines) + END + body)
         return exchange
 
     def close(self) -> None:
         """Close the connection at once, which cancels the request. Idempotent."""
-        self._writer.transport.abort()
+        self._transport.abort()
+
+    # -- what asyncio calls -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        with suppress(AttributeError):  # asyncio's own transports of sockets have it
+            transport.max_size = READ_AT_ONCE  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        if self._take is not None:
+            try:
+                self._hand_on(data)
+            except ValueError as error:
+                self._error = error
+                self._tell()
+            return
+        self._data += data
+        if len(self._data) >= READ_AT_ONCE:
+            self._transport.pause_reading()
+        self._tell()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_closed = True
+        self._tell()
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_new(self) -> bool:
+        """True until the process has begun to answer."""
+        return self._head is None
 
     async def head(self) -> Head:
         """Return the beginning of the answer; Broken if there is none."""
-        data = bytearray()
-        while (end := data.find(END)) < 0:
-            piece = await self._read()
-            data += piece
-            if not piece or len(data) > MAX_HEAD:
+        while (end := self._data.find(END)) < 0:
+            if self._is_closed or len(self._data) > MAX_HEAD:
                 raise Broken
-        self._rest = bytes(data[end + len(END) :])
-        first, *lines = bytes(data[:end]).split(b"\r\n")
+            await self._next()
+        first, *lines = bytes(self._data[:end]).split(b"\r\n")
+        del self._data[: end + len(END)]
         headers = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
         self._head = Head(int(first.split(b" ", 2)[1]), headers)
+        if self._has_body and self._head.status not in (204, 304):
+            is_chunked = self._head.is_chunked
+            self._body = Chunks() if is_chunked else Length(int(self._head.get(b"content-length") or 0))
         return self._head
 
+    async def flow(self, take: Take) -> bool:
+        """Hand the body on as it comes; return True when it is complete, and False as soon as `take` does.
+
+        Until it is called again nothing is read, so the process notices a client that does not read. Broken if the body
+        is not complete, ValueError if it is no body.
+        """
+        data = bytes(self._data)
+        self._data.clear()
+        self._take = take
+        try:
+            self._hand_on(data)
+            while self._take is not None and not self._body.done:
+                if self._error is not None:
+                    raise self._error
+                if self._is_closed:
+                    raise Broken
+                await self._next()
+        finally:
+            self._take = None
+        return self._body.done
+
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Iterate over the body as it comes; Broken if it is not complete."""
-        assert self._head is not None
-        if not self._has_body or self._head.status in (204, 304):
-            return
-        decoder = Chunks() if self._head.get(b"transfer-encoding") == b"chunked" else None
-        left = int(self._head.get(b"content-length") or 0)
-        data, self._rest = self._rest, b""
-        while True:
-            if decoder is not None:
-                piece = decoder.feed(data)
-                done = decoder.done
-            else:
-                left -= len(data)
-                piece, done = data, left <= 0
-            if piece:
-                yield piece
-            if done:
-                return
-            data = await self._read()
-            if not data:
-                raise Broken
+        """Iterate over the body; Broken if it is not complete, ValueError if it is no body."""
+        kept: list[bytes] = []
+
+        def keep(piece: bytes) -> bool:
+            kept.append(piece)
+            return False
+
+        is_complete = False
+        while not is_complete:
+            is_complete = await self.flow(keep)
+            while kept:
+                yield kept.pop()
 
     async def whole(self) -> bytes:
         return b"".join([piece async for piece in self.pieces()])
 
-    async def _read(self) -> bytes:
-        try:
-            return await self._reader.read(READ_AT_ONCE)
-        except OSError:
-            return b""
+    def _hand_on(self, data: bytes) -> None:
+        """Hand a piece on, and wake `flow` if there is something for it to do."""
+        assert self._take is not None
+        piece = self._body.feed(data)
+        if piece and not self._take(piece):
+            self._take = None
+            self._transport.pause_reading()
+        if self._take is None or self._body.done:
+            self._tell()
+
+    async def _next(self) -> None:
+        """Wait until something has come, or the connection is closed."""
+        self._transport.resume_reading()
+        self._news = asyncio.get_running_loop().create_future()
+        await self._news
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+
+class Length:
+    """Decodes a body whose length is known."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self._left = n_bytes
+
+    @property
+    def done(self) -> bool:
+        return self._left <= 0
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the content in these bytes."""
+        piece = data[: self._left]
+        self._left -= len(piece)
+        return piece
 
 
 class Chunks:
@@ -131,6 +222,8 @@ class Chunks:
                         raise ValueError("not a chunk")
                     break
                 self._left = int(self._data[:end].partition(b";")[0], 16) + 2
+                if self._left < 2:
+                    raise ValueError("not a chunk")
                 self.done = self._left == 2
                 del self._data[: end + 2]
                 continue

@@ -1,4 +1,6 @@
-"""The requests that wait for a model to be loaded: listed, and cancelled, as those that a model's process has."""
+"""The requests that wait for a model to be loaded: listed, and cancelled, as those that a model's process has; and the
+holds for requests that have not come yet.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from typing import Any
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.events import Usage
+from pyllmcancel.requests.holds import Holds
 from pyllmcancel.server.wire.usage import usage_json
 
 NOTHING = Usage(0, 0, 0)
@@ -77,6 +80,7 @@ class WaitingRequests:
 
     def __init__(self) -> None:
         self._requests: dict[Waiting, None] = {}
+        self.holds = Holds()  # of all models: a process holds nothing for those that are loaded later
 
     def check_new(self, owner: str, request_id: str) -> None:
         """Raise InvalidRequestError if one of the owner's requests has this id: a cancel could mean either."""

@@ -106,6 +106,20 @@ def test_a_key_is_superseded_across_models(server: ServerProcess) -> None:
         assert second.answer().status == 200
 
 
+def test_a_request_that_waits_for_its_model_supersedes_at_once(server: ServerProcess) -> None:
+    key = fresh_id()
+    with RawClient(server.port) as first, RawClient(server.port) as second:
+        older = first.post(model="one", supersede=key, **endless())
+        server.wait_for(older, status="running")
+        server.http.post("/models/unload", json={"model": "other"})
+        newer = second.post(model="other", supersede=key, max_tokens=4)
+        cancelled = server.wait_for(older, status="cancelled")
+        assert (cancelled["cancel_reason"], cancelled["superseded_by"]) == ("superseded", newer)
+        assert second.answer().status == 200
+        arrived = server.wait_for(newer, status="finished")["times"]["arrived"]
+        assert cancelled["times"]["cancelled"] < arrived  # at its model, after the load
+
+
 def test_metrics_of_all_models_are_one_text(server: ServerProcess) -> None:
     text = server.http.get("/metrics").text
     for model in ("one", "other"):

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 import pytest
 
 from pyllmcancel.router.roster import (
+    ANSWERS_WITHIN,
     FAILED_SECONDS,
     FIRST_PAUSE,
     LONG_LIFE,
     Action,
     Admit,
+    Look,
     Refuse,
     Roster,
     Start,
@@ -32,6 +34,7 @@ class Machine:
     def __init__(self, *names: str, most: float = math.inf, room: float = math.inf, need: int = 0) -> None:
         self.roster = Roster(most, room)
         self.now = 0.0
+        self.n_inside: dict[str, int | None] = {}  # requests of each process; None: it does not answer
         for name in names:
             self.roster.add(name, need)
 
@@ -43,7 +46,18 @@ class Machine:
 
     def after(self, seconds: float = 0.0) -> list[Action]:
         self.now += seconds
-        return self.roster.decide(self.now)
+        actions = self.roster.decide(self.now)
+        asked = [one.name for one in actions if isinstance(one, Look)]
+        for name in asked:
+            self.told(name)
+        rest: list[Action] = [one for one in actions if not isinstance(one, Look)]
+        return rest + self.after() if any(self.n_inside.get(name, 0) is not None for name in asked) else rest
+
+    def told(self, name: str) -> None:
+        """The process of a model tells how many requests it has."""
+        n_requests = self.n_inside.get(name, 0)
+        if n_requests is not None:
+            self.roster.inside(name, n_requests, self.now, self.now)
 
     def loaded(self, name: str, seconds: float = 1.0) -> list[Action]:
         self.now += seconds
@@ -160,11 +174,37 @@ def test_a_model_that_computes_is_not_unloaded_and_its_new_requests_queue_up() -
 def test_a_model_that_computes_for_a_request_without_a_connection_is_not_unloaded() -> None:
     machine = Machine("a", "b", most=1)
     machine.serve("a")
-    machine.roster.inside("a", 1, machine.now)
+    machine.n_inside["a"] = 1
     machine.want("b")
     assert machine.after(9.0) == []
-    machine.roster.inside("a", 0, machine.now)
+    machine.n_inside["a"] = 0
+    machine.told("a")
     assert machine.after() == [Stop("a", kill=False)]
+
+
+def test_what_a_process_told_before_a_connection_ended_does_not_count() -> None:
+    machine = Machine("a", "b", most=1)
+    running = machine.want("a")
+    machine.after()
+    machine.loaded("a")
+    asked_at = machine.now
+    machine.now += 1.0
+    machine.drop(running)  # its stream is kept, and goes on
+    machine.roster.inside("a", 0, asked_at, machine.now)
+    machine.n_inside["a"] = 1
+    machine.want("b")
+    assert machine.after(9.0) == []
+    assert machine.state("a") is State.LOADED
+
+
+def test_a_process_that_does_not_tell_its_requests_is_asked_once_more_and_then_has_none() -> None:
+    machine = Machine("a", "b", most=1)
+    machine.serve("a")
+    machine.n_inside["a"] = None
+    machine.want("b")
+    assert machine.roster.decide(machine.now + 2.0) == [Look("a")]
+    assert machine.roster.next_at == machine.now + ANSWERS_WITHIN
+    assert machine.after(ANSWERS_WITHIN) == [Stop("a", kill=False)]
 
 
 def test_requests_that_queued_up_go_on_when_nobody_waits_for_the_room() -> None:
@@ -419,6 +459,8 @@ class Simulation:
             case "loaded", (str(name), int(life)):
                 if self.lives.get(name) == life:
                     self.roster.loaded(name, self.now)
+            case "told", (str(name), float(asked_at)):
+                self.roster.inside(name, 0, asked_at, self.now)
             case "ended", str(name):
                 self.roster.ended(name, self.now)
 
@@ -432,9 +474,11 @@ class Simulation:
                     self.load_seconds += 2.0
                 case Stop(name, kill):
                     model = self.roster.models[name]
-                    assert kill or not model.busy, "a model that computes was unloaded"
+                    assert kill or not model.is_busy(self.now), "a model that computes was unloaded"
                     self.lives.pop(name)
                     self.at(0.1, "ended", name)
+                case Look(name):
+                    self.at(0.001, "told", (name, self.now))
                 case Admit(ticket):
                     assert ticket not in self.left, "a request that had left was admitted"
                     self.waits.append(self.now - ticket.arrived)

@@ -53,6 +53,8 @@ class Model:
             if target.startswith("/v1/events"):
                 lacks = (CONTROL / f"{self.name}.lacks").exists()
                 asked = {} if lacks else {"stream": True, "until": f"{self.name}.feed-ends"}
+            if "message" in asked:
+                self.log(f"news {json.dumps(asked['message'])}")
             self.n_running += 1
             try:
                 await self.compute(reader, writer, asked, {"model": self.name, "headers": headers, "asked": asked})
@@ -78,7 +80,7 @@ class Model:
         number = 0
         while not (CONTROL / str(asked["until"])).exists():
             number += 1
-            piece = f"data: {number}\n\n".encode()
+            piece = f"data: {number}{' ' * int(str(asked.get('padding', 0)))}\n\n".encode()
             if asked["until"] == f"{self.name}.feed-ends":
                 piece = f'data: {{"type": "told", "replica": "{self.name}", "number": {number}}}\n\n'.encode()
             writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))

@@ -73,6 +73,17 @@ class Connection:
         self._is_closed = True
         self.watch.stop()
 
+    def write_chunk(self, piece: bytes) -> bool:
+        """Write a piece of a chunked answer past the HTTP server; return whether the client keeps up.
+
+        The answer's beginning and end must be sent by the HTTP server, which counts no pieces between them. After False
+        its `send` of an empty piece returns when the client has read.
+        """
+        if self._is_closed:
+            return True
+        self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        return not self._transport.get_write_buffer_size()
+
     def drop(self) -> None:
         """Close the connection at once: ``receive()`` then reports that the client has left. In the event loop only.
 
