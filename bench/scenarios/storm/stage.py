@@ -27,6 +27,8 @@ class Visit:
         Its client waited for the whole answer, and nothing cancelled it.
     late
         Its client was to cut it, and was held up, by a busy machine, for longer than the answer lasts.
+    cut_at
+        When it was cut, on the monotonic clock; 0: it was not, or at once.
     """
 
     id: str
@@ -35,6 +37,7 @@ class Visit:
     expected: tuple[str | None, ...] = ()
     stays: bool = False
     late: bool = False
+    cut_at: float = 0.0
     sent_at: float = field(default_factory=time.monotonic)
     refused: bool = False
     faults: list[str] = field(default_factory=list)

@@ -7,7 +7,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -48,7 +48,8 @@ SETTINGS = (
 class Storm:
     """Visits to one server. The event loop that made it stays free, to read the server's log."""
 
-    def __init__(self, server: Server, setting: Setting, seed: int) -> None:
+    def __init__(self, server: Server, setting: Setting, seed: int, *, client: type[Client] = Client) -> None:
+        self._client = client
         self._seed = f"{setting.name} {seed}"
         palette = setting.palette(random.Random(self._seed), server.n_ctx)
         port = int(server.url.rpartition(":")[2])
@@ -95,14 +96,15 @@ class Storm:
 
     async def calm(self, n_requests: int, clients: int = CLIENTS) -> list[Visit]:
         """No cancels: whether company alone changes a text."""
-        return await self._wave(n_requests, clients, {"stays": 1})
+        return await self.wave(n_requests, clients, {"stays": 1})
 
     async def rage(self, n_requests: int, clients: int = CLIENTS) -> list[Visit]:
         """Visits of every way, about `n_requests` of them."""
         shares = SHARES if self._stage.palette.telling else {way: SHARES[way] for way in SHARES if way not in TOLD}
-        return await self._wave(n_requests, clients, shares)
+        return await self.wave(n_requests, clients, shares)
 
-    async def _wave(self, n_requests: int, clients: int, shares: dict[str, int]) -> list[Visit]:
+    async def wave(self, n_requests: int, clients: int, shares: Mapping[str, int]) -> list[Visit]:
+        """Visits of the ways with these shares, about `n_requests` of them."""
         wave = next(self._waves)
         chance = random.Random(f"{self._seed} {wave}")
         ways = iter(chance.choices(list(shares), list(shares.values()), k=n_requests))
@@ -110,7 +112,7 @@ class Storm:
         visits: list[Visit] = []
 
         def work(number: int) -> None:
-            client = Client(self._stage, f"{self._seed} {wave} {number}")
+            client = self._client(self._stage, f"{self._seed} {wave} {number}")
             while True:
                 with lock:
                     way = next(ways, None) if len(visits) < n_requests else None

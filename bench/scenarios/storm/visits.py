@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from urllib.parse import quote
 
 from bench.scenarios.storm.palette import LOOKING, Body, Kind
@@ -27,7 +26,8 @@ class Client:
 
     def visit(self, way: str) -> list[Visit]:
         """Visit in the way of this name; superseding takes two requests."""
-        return WAYS[way](self)
+        made: list[Visit] = getattr(self, way)()
+        return made
 
     # -- not cut ------------------------------------------------------------------------------------------------------
 
@@ -304,7 +304,8 @@ class Client:
 
     def _note_cut(self, visit: Visit) -> None:
         """Called right after what cuts the request."""
-        visit.late = time.monotonic() - visit.sent_at > self._stage.lasting
+        visit.cut_at = time.monotonic()
+        visit.late = visit.cut_at - visit.sent_at > self._stage.lasting
 
     def _pause(self) -> None:
         time.sleep(self._delay())
@@ -334,4 +335,3 @@ SHARES: dict[str, int] = {
 LONG_SHARES = SHARES | {"stalled": 1}
 # These need to see how far their request is.
 TOLD = ("in_the_prompt", "in_the_answer")
-WAYS: dict[str, Callable[[Client], list[Visit]]] = {name: getattr(Client, name) for name in LONG_SHARES}
