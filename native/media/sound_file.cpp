@@ -19,6 +19,8 @@ namespace pyllmcancel {
 namespace {
 
 constexpr ma_uint64 PIECE = 1 << 14; // samples between two looks at the limit: a second, or half of one
+constexpr std::size_t MOST_SECONDS =
+    3600; // whatever the header has said: a FLAC goes on behind the length that it names
 
 struct CloseDecoder {
     void operator()(ma_decoder * decoder) const noexcept { ma_decoder_uninit(decoder); }
@@ -44,6 +46,9 @@ BitmapOwner read_sound(std::string_view file, int32_t rate, const CancelFlag & f
         samples.resize(done + PIECE);
         ma_decoder_read_pcm_frames(&decoder, samples.data() + done, PIECE, &n_read);
         samples.resize(done + static_cast<std::size_t>(n_read));
+        if (samples.size() > MOST_SECONDS * static_cast<std::size_t>(rate)) {
+            throw UsageError("it is longer than an hour");
+        }
     }
     limit.check();
     if (samples.empty()) {

@@ -1,10 +1,11 @@
 """Fuzz one target with coverage guidance: ``python -P -m tests.fuzz.run TARGET --seconds 3600``.
 
-Targets in Python (`targets`) need ``pip install atheris``. Those of the compiled core (``gguf``, ``answers``) need
-clang with its libFuzzer, as in Debian's ``clang-16`` and ``libclang-rt-16-dev``, and are built into ``build/fuzz`` with
-the address and undefined-behaviour sanitizers. Inputs that reach new branches are added to ``build/fuzz/TARGET``; the
-corpus in the repository is read only. An input that breaks something is written to ``build/fuzz`` and, with its fix,
-belongs into that corpus, where ``tests/unit/test_fuzz_corpus.py`` tries it from then on.
+Targets in Python (`targets`) need ``pip install atheris``. Those of the compiled core (``gguf``, ``answers``,
+``pictures``, ``sounds``) need clang with its libFuzzer, as in Debian's ``clang-16`` and ``libclang-rt-16-dev``, and are
+built into ``build/fuzz`` with the address and undefined-behaviour sanitizers. Inputs that reach new branches are added
+to ``build/fuzz/TARGET``; the corpus in the repository is read only. An input that breaks something is written to
+``build/fuzz`` and, with its fix, belongs into that corpus, where ``tests/unit/test_fuzz_corpus.py`` tries it from then
+on.
 """
 
 from __future__ import annotations
@@ -47,18 +48,21 @@ NATIVE = {
         *(f"{COMMON}/{name}.cpp" for name in ("chat-peg-parser", "json", "json-schema", "peg-parser")),
         *(f"{COMMON}/{name}.cpp" for name in ("trie", "unicode")),
     ),
+    "pictures": ("native/media/image_file.cpp",),
+    "sounds": ("native/media/sound_file.cpp",),
 }
 INCLUDE = (
     *("native", f"{GGML}/include", f"{GGML}/src", "vendor/llama.cpp/include", COMMON, "vendor/llama.cpp"),
-    "vendor/llama.cpp/vendor",
+    *("vendor/llama.cpp/vendor", "vendor/llama.cpp/tools/mtmd"),
 )
-# Not enums: gguf reads a type into one before it looks whether there is such a type.
+# Not enums: gguf reads a type into one before it looks whether there is such a type. Not null pointers as arguments:
+# where a chunk of a file is empty, stb_image copies no bytes to no place.
 SANITIZE = (
     "-g",
     "-O1",
     "-fsanitize=fuzzer,address,undefined",
     "-fno-sanitize-recover=undefined",
-    "-fno-sanitize=enum",
+    "-fno-sanitize=enum,nonnull-attribute",
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.support.media_files import bmp, chunk, flac_head, gif, jpeg_head, mp3
 
 MOST = 1 << 20  # pixels
 SECONDS = 60.0
+CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus"  # files that encoders in use have written
 ID3 = b"ID3\4\0\0" + bytes((0, 0, 0, 10)) + bytes(10)
 
 PICTURES = {
@@ -104,6 +106,15 @@ BAD_SOUNDS = {
 def test_a_picture_is_measured(name: str) -> None:
     data, size = PICTURES[name]
     assert check_picture(data, MOST, no_pause) == Size(*size)
+
+
+def test_files_of_encoders_in_use_are_measured() -> None:
+    pictures = {path.name: check_picture(path.read_bytes(), MOST, no_pause) for path in (CORPUS / "pictures").iterdir()}
+    assert pictures.pop("png-16") == (5, 6)
+    assert set(pictures.values()) == {(16, 12)}
+    sounds = {path.name: check_sound(path.read_bytes(), SECONDS, no_pause) for path in (CORPUS / "sounds").iterdir()}
+    assert sounds["wav-16"] == sounds["flac"] == pytest.approx(0.025)
+    assert sounds["mp3"] >= 800 / 16_000
 
 
 @pytest.mark.parametrize("name", BAD_PICTURES)
