@@ -72,7 +72,7 @@ AGENTS = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the server took of a picture that it answered about, and how the second one's encoding ended."""
+    """The tokens of a picture that was answered about, and the end of the encoding of the second one."""
 
     n_requests: int
     refused: tuple[str, ...]
