@@ -40,7 +40,7 @@ BROKEN = [
     ("WAKES_TOO_EARLY", "PAUSES READS", NOT_RESUMED),
 ]
 
-pytestmark = [spin.needs_spin, pytest.mark.timeout(600)]
+pytestmark = [spin.needs_spin, pytest.mark.timeout(1800)]
 
 Verify = Callable[..., str]
 

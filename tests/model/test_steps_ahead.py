@@ -22,7 +22,7 @@ BROKEN = [
     ("CLOSES_QUIETLY", "joined"),
 ]
 
-pytestmark = [needs_spin, pytest.mark.timeout(600)]
+pytestmark = [needs_spin, pytest.mark.timeout(1800)]
 
 
 def test_no_interleaving_runs_on_after_the_bell_or_gives_back_a_slot_that_is_computed_for(tmp_path: Path) -> None:
