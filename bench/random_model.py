@@ -15,11 +15,12 @@ the type asked for, the embeddings included (what llama.cpp calls "pure"); norms
 from __future__ import annotations
 
 import argparse
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType, TokenType
@@ -30,6 +31,7 @@ FloatArray = NDArray[np.float32]
 
 VOCABULARIES = Path(__file__).resolve().parents[1] / "vendor" / "llama.cpp" / "models"
 BLOCK = 32
+SUPER_BLOCK = 256
 EMBEDDING_STD = 0.02
 LOGIT_STD = 2.5
 SHARPNESS = 2.0
@@ -71,41 +73,85 @@ class Shape:
     vocabulary: str
     eos_id: int
     added: Mapping[int, str] = field(default_factory=dict)
+    n_expert: int = 0
+    n_expert_used: int = 0
+    n_ff_expert: int = 0
+    l_cache: int = 0  # columns of a convolution, in the layers of a hybrid that have no attention
+    attention: tuple[int, ...] = ()  # layers of a hybrid that have attention
+
+    def attends(self, layer: int) -> bool:
+        return not self.l_cache or layer in self.attention
 
 
-# The shapes of Qwen3 and SmolLM2 (here with StarCoder's vocabulary), in the order of the fields: arch, layers,
-# embedding, heads, KV heads, head size, feed-forward, vocabulary, context, …
+class Matrix(NamedTuple):
+    """A tensor that is drawn; `columns` are what the layer's input has. Experts have one of it each."""
+
+    name: str
+    rows: int
+    columns: int
+    n_expert: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.n_expert, self.rows, self.columns) if self.n_expert > 1 else (self.rows, self.columns)
+
+
+# The shapes of Qwen3, SmolLM2 (here with StarCoder's vocabulary) and LFM2 (with Qwen's), in the order of the fields:
+# arch, layers, embedding, heads, KV heads, head size, feed-forward, vocabulary, context, …
 SHAPES = {
     "qwen3-0.6b": Shape("qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e6, 1e-6, "qwen2", 151645, QWEN3_ADDED),
     "qwen3-8b": Shape("qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e6, 1e-6, "qwen2", 151645, QWEN3_ADDED),
+    "qwen3-32b": Shape("qwen3", 64, 5120, 64, 8, 128, 25600, 151936, 40960, 1e6, 1e-6, "qwen2", 151645, QWEN3_ADDED),
+    "qwen3-30b-a3b": Shape(
+        *("qwen3moe", 48, 2048, 32, 4, 128, 6144, 151936, 40960, 1e6, 1e-6, "qwen2", 151645, QWEN3_ADDED),
+        n_expert=128,
+        n_expert_used=8,
+        n_ff_expert=768,
+    ),
+    "lfm2-2.6b": Shape(
+        *("lfm2", 30, 2048, 32, 8, 64, 10752, 151936, 128000, 1e6, 1e-5, "qwen2", 151645, QWEN3_ADDED),
+        l_cache=3,
+        attention=(2, 5, 9, 13, 17, 21, 24, 27),
+    ),
     "135m": Shape("llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e5, 1e-5, "starcoder", 0),
 }
 
 
-def matrices(shape: Shape) -> Iterator[tuple[str, int, int]]:
-    """Yield name, rows and columns of every matrix; columns are what the layer's input has."""
+def matrices(shape: Shape) -> Iterator[Matrix]:
     n_embd, n_q, n_kv = shape.n_embd, shape.n_head * shape.head_size, shape.n_head_kv * shape.head_size
-    yield "token_embd", shape.n_vocab, n_embd
+    yield Matrix("token_embd", shape.n_vocab, n_embd)
     for i in range(shape.n_layer):
-        yield f"blk.{i}.attn_q", n_q, n_embd
-        yield f"blk.{i}.attn_k", n_kv, n_embd
-        yield f"blk.{i}.attn_v", n_kv, n_embd
-        yield f"blk.{i}.attn_output", n_embd, n_q
-        yield f"blk.{i}.ffn_gate", shape.n_ff, n_embd
-        yield f"blk.{i}.ffn_up", shape.n_ff, n_embd
-        yield f"blk.{i}.ffn_down", n_embd, shape.n_ff
+        if shape.attends(i):
+            yield Matrix(f"blk.{i}.attn_q", n_q, n_embd)
+            yield Matrix(f"blk.{i}.attn_k", n_kv, n_embd)
+            yield Matrix(f"blk.{i}.attn_v", n_kv, n_embd)
+            yield Matrix(f"blk.{i}.attn_output", n_embd, n_q)
+        else:
+            yield Matrix(f"blk.{i}.shortconv.in_proj", 3 * n_embd, n_embd)
+            yield Matrix(f"blk.{i}.shortconv.out_proj", n_embd, n_embd)
+        kind, n_ff, n_expert = ("_exps", shape.n_ff_expert, shape.n_expert) if shape.n_expert else ("", shape.n_ff, 1)
+        yield Matrix(f"blk.{i}.ffn_gate{kind}", n_ff, n_embd, n_expert)
+        yield Matrix(f"blk.{i}.ffn_up{kind}", n_ff, n_embd, n_expert)
+        yield Matrix(f"blk.{i}.ffn_down{kind}", n_embd, n_ff, n_expert)
 
 
 def constants(shape: Shape) -> Iterator[tuple[str, FloatArray]]:
-    """Yield full name and values of every tensor that is not drawn; all are F32.
+    """Yield full name and values of every tensor that is not quantised; all are F32.
 
     The output's norm makes up for the small embeddings in the logits.
     """
-    yield "output_norm.weight", _full(shape.n_embd, value=LOGIT_STD / (EMBEDDING_STD * shape.n_embd**0.5))
+    output_norm = "token_embd_norm" if shape.arch == "lfm2" else "output_norm"
+    yield f"{output_norm}.weight", _full(shape.n_embd, value=LOGIT_STD / (EMBEDDING_STD * shape.n_embd**0.5))
     for i in range(shape.n_layer):
         yield f"blk.{i}.attn_norm.weight", _full(shape.n_embd)
         yield f"blk.{i}.ffn_norm.weight", _full(shape.n_embd)
-        if shape.arch == "qwen3":
+        if shape.n_expert:  # routers choose evenly
+            rng = np.random.default_rng([i, shape.n_expert])
+            router = rng.standard_normal((shape.n_expert, shape.n_embd), dtype=np.float32) / shape.n_embd**0.5
+            yield f"blk.{i}.ffn_gate_inp.weight", router
+        if not shape.attends(i):
+            yield f"blk.{i}.shortconv.conv.weight", _full(shape.n_embd, shape.l_cache, value=shape.l_cache**-0.5)
+        elif shape.arch != "llama":
             yield f"blk.{i}.attn_q_norm.weight", _full(shape.head_size, value=SHARPNESS)
             yield f"blk.{i}.attn_k_norm.weight", _full(shape.head_size, value=SHARPNESS)
 
@@ -130,6 +176,12 @@ def model_metadata(shape: Shape) -> dict[str, Any]:
         "rope.freq_base": shape.rope_base,
         "vocab_size": shape.n_vocab,
     }
+    if shape.n_expert:
+        keys |= {"expert_count": shape.n_expert, "expert_used_count": shape.n_expert_used}
+        keys["expert_feed_forward_length"] = shape.n_ff_expert
+    if shape.l_cache:
+        keys["shortconv.l_cache"] = shape.l_cache
+        keys["attention.head_count_kv"] = [shape.n_head_kv * shape.attends(i) for i in range(shape.n_layer)]
     return {f"{shape.arch}.{key}": value for key, value in keys.items()}
 
 
@@ -163,6 +215,18 @@ def _q4_0(rng: np.random.Generator, shape: tuple[int, int], std: FloatArray) -> 
     return blocks.view(np.uint8)
 
 
+def _q4_k(rng: np.random.Generator, shape: tuple[int, int], std: FloatArray) -> NDArray[Any]:
+    """Draw blocks of 256: a weight is ``scale * 48 * (nibble - 7.5)``; all 6-bit scales and offsets are 48."""
+    nibbles = np.arange(16) - 7.5
+    parts = [("scale", "<f2"), ("offset", "<f2"), ("scales", "u1", 12), ("values", "u1", SUPER_BLOCK // 2)]
+    blocks = np.empty((shape[0], shape[1] // SUPER_BLOCK), dtype=parts)
+    blocks["scale"] = std / (48 * np.std(nibbles))
+    blocks["offset"] = blocks["scale"] * np.float16(7.5)
+    blocks["scales"] = [0xF0] * 8 + [0] * 4  # 48 is 0x30: its low bits, then the upper two of four bytes further on
+    blocks["values"] = rng.integers(0, 256, size=blocks["values"].shape, dtype=np.uint8)
+    return blocks.view(np.uint8)
+
+
 @dataclass(slots=True, frozen=True)
 class NumberFormat:
     """How a matrix is stored; `draw` takes a generator, (rows, columns) and deviations of shape (rows, 1)."""
@@ -176,6 +240,7 @@ FORMATS = {
     "f32": NumberFormat(GGMLQuantizationType.F32, LlamaFileType.ALL_F32, _f32),
     "f16": NumberFormat(GGMLQuantizationType.F16, LlamaFileType.MOSTLY_F16, _f16),
     "q8_0": NumberFormat(GGMLQuantizationType.Q8_0, LlamaFileType.MOSTLY_Q8_0, _q8_0),
+    "q4_k": NumberFormat(GGMLQuantizationType.Q4_K, LlamaFileType.MOSTLY_Q4_K_M, _q4_k),
     "q4_0": NumberFormat(GGMLQuantizationType.Q4_0, LlamaFileType.MOSTLY_Q4_0, _q4_0),
 }
 
@@ -201,7 +266,7 @@ def tokenizer_metadata(shape: Shape) -> dict[str, Any]:
 def write_random_model(path: Path, shape: Shape, number_format: NumberFormat, seed: int = 0) -> None:
     """Write the model to `path`, which is replaced only once the file is complete; progress goes to stderr."""
     partial = path.with_name(f"{path.name}.partial")
-    total = sum(rows * columns for _, rows, columns in matrices(shape))
+    total = sum(math.prod(matrix.shape) for matrix in matrices(shape))
     with tqdm(desc="vocabulary", total=total, unit="weight", unit_scale=True) as bar:
         tokenizer = tokenizer_metadata(shape)
         ordinary = np.isin(tokenizer["tokenizer.ggml.token_type"], (TokenType.NORMAL, TokenType.BYTE))
@@ -209,12 +274,14 @@ def write_random_model(path: Path, shape: Shape, number_format: NumberFormat, se
         writer = GGUFWriter(partial, shape.arch)
         write_header(writer, shape, number_format, model_metadata(shape) | tokenizer)
         bar.set_description("weights")
-        for name, rows, columns in matrices(shape):
-            rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-            gain = GAINS.get(name.rpartition(".")[2], 1.0)
-            std = np.full((rows, 1), gain / columns**0.5, dtype=np.float32) if name != "token_embd" else token_std
-            writer.write_tensor_data(number_format.draw(rng, (rows, columns), std))
-            bar.update(rows * columns)
+        for matrix in matrices(shape):
+            rng = np.random.default_rng([seed, zlib.crc32(matrix.name.encode())])
+            gain = GAINS.get(matrix.name.rpartition(".")[2].removesuffix("_exps"), 1.0)
+            rows = matrix.rows * matrix.n_expert
+            std = np.full((rows, 1), gain / matrix.columns**0.5, dtype=np.float32)
+            drawn = number_format.draw(rng, (rows, matrix.columns), token_std if matrix.name == "token_embd" else std)
+            writer.write_tensor_data(drawn)
+            bar.update(drawn.shape[0] * matrix.columns)
     writer.close()
     partial.replace(path)
 
@@ -229,10 +296,10 @@ def write_header(writer: GGUFWriter, shape: Shape, number_format: NumberFormat, 
     f32, kind = np.dtype(np.float32), number_format.kind
     for name, values in constants(shape):
         writer.add_tensor_info(name, values.shape, f32, values.nbytes)
-    for name, rows, columns in matrices(shape):
+    for matrix in matrices(shape):
         block_size, block_bytes = GGML_QUANT_SIZES[kind]
-        n_bytes = rows * columns // block_size * block_bytes
-        writer.add_tensor_info(f"{name}.weight", (rows, columns), f32, n_bytes, raw_dtype=kind)
+        n_bytes = math.prod(matrix.shape) // block_size * block_bytes
+        writer.add_tensor_info(f"{matrix.name}.weight", matrix.shape, f32, n_bytes, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()

@@ -11,7 +11,7 @@ from pyllmcancel.adapters import Adapter, Scales
 from pyllmcancel.placement import Device, DeviceUse, Placement
 from pyllmcancel.pooling import EmbedResult, Pooling
 from pyllmcancel.sampling import SamplingParams
-from pyllmcancel.step import StepItem, StepResult
+from pyllmcancel.step import GraphCounts, StepItem, StepResult
 
 class _Mortal(Protocol):
     def end_all(self, why: str) -> None: ...
@@ -638,6 +638,9 @@ class Context:
     @property
     def checkpoint_bytes(self) -> int:
         """The bytes of all checkpoints: copies of states that cannot be rolled back."""
+
+    def graph_counts(self) -> GraphCounts:
+        """Return the parts and copies of the last graph, and how many graphs were used again."""
 
     @property
     def n_padding(self) -> int:

@@ -89,6 +89,19 @@ class StepRow(NamedTuple):
         return self.sampled[0].token if self.sampled else -1
 
 
+class GraphCounts(NamedTuple):
+    """The graphs that a context has computed, as llama.cpp's scheduler sees them.
+
+    `splits` are the parts of the last graph: each is computed by one device, and tensors are copied between them.
+    `copies` are those that it keeps of each input, to compute several steps at once on several devices. `reused` counts
+    the graphs so far that were used again, not built anew.
+    """
+
+    splits: int
+    copies: int
+    reused: int
+
+
 class StepResult(NamedTuple):
     """The outcome of a step; `rows` is empty unless `status` is OK.
 

@@ -3,6 +3,8 @@
 ``cuts`` asks the core alone: what cuts cost, and how long a prompt goes on after its cancel. ``servers`` starts
 pyllmcancel and llama-server in turn: from a client's close to the idle server, the next request's first token, and
 tokens a second. Each part writes one JSON file into DIR and prints its lines; without a part both run.
+
+``--plan`` measures what is to be known of a GPU, in runs of at most nine minutes (`bench.gpu.plan`).
 """
 
 from __future__ import annotations
@@ -10,17 +12,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 from pathlib import Path
 
-from bench.gpu import cuts, servers
+from bench.gpu import cuts, plan, servers
 
 PARTS = {"cuts": cuts.measure, "servers": servers.measure}
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; default: all")
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="folder for the figures")
     parser.add_argument("--gpu-layers", type=int, default=999, help="layers to offload; default: %(default)s")
     parser.add_argument("--prompts", type=int, nargs="+", default=[8192, 32768], help="tokens; default: 8192 32768")
@@ -28,7 +31,21 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32, 128], help="default: 1 8 32 128")
     parser.add_argument("--trials", type=int, default=30, help="cancels of each kind; default: %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each; default: %(default)s")
+    planned = parser.add_argument_group("the plan")
+    planned.add_argument(
+        "--plan", action="store_true", help="go on with the plan; 0: all is done, 2: run again, 1: see NOT MEASURED"
+    )
+    planned.add_argument("--toy", action="store_true", help="try the plan: the packaged model, no build, few of all")
+    planned.add_argument("--minutes", type=float, default=9.0, help="of a run; default: %(default)g")
+    planned.add_argument("--arch", default="90-real", help="of CUDA, for the build; default: %(default)s")
+    planned.add_argument("--models", nargs="+", choices=[one.name for one in plan.FULL.models], help="default: all")
+    planned.add_argument("--model-dir", type=Path, default=Path(tempfile.gettempdir()), help="where models are written")
     options = parser.parse_args()
+    if options.plan:
+        options.out.mkdir(parents=True, exist_ok=True)
+        return plan.run(options)
+    if options.model is None:
+        parser.error("--model is needed without --plan")
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     options.out.mkdir(parents=True, exist_ok=True)
@@ -39,7 +56,8 @@ def main() -> None:
             sys.stdout.write(json.dumps(row) + "\n")
             sys.stdout.flush()
             (options.out / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -83,9 +83,14 @@ class Asker:
         meta = (await self.client.fetch_json("GET", "/v1/models"))["data"][0]["meta"]
         self._n_vocab = min(meta["n_vocab"], 50_000)
 
-    def start(self, n_prompt: int, max_tokens: int) -> Call:
-        prompt = [self.chance.randrange(100, self._n_vocab) for _ in range(n_prompt)]
+    def prompt(self, n_tokens: int) -> list[int]:
+        return [self.chance.randrange(100, self._n_vocab) for _ in range(n_tokens)]
+
+    def begin(self, prompt: list[int], max_tokens: int) -> Call:
         return self.client.start(Ask(prompt=prompt, max_tokens=max_tokens, request_id=f"gpu-{next(self._numbers)}"))
+
+    def start(self, n_prompt: int, max_tokens: int) -> Call:
+        return self.begin(self.prompt(n_prompt), max_tokens)
 
     async def first_token(self, n_prompt: int, max_tokens: int = 1) -> float:
         """Seconds to the first token's text, or the end where it has none; the rest is read as well."""

@@ -142,7 +142,7 @@ def work(storm: Storm, seed: str, visits: Lines, pace: Pace) -> None:
 
 
 async def held(server: Server) -> dict[str, Any]:
-    """What an idle server holds, or that it does not become idle."""
+    """Return the holdings of an idle server, or that it does not become idle."""
     try:
         return asdict(await footprint(server))
     except Exception as error:
@@ -185,7 +185,7 @@ class Pace:
 
 
 def processor_seconds() -> float:
-    """Of this process and its descendants that live."""
+    """Return the processor time of this process and its descendants that live."""
     parents: dict[int, int] = {}
     times: dict[int, float] = {}
     for entry in Path("/proc").iterdir():

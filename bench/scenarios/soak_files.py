@@ -17,7 +17,7 @@ from bench.scenarios.server_log import ServerLog
 from bench.scenarios.storm.stage import Visit
 from bench.scenarios.storm.verdict import faults_in_log, shown, tabulate
 
-# What a server warns of in good health: readers that stall, and a peer that starts or is too busy to answer in 2 s.
+# Warnings of a server in good health: readers that stall, and a peer that starts or is too busy to answer in 2 s.
 EXPECTED = ("does not read", "is not reached")
 TOLERANCE = 0.02  # the most that memory may gain in the second half, of its mean
 

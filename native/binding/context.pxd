@@ -45,6 +45,11 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
         vector[CppStepRow] rows
         cbool ahead
 
+    cdef cppclass CppGraphCounts "pyllmcancel::GraphCounts":
+        int32_t splits
+        int32_t copies
+        int32_t reused
+
     cdef cppclass StepEnd:
         int32_t n_wanted
         vector[llama_token] stop_tokens
@@ -97,5 +102,6 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
         int32_t n_cells_of(const vector[int32_t] & seqs) except +translate_exception
         int32_t n_cells_used()
         uint64_t checkpoint_bytes()
+        CppGraphCounts graph_counts()
         int64_t n_padding()
         MemoryKind memory_kind()

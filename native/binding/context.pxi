@@ -4,7 +4,7 @@ from libcpp.memory cimport shared_ptr, unique_ptr
 from libcpp.utility cimport move
 from libcpp.vector cimport vector
 
-from context cimport ContextParams, CppContext, CppStepResult, CppStepRow, OpenOptions, StepEnd
+from context cimport ContextParams, CppContext, CppGraphCounts, CppStepResult, CppStepRow, OpenOptions, StepEnd
 from factories cimport make_context
 from llama cimport llama_token
 from sampler cimport CppLogitFault
@@ -12,7 +12,7 @@ from step cimport StepCost, StepItem
 from swapped_prefix cimport CppSwappedPrefix
 
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS as _MOST_EXTRA_OUTPUTS
-from pyllmcancel.step import LogitFault, SampledToken, StepResult, StepRow
+from pyllmcancel.step import GraphCounts, LogitFault, SampledToken, StepResult, StepRow
 
 cdef dict FAULTS = {
     <int> CppLogitFault.none: LogitFault.NONE,
@@ -130,6 +130,10 @@ cdef class Context:
     @property
     def checkpoint_bytes(self):
         return self.at_rest().checkpoint_bytes()
+
+    def graph_counts(self):
+        cdef CppGraphCounts counts = self.at_rest().graph_counts()
+        return GraphCounts(counts.splits, counts.copies, counts.reused)
 
     @property
     def n_padding(self):

@@ -1,5 +1,6 @@
 #include "step/context.hpp"
 
+#include "llama-context.h"
 #include "model/heads.hpp"
 #include "model/tokens.hpp"
 #include "platform/assertions.hpp"
@@ -392,6 +393,13 @@ void Context::choose(const StepItem & item, int32_t last_row, StepRow & row) {
         }
         ++sequence.n_committed;
     }
+}
+
+GraphCounts Context::graph_counts() const {
+    llama_context * context = runner_.context();
+    const ggml_backend_sched_t scheduler = context->get_sched();
+    return {ggml_backend_sched_get_n_splits(scheduler), ggml_backend_sched_get_n_copies(scheduler),
+            llama_perf_context(context).n_reused};
 }
 
 } // namespace pyllmcancel

@@ -45,6 +45,14 @@ struct OpenOptions {
     std::vector<MediaInput> media; // the runs of the tokens that are not text
 };
 
+// The last graph as llama.cpp's scheduler sees it: its parts, each on one device, between which tensors are copied, and the
+// copies that it keeps of each input; and the graphs so far that were used again as they were.
+struct GraphCounts {
+    int32_t splits = 0;
+    int32_t copies = 0;
+    int32_t reused = 0;
+};
+
 // The point at which one item's sequence ends, as far as its tokens show: a step ahead begins for none that has ended.
 struct StepEnd {
     int32_t n_wanted = 0; // tokens, the next one included
@@ -184,6 +192,8 @@ class Context {
 
     // The bytes of all copies of states.
     uint64_t checkpoint_bytes() const noexcept { return sequences_.checkpoint_bytes(); }
+
+    GraphCounts graph_counts() const;
 
     // Padding tokens computed so far.
     int64_t n_padding() const noexcept { return n_padding_; }

@@ -331,7 +331,7 @@ SHARES: dict[str, int] = {
     "superseded": 5,
     "deadline": 4,
 }
-# What a client does in a soak, beside these.
+# In a long soak clients do this as well.
 LONG_SHARES = SHARES | {"stalled": 1}
 # These need to see how far their request is.
 TOLD = ("in_the_prompt", "in_the_answer")

@@ -1,0 +1,88 @@
+"""The builds that a plan measures: the package's wheel and llama-server, of one source and one tree of objects.
+
+They are kept in archives of at most 15 MiB each, so that they can be taken from a machine that is given back. Where the
+archives are, nothing is built again.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+from bench.gpu.ledger import TimeOverError
+from bench.peers.programs import ROOT
+
+BUILD = ROOT / "build" / "gpu"
+PART = 15 << 20  # bytes
+ARCHIVE = "products.tar.xz"
+SERVER = "llama-server"
+# NO_VMM: no library of the driver is linked, so the machine that builds needs no GPU.
+CUDA = {"PYLLMCANCEL_BACKEND": "cuda", "GGML_CUDA_NO_VMM": "ON"}
+
+
+def provide(folder: Path, options: dict[str, str], seconds: float) -> None:
+    """Have this process's servers be those of the plan: from the archives in `folder`, else built.
+
+    A build that is cut goes on where it was, as long as the machine keeps ``build/gpu``.
+    """
+    products = BUILD / "products"
+    if not (products / SERVER).exists():
+        if not unpack(folder, products):
+            build(products, options, seconds)
+            pack(products, folder)
+        install(products)
+    os.environ["PYTHONPATH"] = str(products / "site")
+    os.environ["LLAMA_SERVER"] = str(products / SERVER)
+
+
+def build(products: Path, options: dict[str, str], seconds: float) -> None:
+    tree = BUILD / "objects"
+    products.mkdir(parents=True, exist_ok=True)
+    defines = [
+        f"-Ccmake.define.{name}={value}" for name, value in (options | {"PYLLMCANCEL_LLAMA_TOOLS": "ON"}).items()
+    ]
+    wheel = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(products)]
+    server = ["cmake", "--build", str(tree), "--parallel", str(os.cpu_count()), "--target", SERVER]
+    began = time.monotonic()
+    try:
+        for command in ([*wheel, f"-Cbuild-dir={tree}", "-Cbuild.targets=_native", *defines, str(ROOT)], server):
+            left = seconds - (time.monotonic() - began)
+            subprocess.run(command, check=True, stdout=sys.stderr, timeout=left)
+    except subprocess.TimeoutExpired:
+        raise TimeOverError("the build is not complete; run again, and it goes on") from None
+    shutil.copy2(tree / "bin" / SERVER, products / SERVER)
+    subprocess.run(["strip", str(products / SERVER)], check=True)
+
+
+def install(products: Path) -> None:
+    (wheel,) = products.glob("*.whl")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--upgrade"]
+    subprocess.run([*command, "--target", str(products / "site"), str(wheel)], check=True)
+
+
+def pack(products: Path, folder: Path) -> None:
+    """Write the products into archives."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:xz") as archive:
+        for path in (*products.glob("*.whl"), products / SERVER):
+            archive.add(path, path.name)
+    whole = data.getvalue()
+    for number, begin in enumerate(range(0, len(whole), PART)):
+        (folder / f"{ARCHIVE}.{number:02}").write_bytes(whole[begin : begin + PART])
+
+
+def unpack(folder: Path, products: Path) -> bool:
+    """Return whether there were archives."""
+    parts = sorted(folder.glob(f"{ARCHIVE}.*"))
+    if not parts:
+        return False
+    products.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(fileobj=io.BytesIO(b"".join(part.read_bytes() for part in parts)), mode="r:xz") as archive:
+        archive.extractall(products, filter="data")
+    return True

@@ -1,0 +1,102 @@
+"""The plan for a GPU: what is measured once is not measured again, and builds are taken from their archives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf.quants import dequantize
+
+from bench.gpu import products
+from bench.gpu.ledger import Ledger, TimeOverError
+from bench.gpu.plan import FULL, TOY, servers, tables
+from bench.random_model import FORMATS, SHAPES, matrices
+
+MINUTES = 9 * 60.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "plan.jsonl"
+
+
+def test_another_run_does_not_measure_again(path: Path) -> None:
+    Ledger(path, MINUTES).add("8b, alone", tokens_per_second=9.0)
+    again = Ledger(path, MINUTES)
+    assert not again.wants("8b, alone", 1.0)
+    assert again.wants("8b, unified", 1.0)
+    assert again.rows["8b, alone"] == {"name": "8b, alone", "tokens_per_second": 9.0}
+
+
+def test_a_line_that_was_cut_is_measured_again(path: Path) -> None:
+    ledger = Ledger(path, MINUTES)
+    ledger.add("first")
+    ledger.add("second")
+    path.write_bytes(path.read_bytes()[:-3])
+    again = Ledger(path, MINUTES)
+    assert again.wants("second", 1.0)
+    again.add("second", figure=1.0)
+    assert list(Ledger(path, MINUTES).rows) == ["first", "second"]
+
+
+def test_a_measurement_that_takes_longer_than_is_left_does_not_begin(path: Path) -> None:
+    ledger = Ledger(path, MINUTES)
+    with pytest.raises(TimeOverError, match="takes about 1000 s"):
+        ledger.wants("long", 1000.0)
+
+
+@pytest.mark.parametrize("sizes", [FULL, TOY], ids=["full", "toy"])
+def test_every_measurement_fits_in_a_run_and_has_a_name_of_its_own(sizes: object) -> None:
+    for subject in sizes.models:  # type: ignore[attr-defined]
+        found = [(server.name, part) for server in servers(subject, sizes) for part in server.parts]  # type: ignore[arg-type]
+        assert len({(name, part.name) for name, part in found}) == len(found)
+        assert max(part.seconds for _, part in found) < MINUTES / 2
+
+
+def test_builds_come_back_from_archives_that_are_small_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "PART", 1000)
+    made, folder, other = (tmp_path / name for name in ("made", "folder", "other"))
+    made.mkdir()
+    folder.mkdir()
+    content = np.random.default_rng(1).bytes(5000)
+    (made / "pyllmcancel-0.1.0-cp311-abi3-linux_x86_64.whl").write_bytes(content)
+    (made / products.SERVER).write_bytes(content[::-1])
+    products.pack(made, folder)
+    assert len(list(folder.iterdir())) > 5
+    assert all(part.stat().st_size <= 1000 for part in folder.iterdir())
+    assert products.unpack(folder, other)
+    assert {file.name: file.read_bytes() for file in other.iterdir()} == {
+        file.name: file.read_bytes() for file in made.iterdir()
+    }
+    assert not products.unpack(made, other)
+
+
+def test_tables_have_a_row_for_each_measurement() -> None:
+    rows = [{"name": "a", "rate": 1.23456}, {"name": "b", "rate": 2.0}, {"name": "c", "graphs": [{"nodes": 90}]}]
+    assert "\n".join(tables(rows)).splitlines() == [
+        "| name | rate |",
+        "| --- | ---: |",
+        "| a | 1.235 |",
+        "| b | 2 |",
+        "",
+        "| name | nodes |",
+        "| --- | ---: |",
+        "| c | 90 |",
+    ]
+
+
+def test_blocks_of_q4_k_have_the_deviation_that_was_asked_for() -> None:
+    q4_k = FORMATS["q4_k"]
+    std = np.full((64, 1), 0.02, dtype=np.float32)
+    values = dequantize(q4_k.draw(np.random.default_rng(1), (64, 1024), std), q4_k.kind)
+    assert values.shape == (64, 1024)
+    assert abs(values.std() / 0.02 - 1) < 0.02
+    assert abs(values.mean()) < 0.001
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_matrices_consist_of_whole_blocks(name: str) -> None:
+    assert all(matrix.columns % 32 == 0 for matrix in matrices(SHAPES[name]))
+    if name != "135m":
+        assert all(matrix.columns % 256 == 0 for matrix in matrices(SHAPES[name]))
