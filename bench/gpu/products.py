@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -49,15 +50,26 @@ def build(products: Path, options: dict[str, str], seconds: float) -> None:
     ]
     wheel = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(products)]
     server = ["cmake", "--build", str(tree), "--parallel", str(os.cpu_count()), "--target", SERVER]
-    began = time.monotonic()
-    try:
-        for command in ([*wheel, f"-Cbuild-dir={tree}", "-Cbuild.targets=_native", *defines, str(ROOT)], server):
-            left = seconds - (time.monotonic() - began)
-            subprocess.run(command, check=True, stdout=sys.stderr, timeout=left)
-    except subprocess.TimeoutExpired:
-        raise TimeOverError("the build is not complete; run again, and it goes on") from None
+    ends = time.monotonic() + seconds
+    for command in ([*wheel, f"-Cbuild-dir={tree}", "-Cbuild.targets=_native", *defines, str(ROOT)], server):
+        run_until(ends, command)
     shutil.copy2(tree / "bin" / SERVER, products / SERVER)
     subprocess.run(["strip", str(products / SERVER)], check=True)
+
+
+def run_until(ends: float, command: list[str]) -> None:
+    """Run a command, and end it with everything that it started when the time is over: the compilers, too."""
+    process = subprocess.Popen(command, stdout=sys.stderr, start_new_session=True)
+    try:
+        status = process.wait(max(0.0, ends - time.monotonic()))
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise TimeOverError("the build is not complete; run again, and it goes on") from None
+        raise
+    if status != 0:
+        raise SystemExit(f"{command[0]} ended with status {status}")
 
 
 def install(products: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from bench.gpu import products
 from bench.gpu.ledger import Ledger, TimeOverError
 from bench.gpu.plan import FULL, TOY, servers, tables
 from bench.random_model import FORMATS, SHAPES, matrices
+from tests.support.http_process import until
 
 MINUTES = 9 * 60.0
 
@@ -70,6 +73,30 @@ def test_builds_come_back_from_archives_that_are_small_enough(tmp_path: Path, mo
         file.name: file.read_bytes() for file in made.iterdir()
     }
     assert not products.unpack(made, other)
+
+
+def test_a_build_that_takes_too_long_is_ended_with_everything_that_it_started(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    # The grandchild holds the pipe open for as long as it lives.
+    command = ["sh", "-c", f"sh -c 'exec 3>{pipe}; sleep 1000; true'; true"]
+    with pytest.raises(TimeOverError, match="run again"):
+        products.run_until(time.monotonic() + 1.0, command)
+    until(lambda: is_closed(reader), bool)
+    os.close(reader)
+
+
+def is_closed(reader: int) -> bool:
+    try:
+        return os.read(reader, 1) == b""
+    except BlockingIOError:
+        return False
+
+
+def test_a_build_that_fails_says_so() -> None:
+    with pytest.raises(SystemExit, match="false ended with status 1"):
+        products.run_until(time.monotonic() + 60.0, ["false"])
 
 
 def test_tables_have_a_row_for_each_measurement() -> None:
