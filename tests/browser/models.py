@@ -12,7 +12,8 @@ from tests.clients.model import ENVIRONMENT, TEMPLATE, write_patient_model
 from tests.support.http_process import START_LIMIT, ServerProcess, until
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_model_server.py"
-# The process of the model `slow` is a stand-in, which says that half of its load is done until a file is removed.
+# The process of the model that STANDS_IN names is a stand-in, which says that half of its load is done until a file is
+# removed.
 PROGRAM = f"""
 import os, sys
 from pyllmcancel.cli.router_options import Sources
@@ -20,7 +21,7 @@ from pyllmcancel.cli.router_options import Sources
 command_of = Sources.command
 
 def command(self, spec, socket, key):
-    if spec.name != "slow":
+    if spec.name != os.environ["STANDS_IN"]:
         return command_of(self, spec, socket, key)
     return [sys.executable, "-I", "-S", {str(FAKE)!r}, "--host", str(socket), "--alias", spec.name], {{}}
 
@@ -79,16 +80,21 @@ def words_of(pid: str) -> list[str]:
         return []
 
 
+def standing_in(model: str, folder: Path) -> dict[str, str]:
+    """Return the environment of PROGRAM; files in `folder` control the stand-in."""
+    (folder / f"{model}.loads").touch()
+    return {"STANDS_IN": model, "CONTROL": str(folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
 @contextmanager
 def serving_models(folder: Path, *options: str) -> Iterator[Models]:
     """`options` are those of the process in front."""
     broken = folder / "broken.gguf"
     broken.write_bytes(b"this is no model")
-    (folder / "slow.loads").touch()
     preset = folder / "models.ini"
     model = write_patient_model(folder / "model.gguf")
     preset.write_text(PRESET.format(model=model, broken=broken, template=TEMPLATE))
-    environment = ENVIRONMENT | {"CONTROL": str(folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = ENVIRONMENT | standing_in("slow", folder)
     given = ("--models-preset", str(preset), *options)
     with ServerProcess(*given, environment=environment, program=PROGRAM) as server:
         yield Models(server.started())

@@ -1,9 +1,10 @@
-"""The pictures of the live page in the documents: the engine at work, and a chat."""
+"""The pictures of the live page in the documents: the engine at work, a chat, and a server of several models."""
 
 from __future__ import annotations
 
 import random
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +14,10 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from pyllmcancel.models import packaged_model_path
 from tests.browser.chromium import Tab, browsing, expect
+from tests.browser.load import under_load
+from tests.browser.models import PROGRAM, Models, standing_in
 from tests.browser.scenes import SCHEMES, Look, say, what_is_too_wide
 from tests.support.http_process import COMPLETIONS, ServerProcess
 
@@ -23,7 +27,25 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 ENGINE = {f"engine-{scheme}": Look(scheme, 1280, 780) for scheme in SCHEMES}
 CHAT = {"chat-light": Look("light", 1280, 800), "chat-phone-dark": Look("dark", 390, 844)}
+MODELS = {"models-engine-light": Look("light", 1280, 860)}
+MODELS_CHAT = {"models-chat-dark": Look("dark", 390, 700)}
+MODELS_SECONDS = 20  # of requests before the picture
 SHOWN_SECONDS = 35  # a little more than the timeline shows
+PRESET = """
+[chat]
+model = {chat}
+alias = smollm2
+parallel = 2
+[coder]
+model = {coder}
+alias = fim
+parallel = 2
+[writer]
+model = {chat}
+ctx-size = 4096
+[gone]
+model = /models/gone.gguf
+"""
 CLIENTS = ("editor", "editor", "agent", "agent", "chat", "batch")
 PROMPTS = ("Write a story about a lighthouse. ", "def parse(line):\n", "The three laws of robotics are ", "Dear Sir, ")
 QUESTIONS = ("What is the capital of France? Answer in one sentence.", "Write a Python function that adds two numbers.")
@@ -40,8 +62,43 @@ def take(model: Path, folder: Path = FOLDER) -> int:
         for given, take_some in ((options, take_chat), ((), take_engine)):
             with ServerProcess(*given) as process:
                 faults += take_some(browser, process.started(), folder)
+        faults += take_models(browser, model, folder)
     sys.stdout.writelines(f"FAULT: {fault}\n" for fault in faults)
     return int(bool(faults))
+
+
+def take_models(browser: Browser, model: Path, folder: Path) -> list[str]:
+    """Take a server of several models, two of which are loaded, while a chat waits for a third one."""
+    with tempfile.TemporaryDirectory() as place:
+        preset = Path(place) / "models.ini"
+        preset.write_text(PRESET.format(chat=model.absolute(), coder=packaged_model_path()))
+        environment = standing_in("writer", Path(place))
+        with ServerProcess("--models-preset", str(preset), environment=environment, program=PROGRAM) as process:
+            return take_loads(browser, Models(process.started()), folder)
+
+
+def take_loads(browser: Browser, models: Models, folder: Path) -> list[str]:
+    for name, state in (("chat", "loaded"), ("coder", "loaded"), ("gone", "failed")):
+        models.load(name)
+        models.until_state(name, state)
+    server = models.server
+    engine, chat = Tab(browser, server.url), Tab(browser, server.url)
+    page = chat.open("chat")
+    page.get_by_role("button", name="Model:").click()
+    page.get_by_role("menuitemradio", name="writer").click()
+    say(page, LONG_QUESTION)
+    expect(page.get_by_role("progressbar")).to_be_visible()
+    faults = photograph(page, MODELS_CHAT, folder)
+    page = engine.open("engine")
+    with (
+        under_load(server, ["agent"], model="chat"),
+        under_load(server, ["editor"], max_tokens=60, again=True, model="coder"),
+    ):
+        page.wait_for_timeout(MODELS_SECONDS * 1e3)
+        faults += photograph(page, MODELS, folder)
+    for tab in (engine, chat):
+        tab.close()
+    return faults + engine.faults + chat.faults
 
 
 def take_chat(browser: Browser, server: ServerProcess, folder: Path) -> list[str]:

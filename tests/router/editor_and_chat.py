@@ -81,7 +81,7 @@ class Run:
 
     @property
     def n_loads(self) -> int:
-        return sum("loaded" in line for line in self.story)
+        return sum(line.endswith(" loaded") for line in self.story)
 
     def _goes_on(self) -> bool:
         return time.monotonic() < self._ends
