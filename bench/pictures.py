@@ -20,7 +20,7 @@ import http.client
 import json
 import os
 import random
-import socket
+import select
 import statistics
 import struct
 import sys
@@ -94,15 +94,11 @@ def left(server: RunningPeer, url: str, delay: float) -> Stop | None:
     """Leave after `delay` seconds; None if the answer was there before."""
     connection = begin(server, url)
     time.sleep(delay)
-    try:
-        connection.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        used, since = cpu_seconds(server.pid), time.monotonic()
-        connection.close()
-        return watch_until_quiet(server.pid, since, used_before=used, give_up=LONGEST)
+    answered = select.select([connection.sock], [], [], 0)[0]
+    used, since = cpu_seconds(server.pid), time.monotonic()
     connection.close()
-    watch_until_quiet(server.pid, time.monotonic())
-    return None
+    stop = watch_until_quiet(server.pid, since, used_before=used, give_up=LONGEST)
+    return None if answered else stop
 
 
 @contextmanager
