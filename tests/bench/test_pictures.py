@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import base64
 import random
+import socket
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
 
-from bench.pictures import NAMES, SIDE, leaving_table, picture, speed_table
+from bench.pictures import NAMES, SIDE, leaving_table, left, picture, speed_table
 from pyllmcancel.media.pictures import check_picture
 from pyllmcancel.pausing import no_pause
 
@@ -14,6 +19,16 @@ def test_each_picture_is_another_one_of_the_same_size() -> None:
     first, again, other = (base64.b64decode(picture(random.Random(n)).partition(",")[2]) for n in (1, 1, 2))
     assert first == again != other
     assert check_picture(first, 1 << 20, no_pause) == (SIDE, SIDE)
+
+
+def test_a_client_that_leaves_does_not_wait_for_its_answer() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process,
+    ):
+        server: Any = SimpleNamespace(pid=process.pid, settings=SimpleNamespace(port=listening.getsockname()[1]))
+        assert left(server, picture(random.Random(1)), 0.0) is not None
+        process.communicate(b"\n")
 
 
 def test_speeds_are_compared_round_by_round() -> None:
