@@ -15,6 +15,7 @@ import pytest
 HERE = Path(__file__).parent
 LONG: dict[str, tuple[str, ...]] = {
     "router/test_real_models.py": (),
+    "router/test_feed.py": ("test_the_feed_outlives_the_models_and_tells_their_states",),
     # Each starts processes.
     "router/test_requests.py": (
         "test_a_request_reaches_the_model_that_it_names",
