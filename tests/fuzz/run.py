@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +97,26 @@ def libfuzzer_arguments(target: str, seconds: int) -> list[str]:
     return [*limits, "-print_final_stats=1", f"-artifact_prefix={OUT}/{target}-", str(found), str(CORPUS / target)]
 
 
+def lay_out_plainly(target: str) -> None:
+    """Have the package imported from a folder, as if it were not installed as editable.
+
+    Atheris does not see the source of what the finder of an editable install imports, and counts none of its branches.
+    """
+    folder = OUT / "site" / target / "pyllmcancel"  # its own, since several may run at once
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    installed = Path(sysconfig.get_path("platlib"), "pyllmcancel")  # has the compiled module, and the pin
+    sources = {path.name: path for path in (*installed.iterdir(), *(ROOT / "pyllmcancel").iterdir())}
+    for name, path in sources.items():
+        (folder / name).symlink_to(path)
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("_editable_")]
+    sys.path[:0] = [str(folder.parent), str(ROOT)]
+
+
 def fuzz_python(target: str, seconds: int) -> None:
     import atheris
 
+    lay_out_plainly(target)
     # Everything below is compiled anew, with its branches counted.
     with atheris.instrument_imports(include=["pyllmcancel", "tests.fuzz", "jinja2"]):
         from tests.fuzz.targets import JSON_HEADS, TARGETS
