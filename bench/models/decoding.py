@@ -21,7 +21,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 async def run(_settings: Settings) -> Report:
-    """What h11 would cost for each token, beside the decoder that is used."""
+    """The cost of h11 for each token, beside that of the decoder that is used."""
     report = Report("decoding a piece")
     spent: dict[str, list[float]] = {"its own decoder": [], "h11": []}
     for _ in range(TURNS):

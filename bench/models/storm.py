@@ -54,7 +54,7 @@ SHARES: dict[str, int] = {
     "superseded": 4,
     "deadline": 2,
 }
-# What the front answers by itself.
+# The front answers these by itself.
 LOOKING = ("/health", "/v1/models", "/v1/requests", "/v1/sessions", "/props", "/metrics")
 # Written when a process is stopped while another one asks it something; neither has a fault.
 HARMLESS = "pyllmcancel.fleet: the peer "

@@ -271,7 +271,7 @@ async def fields_of(body: bytes) -> dict[str, Any]:
 
 
 class Wished(NamedTuple):
-    """What a request says of itself: the groups that it belongs to while it waits here, and its times in seconds."""
+    """The groups that a request belongs to while it waits here, and its times in seconds, all as the request says."""
 
     session: str | None
     parent: str | None

@@ -1,4 +1,4 @@
-"""What holds for models that are not loaded yet: holds, superseding, deadlines, and streams that go on."""
+"""Holds, superseding, deadlines and streams that go on, where the model is not loaded yet."""
 
 from __future__ import annotations
 
