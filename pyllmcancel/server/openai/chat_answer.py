@@ -125,15 +125,17 @@ class ChatDialect:
         placed = self._ledgers[delta.index].take(delta)
         logprobs = self._logprobs(placed) if placed else None
         finish_reason = self._finish_reason(delta)
-        ending: MessageDelta | None = None
         returned = self._returned([delta])
-        if finish_reason is not None or logprobs is not None or returned.get("tokens"):
-            # As with OpenAI, calls are complete before the chunk that reports them.
-            ending = changes.pop() if changes and "content" in changes[-1] else {}
+        told: MessageDelta | None = None  # the change whose chunk has the tokens' data
+        if logprobs is not None or returned.get("tokens"):
+            told = changes.pop() if changes and "content" in changes[-1] else {}
         for changed in changes:
             yield self._chunk([choice_chunk(delta.index, changed)])
-        if ending is not None:
-            yield self._chunk([{**choice_chunk(delta.index, ending, logprobs, finish_reason), **returned}])
+        if told is not None:
+            yield self._chunk([{**choice_chunk(delta.index, told, logprobs), **returned}])
+        if finish_reason is not None:
+            # As with OpenAI, this chunk has no text, and calls are complete before it.
+            yield self._chunk([choice_chunk(delta.index, {}, None, finish_reason)])
 
     def silent(self, index: int) -> ChatCompletionChunk:
         return self._chunk([choice_chunk(index, {"role": "assistant", "content": None})])

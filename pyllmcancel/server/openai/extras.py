@@ -83,7 +83,8 @@ class WithExtras(Dialect):
         if self._verbose:
             self._texts.setdefault(delta.index, []).append(delta.text)
         chunks = list(self._dialect.chunks(delta))
-        yield from chunks[:-1]
+        for chunk in chunks[:-1]:
+            yield self._timed(chunk, choice, self._per_token)
         for last in chunks[-1:]:
             timed = self._timed(last, choice, self._per_token or (ended and not self._usage_comes_last))
             yield self._told(timed, choice) if ended else timed
