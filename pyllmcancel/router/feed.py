@@ -170,12 +170,16 @@ class ModelsFeed(Response):
         found = await self._begun()
         if found is None:
             return None
+        relayed = False
         try:
-            if (await found.head()).status == 200:
-                return found
+            relayed = (await found.head()).status == 200
         except (Broken, OSError, ValueError):
             pass
-        found.close()
+        finally:  # also if the reader has left
+            if not relayed:
+                found.close()
+        if relayed:
+            return found
         await asyncio.sleep(RETRY)
         return None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -46,6 +48,11 @@ def remove_abandoned(parent: Path) -> None:
     """Remove the folders whose servers have ended."""
     for folder in parent.glob(f"{PREFIX}*"):
         # An error: it is another user's, was removed meanwhile, or is not locked yet.
-        with suppress(OSError), (folder / LOCK).open() as lock:
-            if try_lock(lock):
+        with suppress(OSError), open(folder / LOCK, opener=opened_at_once, encoding="utf-8") as lock:
+            if stat.S_ISREG(os.fstat(lock.fileno()).st_mode) and try_lock(lock):
                 shutil.rmtree(folder, ignore_errors=True)  # does not follow a link
+
+
+def opened_at_once(path: str, flags: int) -> int:
+    """Open a file in a folder that anybody may write to: neither through a link, nor by waiting for a pipe's writer."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))

@@ -282,8 +282,13 @@ class Wished(NamedTuple):
 
 
 def seconds_in(fields: dict[str, Any]) -> float:
-    """Return the request's own deadline; a value of a wrong form counts as missing, since a process refuses it."""
+    """Return the request's own deadline; a value of a wrong form counts as missing, since a process refuses it. The
+    values of a form are texts.
+    """
     value = fields.get("timeout")
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = float(value)
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MAX_TIMEOUT:
         return float(value)
     return math.inf

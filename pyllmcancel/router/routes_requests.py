@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from pyllmcancel.router.feed import ModelsFeed
 from pyllmcancel.router.forwarding import OF_ANSWER, Message
+from pyllmcancel.router.newer import PATIENCE
 from pyllmcancel.router.routes_models import props as props_of_all
 from pyllmcancel.router.routes_models import router_of
 from pyllmcancel.router.upstream import Broken, Exchange
@@ -35,6 +36,7 @@ router = APIRouter(include_in_schema=False)
 
 MAX_PARSED = 1 << 18  # bytes of a body that is parsed here
 NOWHERE = ("unknown", "held")
+ASKING_SECONDS = 5.0  # a process asks the others for less than that
 UNREACHED = "x-unreached"  # the header that names the servers which a process could not ask
 
 
@@ -258,15 +260,28 @@ async def asked(request: Request, body: bytes = b"") -> Told | None:
 
 
 async def told_everywhere(request: Request, body: bytes = b"") -> list[Told]:
-    """Return a process's answer; if it could not ask all others in its time, theirs, too. None of them is given a time
-    here: a cancel must not be lost because a process is busy.
+    """Return a process's answer; if it has ended, is stuck, or could not ask all others in its time, theirs, too.
+
+    A cancel must not be lost because a process is busy: each is asked here, and has `PATIENCE`.
     """
-    first = await asked(request, body)
-    if first is None or UNREACHED not in first[2].headers:
-        return [] if first is None else [first]
+    first: Told | None = None
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ASKING_SECONDS):
+            first = await asked(request, body)
+    if first is not None and UNREACHED not in first[2].headers:
+        return [first]
     ready = [one for one in router_of(request).keeper.processes.values() if one.is_ready]
-    told = await asyncio.gather(*(told_by(one.socket, request, body) for one in ready), return_exceptions=True)
-    return [first, *(answer for answer in told if not isinstance(answer, BaseException))]
+    told = await asyncio.gather(*(told_in_time(one.socket, request, body) for one in ready))
+    return [answer for answer in (first, *told) if answer is not None]
+
+
+async def told_in_time(socket: Any, request: Request, body: bytes) -> Told | None:
+    """Return a process's answer; None if it has ended, or does not answer."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await told_by(socket, request, body)
+    except (TimeoutError, Broken, OSError, ValueError):
+        return None
 
 
 def refused(answers: list[Told]) -> Response | None:

@@ -16,7 +16,7 @@ from tests.browser.load import under_load
 from tests.browser.models import Models, serving_models
 from tests.browser.scenes import DRAWN, LOOKS, say, what_is_too_wide
 from tests.browser.test_layout import serious_faults
-from tests.support.http_process import until
+from tests.support.http_process import LIMIT, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -177,7 +177,7 @@ def test_a_request_that_waits_is_listed_and_cancelled(tab: Tab, models: Models) 
         expect(row).to_contain_text("loading")
         expect(card(page, "slow")).to_contain_text("1 request waits for it")
         button.click()
-        assert client.ended.wait(30.0)
+        assert client.ended.wait(LIMIT)
         expect(row).to_contain_text("left before its model was loaded")
     has_ended(models, "slow")
 

@@ -118,9 +118,15 @@ def check_names_in_bodies(cluster: Up) -> None:
             ids.append(client.post(prompt="x", ignore_eos=True, stream=True, supersede="k"))
             streams.append(client.answer())  # it was accepted
         assert "superseded" in events(streams[0])[-1]
-        listed = {one["id"]: one for one in httpx.get(f"{cluster.url}/v1/requests", timeout=60).json()["data"]}
+        seen = until(
+            lambda: httpx.get(f"{cluster.url}/v1/requests", timeout=60).json(), lambda seen: "unreached" not in seen
+        )
+        listed = {one["id"]: one for one in seen["data"]}
         assert [listed[one]["replica"] for one in ids] == ["r1", "r2"]
-        assert httpx.post(f"{cluster.url}/v1/requests/{ids[1]}/cancel", timeout=60).json()["outcome"] == "cancelled"
+        url = f"{cluster.url}/v1/requests/{ids[1]}/cancel"
+        # A server that was late for its peer's question may have obeyed all the same.
+        told = until(lambda: httpx.post(url, timeout=60).json(), lambda told: "outcome" in told)
+        assert told["outcome"] in ("cancelled", "already_finished")
     commands = "".join(descendants(cluster.process.pid).values())
     assert "--peers" in commands
     assert "peer-key" not in commands
@@ -171,7 +177,7 @@ def test_at_a_signal_what_is_live_gets_its_end_and_nothing_is_left(up: Callable[
         cluster.process.send_signal(signal.SIGTERM)
         assert events(answer)[-1] == "[DONE]"
     assert cluster.process.wait(PATIENCE) == 0
-    assert alive(list(below)) == []
+    until(lambda: alive(list(below)), lambda left: not left)
 
 
 def test_a_port_in_use_is_told_before_anything_is_started(program: object) -> None:

@@ -151,7 +151,7 @@ def test_a_stream_that_is_left_in_its_prompt_is_cancelled(server: ServerProcess,
 
 def test_a_time_out_of_the_client_is_cancelled(server: ServerProcess, client: anthropic.Anthropic) -> None:
     mine = fresh_id()
-    patient = client.with_options(timeout=1.0, max_retries=0)
+    patient = client.with_options(timeout=3.0, max_retries=0)
     with pytest.raises(anthropic.APITimeoutError):
         patient.messages.create(**LONG, stream=False, **named(mine))
     assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"

@@ -65,7 +65,7 @@ def test_the_answers_are_those_without_heads(tmp_path: Path) -> None:
         expected = answers(server)
     with ServerProcess("-m", model, "--spec-type", "draft-mtp", *SIZES, *SAME_TOKENS) as server:
         server.started()
-        assert "answers are drafted by the model's own heads" in server.log
+        server.wait_for_log("answers are drafted by the model's own heads")
         assert server.http.get("/props").json()["default_generation_settings"]["params"]["speculative.types"] == "heads"
         assert answers(server) == expected
 

@@ -63,7 +63,7 @@ def test_a_stream_that_is_left_is_cancelled(server: ServerProcess, client: opena
 
 def test_a_time_out_of_the_client_is_cancelled(server: ServerProcess, client: openai.OpenAI) -> None:
     mine = fresh_id()
-    patient = client.with_options(timeout=1.0, max_retries=0)
+    patient = client.with_options(timeout=3.0, max_retries=0)
     with pytest.raises(openai.APITimeoutError):
         patient.completions.create(model="any", prompt="hello", **LONG, **named(mine))
     assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"

@@ -194,7 +194,7 @@ def test_a_time_out_of_the_client_cancels_what_is_not_in_the_background(
     server: ServerProcess, client: openai.OpenAI
 ) -> None:
     with pytest.raises(openai.APITimeoutError):
-        client.with_options(timeout=1.0).responses.create(
+        client.with_options(timeout=3.0).responses.create(
             model="any", input="hello", extra_body=LONG, extra_headers={"X-Request-Id": "left-behind"}
         )
     assert server.wait_for("left-behind", status="cancelled")["cancel_reason"] == "disconnect"

@@ -117,7 +117,7 @@ def at_rest(request: Request) -> tuple[int, float]:
         now, age = n_generated(request), request.summary().seconds
         if now != n_tokens or not request.paused:
             n_tokens, since = now, age
-        return age > since + 1.0
+        return age > since + 5.0
 
     until(rests, bool)
     return n_tokens, since

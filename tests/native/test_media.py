@@ -309,7 +309,7 @@ def test_a_projector_of_another_model_is_refused(sight: Sight, tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["hunyuanvl", "deepseek4v"])
 def test_projectors_whose_pictures_depend_on_their_place_are_refused(sight: Sight, tmp_path: Path, kind: str) -> None:
-    projector = write_projector(tmp_path / "mmproj.gguf", kind, {})
+    projector = write_projector(tmp_path / "mmproj.gguf", kind, {}, {})
     with pytest.raises(ModelLoadError, match="not supported"):
         _native.MediaEncoder(sight.model, projector, n_threads=1)
 

@@ -103,7 +103,15 @@ def test_a_broken_sound_is_refused(hearing: Hearing, data: bytes) -> None:
 
 def test_a_sound_decides_the_answer(hearing: Hearing) -> None:
     config = EngineConfig(
-        model=hearing.text, mmproj=hearing.projector, ctx_size=512, parallel=1, threads=N_THREADS, flash_attn="off"
+        model=hearing.text,
+        mmproj=hearing.projector,
+        ctx_size=512,
+        parallel=1,
+        threads=N_THREADS,
+        flash_attn="off",
+        cache_type_k="f32",
+        cache_type_v="f32",
+        draft_sources=(),
     )
     with Engine.load(config) as engine:
         library = engine.media

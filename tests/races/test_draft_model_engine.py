@@ -145,7 +145,8 @@ def test_a_cancel_in_a_draft_disturbs_no_neighbour(make_pair: Callable[..., Pair
     drafts_begin = threading.Event()
 
     def trap(record: StepRecord) -> None:
-        if any(part.n_drafted for part in record.sequences) and not drafts_begin.is_set():
+        drafted = any(part.n_drafted for part in record.sequences)
+        if requests and drafted and not drafts_begin.is_set():  # the engine may be sooner than `submit` returns
             context.raise_at(poll, requests[0].cancellation.flag, n_later=n_later)  # type: ignore[arg-type]
             drafts_begin.set()
 

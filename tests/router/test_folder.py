@@ -58,8 +58,12 @@ def test_what_is_not_an_abandoned_folder_stays(tmp_path: Path) -> None:
     link = tmp_path / f"{PREFIX}link"
     link.symlink_to(tmp_path, target_is_directory=True)
     (tmp_path / folders.LOCK).touch()
+    pipe = tmp_path / f"{PREFIX}pipe"  # of somebody who wants us to wait for ever
+    pipe.mkdir()
+    os.mkfifo(pipe / folders.LOCK)
     with socket_folder(tmp_path):
         assert empty.exists()
+        assert pipe.exists()
         assert link.exists()
         assert (tmp_path / folders.LOCK).exists()
 

@@ -153,7 +153,7 @@ def with_positions(tensors: Tensors, eyes: Eyes = TOY) -> Tensors:
     return tensors
 
 
-def write_projector(path: Path, kind: str, tensors: Tensors, eyes: Eyes = TOY, **keys: Any) -> Path:
+def write_projector(path: Path, kind: str, tensors: Tensors, keys: dict[str, Any], eyes: Eyes = TOY) -> Path:
     common = {
         "clip.has_vision_encoder": True,
         "clip.vision.embedding_length": eyes.n_embd,
@@ -199,16 +199,15 @@ def write_idefics3(path: Path) -> Path:
         "clip.vision.projector.scale_factor": MERGE,
         "clip.vision.preproc_image_size": 2 * SIDE,
     }
-    return write_projector(path, "idefics3", tensors, **keys)
+    return write_projector(path, "idefics3", tensors, keys)
 
 
 def write_gemma3(path: Path, eyes: Eyes = TOY) -> Path:
     tensors = with_positions(vision_tower(eyes, gated=False), eyes)
     tensors["mm.input_projection.weight"] = normal("projection", eyes.n_embd, eyes.text_embd, gain=eyes.text_embd**0.5)
     tensors["mm.soft_emb_norm.weight"] = np.ones(eyes.n_embd, np.float32)
-    return write_projector(
-        path, "gemma3", tensors, eyes, **{"clip.use_gelu": True, "clip.vision.projector.scale_factor": eyes.merge}
-    )
+    keys = {"clip.use_gelu": True, "clip.vision.projector.scale_factor": eyes.merge}
+    return write_projector(path, "gemma3", tensors, keys, eyes)
 
 
 def write_qwen25vl(path: Path) -> Path:
@@ -220,7 +219,7 @@ def write_qwen25vl(path: Path) -> Path:
         "mm.2.weight": normal("mm.2", TEXT_EMBD, wide, gain=TEXT_EMBD**0.5),
         "mm.2.bias": normal("mm.2.bias", TEXT_EMBD),
     }
-    return write_projector(path, "qwen2.5vl_merger", tensors, **{"clip.use_silu": True, "clip.vision.n_wa_pattern": 2})
+    return write_projector(path, "qwen2.5vl_merger", tensors, {"clip.use_silu": True, "clip.vision.n_wa_pattern": 2})
 
 
 def write_qwen3a(path: Path) -> Path:

@@ -44,3 +44,8 @@ def test_a_form_that_is_cut_short_is_refused(cut: int) -> None:
     whole, boundary = sent({"model": "m"}, b"content")
     with pytest.raises(ApiError, match="cut short"):
         form_fields(whole[: -cut - 4], boundary)
+
+
+def test_a_boundary_that_the_parser_refuses_is_an_error_of_the_form() -> None:
+    with pytest.raises(ApiError, match="the form is invalid"):
+        form_fields(b"--" + b"x" * 300, b"x" * 300)

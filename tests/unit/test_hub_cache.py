@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -18,7 +19,7 @@ OLD, NEW = "1" * 40, "2" * 40
 
 
 def put(repo: Repository, commit: str, path: str, content: bytes) -> Path:
-    etag = f"{hash((commit, path)) & 0xFFFF:040x}"
+    etag = hashlib.sha1(f"{commit}/{path}".encode(), usedforsecurity=False).hexdigest()
     repo.blob(etag).parent.mkdir(parents=True, exist_ok=True)
     repo.blob(etag).write_bytes(content)
     return repo.install(commit, path, etag)

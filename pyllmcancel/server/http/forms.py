@@ -41,19 +41,19 @@ def form_fields(body: bytes, boundary: bytes) -> dict[str, Value]:
     from python_multipart.multipart import MultipartParser
 
     form = _Form()
-    parser = MultipartParser(
-        boundary,
-        {
-            "on_part_begin": form.begin,
-            "on_header_field": form.header_name,
-            "on_header_value": form.header_value,
-            "on_header_end": form.end_header,
-            "on_part_data": form.data,
-            "on_part_end": form.end,
-            "on_end": form.finish,
-        },
-    )
     try:
+        parser = MultipartParser(  # which refuses some boundaries
+            boundary,
+            {
+                "on_part_begin": form.begin,
+                "on_header_field": form.header_name,
+                "on_header_value": form.header_value,
+                "on_header_end": form.end_header,
+                "on_part_data": form.data,
+                "on_part_end": form.end,
+                "on_end": form.finish,
+            },
+        )
         parser.write(body)
         parser.finalize()
     except FormParserError as error:
