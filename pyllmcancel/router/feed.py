@@ -152,6 +152,7 @@ class ModelsFeed(Response):
 
     async def _relay_all(self, found: Exchange | None, send: Send) -> None:
         """Send one process' feed after the other, until the end of this one."""
+        changed = self._keeper.next_change()
         while True:
             if found is not None:
                 with suppress(Broken, OSError, ValueError):
@@ -160,9 +161,10 @@ class ModelsFeed(Response):
             if self._keeper.closing:
                 return
             if found is None:
-                await self._keeper.change()
+                await changed.wait()
             else:
                 await asyncio.sleep(RETRY)  # it may listen until its very end
+            changed = self._keeper.next_change()
             found = await self._next()
 
     async def _next(self) -> Exchange | None:
@@ -195,10 +197,11 @@ class ModelsFeed(Response):
 
     async def _keep_telling(self, send: Send) -> None:
         while not self._keeper.closing:
+            changed = self._keeper.next_change()  # before the states are read: writing them may take a while
             await self._tell(send)
             try:
                 async with asyncio.timeout(self._ping_interval or None):
-                    await self._keeper.change()
+                    await changed.wait()
             except TimeoutError:
                 await self._write(send, PING)
             await asyncio.sleep(PAUSE)

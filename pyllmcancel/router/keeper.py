@@ -113,9 +113,9 @@ class Keeper:
             self.roster.unload(old.name, f"the model {old.name} has been changed or removed")
         self._act()
 
-    async def change(self) -> None:
-        """Wait until a state, a load's progress, or a waiting request has changed."""
-        await self._changed.wait()
+    def next_change(self) -> asyncio.Event:
+        """Return what is set when a state, a load's progress, or a waiting request changes for the next time."""
+        return self._changed
 
     def tell(self) -> None:
         """Wake those that wait for a change."""
