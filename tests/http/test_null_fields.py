@@ -19,6 +19,7 @@ from pyllmcancel.server.embeddings.body import EmbeddingBody, LlamaEmbeddingBody
 from pyllmcancel.server.embeddings.rankings.body import RankBody
 from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, SlotFileBody, TokenizeBody
 from pyllmcancel.server.openai.completion_body import CompletionBody
+from pyllmcancel.server.openai.transcription_body import TranscriptionBody
 from pyllmcancel.server.requests.body import CancelBody
 from pyllmcancel.server.responses.body import ResponsesBody
 from pyllmcancel.server.streams.answers import LookupBody
@@ -147,6 +148,7 @@ RESPONSES: list[dict[str, Any]] = [
 BODIES: dict[type[RequestBody], list[dict[str, Any]]] = {
     ChatBody: CHATS,
     CompletionBody: [{"prompt": "x"}],
+    TranscriptionBody: [{"file": b"RIFF"}],
     MessagesBody: [one | {"max_tokens": 1} for one in MESSAGES],
     CountBody: MESSAGES,
     ResponsesBody: RESPONSES,
