@@ -1,4 +1,4 @@
-"""What is asked of all models' processes is answered whichever of them has ended, or is stuck."""
+"""A question to all models' processes is answered, whichever of them has ended or is stuck."""
 
 from __future__ import annotations
 
