@@ -19,8 +19,7 @@ from pyllmcancel.router.upstream import Broken, Exchange
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.http.request_context import mark_client_gone
+from pyllmcancel.server.live.response import until_left
 from pyllmcancel.server.live.wording import as_json, frame
 
 if TYPE_CHECKING:
@@ -86,22 +85,10 @@ class ModelsFeed(Response):
         if not self._seats.take(self._owner):
             message = "the feed has too many readers (--max-event-clients)"
             raise ApiError(503, message, "server_error", code="too_many_readers")
-        connection = connection_of(scope)
-        sending = asyncio.create_task(self._send(send), name="send the models' feed")
         try:
-            with watched(receive, sending.cancel) as client_left:
-                await asyncio.wait({sending})
-                if sending.cancelled():
-                    mark_client_gone(scope)
-                    if connection is not None:
-                        connection.drop()
-                        await client_left
+            await until_left(scope, receive, asyncio.create_task(self._send(send), name="send the models' feed"))
         finally:
-            sending.cancel()
             self._seats.give_back(self._owner)
-        if not sending.cancelled():
-            with suppress(OSError):
-                sending.result()
 
     async def _send(self, send: Send) -> None:
         first = await self._begun()

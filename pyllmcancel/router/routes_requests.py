@@ -251,12 +251,7 @@ async def else_asked(request: Request, error: ApiError, body: bytes = b"") -> Re
 async def asked(request: Request, body: bytes = b"") -> Told | None:
     """Return the status and content of a process's answer, which knows those of all others; None if there is none."""
     process = router_of(request).any_process()
-    if process is None:
-        return None
-    try:
-        return await told_by(process.socket, request, body)
-    except (Broken, OSError, ValueError):
-        return None  # it ended meanwhile, and its requests with it
+    return None if process is None else await told_if_there(process.socket, request, body)
 
 
 async def told_everywhere(request: Request, body: bytes = b"") -> list[Told]:
@@ -277,10 +272,17 @@ async def told_everywhere(request: Request, body: bytes = b"") -> list[Told]:
 
 async def told_in_time(socket: Any, request: Request, body: bytes) -> Told | None:
     """Return a process's answer; None if it has ended, or does not answer."""
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
-            return await told_by(socket, request, body)
-    except (TimeoutError, Broken, OSError, ValueError):
+            return await told_if_there(socket, request, body)
+    return None
+
+
+async def told_if_there(socket: Any, request: Request, body: bytes) -> Told | None:
+    """Return a process's answer; None if it has ended, and its requests with it."""
+    try:
+        return await told_by(socket, request, body)
+    except (Broken, OSError, ValueError):
         return None
 
 

@@ -59,22 +59,7 @@ class FeedResponse(Response):
         self._sent_at = 0.0  # on the event loop's clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection = connection_of(scope)
-        sending = asyncio.create_task(self._send(send), name="send the feed")
-        try:
-            with watched(receive, sending.cancel) as client_left:
-                await asyncio.wait({sending})
-                if sending.cancelled():
-                    mark_client_gone(scope)
-                    if connection is not None:
-                        # To the HTTP server an answer that ends too early is a defect, unless its client has left.
-                        connection.drop()
-                        await client_left
-        finally:
-            sending.cancel()
-        if not sending.cancelled():
-            with suppress(OSError):  # some servers report so that the client is gone
-                sending.result()
+        await until_left(scope, receive, asyncio.create_task(self._send(send), name="send the feed"))
 
     async def _send(self, send: Send) -> None:
         task = asyncio.current_task()
@@ -124,3 +109,22 @@ class FeedResponse(Response):
 
 def unknown_replica() -> ApiError:
     return ApiError(404, "no replica of this name is known", param="replica", code="unknown_replica")
+
+
+async def until_left(scope: Scope, receive: Receive, sending: asyncio.Task[None]) -> None:
+    """Wait for the end of a feed, or of its reader: whichever comes first ends the other."""
+    connection = connection_of(scope)
+    try:
+        with watched(receive, sending.cancel) as client_left:
+            await asyncio.wait({sending})
+            if sending.cancelled():
+                mark_client_gone(scope)
+                if connection is not None:
+                    # To the HTTP server an answer that ends too early is a defect, unless its client has left.
+                    connection.drop()
+                    await client_left
+    finally:
+        sending.cancel()
+    if not sending.cancelled():
+        with suppress(OSError):  # some servers report so that the client is gone
+            sending.result()
