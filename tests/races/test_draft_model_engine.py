@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -135,13 +135,20 @@ def test_a_model_that_disagrees_is_asked_for_less(make_pair: Callable[..., Pair]
     assert drafted[1] < drafted[0] / 2
 
 
-@pytest.mark.parametrize("poll", [1, 20])
-@pytest.mark.parametrize("n_later", [0, 1, 3])
-def test_a_cancel_in_a_draft_disturbs_no_neighbour(make_pair: Callable[..., Pair], poll: int, n_later: int) -> None:
-    expected = make_pair(None).answers()
-    pair = make_pair("model")
-    context = pair.draft_context
-    assert context is not None
+class Drafting(Protocol):
+    """An engine that drafts in a context beside the model's."""
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def watcher(self) -> Watcher: ...
+    def submit(self, prompt: list[int], **options: Any) -> tuple[Request, RecordingSink]: ...
+
+
+def check_cancel_in_a_draft(
+    drafting: Drafting, context: Context, expected: list[list[int]], poll: int, n_later: int
+) -> None:
+    """Cancel the first of three requests at a poll of a draft's step; the others have the tokens that are expected."""
     drafts_begin = threading.Event()
 
     def trap(record: StepRecord) -> None:
@@ -150,19 +157,29 @@ def test_a_cancel_in_a_draft_disturbs_no_neighbour(make_pair: Callable[..., Pair
             context.raise_at(poll, requests[0].cancellation.flag, n_later=n_later)  # type: ignore[arg-type]
             drafts_begin.set()
 
-    pair.watcher.on_step_done = trap
+    drafting.watcher.on_step_done = trap
     requests = []
     sinks = []
     for prompt in PROMPTS:
-        request, sink = pair.submit(prompt, max_tokens=LENGTH)
+        request, sink = drafting.submit(prompt)
         requests.append(request)
         sinks.append(sink)
     assert drafts_begin.wait(60)
-    pair.engine.cancel(requests[0])
+    drafting.engine.cancel(requests[0])
     assert [sink.ending().finish_reason for sink in sinks[1:]] == [FinishReason.LENGTH] * 2
     assert [sink.tokens() for sink in sinks[1:]] == expected[1:]
     assert sinks[0].tokens() == expected[0][: len(sinks[0].tokens())]
     sinks[0].ending()
+
+
+@pytest.mark.parametrize("poll", [1, 20])
+@pytest.mark.parametrize("n_later", [0, 1, 3])
+def test_a_cancel_in_a_draft_disturbs_no_neighbour(make_pair: Callable[..., Pair], poll: int, n_later: int) -> None:
+    expected = make_pair(None).answers()
+    pair = make_pair("model")
+    context = pair.draft_context
+    assert context is not None
+    check_cancel_in_a_draft(pair, context, expected, poll, n_later)
     # What the cancel left in the cells of both contexts is true.
     assert pair.answers() == expected
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,9 @@ from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.heads import Heads
 from pyllmcancel.errors import UsageError
 from pyllmcancel.events import FinishReason
-from pyllmcancel.requests.observer import StepRecord
 from pyllmcancel.requests.request import Request
 from tests.native.conftest import SAME_TOKENS_IN_COMPANY
-from tests.races.test_draft_model_engine import LENGTH, PROMPTS, FlatCosts
+from tests.races.test_draft_model_engine import LENGTH, PROMPTS, FlatCosts, check_cancel_in_a_draft
 from tests.support import tiny_models
 from tests.support.driver import RecordingSink, Watcher
 from tests.support.threads import N_THREADS
@@ -149,27 +147,7 @@ def test_a_cancel_in_a_draft_disturbs_no_neighbour(make_engine: MakeEngine, poll
     engine = make_engine("often")
     context = engine.heads
     assert context is not None
-    drafts_begin = threading.Event()
-
-    def trap(record: StepRecord) -> None:
-        drafted = any(part.n_drafted for part in record.sequences)
-        if requests and drafted and not drafts_begin.is_set():  # the engine may be sooner than `submit` returns
-            context.raise_at(poll, requests[0].cancellation.flag, n_later=n_later)  # type: ignore[arg-type]
-            drafts_begin.set()
-
-    engine.watcher.on_step_done = trap
-    requests = []
-    sinks = []
-    for prompt in PROMPTS:
-        request, sink = engine.submit(prompt)
-        requests.append(request)
-        sinks.append(sink)
-    assert drafts_begin.wait(60)
-    engine.engine.cancel(requests[0])
-    assert [sink.ending().finish_reason for sink in sinks[1:]] == [FinishReason.LENGTH] * 2
-    assert [sink.tokens() for sink in sinks[1:]] == expected[1:]
-    assert sinks[0].tokens() == expected[0][: len(sinks[0].tokens())]
-    sinks[0].ending()
+    check_cancel_in_a_draft(engine, context, expected, poll, n_later)
     # What the cancel left in the cells of both contexts is true.
     assert engine.answers() == expected
 
