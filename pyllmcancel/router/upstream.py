@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -82,8 +83,7 @@ class Exchange(asyncio.Protocol):
     # -- what asyncio calls -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
         with suppress(AttributeError):  # asyncio's own transports of sockets have it
             transport.max_size = READ_AT_ONCE  # type: ignore[attr-defined]
 
