@@ -15,6 +15,7 @@ from pyllmcancel.cli.listening import opened
 from pyllmcancel.cli.model_argument import check_model_file, is_of_hub
 from pyllmcancel.cli.peers import has_library
 from pyllmcancel.cli.router_options import Sources, without_front_variables
+from pyllmcancel.cluster.output import to_stderr
 from pyllmcancel.errors import UsageError
 from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.models import PACKAGED_NAME
@@ -59,7 +60,7 @@ def run(
                 folder=folder,
                 roster=roster,
                 drain=config.drain,
-                write=write_line,
+                write=to_stderr,
                 key=key,
             )
             return serve_models(
@@ -108,8 +109,3 @@ def checked(arguments: argparse.Namespace, sources: Sources) -> Catalog:
         if str(path) not in (*KNOWN, PACKAGED_NAME) and not is_of_hub(str(path)):
             check_model_file(path)
     return sources.read()
-
-
-def write_line(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()

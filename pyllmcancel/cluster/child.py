@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from pyllmcancel.cluster.output import Output
+
 logger = logging.getLogger("pyllmcancel.cluster")
 
 BOUND = Path(__file__).with_name("bound.py")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before it is started again
 LONG_LIFE = 60.0  # seconds of life after which the pauses start from the shortest again
-LINE = 1 << 16  # bytes of a line of output that are kept together
 
 
 class Child:
@@ -26,7 +27,7 @@ class Child:
     Parameters
     ----------
     write
-        Called with each line of its output.
+        Called with lines of its output, as they are taken.
     environment
         Variables to add to those of this process, for secrets that must not be in a list of processes.
     """
@@ -35,7 +36,7 @@ class Child:
         self,
         name: str,
         command: Sequence[str],
-        write: Callable[[str], None],
+        write: Callable[[list[str]], None],
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
@@ -71,38 +72,32 @@ class Child:
         """Start the process once; return its status."""
         if sys.platform == "win32":
             raise NotImplementedError("child processes that end with this one need Linux")
-        # A session of its own: Ctrl-C reaches this process only, which then ends all others in the right order.
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", str(BOUND), str(os.getpid())),
-            *self._command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-            env=self._environment,
-        )
+        output, writing = await Output.of_a_pipe(self._prefixed)
+        try:
+            # A session of its own: Ctrl-C reaches this process only, which then ends all others in the right order.
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", str(BOUND), str(os.getpid())),
+                *self._command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=writing,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+                env=self._environment,
+            )
+        finally:
+            os.close(writing)
         self.n_starts += 1
-        reading = asyncio.create_task(self._read(self._process.stdout))
         try:
             return await self._process.wait()
         finally:
             # Its own children end, too; only then is its output complete.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            await reading
+            output.hurry()
+            await output.closed
 
-    async def _read(self, output: asyncio.StreamReader | None) -> None:
-        """Pass its lines on until it has closed its output."""
-        assert output is not None
-        rest = b""
-        while data := await output.read(LINE):
-            *lines, rest = (rest + data).split(b"\n")
-            if len(rest) > LINE:
-                lines, rest = [*lines, rest], b""
-            for line in lines:
-                self._write(f"[{self.name}] {line.decode(errors='replace')}")
-        if rest:
-            self._write(f"[{self.name}] {rest.decode(errors='replace')}")
+    def _prefixed(self, lines: list[str]) -> None:
+        self._write([f"[{self.name}] {line}" for line in lines])
 
     def close(self) -> None:
         """Do not start the process again from now on."""

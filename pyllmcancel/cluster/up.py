@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from pyllmcancel.cluster.child import Child, first
 from pyllmcancel.cluster.haproxy import BALANCER, Program, Settings, configuration
+from pyllmcancel.cluster.output import to_stderr
 from pyllmcancel.cluster.places import Replica
 from pyllmcancel.cluster.replicas import NoAnswer, ask
 
@@ -124,7 +125,7 @@ class Cluster:
         await self._until_healthy(balancer, Replica(BALANCER.name, f"{host}:{port}"))
 
     def _begin(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
-        child = Child(name, command, log_line, environment)
+        child = Child(name, command, to_stderr, environment)
         self._children.append(child)
         self._running.append(asyncio.create_task(child.run(), name=name))
         return child
@@ -165,8 +166,3 @@ class Cluster:
             child.close()
             child.signal(signal.SIGKILL)
         await asyncio.gather(*self._running, return_exceptions=True)
-
-
-def log_line(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()

@@ -18,6 +18,7 @@ from fastapi import FastAPI
 from pyllmcancel import __version__
 from pyllmcancel.router import routes_models, routes_requests
 from pyllmcancel.router.router import Router
+from pyllmcancel.router.shortcut import Shortcut
 from pyllmcancel.server import page
 from pyllmcancel.server.app import add_middleware
 from pyllmcancel.server.http.api_keys import KeyRing
@@ -66,12 +67,13 @@ def create_router_app(config: ServerConfig, keeper: Keeper, *, autoload: bool) -
             await keeper.close()
 
     routers = (routes_models.router, routes_requests.router, page.router, *((page.live_router,) if config.ui else ()))
+    routes = [route for one in routers for route in one.routes]
     app = FastAPI(
         title="pyllmcancel",
         version=__version__,
         lifespan=lifespan,
         openapi_url=None,
-        routes=[route for one in routers for route in one.routes],
+        routes=[*routes],
     )
     router = Router(keeper, config, autoload=autoload)
     app.state.server = state
@@ -80,6 +82,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, *, autoload: bool) -
     app.router.default = router
     page.page_files()
     add_error_handlers(app)
+    app.add_middleware(Shortcut, router=router, routes=routes)
     add_middleware(app, config, state.keys)
     return app
 

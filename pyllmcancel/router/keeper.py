@@ -50,7 +50,7 @@ class Keeper:
         folder: Path,
         roster: Roster,
         drain: float,
-        write: Callable[[str], None],
+        write: Callable[[list[str]], None],
         key: str | None = None,
     ) -> None:
         self.catalog = catalog

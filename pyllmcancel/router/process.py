@@ -49,7 +49,7 @@ class ModelProcess:
     environment
         Variables to add to those of this process.
     write
-        Called with each line of its log.
+        Called with lines of its log.
     key
         The key by which it knows this process.
 
@@ -68,7 +68,7 @@ class ModelProcess:
         command: Sequence[str],
         *,
         environment: Mapping[str, str],
-        write: Callable[[str], None],
+        write: Callable[[list[str]], None],
         listener: Listener,
         key: str | None = None,
     ) -> None:
@@ -92,9 +92,9 @@ class ModelProcess:
     def pid(self) -> int | None:
         return self._child.pid
 
-    def _heard(self, line: str) -> None:
-        self.lines.append(line.removeprefix(f"[{self.name}] "))
-        self._write(line)
+    def _heard(self, lines: list[str]) -> None:
+        self.lines.extend(line.removeprefix(f"[{self.name}] ") for line in lines)
+        self._write(lines)
 
     async def _live(self) -> None:
         looking = asyncio.create_task(self._keep_looking(), name=f"look at {self.name}")
