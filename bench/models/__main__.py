@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from bench.models import decoding, front, storm
+from bench.models import decoding, front, killed, storm
 from bench.models.settings import Settings
 from bench.scenarios.report import Report
 from pyllmcancel.models import packaged_model_path
@@ -20,6 +20,7 @@ from pyllmcancel.models import packaged_model_path
 PARTS: dict[str, Callable[[Settings], Coroutine[Any, Any, Report]]] = {
     "storm": storm.run,
     "front": front.run,
+    "killed": killed.run,
     "decoding": decoding.run,
 }
 
