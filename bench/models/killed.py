@@ -62,9 +62,7 @@ class Found:
     wrong: list[str] = field(default_factory=list)  # texts of the others' answers
     told_ms: list[float] = field(default_factory=list)  # from the kill to the error
     back: list[float] = field(default_factory=list)  # seconds from the kill to the loaded model
-    answered: list[float] = field(
-        default_factory=list
-    )  # … and to the answer of a request that came after the first error
+    answered: list[float] = field(default_factory=list)  # … and to the answer of a later request
 
 
 def body_of(model: str, prompt: str) -> dict[str, Any]:
@@ -72,7 +70,7 @@ def body_of(model: str, prompt: str) -> dict[str, Any]:
 
 
 async def run(settings: Settings) -> Report:
-    """kill -9 of one of three models' processes, whose streams run: all other streams go on."""
+    """One of three models' processes is killed while all have streams; the others' go on."""
     report = Report("a process is killed")
     found = Found()
     n_rounds = settings.runs or ROUNDS
