@@ -62,6 +62,7 @@ def run(
                 drain=config.drain,
                 write=to_stderr,
                 key=key,
+                check=check_model_file,
             )
             return serve_models(
                 config,

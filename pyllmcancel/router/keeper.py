@@ -39,6 +39,8 @@ class Keeper:
         Called with each line of the processes' logs.
     key
         The key by which the processes know each other, and this one.
+    check
+        Raises OSError or UsageError if a file is obviously no model.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Keeper:
         drain: float,
         write: Callable[[list[str]], None],
         key: str | None = None,
+        check: Callable[[Path], None] = lambda _path: None,
     ) -> None:
         self.catalog = catalog
         self.roster = roster
@@ -66,6 +69,7 @@ class Keeper:
         self._drain = drain
         self._write = write
         self.key = key
+        self._check = check
         self._waiting: dict[Ticket, asyncio.Future[ModelProcess]] = {}
         self._n_started = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -136,6 +140,8 @@ class Keeper:
 
         The future raises ApiError if it never may. `drop` must follow.
         """
+        if not self.model(name).is_refused(self.now()):
+            self._look_at_file(name)
         ticket = self.roster.want(name, self.now())
         future = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         if self.closing:
@@ -152,8 +158,26 @@ class Keeper:
         self._act()
 
     def load(self, name: str) -> None:
-        self.roster.ask(name, self.now())
+        if self._look_at_file(name):
+            self.roster.ask(name, self.now())
         self._act()
+
+    def _look_at_file(self, name: str) -> bool:
+        """Note that a model has failed if its file is no model, so that no other model makes room for it; return
+        whether the file may be one.
+        """
+        model, spec = self.model(name), self.catalog.specs.get(name)
+        if model.takes_room or spec is None or spec.path is None:
+            return True
+        try:
+            self._check(spec.path)
+        except (OSError, UsageError) as error:
+            why = f"the model {name} could not be loaded: {error}"
+            logger.error("%s", why)
+            self.last_lines[name] = [str(error)]
+            self.roster.failed(name, self.now(), why)
+            return False
+        return True
 
     def unload(self, name: str) -> None:
         self.starting.discard(name)

@@ -157,6 +157,10 @@ class Model:
     def is_busy(self, now: float) -> bool:
         return self.has_requests or self.is_unsure(now)
 
+    def is_refused(self, now: float) -> bool:
+        """Return whether it has failed lately, so that requests for it are refused at once."""
+        return self.state is State.FAILED and now < self.failed_at + FAILED_SECONDS
+
     @property
     def takes_room(self) -> bool:
         return self.state in (State.LOADING, State.LOADED, State.ENDING)
@@ -203,10 +207,10 @@ class Roster:
     def want(self, name: str, now: float) -> Ticket:
         """A request for the model has arrived."""
         model, ticket = self.models[name], Ticket(name, now)
+        if model.is_refused(now):
+            self._actions.append(Refuse(ticket, model.why))
+            return ticket
         if model.state is State.FAILED:
-            if now < model.failed_at + FAILED_SECONDS:
-                self._actions.append(Refuse(ticket, model.why))
-                return ticket
             self._forgive(model)
         model.waiting[ticket] = None
         return ticket
@@ -293,10 +297,15 @@ class Roster:
         model.tries += 1
         model.why = why
         if hopeless or model.tries >= TRIES:
-            model.state, model.failed_at, model.asked = State.FAILED, now, False
-            self._refuse_all(model, why)
+            self.failed(name, now, why)
         else:
             model.retry_at = now + FIRST_PAUSE * 2 ** (model.tries - 1)
+
+    def failed(self, name: str, now: float, why: str) -> None:
+        """The model, which has no process, cannot be loaded."""
+        model = self.models[name]
+        model.state, model.failed_at, model.asked, model.why = State.FAILED, now, False, why
+        self._refuse_all(model, why)
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 

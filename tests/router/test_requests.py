@@ -12,7 +12,7 @@ import pytest
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.router.roster import State
 from pyllmcancel.server.config import ApiKey
-from tests.router.world import COMPLETIONS, open_router
+from tests.router.world import COMPLETIONS, MODEL, open_router
 
 pytestmark = pytest.mark.anyio
 
@@ -235,6 +235,24 @@ async def test_a_process_that_says_why_it_cannot_load_is_not_started_again(tmp_p
         world.let_die("a", 2)
         assert (await world.complete("a").end()).status == 503
         assert world.starts("a") == 1
+
+
+async def test_no_model_makes_room_for_a_file_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(b"no model")
+    async with open_router(tmp_path, "good", "broken", most=1, specs={"broken": {"path": path}}) as world:
+        assert (await world.complete("good").end()).status == 200
+        refused = await world.complete("broken").end()
+        message = "the model broken could not be loaded: broken.gguf is no model"
+        assert (refused.status, refused.json()["error"]["message"]) == (503, message)
+        await world.post("/models/load", {"model": "broken"})
+        status = await world.status("broken")
+        assert (status["failed"], status["error"], status["lines"]) == (True, message, ["broken.gguf is no model"])
+        assert world.keeper.model("good").state is State.LOADED
+        assert (world.starts("good"), world.starts("broken")) == (1, 0)
+        path.write_bytes(MODEL)
+        await world.post("/models/load", {"model": "broken"})
+        await world.until_state("broken", State.LOADED)
 
 
 async def test_a_model_that_is_unloaded_under_its_requests_ends_each(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.errors import UsageError
 from pyllmcancel.router.app import create_router_app
 from pyllmcancel.router.keeper import Keeper
 from pyllmcancel.router.roster import Roster, State
@@ -21,6 +22,7 @@ from tests.support.http_asgi import LIMIT, Exchange
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_model_server.py"
 COMPLETIONS = "/v1/completions"
+MODEL = b"a model"  # the content of a model's file, where it has one
 
 
 class RouterWorld:
@@ -38,7 +40,9 @@ class RouterWorld:
         **options: Any,
     ) -> None:
         self.folder = folder
-        self.specs = [Spec(name=name, path=None, options=(), **(specs or {}).get(name, {})) for name in names]
+        self.specs = [
+            Spec(**({"name": name, "path": None, "options": ()} | (specs or {}).get(name, {}))) for name in names
+        ]
         self.hold_loads(*loads)
         self.sockets = folder / "s"
         self.sockets.mkdir(mode=0o700)
@@ -52,12 +56,19 @@ class RouterWorld:
             roster=Roster(most),
             drain=0.5,
             write=self.log.append,
+            check=self.check,
         )
         self.app = create_router_app(config, self.keeper, autoload=autoload)
         self.exchanges: list[Exchange] = []
 
     def read(self) -> Catalog:
         return Catalog(self.specs)
+
+    @staticmethod
+    def check(path: Path) -> None:
+        """Raise as the command line's own check does, which lies above the router."""
+        if path.read_bytes() != MODEL:
+            raise UsageError(f"{path.name} is no model")
 
     def command(self, spec: Spec, socket: Path) -> tuple[list[str], dict[str, str]]:
         command = [sys.executable, "-I", "-S", str(FAKE), "--host", str(socket), "--alias", spec.name]
