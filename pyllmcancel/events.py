@@ -110,6 +110,8 @@ class Delta:
         nothing predicts.
     prompt_done
         The number of computed tokens of the prompt, for a request that asked for progress.
+    is_encoding
+        True while a picture or sound of the prompt is not encoded yet; only together with `prompt_done`.
     limit
         The limit behind LENGTH, if it was not the number of tokens.
     """
@@ -122,6 +124,7 @@ class Delta:
     stop_text: str | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_done: int | None = None
+    is_encoding: bool = False
     limit: Limit | None = None
 
 

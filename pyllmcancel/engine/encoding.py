@@ -51,7 +51,7 @@ class Encoding:
 
     def want(self, choice: Choice) -> None:
         """Have the pictures encoded that a choice which has got a slot is going to compute."""
-        missing = [run.chunk for run in choice.media if run.end > choice.n_committed and not run.chunk.encoded]
+        missing = choice.unencoded
         if not missing:
             return
         request = choice.request

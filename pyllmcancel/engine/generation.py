@@ -535,7 +535,8 @@ def prompt_progress(choice: Choice) -> Sequence[Update]:
     if choice.generated or not choice.request.params.prompt_progress:
         return ()
     done = min(choice.n_committed, len(choice.prompt))
-    return [Progress(choice.request, Delta(choice.index, "", prompt_done=done))]
+    delta = Delta(choice.index, "", prompt_done=done, is_encoding=bool(choice.unencoded))
+    return [Progress(choice.request, delta)]
 
 
 def clock_token(choice: Choice, observer: Observer) -> None:

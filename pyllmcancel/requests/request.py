@@ -21,7 +21,7 @@ from pyllmcancel.events import Drafted, RequestStatus, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyllmcancel._native import Sampler
+    from pyllmcancel._native import MediaChunk, Sampler
     from pyllmcancel.adapters import Adapted, Scales
     from pyllmcancel.cancellation import Cancellation, CancelReason
     from pyllmcancel.constraints.protocol import Constraint, ConstraintFactory
@@ -185,6 +185,11 @@ class Choice:
     def decodes(self) -> bool:
         """True if the last known token alone is to be computed, and is text."""
         return self.n_pending == 1 and self.next_media is None
+
+    @property
+    def unencoded(self) -> list[MediaChunk]:
+        """The pictures that are to be computed and are not encoded yet."""
+        return [run.chunk for run in self.media if run.end > self.n_committed and not run.chunk.encoded]
 
     @property
     def waits_for_encoding(self) -> bool:

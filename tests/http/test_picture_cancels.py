@@ -1,4 +1,4 @@
-"""Cancels of requests with pictures, while these are encoded: at once, and without an effect on others."""
+"""Requests with pictures while these are encoded: cancels take effect at once, and without an effect on others."""
 
 from __future__ import annotations
 
@@ -70,6 +70,20 @@ async def end(world: World, exchange: Exchange, how: str) -> Any:
         case "session":
             return world.begin("POST", "/v1/sessions/s/cancel")
     return None
+
+
+async def test_the_progress_of_a_prompt_says_that_its_picture_is_encoded() -> None:
+    async with held() as (world, encoder):
+        exchange = world.begin("POST", CHAT, asking(stream=True, return_progress=True))
+        await exchange.until_body(b'"encoding": true')
+        encoder.go.set()
+        await exchange.end()
+        told = [event["prompt_progress"] for event in exchange.json_events() if "prompt_progress" in event]
+        total, encoding = told[0]["total"], [one["processed"] for one in told if "encoding" in one]
+        # From the start on, also while the text before the picture is computed; and until the picture's rows are.
+        assert encoding[0] == 0
+        assert encoding[-1] < total - ROWS
+        assert [one["processed"] for one in told if "encoding" not in one][-1] == total
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { cutOf, Draft, messageOf } from "../../pyllmcancel/page/chat/draft.js";
-import { duration, endWords, errorWords, figures, liveFigures } from "../../pyllmcancel/page/chat/words.js";
+import { duration, endWords, errorWords, figures, liveFigures, readingWords } from "../../pyllmcancel/page/chat/words.js";
 
 const piece = (delta, finish = null) => JSON.stringify({ model: "m", choices: [{ index: 0, delta, finish_reason: finish }] });
 const usage = { prompt_tokens: 10, completion_tokens: 3, prompt_tokens_details: { cached_tokens: 4 } };
@@ -46,8 +46,18 @@ test("calls come in pieces, several at once", () => {
 
 test("the prompt's progress", () => {
   const draft = drafted(JSON.stringify({ choices: [{ index: 0, delta: {} }], prompt_progress: { total: 900, processed: 512, cache: 0, time_ms: 3 } }));
-  assert.deepEqual(draft.progress, { done: 512, total: 900, cached: 0 });
+  assert.deepEqual(draft.progress, { done: 512, total: 900, cached: 0, isEncoding: false });
   assert.equal(draft.times.first, null);
+});
+
+test("what a user reads before the first token", () => {
+  const reading = (progress) => {
+    const draft = drafted(...(progress === null ? [] : [JSON.stringify({ choices: [], prompt_progress: progress })]));
+    return readingWords(draft.progress);
+  };
+  assert.equal(reading(null), "Waiting …");
+  assert.equal(reading({ total: 1900, processed: 512 }), "Reading the prompt: 512 of 1,900 tokens");
+  assert.equal(reading({ total: 1900, processed: 0, encoding: true }), "Encoding an image …");
 });
 
 test("a stream that ends without a finish is cut", () => {

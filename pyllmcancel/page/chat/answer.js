@@ -7,7 +7,7 @@ import { LoadBar } from "../load_bar.js";
 import { focusComposer } from "./editor.js";
 import { Icon } from "./icons.js";
 import { Markdown } from "./markdown.js";
-import { count, duration, endWords, errorWords, figures, liveFigures } from "./words.js";
+import { duration, endWords, errorWords, figures, liveFigures, readingWords } from "./words.js";
 
 export function AnswerBody({ message, draft, answering }) {
   const { content, reasoning = "", toolCalls = [] } = message;
@@ -54,11 +54,10 @@ function Waiting({ draft, answering }) {
   const { progress } = draft;
   const model = modelOf(served, answering.model);
   if (progress === null && model !== null && stateOf(model) === "loading") return html`<${Loading} model=${model} answering=${answering} />`;
-  const isReading = progress !== null && progress.total > 0;
   return html`
     <p class="waiting-line num">
       <span class="dots" aria-hidden="true"></span>
-      ${isReading ? `Reading the prompt: ${count(progress.done, "token")} of ${count(progress.total, "token").split(" ")[0]}` : "Waiting …"}
+      ${readingWords(progress)}
     </p>`;
 }
 

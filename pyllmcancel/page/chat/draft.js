@@ -8,7 +8,7 @@ export class Draft {
     this.content = prefix;
     this.reasoning = reasoning;
     this.toolCalls = [];
-    this.progress = null; // of the prompt: {done, total, cached}
+    this.progress = null; // of the prompt: {done, total, cached, isEncoding}
     this.finish = null;
     this.usage = null;
     this.timings = null;
@@ -37,7 +37,9 @@ export class Draft {
     this.error = { status, code, message: String(message ?? "the server gave no reason") };
   }
 
-  #progressed({ total, processed, cache = 0 }) { this.progress = { done: processed, total, cached: cache }; }
+  #progressed({ total, processed, cache = 0, encoding = false }) {
+    this.progress = { done: processed, total, cached: cache, isEncoding: encoding };
+  }
 
   #choice({ delta = {}, finish_reason: finish }, now) {
     const { content, tool_calls: calls } = delta;

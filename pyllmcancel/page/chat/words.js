@@ -13,6 +13,13 @@ export function duration(ms) {
 
 const rate = (perSecond) => `${perSecond < 10 ? perSecond.toFixed(1) : number.format(perSecond)} tokens/s`;
 
+// The line before the first token, by the prompt's progress; null if the server has not begun.
+export function readingWords(progress) {
+  if (progress === null || progress.total === 0) return "Waiting …";
+  if (progress.isEncoding) return "Encoding an image …";
+  return `Reading the prompt: ${number.format(progress.done)} of ${count(progress.total, "token")}`;
+}
+
 // [{text, title}]: the line under an answer that is being written, by the server's timings.
 export function liveFigures(timings) {
   const n = timings?.predicted_n ?? 0;

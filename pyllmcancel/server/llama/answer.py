@@ -144,7 +144,7 @@ class LlamaDialect(Dialect):
         if delta.prompt_done is not None:
             yield {
                 **self._event(choice, said, "", delta.prompt_done),
-                "prompt_progress": progress(choice, delta.prompt_done),
+                "prompt_progress": progress(choice, delta.prompt_done, delta.is_encoding),
             }
             return
         said.take(delta)

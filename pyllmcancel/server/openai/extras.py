@@ -76,7 +76,7 @@ class WithExtras(Dialect):
     def chunks(self, delta: Delta) -> Iterable[Mapping[str, Any]]:
         choice = self._choices[delta.index]
         if delta.prompt_done is not None:
-            told = progress(choice, delta.prompt_done)
+            told = progress(choice, delta.prompt_done, delta.is_encoding)
             yield self._timed({**self._dialect.silent(delta.index), "prompt_progress": told}, choice, self._per_token)
             return
         ended = delta.finish_reason is not None

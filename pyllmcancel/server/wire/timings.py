@@ -38,17 +38,21 @@ class PromptProgress(Answer):
     cache: int
     processed: Annotated[int, Field(description="Tokens from the cache, which are included.")]
     time_ms: int
+    encoding: NotRequired[
+        Annotated[bool, Field(default=False, description="True while a picture or sound of the prompt is not encoded yet.")]
+    ]
 
 
-def progress(choice: Choice, done: int) -> PromptProgress:
+def progress(choice: Choice, done: int, is_encoding: bool) -> PromptProgress:
     """Return the progress of a prompt; `processed` includes tokens from the cache."""
     began = choice.admitted_at
-    return {
+    told: PromptProgress = {
         "total": len(choice.prompt),
         "cache": choice.n_cached,
         "processed": done,
         "time_ms": 0 if began is None else round((time.monotonic() - began) * 1e3),
     }
+    return {**told, "encoding": True} if is_encoding else told
 
 
 def timings(choice: Choice, prompt_done: int, n_predicted: int) -> Timings:
