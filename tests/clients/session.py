@@ -15,6 +15,7 @@ from tests.clients.steering import LONG_PROMPT, Stage, steered
 from tests.support.http_process import ServerProcess, until
 
 PATIENCE = 500.0  # seconds for an answer: an agent's first prompt has 30,000 tokens
+GRACE = 10.0  # seconds for what ends by SIGTERM
 KEPT = ("PATH", "LD_LIBRARY_PATH", "SSL_CERT_FILE")
 
 
@@ -73,11 +74,32 @@ class Session(AbstractContextManager["Session"]):
 
 
 def end_processes(home: Path) -> None:
-    """End what a client has left in the background: Codex has a daemon that goes on with a turn without its window."""
+    """End what a client has left in the background: Codex has a daemon that goes on with a turn without its window.
+
+    A daemon may take its time, and its supervisor may start another one meanwhile.
+    """
+    send(signal.SIGTERM, processes_of(home))
+    with suppress(TimeoutError):
+        until(lambda: processes_of(home), lambda left: not left, GRACE)
+    until(lambda: send(signal.SIGKILL, processes_of(home)), lambda sent: not sent)
+
+
+def send(number: signal.Signals, processes: list[int]) -> list[int]:
+    """Send a signal to these processes; return them."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
+    return processes
+
+
+def processes_of(home: Path) -> list[int]:
+    """Return the processes whose home this is, but those that have ended and whose parents have not noticed yet."""
+    found = []
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):  # gone, or another user's
             if f"HOME={home}".encode() in environment.read_bytes().split(b"\0"):
-                os.kill(int(environment.parent.name), signal.SIGTERM)
+                found.append(int(environment.parent.name))
+    return found
 
 
 def is_long_turn(exchange: Exchange) -> bool:
