@@ -114,6 +114,11 @@ if(PYLLMCANCEL_OWN_KERNELS)
   set_source_files_properties(
     ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/llamafile/sgemm.cpp TARGET_DIRECTORY ggml-base
     PROPERTIES COMPILE_DEFINITIONS "llamafile_sgemm=ggml_own_sgemm;NDEBUG")
+  if(PYLLMCANCEL_SANITIZE) # its -UNDEBUG comes after the definitions
+    set_source_files_properties(
+      ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/llamafile/sgemm.cpp TARGET_DIRECTORY ggml-base
+      PROPERTIES COMPILE_OPTIONS -DNDEBUG)
+  endif()
   # Cells that take memory when they are first written.
   target_sources(llama PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/cell_pages.cpp)
   set_source_files_properties(

@@ -23,10 +23,33 @@ sys.path.append(str(ROOT))
 from tests.support.tiny_models import write_tiny_llama  # noqa: E402 - found by the line above
 
 HERE = ROOT / "tools" / "sanitizers"
-PYTEST = ("-m", "pytest", "-m", "", "-q", "-s", "-p", "no:cacheprovider", "--timeout", "1200")
+# Fakes of the core are Python alone.
+PYTEST = ("-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "--timeout", "1200", "-k", "not fake")
 DRIVERS = {
-    "native": (*PYTEST, "tests/native"),
-    "races": (*PYTEST, "tests/races/test_real_engine.py"),
+    "native": (*PYTEST, "-m", "not long", "tests/native"),
+    "races": (
+        *(*PYTEST, "-m", ""),
+        "tests/races/test_real_engine.py",
+        "tests/races/test_draft_model_engine.py",
+        "tests/races/test_heads_engine.py",
+        "tests/races/test_full_cache.py",
+        "tests/races/test_adapters.py",
+    ),
+    "vectors": (
+        *(*PYTEST, "-m", ""),
+        "tests/embedding/test_abort_truth.py",
+        "tests/embedding/test_contract.py",
+        "tests/embedding/test_real_engine.py",
+    ),
+    "servers": (
+        *(*PYTEST, "-m", ""),
+        "tests/http/test_picture_processes.py",
+        "tests/http/test_sound_processes.py",
+        "tests/http/test_draft_model_server.py",
+        "tests/http/test_cache_disk.py::test_a_prompt_goes_on_where_it_was_after_a_kill",
+        "tests/http/test_forced_calls.py::test_a_call_can_be_forced[packaged-required-whole]",
+        "tests/http/test_forced_calls.py::test_a_call_can_be_forced[packaged-required-stream]",
+    ),
     "storm": ("-m", "bench.scenarios", "storm", "--threads", "2", "--runs", "300"),
 }
 # At the exit every interpreter leaves memory behind. Ours is what was allocated by the extension module.

@@ -91,11 +91,12 @@ Pauser & pauser() {
 void set_backend_folder(const std::string & path) { folder() = path; }
 
 void load_backends() {
-    static std::once_flag once;
-    std::call_once(once, [] {
+    static const bool is_done = [] { // not by std::call_once: see devices.cpp
         install_log();
         ggml_backend_load_all_from_path(folder().c_str());
-    });
+        return true;
+    }();
+    static_cast<void>(is_done);
 }
 
 std::string cpu_backend_file() { return platform::file_of(ggml_backend_dev_backend_reg(device())); }

@@ -7,7 +7,6 @@
 #include "llama.h"
 
 #include <algorithm>
-#include <mutex>
 #include <string_view>
 
 namespace pyllmcancel {
@@ -54,13 +53,15 @@ std::vector<ggml_backend_dev_t> preferred_of(const std::vector<ggml_backend_dev_
 } // namespace
 
 void init_back_ends() {
-    static std::once_flag once;
-    std::call_once(once, [] {
+    // Not by std::call_once: a back end may throw while it is loaded. See native/chat/chat_template.cpp.
+    static const bool is_done = [] {
         install_log();
         install_assertions();
         load_backends();
         llama_backend_init();
-    });
+        return true;
+    }();
+    static_cast<void>(is_done);
 }
 
 std::vector<Device> devices() {
