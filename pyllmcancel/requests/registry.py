@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.cancellation import CancelReason
@@ -275,6 +275,14 @@ class Registry:
         with self._lock:
             live = {owner for owner, request_id in self._requests if request_id in ids}
             return live | {owner for owner, history in self._history.items() if any(old.id in ids for old in history)}
+
+    def hold_arrived(self, ids: Iterable[str], owner: str = NO_OWNER) -> None:
+        """Cancel the requests of these ids on their acceptance, if they have arrived by now. QueueFullError if the
+        owner has too many holds.
+        """
+        with self._lock:
+            for request_id in ids:
+                self._holds.hold_request(owner, request_id, 0.0)
 
     def newest(self, key: str, owner: str = NO_OWNER) -> Request | None:
         """Return the live request of a supersede key."""

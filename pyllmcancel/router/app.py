@@ -65,6 +65,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, *, autoload: bool) -
             yield
         finally:
             await keeper.close()
+            await router.close()
 
     routers = (routes_models.router, routes_requests.router, page.router, *((page.live_router,) if config.ui else ()))
     routes = [route for one in routers for route in one.routes]

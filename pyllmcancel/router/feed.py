@@ -206,8 +206,9 @@ class ModelsFeed(Response):
     def event(self) -> dict[str, Any]:
         specs = self._keeper.catalog.specs.values()
         entries = [{**entry_of(self._keeper, one, all_seen=self._all_seen), "replica": one.replica} for one in specs]
-        waiting = [{**one.entry(), "replica": self._replica(one.model)} for one in self._router.waiting.of(self._seen)]
-        return {"type": MODELS, "manages": self._all_seen, "models": entries, "requests": waiting[:MAX_WAITING]}
+        waiting = self._router.requests.waiting(self._seen)
+        requests = [{**one.entry(), "replica": self._replica(one.model)} for one in waiting]
+        return {"type": MODELS, "manages": self._all_seen, "models": entries, "requests": requests[:MAX_WAITING]}
 
     def _replica(self, name: str) -> str:
         spec = self._keeper.catalog.specs.get(name)

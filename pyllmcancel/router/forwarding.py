@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from pyllmcancel.router.upstream import Broken, Exchange, Head
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.http.request_context import mark_client_gone, request_id_of
+from pyllmcancel.server.http.request_context import ARRIVED, arrival_told, mark_client_gone, request_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +37,7 @@ OF_CONNECTION = frozenset(
 )
 OF_REQUEST = OF_CONNECTION | {
     *(b"content-length", b"expect", b"x-request-id", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"),
+    ARRIVED,  # only this process may say it
     # A page was let in, or not, before; the process would ask whether it is its own.
     *(b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"),
 }
@@ -68,6 +69,7 @@ class Message:
         query: bytes = scope.get("query_string", b"")
         kept = [(name, value) for name, value in scope["headers"] if name not in OF_REQUEST]
         kept.append((b"x-request-id", request_id_of(scope).encode()))
+        kept.append((ARRIVED, arrival_told(scope)))
         client = scope.get("client")
         if client is not None:
             kept.append((b"x-forwarded-for", str(client[0]).encode("latin-1")))
@@ -94,11 +96,14 @@ class Leaving:
     keeps
         True if the request goes on without its client, whose stream can be taken up again. Then the leaving only closes
         the connection to the process, as soon as the process has accepted the request.
+    on_answer
+        Called when the process begins to answer.
     """
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.keeps = False
+        self.on_answer: Callable[[], None] = lambda: None
         self._receive = receive
         self._exchange: Exchange | None = None
         self._future: asyncio.Future[Any] | None = None
@@ -172,6 +177,7 @@ async def exchange(
         head, body = None, Body(leaving.scope, send)
         try:
             head = await begun.head()
+            leaving.on_answer()
             if leaving.left:
                 raise ClientLeft
             content = None

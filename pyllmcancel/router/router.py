@@ -13,6 +13,7 @@ from urllib.parse import parse_qs
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.router.body_fields import scalars
+from pyllmcancel.router.cancels import Cancels
 from pyllmcancel.router.forwarding import (
     Leaving,
     Message,
@@ -24,13 +25,14 @@ from pyllmcancel.router.forwarding import (
     process_ended,
     read_body,
 )
+from pyllmcancel.router.front import Front
 from pyllmcancel.router.newer import NewerRequests
 from pyllmcancel.router.roster import State
-from pyllmcancel.router.waiting import NOTHING, Waiting, WaitingRequests
+from pyllmcancel.router.routed import NOTHING, RoutedRequest, RoutedRequests
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.fleet.messages import News
 from pyllmcancel.server.http.api_keys import owner_of
-from pyllmcancel.server.http.request_context import arrival_us_of, request_id_of
+from pyllmcancel.server.http.request_context import arrival_of, request_id_of
 from pyllmcancel.server.limits import INLINE_BODY
 from pyllmcancel.server.origin import (
     CONVERSATION_HEADERS,
@@ -80,12 +82,14 @@ class Router:
 
     def __init__(self, keeper: Keeper, config: ServerConfig, *, autoload: bool) -> None:
         self.keeper = keeper
-        self.waiting = WaitingRequests()
+        self.requests = RoutedRequests()
+        self.front = Front(keeper.key)
+        self.cancels = Cancels(self.requests, self.front)
         self.autoload = autoload
         self._max_waiting = config.engine.max_queue
         timeout = config.engine.request_timeout
         self._timeout = math.inf if timeout is None else timeout
-        self._newer = NewerRequests(keeper.key)
+        self._newer = NewerRequests(self.front)
         self._keeps_streams = config.stream_keep > 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,6 +108,11 @@ class Router:
         except Exception as error:
             await answered(scope, receive, send, process_ended() if isinstance(error, NotReached) else error)
 
+    async def close(self) -> None:
+        """End the messages to the processes. Idempotent."""
+        await self._newer.close()
+        await self.cancels.close()
+
     # -- one model ----------------------------------------------------------------------------------------------------
 
     async def _to_model(self, scope: Scope, message: Message, leaving: Leaving, send: Send) -> None:
@@ -111,7 +120,6 @@ class Router:
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         spec = await self.named(fields.get("model", next(iter(query.get("model", ())), None)))
         names = self._wished(scope, fields)
-        self._check_held(scope, names)
         loads = one_of(query.get("autoload"), default=self.autoload) and scope["method"] == "POST"
         if not loads and self.keeper.model(spec.name).state is not State.LOADED:
             raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
@@ -120,24 +128,37 @@ class Router:
             await exchange(message, process.socket, leaving, send)
             return
         leaving.keeps = bool(names.streams)  # then the request outlives its connection
-        ended = await self._sent(names, spec, message, leaving, send)
-        while ended is not None:
-            await self._waited(names, spec, ended.end(), leaving)
-            ended = await self._sent(names, spec, message, leaving, send)
+        routed = RoutedRequest(
+            scope,
+            spec.name,
+            session=names.session,
+            parent=names.parent,
+            supersede=names.key,
+            streams=names.streams,
+        )
+        leaving.on_answer = routed.answers
+        self._check_held(scope, names)
+        with self.requests.lists(routed):
+            ended = await self._sent(names, routed, message, leaving, send)
+            while ended is not None:
+                routed.comes_back()
+                await self._waited(names, routed, ended.end(), leaving)
+                ended = await self._sent(names, routed, message, leaving, send)
 
     def _check_held(self, scope: Scope, names: Wished) -> None:
         """Raise RequestCancelled if the request was cancelled before it came."""
         lineage = [name for name in (names.session, names.parent) if name is not None]
-        if self.waiting.holds.reach(owner_of(scope), request_id_of(scope), time.monotonic(), lineage):
+        if self.requests.holds.reach(owner_of(scope), request_id_of(scope), arrival_of(scope), lineage):
             raise RequestCancelled(CancelReason.EXPLICIT, NOTHING)
 
     async def _sent(
-        self, names: Wished, spec: Spec, message: Message, leaving: Leaving, send: Send
+        self, names: Wished, routed: RoutedRequest, message: Message, leaving: Leaving, send: Send
     ) -> ModelProcess | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
-        ticket, future = self.keeper.want(spec.name)
+        ticket, future = self.keeper.want(routed.model)
         try:
-            process, waited = await self._admitted(names, spec, future, leaving)
+            process, waited = await self._admitted(names, routed, future, leaving)
+            routed.goes_to(process)
             extra = [] if waited is None else [(b"x-model-load-ms", waited)]
             try:
                 await exchange(message, process.socket, leaving, send, extra)
@@ -148,44 +169,39 @@ class Router:
             self.keeper.drop(ticket, names.keep_alive)
 
     async def _admitted(
-        self, names: Wished, spec: Spec, future: asyncio.Future[ModelProcess], leaving: Leaving
+        self, names: Wished, routed: RoutedRequest, future: asyncio.Future[ModelProcess], leaving: Leaving
     ) -> tuple[ModelProcess, bytes | None]:
         """Return the process, and the milliseconds that the request waited for it, if it did."""
-        if future.done():
-            for older in self.waiting.with_key(owner_of(leaving.scope), names.key):
-                older.cancel(CancelReason.SUPERSEDED)
+        if not future.done():
+            began = time.monotonic()
+            return await self._waited(names, routed, future, leaving), milliseconds_since(began)
+        self.requests.supersede(routed)
+        with routed.awaits(future):
             return await future, None
-        began = time.monotonic()
-        return await self._waited(names, spec, future, leaving), milliseconds_since(began)
 
-    async def _waited(self, names: Wished, spec: Spec, future: asyncio.Future[Any], leaving: Leaving) -> Any:
+    async def _waited(self, names: Wished, routed: RoutedRequest, future: asyncio.Future[Any], leaving: Leaving) -> Any:
         """Return what comes; until then the request is one of those that wait, and can be cancelled."""
-        scope = leaving.scope
-        owner = owner_of(scope)
-        self.waiting.check_new(owner, request_id_of(scope))
-        if self.waiting.count(owner) >= self._max_waiting:
-            raise ApiError(429, "too many requests wait for models", "rate_limit_error", code="queue_full")
-
-        def give_up(error: Exception) -> bool:
-            if future.done():
-                return False
-            future.set_exception(error)
-            return True
-
-        request = Waiting(request_id_of(scope), owner, spec.name, *names[:3], give_up, names.streams)
-        self.waiting.add(request)
-        if names.key is not None:
-            news = News(owner=owner, key=names.key, arrived_us=arrival_us_of(scope), id=request.id)
-            self._newer.tell(news, [one for one in self.keeper.processes.values() if one.is_ready])
-        loop, timeout = asyncio.get_running_loop(), min(names.timeout, self._timeout)
-        timer = None if timeout == math.inf else loop.call_later(timeout, request.cancel, CancelReason.DEADLINE)
+        self.requests.check_may_wait(routed, self._max_waiting)
+        self.requests.supersede(routed)
+        timeout = min(names.timeout, self._timeout)
+        timer = None
         try:
-            return await leaving.until(future)
+            with routed.awaits(future):
+                if routed.supersede is not None:
+                    self._tell_of(routed, routed.supersede)
+                if timeout < math.inf:
+                    left = max(0.0, routed.arrived_at + timeout - time.monotonic())
+                    timer = asyncio.get_running_loop().call_later(left, routed.cancel, CancelReason.DEADLINE)
+                return await leaving.until(future)
         finally:
-            self.waiting.discard(request)
             self.keeper.tell()
             if timer is not None:
                 timer.cancel()
+
+    def _tell_of(self, newer: RoutedRequest, key: str) -> None:
+        """Tell the processes of a request with this supersede key."""
+        news = News(owner=newer.owner, key=key, arrived_us=newer.rank.arrived_us, id=newer.id)
+        self._newer.tell(news, [one for one in self.keeper.processes.values() if one.is_ready])
 
     def _wished(self, scope: Scope, fields: dict[str, Any]) -> Wished:
         """Return the groups that are named. A name of a wrong form counts as missing, since a process refuses it."""
@@ -231,14 +247,13 @@ class Router:
         """Send, or delete, a stream; its request may still wait for its model."""
         if name is None:
             name = next(iter(parse_qs(scope.get("query_string", b"").decode("latin-1")).get("conv_id", ())), "")
-        waiting = self.waiting.with_stream(owner_of(scope), name)
+        coming = self.requests.with_stream(owner_of(scope), name)
         if scope["method"] == "GET":
-            if waiting:
+            if coming:
                 raise not_ready()
             await self._to_whoever_has_it(scope, leaving, send)
             return
-        for one in waiting:
-            one.cancel()
+        await self.cancels.cancel_all(coming, wait=False)
         if self.any_process() is not None:
             await self.to_any(Message.of(scope, b""), leaving, send)
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from pyllmcancel.router.feed import ModelsFeed
 from pyllmcancel.router.forwarding import OF_ANSWER, Message
-from pyllmcancel.router.newer import PATIENCE
+from pyllmcancel.router.front import PATIENCE
+from pyllmcancel.router.routed import mark_of
 from pyllmcancel.router.routes_models import props as props_of_all
 from pyllmcancel.router.routes_models import router_of
 from pyllmcancel.router.upstream import Broken, Exchange
@@ -24,18 +25,17 @@ from pyllmcancel.server.http.request_context import SANE_ID, bad_id
 from pyllmcancel.server.origin import checked
 from pyllmcancel.server.requests.answers import SessionCancelAnswer
 from pyllmcancel.server.requests.body import CancelBody
-from pyllmcancel.server.requests.routes import Hold, PathName, not_found, unknown_id
+from pyllmcancel.server.requests.routes import Hold, PathName, Wait, not_found, unknown_id
 from pyllmcancel.server.requests.sessions import unknown_session
-from pyllmcancel.server.requests.visible import check_may_see_all, may_see_all, only
+from pyllmcancel.server.requests.visible import admin_only, check_may_see_all, may_see_all, only
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
-    from pyllmcancel.router.waiting import Waiting
+    from pyllmcancel.router.routed import RoutedRequest
 
 router = APIRouter(include_in_schema=False)
 
 MAX_PARSED = 1 << 18  # bytes of a body that is parsed here
-NOWHERE = ("unknown", "held")
 ASKING_SECONDS = 5.0  # a process asks the others for less than that
 UNREACHED = "x-unreached"  # the header that names the servers which a process could not ask
 
@@ -43,6 +43,17 @@ UNREACHED = "x-unreached"  # the header that names the servers which a process c
 def owner_seen(request: Request) -> str | None:
     """Return the owner whose requests may be seen; None: everybody's. An administrator may name one."""
     return request.query_params.get("owner") if is_admin(request.scope) else owner_of(request.scope)
+
+
+def owner_meant(request: Request, named: str | None = None) -> str | None:
+    """Return the owner whose requests are to be cancelled; None: everybody's. ApiError 403 if it is another one."""
+    named = request.query_params.get("owner") if named is None else named
+    if is_admin(request.scope):
+        return named
+    own = owner_of(request.scope)
+    if named not in (None, own):
+        raise admin_only("owner")
+    return own
 
 
 def owner_held(request: Request) -> str:
@@ -53,107 +64,138 @@ def owner_held(request: Request) -> str:
 
 @router.get("/v1/requests")
 async def list_requests(request: Request) -> Any:
-    query = request.query_params
-    entries = [
-        one.entry()
-        for one in router_of(request).waiting.of(owner_seen(request))
+    query, found = request.query_params, router_of(request)
+    matching = [
+        one
+        for one in found.requests.of(owner_seen(request))
         if query.get("session") in (None, one.session) and query.get("status") in (None, "waiting")
     ]
+    here = await found.cancels.strangers(matching)
+    # Only now: a request that becomes known meanwhile is in one of the lists, or in both.
     answer = await asked(request)
+    live = set(found.requests.of(None))
+    here = [one for one in here if one in live]
     if answer is None:
-        return {"object": "list", "data": entries}
+        return {"object": "list", "data": [one.entry() for one in here]}
     status, told, response = answer
     if status != 200:
         return response
-    return told | {"data": [*entries, *told["data"]]}
+    known = set(map(mark_of, told["data"]))
+    return told | {"data": [*(one.entry() for one in here if one.mark not in known), *told["data"]]}
 
 
 @router.get("/v1/requests/{request_id:path}")
 async def get_request(request: Request, request_id: str) -> Any:
-    found = waiting_by_id(request, request_id)
-    if found:
-        return found[0].entry()
-    return await else_asked(request, unknown_id())
+    requests, seen = router_of(request).requests, owner_seen(request)
+    for one in requests.waiting(seen):
+        if one.id == request_id:
+            return one.entry()
+    answer = await asked(request)
+    if answer is not None and answer[0] != 404:
+        return answer[2]
+    for one in requests.of(seen):
+        if one.id == request_id and not one.is_known:
+            return one.entry()
+    if answer is None:
+        raise unknown_id()
+    return answer[2]
 
 
 @router.post("/v1/requests/cancel")
-async def cancel_requests(request: Request, hold: Hold = 0.0) -> Any:
+async def cancel_requests(request: Request, wait: Wait = True, hold: Hold = 0.0) -> Any:
     body = await request.body()
     if len(body) > MAX_PARSED:
         return await else_asked(request, unknown_id(), body)
     try:
         wanted = CancelBody.model_validate_json(body)
-    except ValidationError:
-        wanted = None  # a process words the error
-    cancelled = {} if wanted is None else cancelled_in(matching(request, wanted))
-    answers = await told_everywhere(request, body)
-    if not answers and wanted is None:
-        raise ApiError(400, "the body must name request_ids, or a session, owner or status", code="invalid_request")
+    except ValidationError:  # a process words the error
+        told = "the body must name request_ids, or a session, owner or status"
+        return await else_asked(request, ApiError(400, told, code="invalid_request"), body)
+    seen = owner_meant(request, wanted.owner)
+    if wanted.request_ids is not None:
+        found = await cancelled_by_id(request, dict.fromkeys(wanted.request_ids), seen, wait=wait, hold=hold)
+        return {"object": "list", "data": list(found.values())}
+    cancels = router_of(request).cancels
+    matching = [one for one in router_of(request).requests.of(seen) if matches(one, wanted)]
+    cancelled = {one.id: one.cancelled() for one in matching if one.cancel()}
+    sent = await cancels.strangers([one for one in matching if not one.waits])
+    more, answers = await asyncio.gather(cancels.cancel_all(sent, wait=wait), told_everywhere(request, body))
+    cancelled |= more
     if (refusal := refused(answers)) is not None:
         return refusal
-    found = [one for one in merged(answers, "data") if one["outcome"] not in NOWHERE]
-    if wanted is None or wanted.request_ids is None:
-        return {"object": "list", "data": [*cancelled.values(), *found]}
-    cancelled |= cancelled_in(matching(request, wanted))  # those that came meanwhile
-    known = cancelled.keys() | {one["id"] for one in found}
-    missing = [one for one in dict.fromkeys(wanted.request_ids) if one not in known]
-    held = [held_or_unknown(request, one, hold, wanted.owner) for one in missing]
-    return {"object": "list", "data": [*cancelled.values(), *found, *held]}
+    return {"object": "list", "data": list(merged(cancelled.values(), answers, "data").values())}
 
 
-def cancelled_in(waiting: Iterable[Waiting]) -> dict[str, Any]:
-    """Cancel those that still wait; return the answers by their ids."""
-    return {one.id: one.cancelled() for one in waiting if one.cancel()}
-
-
-def held_or_unknown(request: Request, request_id: str, hold: float, owner: str | None = None) -> Any:
-    """Return the answer for an id that no model knows; it is held here if `hold` is positive, for those that are loaded
-    later.
-    """
-    if hold > 0.0:
-        if not SANE_ID.fullmatch(request_id):
-            raise bad_id("request_id")  # no request of this id can come
-        router_of(request).waiting.holds.hold_request(owner or owner_held(request), request_id, hold)
-    return not_found(request_id, hold)
+def matches(one: RoutedRequest, wanted: CancelBody) -> bool:
+    """Return whether a filter means a request, if no process knows it yet."""
+    return wanted.status in (None, "waiting") and wanted.session in (None, one.session)
 
 
 @router.post("/v1/requests/{request_id:path}/cancel")
 @router.delete("/v1/requests/{request_id:path}")
-async def cancel_request(request: Request, request_id: PathName, hold: Hold = 0.0) -> Any:
-    """Cancel a request that waits here, or have the processes cancel it. It may come while they are asked."""
-    if cancelled := cancelled_in(waiting_by_id(request, request_id)):
-        return cancelled[request_id]
-    answers = await told_everywhere(request)
-    if (refusal := refused(answers)) is not None:
-        return refusal
-    if (found := next((response for status, _, response in answers if status == 200), None)) is not None:
-        return found
-    if cancelled := cancelled_in(waiting_by_id(request, request_id)):
-        return cancelled[request_id]
-    if hold > 0.0:
-        return JSONResponse(held_or_unknown(request, request_id, hold), 202)
-    raise unknown_id()
+async def cancel_request(request: Request, request_id: PathName, wait: Wait = True, hold: Hold = 0.0) -> Any:
+    found = await cancelled_by_id(request, [request_id], owner_meant(request), wait=wait, hold=hold)
+    answer = found[request_id]
+    match answer["outcome"]:
+        case "unknown":
+            raise unknown_id()
+        case "held":
+            return JSONResponse(answer, 202)
+        case _:
+            return answer
+
+
+async def cancelled_by_id(
+    request: Request, ids: Collection[str], owner: str | None, *, wait: bool, hold: float
+) -> dict[str, Any]:
+    """Cancel requests; return the answer about each. With `hold`, an id that is unknown is held here, where all
+    requests arrive.
+    """
+    found = router_of(request)
+    if hold > 0.0 and not all(map(SANE_ID.fullmatch, ids)):
+        raise bad_id("request_id")  # no request of this id can come
+    processes = [one for one in found.keeper.processes.values() if one.is_ready]
+    if owner is None:
+        owners = await found.cancels.owners_of(ids, processes, hold)
+    else:
+        owners = dict.fromkeys(ids, owner)
+    answers: dict[str, Any] = {}
+    for one in set(owners.values()):
+        mine = [request_id for request_id in ids if owners[request_id] == one]
+        answers |= await found.cancels.cancel(mine, one, processes, wait=wait)
+        # Nothing is awaited in between: a request that comes from now on is held.
+        for request_id in mine:
+            if request_id not in answers and hold > 0.0:
+                found.requests.holds.hold_request(one, request_id, hold)
+            answers.setdefault(request_id, not_found(request_id, hold))
+    return {request_id: answers[request_id] for request_id in ids}
 
 
 @router.post("/v1/sessions/{session_id:path}/cancel")
-async def cancel_session(request: Request, session_id: PathName, hold: Hold = 0.0, descendants: bool = True) -> Any:
-    waiting = router_of(request).waiting
+async def cancel_session(
+    request: Request, session_id: PathName, wait: Wait = True, hold: Hold = 0.0, descendants: bool = True
+) -> Any:
+    found, owner = router_of(request), owner_meant(request)
     if hold > 0.0:
         # A name that no request can have is refused, as by a process.
         session = checked(session_id, "session_id")
-        waiting.holds.hold_session(owner_held(request), session, hold, descendants=descendants)
-    cancelled = cancelled_in(waiting.family(owner_seen(request), session_id, descendants=descendants))
-    answers = await told_everywhere(request, await request.body())
+        found.requests.holds.hold_session(owner_held(request), session, hold, descendants=descendants)
+    family = [one for one in found.requests.family(owner, session_id, descendants=descendants) if not one.is_known]
+    cancelled, answers = await asyncio.gather(
+        found.cancels.cancel_all(family, wait=wait), told_everywhere(request, await request.body())
+    )
     if (refusal := refused(answers)) is not None:
         return refusal
-    known = any(status == 200 for status, _, _ in answers)
-    if not (known or cancelled or hold > 0.0):
+    known = bool(cancelled) or any(status == 200 for status, _, _ in answers)
+    if not known and hold == 0.0:
         raise unknown_session()
-    requests = [*cancelled.values(), *merged(answers, "requests")]
     told = SessionCancelAnswer(
-        session=session_id, descendants=descendants, requests=requests, hold_seconds=hold or None
+        session=session_id,
+        descendants=descendants,
+        requests=list(merged(cancelled.values(), answers, "requests").values()),
+        hold_seconds=hold or None,
     )
-    return JSONResponse(told, 200 if known or cancelled else 202)
+    return JSONResponse(told, 200 if known else 202)
 
 
 @router.get("/v1/sessions")
@@ -291,14 +333,14 @@ def refused(answers: list[Told]) -> Response | None:
     return answers[0][2] if answers and answers[0][0] not in (200, 202, 404) else None
 
 
-def merged(answers: list[Told], name: str) -> list[Any]:
-    """Return the entries of all answers; of two about one request, that of the cancel."""
-    found: dict[str, Any] = {}
+def merged(cancelled: Iterable[Any], answers: list[Told], name: str) -> dict[str, Any]:
+    """Return the entries of all answers by their ids; of two about one request, that of the cancel."""
+    found = {entry["id"]: entry for entry in cancelled}
     for _, told, _ in answers:
         for entry in told.get(name, ()) if isinstance(told, dict) else ():
             if entry["id"] not in found or entry["outcome"] == "cancelled":
                 found[entry["id"]] = entry
-    return list(found.values())
+    return found
 
 
 async def told_by(socket: Any, request: Request, body: bytes) -> Told:
@@ -312,20 +354,3 @@ async def told_by(socket: Any, request: Request, body: bytes) -> Told:
     response.raw_headers = [(name, value) for name, value in head.headers if name not in OF_ANSWER]
     is_json = head.get(b"content-type").startswith(b"application/json")
     return head.status, json.loads(content) if is_json else None, response
-
-
-def waiting_by_id(request: Request, request_id: str) -> list[Waiting]:
-    return [one for one in router_of(request).waiting.of(owner_seen(request)) if one.id == request_id]
-
-
-def matching(request: Request, wanted: CancelBody) -> list[Waiting]:
-    """Return the waiting requests that a body names."""
-    seen = owner_seen(request)
-    if wanted.owner is not None and seen not in (None, wanted.owner):
-        return []  # a process refuses it
-    mine = router_of(request).waiting.of(wanted.owner if wanted.owner is not None else seen)
-    if wanted.request_ids is not None:
-        return [one for one in mine if one.id in wanted.request_ids]
-    if wanted.status not in (None, "waiting"):
-        return []
-    return [one for one in mine if wanted.session in (None, one.session)]

@@ -228,7 +228,9 @@ def add_middleware(
     if let_peers_in is not None:
         # Outside of the guard: peers call each other by any name, and their endpoint refuses web pages.
         let_peers_in()
-    app.add_middleware(RequestContext, served_by=config.replica)
+    # Only the process in front can open the folder of the sockets of several models' processes.
+    is_behind = config.fleet is not None and config.fleet.folder is not None
+    app.add_middleware(RequestContext, served_by=config.replica, is_behind=is_behind)
     if config.trusted_proxies:
         app.add_middleware(TrustedProxies, proxies=config.trusted_proxies)
     app.add_middleware(PlainHeads)

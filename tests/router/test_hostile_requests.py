@@ -206,7 +206,7 @@ async def test_an_id_belongs_to_one_waiting_request_of_an_owner(tmp_path: Path) 
         second = await world.begin("POST", COMPLETIONS, {"model": "a"}, headers=ann).end()
         assert (second.status, second.json()["error"]["param"]) == (400, "id")
         other = world.begin("POST", COMPLETIONS, {"model": "a"}, headers=bob)
-        await world.until(lambda: len(list(world.app.state.router.waiting.of("bob"))) == 1)
+        await world.until(lambda: len(list(world.app.state.router.requests.waiting("bob"))) == 1)
         assert (await world.begin("DELETE", "/v1/requests/mine", headers=ann).end()).status == 200
         assert (await first.end()).status == 499
         world.let_load("a")

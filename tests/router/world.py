@@ -140,7 +140,7 @@ class RouterWorld:
 
     async def waits(self, request_id: str) -> None:
         """Wait until a request waits for its model."""
-        await self.until(lambda: any(one.id == request_id for one in self.app.state.router.waiting.of(None)))
+        await self.until(lambda: any(one.id == request_id for one in self.app.state.router.requests.waiting(None)))
 
     async def close(self) -> None:
         for exchange in self.exchanges:
@@ -162,7 +162,7 @@ async def open_router(folder: Path, *names: str, **options: Any) -> AsyncIterato
     assert not world.keeper.processes
     assert not any(map(is_there, pids))
     assert not world.has_sockets()
-    assert not list(world.app.state.router.waiting.of(None))
+    assert not list(world.app.state.router.requests.of(None))
     assert not [model for model in world.keeper.roster.models.values() if model.waiting or model.running]
 
 

@@ -5,7 +5,8 @@
 The folder ``CONTROL`` may have files that are named after a model. ``NAME.loads`` keeps it loading for as long as the
 file is there. ``NAME.dies`` ends it at its start, with the status that the file has. ``NAME.lacks`` has it answer with
 the error that the file has, as STATUS CODE. ``NAME.feed-ends`` ends its feed. It gets a line in ``NAME.log`` for each
-request, and for each end: ``left`` if the connection was closed before the answer was complete.
+request, and for each end: ``left`` if the connection was closed before the answer was complete. While ``NAME.unseen``
+is there, it has not seen the requests that it gets. ``NAME.stuck`` has it answer no messages of servers like it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 CONTROL = Path(os.environ["CONTROL"])
 TICK = 0.005
@@ -24,10 +26,24 @@ def option(name: str) -> str:
     return sys.argv[sys.argv.index(name) + 1]
 
 
+def cancelled(request_id: str) -> dict[str, object]:
+    usage = {
+        "prompt_tokens": 1,
+        "completion_tokens": 1,
+        "total_tokens": 2,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+    ending = {"outcome": "cancelled", "reason": "explicit", "phase": "decode", "cancel_latency_ms": 1.0}
+    return {"id": request_id, **ending, "usage": usage}
+
+
 class Model:
     def __init__(self, name: str) -> None:
         self.name = name
         self.n_running = 0
+        self.known: dict[str, asyncio.Event] = {}  # what it computes, and what cancels it
+        self.ended = set[str]()  # ids of requests that were cancelled when they were seen
+        self.on_their_way = set[str]()  # ids of requests that were cancelled before they were seen
 
     def log(self, text: str) -> None:
         with (CONTROL / f"{self.name}.log").open("a") as file:
@@ -54,16 +70,59 @@ class Model:
                 lacks = (CONTROL / f"{self.name}.lacks").exists()
                 asked = {} if lacks else {"stream": True, "until": f"{self.name}.feed-ends"}
             if "message" in asked:
-                self.log(f"news {json.dumps(asked['message'])}")
-            self.n_running += 1
-            try:
-                await self.compute(reader, writer, asked, {"model": self.name, "headers": headers, "asked": asked})
-            finally:
-                self.n_running -= 1
+                await self.reply(writer, asked["message"])
+            elif target.startswith(("/v1/requests", "/v1/sessions")):
+                lists = target.partition("?")[0] in ("/v1/requests", "/v1/requests/cancel", "/v1/sessions")
+                self.answer(writer, 200 if lists else 404, {"object": "list", "data": []})
+            else:
+                await self.accept(reader, writer, asked, headers)
         writer.close()
 
+    async def while_there(self, what: str) -> None:
+        while (CONTROL / f"{self.name}.{what}").exists():  # noqa: ASYNC110 - the test is another process
+            await asyncio.sleep(TICK)
+
+    async def reply(self, writer: asyncio.StreamWriter, message: dict[str, object]) -> None:
+        """Answer a message as a server of a fleet does: of cancels, those by id."""
+        self.log(f"news {json.dumps(message)}")
+        await self.while_there("stuck")
+        ids = message.get("ids") or []
+        assert isinstance(ids, list)
+        reply: dict[str, object] = {"newer": []}
+        match message["kind"]:
+            case "cancel":
+                self.on_their_way |= set(ids) if message["on_their_way"] else set()
+                known = [one for one in ids if one in self.known]
+                for one in known:
+                    self.known[one].set()
+                before = {one: [cancelled(one) | {"outcome": "already_finished"}] for one in ids if one in self.ended}
+                reply = {"live": {one: [cancelled(one)] for one in known}, "ended": before}
+            case "list_requests":
+                reply = {"data": []}
+            case "whose_request":
+                reply = {"owners": {one: [""] for one in ids if one in self.known}}
+        self.answer(writer, 200, {"sender": None, "reply": reply})
+
+    async def accept(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[str, object], headers: object
+    ) -> None:
+        assert isinstance(headers, dict)
+        await self.while_there("unseen")
+        name = headers.get("x-request-id", "")
+        if name in self.on_their_way:
+            self.ended.add(name)
+            self.answer(writer, 499, {"error": {"code": "explicit"}})
+            return
+        self.n_running += 1
+        self.known[name] = asyncio.Event()
+        try:
+            await self.compute(reader, writer, asked, {"model": self.name, "headers": headers, "asked": asked})
+        finally:
+            self.n_running -= 1
+            self.known.pop(name, None)
+
     async def compute(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[str, object], told: object
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[str, object], told: Any
     ) -> None:
         """Answer; as a stream, of which `until` names a file that ends it, if the body says so."""
         if not asked.get("stream"):
@@ -85,8 +144,8 @@ class Model:
                 piece = f'data: {{"type": "told", "replica": "{self.name}", "number": {number}}}\n\n'.encode()
             writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             await asyncio.sleep(TICK)
-            if leaving.done():
-                self.log("left")
+            if leaving.done() or self.known[str(told["headers"]["x-request-id"])].is_set():
+                self.log("left" if leaving.done() else "cancelled")
                 return
         leaving.cancel()
         piece = b"data: [DONE]\n\n"

@@ -113,6 +113,8 @@ class MessageHandler:
 
     async def cancel(self, message: Cancel, patience: float | None = None) -> Cancelled:
         see = self._see(message.owner)
+        if message.on_their_way:
+            self._state.engine.registry.hold_arrived(message.ids, message.owner)
         found = {request_id: see.find(request_id, message.hold) for request_id in message.ids}
         every = [target for targets in found.values() for target in targets]
         done = iter(await cancelled(see, every, patience, wait=message.wait))

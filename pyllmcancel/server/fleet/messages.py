@@ -148,7 +148,9 @@ class Superseding(Message):
 
 
 class Cancel(Message):
-    """Cancel the requests of these ids; with `hold` also those that arrive within `hold` seconds."""
+    """Cancel the requests of these ids; with `hold` also those that arrive within `hold` seconds, and with
+    `on_their_way` those that have arrived at the server in front, and are accepted later.
+    """
 
     reply = Cancelled
     kind: Literal["cancel"] = "cancel"
@@ -156,6 +158,7 @@ class Cancel(Message):
     ids: Names
     wait: bool
     hold: Seconds = 0.0
+    on_their_way: bool = False
 
 
 class NameFamilies(Message):

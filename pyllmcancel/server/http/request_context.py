@@ -11,6 +11,7 @@ import logging
 import re
 import secrets
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 access_log = logging.getLogger("pyllmcancel.access")
 
 PEERS_PATH = "/v1/peers"  # the endpoint to which other replicas connect
+ARRIVED = b"x-arrived"  # the process in front of several models' says in it when a request arrived
 SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 
 
@@ -51,6 +53,20 @@ def arrival_us_of(scope: Scope) -> int:
     return arrived_us
 
 
+def arrival_told(scope: Scope) -> bytes:
+    """Return the value of `ARRIVED`: processes of one machine have the same monotonic clock."""
+    return f"{arrival_of(scope)!r} {arrival_us_of(scope)}".encode()
+
+
+def told_arrival(scope: Scope, now: float, now_us: int) -> tuple[float, int]:
+    """Return the time of arrival that the process in front says; now if it says none, or a later one."""
+    told = next((value for name, value in scope["headers"] if name == ARRIVED), b"").split(b" ")
+    with suppress(ValueError):
+        at, at_us = told
+        return min(now, float(at)), min(now_us, int(at_us))
+    return now, now_us
+
+
 def mark_client_gone(scope: Scope) -> None:
     """Note for the log that the client has left, so it was not answered."""
     scope["state"]["client_gone"] = True
@@ -62,11 +78,20 @@ def is_client_gone(scope: Scope) -> bool:
 
 
 class RequestContext:
-    """The outermost ASGI application. Answers name the server as `served_by`, if that is given."""
+    """The outermost ASGI application.
 
-    def __init__(self, app: ASGIApp, served_by: str | None = None) -> None:
+    Parameters
+    ----------
+    served_by
+        The server's name in its answers, if it has one.
+    is_behind
+        True if all requests come from the process in front of several models', which says when they arrived.
+    """
+
+    def __init__(self, app: ASGIApp, served_by: str | None = None, *, is_behind: bool = False) -> None:
         self._app = app
         self._served_by = served_by
+        self._is_behind = is_behind
         self._ignored = IgnoredLog()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,8 +102,9 @@ class RequestContext:
         sane = given is None or SANE_ID.fullmatch(given) is not None
         request_id = given if given is not None and sane else new_request_id()
         scope.setdefault("state", {})["request_id"] = request_id
-        began = scope["state"]["arrived_at"] = time.monotonic()
-        scope["state"]["arrived_us"] = time.time_ns() // 1000
+        began, began_us = time.monotonic(), time.time_ns() // 1000
+        arrived = told_arrival(scope, began, began_us) if self._is_behind else (began, began_us)
+        scope["state"]["arrived_at"], scope["state"]["arrived_us"] = arrived
         ids = dict.fromkeys(shape_of(scope).id_headers, request_id)
         status = 0
 
