@@ -71,10 +71,14 @@ def buffer_types() -> list[str]:
 def check_tensor_pattern(pattern: str) -> None:
     """Raise UsageError if llama.cpp cannot match tensors' names with the pattern."""
 
-def memory_use(path: str | PathLike[str], placement: Placement, **context: object) -> list[DeviceUse]:
-    """Return the memory that a model and its context would take of each device of `placement`, with the GIL released.
+def memory_use(
+    path: str | PathLike[str], placement: Placement, with_host: bool = False, **context: object
+) -> list[DeviceUse]:
+    """Return the memory that a model and its context would take of each device of `placement` and, as the last one if
+    `with_host` is True, of the CPU's memory, with the GIL released.
 
-    Nothing is loaded and no cells are made. `context` are options of :class:`Context` or, with `pooling`, of
+    Weights that are repacked for the CPU are not among those of the CPU's memory. Nothing is loaded and no cells are
+    made. `context` are options of :class:`Context` or, with `pooling`, of
     :class:`Embedder`; options that do not affect memory are ignored.
 
     Raises

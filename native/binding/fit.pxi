@@ -39,14 +39,15 @@ cdef llama_context_params context_of(dict options) except *:
     return context_llama_params(params)
 
 
-def memory_use(path, placement, **context):
+def memory_use(path, placement, with_host=False, **context):
     cdef string c_path = os.fsencode(path)
     cdef CppPlacement c_placement = placement_of(placement)
     cdef llama_context_params c_context = context_of(context)
     cdef vector[CppDeviceUse] found
     with nogil:
         found = c_memory_use(c_path, c_placement, c_context)
-    return [DeviceUse(decoded(one.name), one.total, one.free, one.weights, one.cells, one.buffers) for one in found]
+    uses = [DeviceUse(decoded(one.name), one.total, one.free, one.weights, one.cells, one.buffers) for one in found]
+    return uses if with_host else uses[:-1]
 
 
 def fitted(path, placement, margins, **context):

@@ -81,8 +81,8 @@ std::vector<DeviceUse> memory_use(const std::string & path, const Placement & pl
         }
     }
     std::vector<DeviceUse> found;
-    for (std::size_t i = 0; i < used.size(); ++i) { // the last one told is the CPU
-        found.push_back({ggml_backend_dev_name(used[i]), static_cast<uint64_t>(told[i].total),
+    for (std::size_t i = 0; i < told.size(); ++i) { // the last one told is the CPU
+        found.push_back({i < used.size() ? ggml_backend_dev_name(used[i]) : "CPU", static_cast<uint64_t>(told[i].total),
                          static_cast<uint64_t>(told[i].free), told[i].model, told[i].context, told[i].compute});
     }
     return found;

@@ -50,6 +50,8 @@ def add_placement_options(group: argparse._ArgumentGroup) -> None:
     text = "MiB that auto leaves free on each device: one number, or one per device, separated by commas"
     target = str(DEFAULT.fit_target[0])
     add_option(group, "fit-target", margins, target, text, also=("-fitt",), metavar="MIB,MIB")
+    text = "print the bytes that the model's weights, cells and buffers would take, as JSON, and exit"
+    group.add_argument("--fit-print", help=text, action="store_true")
 
 
 def placement_of(arguments: argparse.Namespace) -> Placement:

@@ -41,7 +41,7 @@ OF_FRONT = {
     *("named", "model", "models", "hf_repo", "hf_file", "alias", "host", "port", "cors_origins", "allowed_hosts"),
     *("ssl_key_file", "ssl_cert_file", "trusted_proxies", "peers", "peer_key", "peer_key_file", "replica", "store"),
     *("models_dir", "models_preset", "models_max", "models_memory", "models_autoload", "sleep_idle_seconds"),
-    "cache_disk",
+    *("cache_disk", "fit_print"),
     *("ui", "supersede_none"),
 }
 VARIABLES_OF_FRONT = [variable_of(one.replace("_", "-")) for one in OF_FRONT]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -31,7 +32,9 @@ from pyllmcancel.cli.serve_options import SAMPLING, SAMPLING_OPTIONS
 from pyllmcancel.cli.storage import open_store, storage_of
 from pyllmcancel.cli.tracing import open_tracing
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine.engine import compiled_module
 from pyllmcancel.engine.loading import Loading
+from pyllmcancel.engine.measuring import measured
 from pyllmcancel.errors import Error, InvalidRequestError, UsageError
 from pyllmcancel.hub.client import require_library
 from pyllmcancel.hub.fetching import HubModel
@@ -75,8 +78,8 @@ def add_parser(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     logs.set_up(arguments.log_format, arguments.log_level)
     llama_options.warn(arguments)
-    if serves_several(arguments):
-        return run_models(arguments)
+    if arguments.fit_print or serves_several(arguments):
+        return print_need(arguments) if arguments.fit_print else run_models(arguments)
     try:
         check_environment(arguments, os.environ)
         model = model_to_fetch(arguments)
@@ -132,6 +135,20 @@ def run(arguments: argparse.Namespace) -> int:
         close_all(listeners)
         if store is not None:
             store.close()
+
+
+def print_need(arguments: argparse.Namespace) -> int:
+    """Print the memory that a model would take, as JSON."""
+    try:
+        check_environment(arguments, os.environ)
+        if serves_several(arguments) or model_to_fetch(arguments) is not None:
+            raise UsageError("--fit-print measures one model, which must be a file")
+        need = measured(engine_config(arguments), compiled_module())
+    except (Error, OSError) as error:
+        sys.stderr.write(f"pyllmcancel: {worded(error)}\n")
+        return 2
+    sys.stdout.write(json.dumps(need._asdict()) + "\n")
+    return 0
 
 
 def run_models(arguments: argparse.Namespace) -> int:

@@ -11,8 +11,21 @@ from contextlib import suppress
 from pathlib import Path
 
 from pyllmcancel.errors import UsageError
+from pyllmcancel.router.fits import DoesNotFit, Fits
 from pyllmcancel.router.process import ModelProcess, reason_in, resident_bytes
-from pyllmcancel.router.roster import Admit, Look, Model, Refuse, Roster, Start, State, Stop, Ticket
+from pyllmcancel.router.roster import (
+    Action,
+    Admit,
+    Look,
+    Measure,
+    Model,
+    Refuse,
+    Roster,
+    Start,
+    State,
+    Stop,
+    Ticket,
+)
 from pyllmcancel.router.spec import Catalog, Spec
 from pyllmcancel.server.errors.responses import ApiError
 
@@ -72,6 +85,8 @@ class Keeper:
         self._check = check
         self._waiting: dict[Ticket, asyncio.Future[ModelProcess]] = {}
         self._n_started = 0
+        self._fits = Fits(self._command, folder)
+        self._measuring = set[asyncio.Task[None]]()
         self._timer: asyncio.TimerHandle | None = None
         self.closing = False
         self._reading = asyncio.Lock()
@@ -180,7 +195,6 @@ class Keeper:
         return True
 
     def unload(self, name: str) -> None:
-        self.starting.discard(name)
         self.roster.unload(name, f"the model {name} was unloaded")
         self._act()
 
@@ -189,7 +203,6 @@ class Keeper:
     def is_ready(self, process: ModelProcess) -> None:
         self.roster.loaded(process.name, self.now())
         self.last_lines.pop(process.name, None)
-        self.starting.discard(process.name)
         seconds = self.model(process.name).load_seconds
         logger.info("%s is loaded after %.1f s", process.name, seconds)
         self._measure(process)
@@ -205,32 +218,40 @@ class Keeper:
 
     def _measure(self, process: ModelProcess) -> None:
         taken = 0 if process.pid is None else resident_bytes(process.pid)
-        size = self.catalog.specs[process.name].size if process.name in self.catalog.specs else 0
-        # A mapped file is read when it is used.
-        self.roster.measured(process.name, max(taken, size))
+        # A mapped file is read when it is used, and so are cells.
+        spec = self.catalog.specs.get(process.name)
+        expected = 0 if spec is None else max(spec.size, self._fits.known(spec))
+        self.roster.measured(process.name, max(taken, expected))
 
     def has_ended(self, process: ModelProcess, status: int) -> None:
+        """Note the end, whatever else fails: else the model would never be loaded again."""
         name, model = process.name, self.model(process.name)
         self.processes.pop(name, None)
         was_loading = model.state is State.LOADING
         why = ""
-        if model.state is not State.ENDING and not self.closing:
-            last = next((line for line in reversed(process.lines) if line.strip()), "")
-            last = reason_in(last)
-            how = f" (signal {-status})" if status < 0 else "" if last else f" (status {status})"
-            why = f"the model {name} {'could not be loaded' if was_loading else 'ended'}{how}"
-            logger.error("%s: %s", why, last)
-            # Once it serves, its lines name requests of all owners.
-            why += f": {last}" if was_loading and last else ""
-            self.last_lines[name] = list(process.lines)
         if self.closing:
             self.tell()
             return
+        if model.state is not State.ENDING:
+            try:
+                why = self._reason_of(process, status, was_loading=was_loading)
+            except Exception:
+                logger.exception("the log of %s could not be read", name)
+                why = f"the model {name} ended"
         # Its own status says that it has told the reason, which another start would find again.
         self.roster.ended(name, self.now(), why, hopeless=was_loading and status > 0)
-        if model.state is State.FAILED:
-            self.starting.discard(name)
         self._act()
+
+    def _reason_of(self, process: ModelProcess, status: int, *, was_loading: bool) -> str:
+        """Return why a process ended that nobody has stopped, and log it."""
+        name = process.name
+        last = reason_in(next((line for line in reversed(process.lines) if line.strip()), ""))
+        how = f" (signal {-status})" if status < 0 else "" if last else f" (status {status})"
+        why = f"the model {name} {'could not be loaded' if was_loading else 'ended'}{how}"
+        logger.error("%s: %s", why, last)
+        self.last_lines[name] = list(process.lines)
+        # Once it serves, its lines name requests of all owners.
+        return why + (f": {last}" if was_loading and last else "")
 
     def hang_up(self) -> None:
         for process in self.processes.values():
@@ -244,25 +265,34 @@ class Keeper:
         if self.closing:
             return
         for action in self.roster.decide(self.now()):
-            match action:
-                case Start(name):
-                    self._start(name)
-                case Stop(name, kill):
-                    self._stop(name, kill=kill)
-                case Look(name):
-                    self.processes[name].look_soon()
-                case Admit(ticket):
-                    future = self._waiting.get(ticket)
-                    if future is not None and not future.done():
-                        future.set_result(self.processes[ticket.name])
-                case Refuse(ticket, why):
-                    self._refuse(ticket, ApiError(503, why, "server_error", code="model_not_loaded"))
+            try:
+                self._do(action)
+            except Exception:  # of one model: what is to be done for the others is lost if it is not done now
+                logger.exception("this could not be done: %s", action)
+        self.starting = {name for name in self.starting if self.model(name).is_coming}
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self.roster.next_at < math.inf:
             wait = max(0.0, self.roster.next_at - self.now())
             self._timer = asyncio.get_running_loop().call_later(wait, self._act)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Start(name):
+                self._start(name)
+            case Measure(name):
+                self._measure_first(name)
+            case Stop(name, kill):
+                self._stop(name, kill=kill)
+            case Look(name):
+                self.processes[name].look_soon()
+            case Admit(ticket):
+                future = self._waiting.get(ticket)
+                if future is not None and not future.done():
+                    future.set_result(self.processes[ticket.name])
+            case Refuse(ticket, why):
+                self._refuse(ticket, ApiError(503, why, "server_error", code="model_not_loaded"))
 
     def _start(self, name: str) -> None:
         spec = self.catalog.specs.get(name)
@@ -272,7 +302,13 @@ class Keeper:
             return
         self._n_started += 1
         socket = self._folder / f"m{self._n_started}.sock"
-        command, environment = self._command(spec, socket)
+        try:
+            command, environment = self._command(spec, socket)
+        except Exception as error:
+            logger.exception("%s cannot be started", name)
+            self.roster.ended(name, self.now(), f"the model {name} could not be started: {error}", hopeless=True)
+            asyncio.get_running_loop().call_soon(self._act)
+            return
         logger.info("%s is being loaded", name)
         self.processes[name] = ModelProcess(
             name,
@@ -283,6 +319,31 @@ class Keeper:
             listener=self,
             key=self.key,
         )
+
+    def _measure_first(self, name: str) -> None:
+        spec = self.catalog.specs.get(name)
+        if spec is None:
+            self.roster.fits(name)  # its start finds that it is gone
+            asyncio.get_running_loop().call_soon(self._act)
+            return
+        task = asyncio.create_task(self._measured_first(spec), name=f"measure {name}")
+        self._measuring.add(task)
+        task.add_done_callback(self._measuring.discard)
+
+    async def _measured_first(self, spec: Spec) -> None:
+        need: int | None = 0
+        try:
+            need = await self._fits.need(spec)
+        except DoesNotFit as error:
+            need = None
+            logger.error("%s", error)
+            self.roster.unfit(spec.name, str(error), self.now())
+        except Exception:
+            logger.exception("%s could not be measured, and is loaded without", spec.name)
+        finally:
+            if need is not None:
+                self.roster.fits(spec.name, need)
+            self._act()
 
     def _stop(self, name: str, *, kill: bool) -> None:
         if kill:
@@ -303,14 +364,16 @@ class Keeper:
             self._timer.cancel()
         for ticket in list(self._waiting):
             self._refuse(ticket, ApiError(503, "the server is shutting down", "server_error", code="shutdown"))
+        for task in self._measuring:
+            task.cancel()
         processes = list(self.processes.values())
         for process in processes:
             kill = self.model(process.name).state is State.LOADING
             process.stop(kill=kill, patience=self._drain + GRACE_SECONDS)
         with suppress(asyncio.CancelledError):
-            await asyncio.gather(*(process.wait() for process in processes))
+            await asyncio.gather(*(process.wait() for process in processes), *self._measuring, return_exceptions=True)
 
     def hurry(self) -> None:
         """End the drains: the second signal."""
         for process in self.processes.values():
-            process.stop(kill=False, patience=GRACE_SECONDS)
+            process.hurry(GRACE_SECONDS)

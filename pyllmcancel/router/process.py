@@ -107,7 +107,8 @@ class ModelProcess:
             looking.cancel()
             if self._hurry is not None:
                 self._hurry.cancel()
-            self.socket.unlink(missing_ok=True)
+            with suppress(OSError):  # the next server removes it
+                self.socket.unlink(missing_ok=True)
             self.is_ready = False
             self._listener.has_ended(self, status)
 
@@ -142,12 +143,26 @@ class ModelProcess:
                 self._listener.has_progress(self)
 
     def stop(self, *, kill: bool, patience: float) -> None:
-        """End the process: at once, or after its drain, for which it has `patience` seconds."""
+        """End the process: at once, or after its drain, for which it has `patience` seconds. Idempotent: a second
+        signal would end the drain.
+        """
+        self.is_ready = False
+        if not self._stopped or kill:
+            self._child.signal(SIGKILL if kill else signal.SIGTERM)
+            self._end_within(0.0 if kill else patience)
+        self._stopped = True
+
+    def hurry(self, patience: float) -> None:
+        """End the process' drain."""
         self.is_ready = False
         self._stopped = True
-        self._child.signal(SIGKILL if kill else signal.SIGTERM)
-        if self._hurry is None:
-            self._hurry = asyncio.get_running_loop().call_later(0.0 if kill else patience, self._end_now)
+        self._child.signal(signal.SIGTERM)
+        self._end_within(patience)
+
+    def _end_within(self, seconds: float) -> None:
+        if self._hurry is not None:
+            self._hurry.cancel()
+        self._hurry = asyncio.get_running_loop().call_later(seconds, self._end_now)
 
     def _end_now(self) -> None:
         """End the process; it may not have been there yet when it was stopped."""
@@ -176,7 +191,7 @@ class ModelProcess:
 
 def reason_in(line: str) -> str:
     """Return what a line of a process's log says, without the time and the other fields of the log."""
-    with suppress(ValueError, TypeError, KeyError):
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
         line = str(json.loads(line)["message"])
     return LINE.sub("", line, count=1)
 

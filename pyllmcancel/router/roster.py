@@ -53,6 +53,13 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Measure:
+    """Find out what the model will take, without loading it, and report it to `Roster.fits` or `Roster.unfit`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """End the model's process; with `kill` at once, since nobody waits for what it does."""
 
@@ -82,7 +89,7 @@ class Refuse:
     why: str
 
 
-Action = Start | Stop | Look | Admit | Refuse
+Action = Start | Measure | Stop | Look | Admit | Refuse
 
 
 @dataclass(slots=True)
@@ -93,6 +100,10 @@ class Model:
     ----------
     need
         The bytes that it takes, or will take.
+    is_measured
+        True if `need` has been measured, or cannot be, since it was loaded last.
+    is_measuring
+        True while its process' memory is measured before its load.
     asked
         True if it was asked for by itself, so that its load goes on without a request.
     waiting, running
@@ -115,6 +126,8 @@ class Model:
     need: int = 0
     pinned: bool = False
     state: State = State.UNLOADED
+    is_measured: bool = False
+    is_measuring: bool = False
     asked: bool = False
     waiting: dict[Ticket, None] = field(default_factory=dict)
     running: set[Ticket] = field(default_factory=set)
@@ -138,6 +151,10 @@ class Model:
     @property
     def wanted(self) -> bool:
         return self.asked or bool(self.waiting)
+
+    @property
+    def is_coming(self) -> bool:
+        return self.wanted or self.state is State.LOADING
 
     @property
     def since(self) -> float:
@@ -196,7 +213,23 @@ class Roster:
         if model.usual_idle != idle_after:
             model.idle_after = model.usual_idle = idle_after
         model.pinned = pinned
-        model.need = need if model.state is State.UNLOADED else max(need, model.need)
+        if model.state is State.UNLOADED:
+            model.need, model.is_measured = need, False
+        else:
+            model.need = max(need, model.need)
+
+    def fits(self, name: str, need: int = 0) -> None:
+        """Note the bytes that a model will take, if they could be measured."""
+        model = self.models[name]
+        model.is_measured, model.is_measuring = True, False
+        model.need = max(need, model.need)
+
+    def unfit(self, name: str, why: str, now: float) -> None:
+        """The model cannot be loaded: no other one has to make room for it."""
+        model = self.models[name]
+        model.is_measuring = False
+        if model.state is State.UNLOADED and model.wanted:
+            self.failed(name, now, why)
 
     def measured(self, name: str, need: int) -> None:
         """Note the bytes that a loaded model takes."""
@@ -286,7 +319,7 @@ class Roster:
         """
         model = self.models[name]
         state, model.state = model.state, State.UNLOADED
-        model.n_inside, model.unknown = 0, False
+        model.n_inside, model.unknown, model.is_measured = 0, False, False
         model.running.clear()  # their connections are closed, and each has its error
         if state is State.ENDING:
             return
@@ -341,13 +374,21 @@ class Roster:
         if model is None:
             return False
         others = [one for one in self.models.values() if one.takes_room]
-        if not self._fits(model, others):
+        fits = self._fits(model, others)
+        # Its load could fail, or need more room than its file has bytes: that is known before another one has to go.
+        is_open = not model.is_measured and (self.room < math.inf or not fits)
+        if is_open and not model.is_measuring:
+            model.is_measuring = True
+            self._actions.append(Measure(model.name))
+        if not fits:
             if self._fits(model, [one for one in others if one.pinned]):
-                self._make_room(model, others, now)
+                self._make_room(model, others, now, stops=not is_open)
                 return False
             model.asked = False
             self._refuse_all(model, self._too_large(model))
             return True
+        if is_open:
+            return False
         model.state, model.started_at = State.LOADING, now
         self._actions.append(Start(model.name))
         return True
@@ -365,8 +406,10 @@ class Roster:
     def _fits(self, model: Model, others: list[Model]) -> bool:
         return len(others) < self.most and sum(one.need for one in others) + model.need <= self.room
 
-    def _make_room(self, model: Model, others: list[Model], now: float) -> None:
-        """Choose the models that give way; unload them as soon as none computes, and each has stayed long enough."""
+    def _make_room(self, model: Model, others: list[Model], now: float, *, stops: bool) -> None:
+        """Choose the models that give way; with `stops` unload them as soon as none computes, and each has stayed long
+        enough.
+        """
         left = [one for one in others if one.state is not State.ENDING]
         chosen: list[Model] = []
         for one in sorted(left, key=lambda one: (one.has_requests, one.used_at)):
@@ -381,7 +424,7 @@ class Roster:
             one.yields = now >= one.stays_until
             if not one.yields:
                 self._again_at(one.stays_until)
-        if all(one.yields and self._is_idle(one, now) for one in chosen):
+        if all(one.yields and self._is_idle(one, now) for one in chosen) and stops:
             for one in chosen:
                 self._stop(one, kill=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 from pyllmcancel import _native
 from pyllmcancel._native import Context, Embedder, Model
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine import measuring
 from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.host_memory import Memory
+from pyllmcancel.engine.measuring import measured
 from pyllmcancel.errors import ContextError, ModelLoadError, PlacementError, UsageError
 from pyllmcancel.placement import Placement
 from pyllmcancel.pooling import Pooling
@@ -119,6 +123,34 @@ def test_an_unknown_device_is_an_error_of_the_engine_before_the_file_is_read(tmp
 
 def test_no_memory_of_a_device_is_taken_where_none_is_used(path: Path) -> None:
     assert _native.memory_use(path, CPU_ONLY, **SIZES) == []
+
+
+def test_the_memory_of_the_cpu_is_told_where_no_device_is_used(path: Path) -> None:
+    (small,) = _native.memory_use(path, CPU_ONLY, True, **SIZES)
+    (large,) = _native.memory_use(path, CPU_ONLY, True, **SIZES | {"n_ctx": 8 * SIZES["n_ctx"]})
+    assert small.name == "CPU"
+    assert large.weights == small.weights
+    assert large.cells >= small.cells > 0  # a recurrent model's do not grow
+
+
+def test_a_model_is_measured_with_the_cells_that_were_asked_for(model_files: dict[str, Path]) -> None:
+    path = model_files["attention"]
+    by_default, asked = (measured(EngineConfig(model=path, ctx_size=size), _native) for size in (0, 16_384))
+    assert by_default.weights == asked.weights >= path.stat().st_size
+    assert 0 < by_default.cells < asked.cells
+
+
+def test_a_model_that_is_larger_than_the_whole_memory_is_refused(
+    model_files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = EngineConfig(model=model_files["attention"])
+    monkeypatch.setattr(measuring, "available_memory", lambda: Memory(total=1_000, available=1_000))
+    with pytest.raises(PlacementError, match="does not fit into memory: weights"):
+        measured(config, _native)
+    placement = replace(config.placement, fit=False)
+    assert measured(replace(config, placement=placement), _native).weights > 1_000
+    monkeypatch.setattr(measuring, "available_memory", lambda: Memory(total=1 << 40, available=1_000))
+    assert measured(config, _native).weights > 1_000  # others that are loaded can go
 
 
 def test_a_fit_without_devices_leaves_everything_as_it_is(path: Path) -> None:

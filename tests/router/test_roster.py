@@ -17,6 +17,7 @@ from pyllmcancel.router.roster import (
     Action,
     Admit,
     Look,
+    Measure,
     Refuse,
     Roster,
     Start,
@@ -35,6 +36,7 @@ class Machine:
         self.roster = Roster(most, room)
         self.now = 0.0
         self.n_inside: dict[str, int | None] = {}  # requests of each process; None: it does not answer
+        self.measures = True  # at once; False: the test says when
         for name in names:
             self.roster.add(name, need)
 
@@ -50,8 +52,12 @@ class Machine:
         asked = [one.name for one in actions if isinstance(one, Look)]
         for name in asked:
             self.told(name)
-        rest: list[Action] = [one for one in actions if not isinstance(one, Look)]
-        return rest + self.after() if any(self.n_inside.get(name, 0) is not None for name in asked) else rest
+        measured = [one for one in actions if isinstance(one, Measure) and self.measures]
+        for one in measured:
+            self.roster.fits(one.name)
+        rest: list[Action] = [one for one in actions if not isinstance(one, Look) and one not in measured]
+        again = measured or any(self.n_inside.get(name, 0) is not None for name in asked)
+        return rest + self.after() if again else rest
 
     def told(self, name: str) -> None:
         """The process of a model tells how many requests it has."""
@@ -202,7 +208,8 @@ def test_a_process_that_does_not_tell_its_requests_is_asked_once_more_and_then_h
     machine.serve("a")
     machine.n_inside["a"] = None
     machine.want("b")
-    assert machine.roster.decide(machine.now + 2.0) == [Look("a")]
+    assert machine.roster.decide(machine.now + 2.0) == [Measure("b"), Look("a")]
+    machine.roster.fits("b")
     assert machine.roster.next_at == machine.now + ANSWERS_WITHIN
     assert machine.after(ANSWERS_WITHIN) == [Stop("a", kill=False)]
 
@@ -461,6 +468,8 @@ class Simulation:
                     self.roster.loaded(name, self.now)
             case "told", (str(name), float(asked_at)):
                 self.roster.inside(name, 0, asked_at, self.now)
+            case "measured", str(name):
+                self.roster.fits(name)
             case "ended", str(name):
                 self.roster.ended(name, self.now)
 
@@ -479,6 +488,8 @@ class Simulation:
                     self.at(0.1, "ended", name)
                 case Look(name):
                     self.at(0.001, "told", (name, self.now))
+                case Measure(name):
+                    self.at(0.5, "measured", name)
                 case Admit(ticket):
                     assert ticket not in self.left, "a request that had left was admitted"
                     self.waits.append(self.now - ticket.arrived)
@@ -518,3 +529,77 @@ def test_a_model_that_is_used_without_a_pause_starves_no_other(seed: int) -> Non
     simulation.run(until=10_000.0)
     assert simulation.open == set(), "a request waits for ever"
     assert max(simulation.waits) < 30.0
+
+
+# -- measurements before a load ---------------------------------------------------------------------------------------
+
+
+def full_machine() -> Machine:
+    """A machine with room for one model, which has one that is idle."""
+    machine = Machine("a", "b", most=1)
+    machine.drop(machine.want("a"))
+    machine.roster.ask("a", machine.now)
+    assert machine.after() == [Start("a")]
+    machine.loaded("a", 0.0)
+    machine.measures = False
+    return machine
+
+
+def test_a_model_is_measured_before_another_has_to_go() -> None:
+    machine = full_machine()
+    machine.want("b")
+    assert machine.after() == [Measure("b")]
+    machine.want("b")
+    assert machine.after() == []  # it is being measured
+    machine.roster.fits("b")
+    assert machine.after() == [Stop("a", kill=False)]
+    assert machine.ended("a") == [Start("b")]
+
+
+def test_a_model_that_cannot_be_loaded_takes_no_other_ones_room() -> None:
+    machine = full_machine()
+    ticket = machine.want("b")
+    assert machine.after() == [Measure("b")]
+    machine.roster.unfit("b", "it is no model", machine.now)
+    assert machine.after() == [Refuse(ticket, "it is no model")]
+    assert machine.roster.models["a"].state is State.LOADED
+    again = machine.want("b")
+    assert machine.after() == [Refuse(again, "it is no model")]
+    machine.want("b")
+    machine.now += FAILED_SECONDS
+    machine.want("b")
+    assert Measure("b") in machine.after()  # the file may have been replaced
+
+
+def test_an_answer_that_nobody_waits_for_any_more_fails_nothing() -> None:
+    machine = full_machine()
+    ticket = machine.want("b")
+    assert machine.after() == [Measure("b")]
+    machine.drop(ticket)
+    machine.roster.unfit("b", "it is no model", machine.now)
+    assert machine.after() == []
+    assert machine.roster.models["b"].state is State.UNLOADED
+    machine.want("b")
+    assert machine.after() == [Measure("b")]
+
+
+def test_with_a_limit_of_memory_cells_count_before_the_first_load() -> None:
+    machine = Machine("a", "b", room=10, need=4)
+    machine.measures = False
+    machine.want("a")
+    assert machine.after() == [Measure("a")]
+    machine.roster.fits("a", 6)
+    assert machine.after() == [Start("a")]
+    machine.loaded("a")
+    waits = machine.want("b")
+    assert machine.after() == [Measure("b")]
+    machine.roster.fits("b", 5)
+    assert machine.after() == []  # both files would fit: 4 + 4 of 10, but not with their cells
+    assert waits in machine.roster.models["b"].waiting
+
+
+def test_a_model_that_has_room_is_loaded_without_a_measurement() -> None:
+    machine = Machine("a", "b", most=2)
+    machine.measures = False
+    machine.want("a")
+    assert machine.after() == [Start("a")]

@@ -33,6 +33,7 @@ class RouterWorld:
         folder: Path,
         *names: str,
         most: float = math.inf,
+        room: float = math.inf,
         autoload: bool = True,
         engine: EngineConfig | None = None,
         loads: tuple[str, ...] = (),
@@ -53,7 +54,7 @@ class RouterWorld:
             self.read,
             self.command,
             folder=self.sockets,
-            roster=Roster(most),
+            roster=Roster(most, room),
             drain=0.5,
             write=self.log.append,
             check=self.check,
@@ -151,7 +152,12 @@ class RouterWorld:
 @asynccontextmanager
 async def open_router(folder: Path, *names: str, **options: Any) -> AsyncIterator[RouterWorld]:
     """A router that is closed in the end, when no process of its is left."""
-    world = RouterWorld(folder, *names, **options)
+    async with opened(RouterWorld(folder, *names, **options)) as world:
+        yield world
+
+
+@asynccontextmanager
+async def opened(world: RouterWorld) -> AsyncIterator[RouterWorld]:
     pids: list[int] = []
     async with asyncio.timeout(4 * LIMIT), world.app.router.lifespan_context(world.app):
         try:

@@ -6,7 +6,8 @@ The folder ``CONTROL`` may have files that are named after a model. ``NAME.loads
 file is there. ``NAME.dies`` ends it at its start, with the status that the file has. ``NAME.lacks`` has it answer with
 the error that the file has, as STATUS CODE. ``NAME.feed-ends`` ends its feed. It gets a line in ``NAME.log`` for each
 request, and for each end: ``left`` if the connection was closed before the answer was complete. While ``NAME.unseen``
-is there, it has not seen the requests that it gets. ``NAME.stuck`` has it answer no messages of servers like it.
+is there, it has not seen the requests that it gets. With ``--fit-print`` it prints what ``NAME.needs`` has, or says
+what ``NAME.unfit`` has. ``NAME.stuck`` has it answer no messages of servers like it.
 """
 
 from __future__ import annotations
@@ -163,6 +164,14 @@ class Model:
 
 async def main() -> None:
     model = Model(option("--alias"))
+    if "--fit-print" in sys.argv:
+        model.log("measured")
+        if (why := CONTROL / f"{model.name}.unfit").exists():
+            sys.stderr.write(why.read_text() + "\n")
+            sys.exit(2)
+        needs = CONTROL / f"{model.name}.needs"
+        sys.stdout.write(needs.read_text() if needs.exists() else "{}")
+        return
     model.log(f"start {os.getpid()}")
     dies = CONTROL / f"{model.name}.dies"
     if dies.exists():
