@@ -7,7 +7,7 @@ one follows. In between there are this process' own events: the states of all mo
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -23,7 +23,7 @@ from pyllmcancel.server.live.response import until_left
 from pyllmcancel.server.live.wording import as_json, frame
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from starlette.types import Receive, Scope, Send
 
@@ -37,6 +37,18 @@ MAX_WAITING = 32  # requests in an event
 ALWAYS_NEW = ("used_seconds_ago", "seconds")  # fields whose change is no news
 RESUMES = ("last_event_id", "last-event-id")
 BLANK = b"\n\n"
+
+
+@contextmanager
+def seated(seats: Shares, owner: str) -> Iterator[None]:
+    """Inside the block the owner's reader has a seat; ApiError if there is none."""
+    if not seats.take(owner):
+        message = "the feed has too many readers (--max-event-clients)"
+        raise ApiError(503, message, "server_error", code="too_many_readers")
+    try:
+        yield
+    finally:
+        seats.give_back(owner)
 
 
 class ModelsFeed(Response):
@@ -82,13 +94,8 @@ class ModelsFeed(Response):
         self._told: dict[str, Any] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._seats.take(self._owner):
-            message = "the feed has too many readers (--max-event-clients)"
-            raise ApiError(503, message, "server_error", code="too_many_readers")
-        try:
+        with seated(self._seats, self._owner):
             await until_left(scope, receive, asyncio.create_task(self._send(send), name="send the models' feed"))
-        finally:
-            self._seats.give_back(self._owner)
 
     async def _send(self, send: Send) -> None:
         first = await self._begun()

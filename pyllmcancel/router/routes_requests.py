@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pyllmcancel.router.feed import ModelsFeed
 from pyllmcancel.router.forwarding import OF_ANSWER, Message
 from pyllmcancel.router.front import PATIENCE
+from pyllmcancel.router.llama_feed import LlamaModelsFeed
 from pyllmcancel.router.routed import mark_of
 from pyllmcancel.router.routes_models import props as props_of_all
 from pyllmcancel.router.routes_models import router_of
@@ -215,6 +216,16 @@ async def follow_events(request: Request) -> Response:
         seen=owner_seen(request),
         all_seen=may_see_all(request),
         ping_interval=state.config.sse_ping_interval,
+    )
+
+
+@router.get("/models/sse")
+async def follow_models(request: Request) -> Response:
+    return LlamaModelsFeed(
+        router_of(request).keeper,
+        seats=request.app.state.seats,
+        owner=owner_of(request.scope),
+        ping_interval=state_of(request).config.sse_ping_interval,
     )
 
 

@@ -1,4 +1,4 @@
-"""The feed of several models: one stream, whichever models come and go."""
+"""The feeds of several models: one stream, whichever models come and go; and llama-server's events of loads."""
 
 from __future__ import annotations
 
@@ -126,3 +126,38 @@ async def test_the_feed_ends_with_the_server(tmp_path: Path) -> None:
         for feed in (idle, busy):
             assert (await feed.end()).status == 200
         assert world.keeper.model("a").state is not State.LOADING
+
+
+async def test_llama_servers_events_tell_each_change_of_a_state(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", "b", loads=("a",)) as world:
+        feed = world.begin("GET", "/models/sse")
+        await feed.until(lambda: feed.body)
+        assert feed.headers["content-type"].startswith("text/event-stream")
+        await world.post("/models/load", {"model": "a"})
+        events: list[Any] = []
+
+        async def until(event: dict[str, Any]) -> None:
+            while not events or events[-1] != event:
+                events.append(await feed.next_json())
+
+        assert (await feed.next_json()) == {"model": "a", "event": "model_status", "data": {"status": "loading"}}
+        progress = {"stages": ["text_model"], "current": "text_model", "value": 0.5}
+        loading = {"status": "loading", "progress": progress}
+        await until({"model": "a", "event": "status_change", "data": loading})
+        world.let_load("a")
+        await until({"model": "a", "event": "status_change", "data": {"status": "loaded"}})
+        await world.post("/models/unload", {"model": "a"})
+        await until({"model": "a", "event": "status_change", "data": {"status": "unloaded", "exit_code": 0}})
+        world.let_die("a", 2)
+        await world.post("/models/load", {"model": "a"})
+        await until({"model": "a", "event": "status_change", "data": {"status": "unloaded", "exit_code": 1}})
+        (removed,) = [one for one in world.specs if one.name == "b"]
+        world.specs = [one for one in world.specs if one is not removed]
+        await world.get("/models?reload=1")
+        await until({"model": "b", "event": "model_remove"})
+        world.specs.append(removed)
+        await world.get("/models?reload=1")
+        await until({"model": "*", "event": "models_reload"})
+        assert {one["model"] for one in events} == {"a", "b", "*"}
+        await world.keeper.close()
+        assert (await feed.end()).complete
