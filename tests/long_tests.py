@@ -17,6 +17,18 @@ LONG: dict[str, tuple[str, ...]] = {
     "router/test_real_models.py": (),
     "router/test_feed.py": ("test_the_feed_outlives_the_models_and_tells_their_states",),
     # Each starts processes.
+    "router/test_on_their_way.py": (
+        "test_a_request_that_its_process_has_not_seen_is_cancelled[post]",
+        "test_a_request_that_its_process_has_not_seen_is_listed",
+        "test_the_first_process_that_has_a_request_answers_for_it",
+        "test_an_older_request_whose_body_came_late_supersedes_no_newer_one",
+        "test_only_a_process_behind_another_believes_it",
+    ),
+    "router/test_room.py": (
+        "test_a_model_that_cannot_be_loaded_takes_no_other_ones_room",
+        "test_a_log_that_cannot_be_read_leaves_no_model_hanging[a line]",
+        "test_one_model_that_cannot_be_started_holds_up_no_other",
+    ),
     "router/test_requests.py": (
         "test_a_request_reaches_the_model_that_it_names",
         "test_an_unknown_model_is_refused_with_those_there_are",
