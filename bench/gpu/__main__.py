@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; default: all")
     parser.add_argument("--model", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="folder for the figures")
-    parser.add_argument("--gpu-layers", type=int, default=999, help="layers to offload; default: %(default)s")
+    parser.add_argument("--gpu-layers", type=int, help="layers to offload; default: 999, of the plan's toy 0")
     parser.add_argument("--prompts", type=int, nargs="+", default=[8192, 32768], help="tokens; default: 8192 32768")
     parser.add_argument("--chunks", type=int, nargs="+", default=[512, 2048], help="tokens a step; default: 512 2048")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32, 128], help="default: 1 8 32 128")
@@ -46,6 +46,8 @@ def main() -> int:
         return plan.run(options)
     if options.model is None:
         parser.error("--model is needed without --plan")
+    if options.gpu_layers is None:
+        options.gpu_layers = 999
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     options.out.mkdir(parents=True, exist_ok=True)

@@ -53,9 +53,13 @@ class Ledger:
         """
         if name in self.rows:
             return False
+        self.reserve(name, seconds)
+        return True
+
+    def reserve(self, name: str, seconds: float) -> None:
+        """Raise TimeOverError if `seconds`, which `name` takes about, are not left."""
         if self.seconds_left < seconds:
             raise TimeOverError(f"{name} takes about {seconds:.0f} s, and {max(0.0, self.seconds_left):.0f} s are left")
-        return True
 
     def add(self, name: str, **figures: Any) -> None:
         self.rows[name] = {"name": name} | figures

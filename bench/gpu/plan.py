@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import signal
 import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.gpu import products
@@ -22,11 +24,12 @@ from bench.gpu.parts import Part, again_part, answer_part, company_part, prompt_
 from bench.gpu.servers import Asker
 from bench.peers import LLAMA_SERVER, OURS, NotAvailableError, Peer, Settings
 from bench.peers.running import RunningPeer, free_port, running
-from bench.random_model import FORMATS, SHAPES, write_random_model
+from bench.random_model import FORMATS, SHAPES, matrices, write_random_model
 from bench.tables import head, line
 from pyllmcancel.models import packaged_model_path
 
 LOADING = 40.0  # seconds until a server is ready, at most
+WRITING = 250e6  # weights of a model that are written in a second, at least: 140 MB
 UNIFIED, DIVIDED = ("--kv-unified",), ("--no-kv-unified",)
 
 
@@ -108,6 +111,10 @@ def servers(subject: Subject, sizes: Sizes) -> Iterator[Server]:
 def run(options: Namespace) -> int:
     """Measure until the time is over. Returns 0 if nothing is left, 2 if something is, 1 if a server did not run."""
     sizes = TOY if options.toy else FULL
+    if options.gpu_layers is not None:
+        sizes = replace(sizes, layers=options.gpu_layers)
+    # A run that is ended ends its server: it holds the device's memory.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     ledger = Ledger(options.out / "plan.jsonl", options.minutes * 60.0)
     complete = True
     try:
@@ -130,7 +137,9 @@ def measure(subject: Subject, sizes: Sizes, ledger: Ledger, options: Namespace) 
     """Return whether every server could be measured."""
     model = subject.path(options.model_dir)
     if not model.exists():
-        write_random_model(model, SHAPES[subject.shape or ""], FORMATS["q4_k"])
+        shape = SHAPES[subject.shape or ""]
+        ledger.reserve(f"writing {model.name}", sum(math.prod(one.shape) for one in matrices(shape)) / WRITING)
+        write_random_model(model, shape, FORMATS["q4_k"])
     count_graphs(subject, model, sizes, ledger)
     complete = True
     for server in servers(subject, sizes):

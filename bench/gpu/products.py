@@ -30,13 +30,15 @@ CUDA = {"PYLLMCANCEL_BACKEND": "cuda", "GGML_CUDA_NO_VMM": "ON"}
 def provide(folder: Path, options: dict[str, str], seconds: float) -> None:
     """Have this process's servers be those of the plan: from the archives in `folder`, else built.
 
-    A build that is cut goes on where it was, as long as the machine keeps ``build/gpu``.
+    A build that is cut goes on where it was, as long as the machine keeps ``build/gpu``. What a step makes has its name
+    only when it is complete, so a step that was cut is done again.
     """
     products = BUILD / "products"
-    if not (products / SERVER).exists():
-        if not unpack(folder, products):
-            build(products, options, seconds)
-            pack(products, folder)
+    if not (products / SERVER).exists() and not unpack(folder, products):
+        build(products, options, seconds)
+    if not archives(folder):
+        pack(products, folder)
+    if not (products / "site").exists():
         install(products)
     os.environ["PYTHONPATH"] = str(products / "site")
     os.environ["LLAMA_SERVER"] = str(products / SERVER)
@@ -53,8 +55,9 @@ def build(products: Path, options: dict[str, str], seconds: float) -> None:
     ends = time.monotonic() + seconds
     for command in ([*wheel, f"-Cbuild-dir={tree}", "-Cbuild.targets=_native", *defines, str(ROOT)], server):
         run_until(ends, command)
-    shutil.copy2(tree / "bin" / SERVER, products / SERVER)
-    subprocess.run(["strip", str(products / SERVER)], check=True)
+    stripped = products / "stripped"
+    subprocess.run(["strip", "-o", str(stripped), str(tree / "bin" / SERVER)], check=True)
+    stripped.replace(products / SERVER)
 
 
 def run_until(ends: float, command: list[str]) -> None:
@@ -74,8 +77,10 @@ def run_until(ends: float, command: list[str]) -> None:
 
 def install(products: Path) -> None:
     (wheel,) = products.glob("*.whl")
+    partial = products / "site.partial"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--upgrade"]
-    subprocess.run([*command, "--target", str(products / "site"), str(wheel)], check=True)
+    subprocess.run([*command, "--target", str(partial), str(wheel)], check=True)
+    partial.replace(products / "site")
 
 
 def pack(products: Path, folder: Path) -> None:
@@ -85,16 +90,29 @@ def pack(products: Path, folder: Path) -> None:
         for path in (*products.glob("*.whl"), products / SERVER):
             archive.add(path, path.name)
     whole = data.getvalue()
-    for number, begin in enumerate(range(0, len(whole), PART)):
-        (folder / f"{ARCHIVE}.{number:02}").write_bytes(whole[begin : begin + PART])
+    numbered = list(enumerate(range(0, len(whole), PART)))
+    for number, begin in reversed(numbered):  # the first one last: it says that the others are there
+        partial = folder / "archive.partial"
+        partial.write_bytes(whole[begin : begin + PART])
+        partial.replace(folder / f"{ARCHIVE}.{number:02}")
+
+
+def archives(folder: Path) -> list[Path]:
+    """All archives, or none if not all of them were written."""
+    found = sorted(folder.glob(f"{ARCHIVE}.*"))
+    return found if found and found[0].suffix == ".00" else []
 
 
 def unpack(folder: Path, products: Path) -> bool:
     """Return whether there were archives."""
-    parts = sorted(folder.glob(f"{ARCHIVE}.*"))
+    parts = archives(folder)
     if not parts:
         return False
-    products.mkdir(parents=True, exist_ok=True)
+    partial = products.with_name("unpacking")
+    for folder_of_another_run in (partial, products):
+        shutil.rmtree(folder_of_another_run, ignore_errors=True)
+    partial.mkdir(parents=True)
     with tarfile.open(fileobj=io.BytesIO(b"".join(part.read_bytes() for part in parts)), mode="r:xz") as archive:
-        archive.extractall(products, filter="data")
+        archive.extractall(partial, filter="data")
+    partial.replace(products)
     return True

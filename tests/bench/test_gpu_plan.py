@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from bench.random_model import FORMATS, SHAPES, matrices
 from tests.support.http_process import until
 
 MINUTES = 9 * 60.0
+WHEEL = "pyllmcancel-0.1.0-cp311-abi3-linux_x86_64.whl"
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def test_builds_come_back_from_archives_that_are_small_enough(tmp_path: Path, mo
     made.mkdir()
     folder.mkdir()
     content = np.random.default_rng(1).bytes(5000)
-    (made / "pyllmcancel-0.1.0-cp311-abi3-linux_x86_64.whl").write_bytes(content)
+    (made / WHEEL).write_bytes(content)
     (made / products.SERVER).write_bytes(content[::-1])
     products.pack(made, folder)
     assert len(list(folder.iterdir())) > 5
@@ -73,6 +75,46 @@ def test_builds_come_back_from_archives_that_are_small_enough(tmp_path: Path, mo
         file.name: file.read_bytes() for file in made.iterdir()
     }
     assert not products.unpack(made, other)
+
+
+def test_archives_of_which_the_first_is_missing_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It is written last.
+    monkeypatch.setattr(products, "PART", 100)
+    make_products(tmp_path)
+    products.pack(tmp_path, tmp_path)
+    assert len(products.archives(tmp_path)) > 1
+    products.archives(tmp_path)[0].unlink()
+    assert not products.unpack(tmp_path, tmp_path / "other")
+
+
+@pytest.mark.parametrize("cut", ["build", "pack", "install"])
+def test_a_run_that_is_cut_while_it_provides_the_builds_is_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: str
+) -> None:
+    monkeypatch.setattr(products, "BUILD", tmp_path / "build")
+    for name in ("PYTHONPATH", "LLAMA_SERVER"):
+        monkeypatch.setenv(name, "")  # what is set is reset
+    monkeypatch.setattr(products, "build", lambda folder, _options, _seconds: make_products(folder))
+    monkeypatch.setattr(products, "install", lambda folder: (folder / "site").mkdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(products, cut, lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            products.provide(tmp_path, {}, MINUTES)
+    products.provide(tmp_path, {}, MINUTES)
+    made = tmp_path / "build" / "products"
+    assert products.archives(tmp_path)
+    assert (made / "site").is_dir()
+    shutil.rmtree(tmp_path / "build")
+    with monkeypatch.context() as patch:  # another machine, which has the archives
+        patch.setattr(products, "build", lambda *_: pytest.fail("built again"))
+        products.provide(tmp_path, {}, MINUTES)
+    assert sorted(path.name for path in made.iterdir()) == sorted([WHEEL, products.SERVER, "site"])
+
+
+def make_products(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (WHEEL, products.SERVER):
+        (folder / name).write_bytes(np.random.default_rng(1).bytes(500))
 
 
 def test_a_build_that_takes_too_long_is_ended_with_everything_that_it_started(tmp_path: Path) -> None:
