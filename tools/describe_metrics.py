@@ -48,7 +48,7 @@ SECTIONS = {
     "drafted_tokens_total accepted_draft_tokens_total",
     "Steps": "steps_aborted_total steps_redone_total steps_spared_total preemptions_total",
     "Slots and memory": "slots slots_used cells cells_used cells_idle checkpoint_bytes swapped_bytes "
-    "past_answers_bytes",
+    "past_answers_bytes events_kept",
     "Disk": "disk_bytes disk_prefixes disk_prefixes_written_total disk_written_bytes_total "
     "disk_prefixes_restored_total disk_restored_bytes_total disk_prefixes_refused_total",
 }

@@ -12,6 +12,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -27,14 +28,20 @@ from bench.scenarios.footprint import footprint, resident_mib
 from bench.scenarios.harness import Bench, Server
 from bench.scenarios.report import Report
 from bench.scenarios.soak_files import Lines, judge_files
+from bench.scenarios.soak_filling import fill_cells, fill_lists, fill_texts
 from bench.scenarios.storm.conversation import conversing, embedding
+from bench.scenarios.storm.exact import write_exact_copy
 from bench.scenarios.storm.stage import Visit
-from bench.scenarios.storm.storm import Setting, Storm
+from bench.scenarios.storm.storm import ONE_KERNEL, Setting, Storm
 from bench.scenarios.storm.verdict import judge_metrics
 from bench.scenarios.storm.visits import LONG_SHARES, TOLD, Client
 from tests.browser import installation
 
-COMPUTING = ("--parallel", "4", "--ctx-size", "8192", "--cache-ram", "32")
+SLOTS = 4
+COMPUTING = ("--parallel", str(SLOTS), "--ctx-size", "8192", "--cache-ram", "32", "--past-answers-mib", "1")
+# A text's vector is computed beside others, so it is only the same but for the rounding of one kernel on F32 numbers
+# (see the storm's settings and its exact copies).
+EMBEDDING = (*ONE_KERNEL, "--ctx-size", "4096", "--pooling", "mean", "--store", "off")
 NAMES = ("north", "south")
 VECTORS = "vectors"
 CLIENTS = {"north": 6, "south": 6, VECTORS: 2}
@@ -45,6 +52,7 @@ PATIENCE = 2.0  # seconds after which a client leaves at the latest
 LASTING = 4.0
 STEP = 0.5  # seconds between two looks at the processor time
 READER_STALL = 10
+OPENING = 60.0  # seconds for the page to open
 
 
 async def run(bench: Bench) -> Report:
@@ -53,14 +61,12 @@ async def run(bench: Bench) -> Report:
     if any(bench.into.iterdir()):
         raise SystemExit(f"{bench.into} is not empty: --into names the folder of one soak")
     counters = Report("counters")
-    async with fleet(bench) as servers:
+    async with fleet(bench) as servers, AsyncExitStack() as stack:
         storms = await learned(bench, servers)
-        with (
-            Lines(bench.into / "samples.jsonl") as samples,
-            Lines(bench.into / "visits.jsonl") as visits,
-            page_open(bench, servers[NAMES[0]]),
-            sampling(bench, servers, samples) as pace,
-        ):
+        samples, visits = (stack.enter_context(Lines(bench.into / f"{name}.jsonl")) for name in ("samples", "visits"))
+        stack.enter_context(page_open(bench, servers[NAMES[0]]))
+        await fill(servers, storms, visits)
+        with sampling(bench, servers, samples) as pace:
             ends = time.monotonic() + bench.seconds
             for number in itertools.count():
                 pace.round_ends = min(time.monotonic() + ROUND, ends)
@@ -95,8 +101,9 @@ async def fleet(bench: Bench) -> AsyncIterator[dict[str, Server]]:
             logged = replace(limited, log=bench.into / f"{name}.log")
             servers[name] = await stack.enter_async_context(logged.server(*COMPUTING, *own, *store, port=port))
         logged = replace(limited, log=bench.into / f"{VECTORS}.log")
-        options = (*COMPUTING, "--pooling", "mean", "--store", "off")
-        servers[VECTORS] = await stack.enter_async_context(logged.server(*options))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        exact = replace(logged, model=write_exact_copy(bench.model, folder / bench.model.name))
+        servers[VECTORS] = await stack.enter_async_context(exact.server(*EMBEDDING))
         async with asyncio.timeout(60.0):
             for name in NAMES:
                 while "unreached" in await servers[name].client.fetch_json("GET", "/v1/requests"):  # noqa: ASYNC110
@@ -116,6 +123,14 @@ async def learned(bench: Bench, servers: dict[str, Server]) -> dict[str, Storm]:
     second = Storm(servers[NAMES[1]], Setting(NAMES[1], (), conversing, 1.0), bench.seed)
     second.share(first)
     return {NAMES[0]: first, NAMES[1]: second, VECTORS: vectors}
+
+
+async def fill(servers: dict[str, Server], storms: dict[str, Storm], visits: Lines) -> None:
+    """Fill what has a limit; after the page has opened, since events are only kept for a reader."""
+    for name in NAMES:
+        await fill_cells(servers[name], SLOTS)
+    await fill_texts(servers[VECTORS])
+    await asyncio.gather(*(fill_lists(storms[name], visits) for name in NAMES))
 
 
 async def work_together(storms: dict[str, Storm], visits: Lines, pace: Pace, seed: str) -> None:
@@ -226,7 +241,10 @@ def sampling(bench: Bench, servers: dict[str, Server], samples: Lines) -> Iterat
 
 @contextmanager
 def page_open(bench: Bench, server: Server) -> Iterator[None]:
-    """Open the page in a browser, which writes its own samples; they say if it could not be opened."""
+    """Open the page in a browser, which writes its own samples; they say if it could not be opened.
+
+    The block begins when the page is open.
+    """
     path = bench.into / "page.txt"
     if (reason := installation.missing()) is not None:
         path.write_text(f"{reason}\n")
@@ -235,6 +253,9 @@ def page_open(bench: Bench, server: Server) -> Iterator[None]:
     command = [sys.executable, "-m", "tests.browser", "--soak", f"{bench.seconds:g}", "--url", server.url]
     with path.open("w") as file, subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT) as process:
         try:
+            until = time.monotonic() + OPENING
+            while not path.stat().st_size and process.poll() is None and time.monotonic() < until:
+                time.sleep(STEP)
             yield
             with suppress(subprocess.TimeoutExpired):
                 process.wait(300.0)

@@ -39,10 +39,14 @@ class Lines(AbstractContextManager["Lines"]):
 
 
 def entries(path: Path) -> Iterator[dict[str, Any]]:
-    """All whole lines: the last one may be cut."""
-    for line in path.read_text().splitlines(keepends=True):
+    """All whole lines: the last one may be cut. None if the soak has not come so far."""
+    for line in read(path).splitlines(keepends=True):
         if line.endswith("\n"):
             yield json.loads(line)
+
+
+def read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
 
 
 def judge_files(folder: Path) -> Report:
@@ -58,7 +62,7 @@ def judge_files(folder: Path) -> Report:
     judge_visits(report, visits, log)
     judge_memory(report, [sample for sample in samples if "idle" not in sample])
     judge_idle(report, [sample for sample in samples if "idle" in sample])
-    page = (folder / "page.txt").read_text().splitlines()
+    page = read(folder / "page.txt").splitlines()
     report.figure("page", " | ".join(page[-4:]))
     report.check("the page's memory is flat, and nothing went wrong in it", is_flat(page), page[-4:])
     return report
@@ -88,6 +92,9 @@ def judge_visits(report: Report, visits: list[Visit], log: ServerLog) -> None:
 
 def judge_memory(report: Report, samples: list[dict[str, Any]]) -> None:
     """By the straight line through the second half: what memory gains from the half's begin to its end."""
+    if not samples:
+        report.check("memory was watched", False, "the stores are being filled")
+        return
     last = samples[-1]
     report.figure("lasted", f"{timedelta(seconds=round(last['at']))}, {samples[0]['time']} to {last['time']}")
     report.figure("processor time", f"{last['used']:,.0f} s, {last['used'] / last['at']:.2f} of one core")
@@ -109,6 +116,15 @@ def judge_idle(report: Report, found: list[dict[str, Any]]) -> None:
     held = [(one["idle"], one["gauges"]) for one in found if any(one["gauges"].values())]
     report.figure("looks at idle servers", len(found))
     report.check("no request, session, slot or cell is held by an idle server", not held, held[:3])
+    known = [one for one in found if one.get("stores")]
+    rows = []
+    for server in dict.fromkeys(one["idle"] for one in known):
+        stores = [one["stores"] for one in known if one["idle"] == server]
+        rows += [
+            (f"{server}: {name}", *(f"{stores[i][name]:,.0f}" for i in (0, len(stores) // 2, -1))) for name in stores[0]
+        ]
+    if rows:
+        report.table(("kept within limits", "after a round", "at half", "at the end"), rows)
 
 
 def is_flat(page: list[str]) -> bool:

@@ -25,6 +25,7 @@ from pyllmcancel.server.http.api_keys import KeyRing
 from pyllmcancel.server.http.workers import Workers
 from pyllmcancel.server.limits import WORKERS
 from pyllmcancel.server.live.feed import Feed
+from pyllmcancel.server.live.gauges import FeedGauges
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.preparing import Preparations
@@ -201,6 +202,7 @@ class ServerState:
         self.model_name = next(iter(self.aliases), path.stem if path is not None else PACKAGED_MODEL_NAME)
         self.metrics.watch(engine, self.model_name)
         self.metrics.registry.register(StreamGauges(self.streams))
+        self.metrics.registry.register(FeedGauges(self.feed))
         texts = Texts(model) if self.config.expose_prompts else None
         if texts is not None:
             engine.add_observer(texts)

@@ -28,7 +28,8 @@ def soak(tmp_path: Path) -> Path:
     samples = [
         {"at": 10.0 * i, "time": "now", "resident": {"north": 200.0 + i % 2 / 10}, "used": 3.0 * i} for i in range(40)
     ]
-    samples.append({"idle": "north", "at": 400.0, "gauges": {"slots_used": 0.0}, "resident": 200.0})
+    idle = {"gauges": {"slots_used": 0.0}, "stores": {"events_kept": 20_000.0}, "resident": 200.0}
+    samples.append({"idle": "north", "at": 400.0} | idle)
     (tmp_path / "samples.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
     (tmp_path / "north.log").write_text(
         f"{ENGINE} north-1 added, waiting 1, running 0\n{ENGINE} north-1 finished (length): 9 prompt tokens\n"
@@ -41,6 +42,7 @@ def soak(tmp_path: Path) -> Path:
 def test_a_good_soak_passes(soak: Path) -> None:
     report = judge_files(soak)
     assert report.passed, str(report)
+    assert "north: events_kept" in str(report)
 
 
 def test_lines_that_were_cut_are_left_out(soak: Path) -> None:
@@ -48,6 +50,14 @@ def test_lines_that_were_cut_are_left_out(soak: Path) -> None:
         with (soak / name).open("a") as file:
             file.write('{"id": "nor')
     assert judge_files(soak).passed
+
+
+def test_a_soak_that_fills_its_stores_has_not_passed(soak: Path) -> None:
+    for name in ("samples.jsonl", "page.txt"):
+        (soak / name).unlink()
+    report = judge_files(soak)
+    failing = {check.text for check in report.checks if not check.passed}
+    assert failing == {"memory was watched", "the page's memory is flat, and nothing went wrong in it"}
 
 
 def wrong_answer(soak: Path) -> None:

@@ -75,6 +75,10 @@ async def test_a_reader_is_told_what_happens_on_all_servers_and_where() -> None:
         assert all("owners" not in event.data for event in events)
         boots = {event.data["replica"]: event.data["server"]["boot"] for event in events if event.type == "snapshot"}
         assert len(set(boots.values())) == 3
+        happened = [event.data["replica"] for event in events if event.type not in ("snapshot", "replica")]
+        shown = (await a.get("/metrics")).body.decode().splitlines()
+        (kept,) = (float(line.split()[1]) for line in shown if line.startswith("pyllmcancel_events_kept "))
+        assert kept >= len(happened) + happened.count("a"), "its own are in its own feed, too"
         page = a.app.openapi()
         for event in events:
             names = {"snapshot": "SnapshotEvent", "step": "StepEvent", "replica": "ReplicaEvent"}

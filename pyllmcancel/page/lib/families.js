@@ -1,7 +1,7 @@
 // Sessions, their families, and supersede keys, as far as the feed reports them.
 import { capMap } from "./ring.js";
 
-const MAX_SESSIONS = 500, MAX_KEYS = 1000;
+const MAX_SESSIONS = 500;
 const nameOf = (owner, id) => `${owner}\u0000${id}`;
 
 // A session: {uid, key, id, owner, parent, children: Set, live: Set of entries, nRequests, used}.
@@ -37,6 +37,12 @@ export class Families {
     const known = this.keys.get(nameOf(entry.owner, entry.supersede));
     if (known !== undefined && entry.cancel_reason === "superseded") known.superseded += 1;
     this.sessions.get(nameOf(entry.owner, entry.session))?.live.delete(entry);
+  }
+
+  // The entry is listed no longer: a key that still named it would keep it, with all that it has, in memory.
+  forgot(entry) {
+    const key = nameOf(entry.owner, entry.supersede);
+    if (this.keys.get(key)?.newest === entry) this.keys.delete(key);
   }
 
   of(entry) { return entry.session === null ? undefined : this.sessions.get(nameOf(entry.owner, entry.session)); }
@@ -80,8 +86,6 @@ export class Families {
     const key = nameOf(entry.owner, entry.supersede);
     const known = this.keys.get(key) ?? { key: entry.supersede, owner: entry.owner, newest: null, superseded: 0 };
     known.newest = entry;
-    this.keys.delete(key);
     this.keys.set(key, known);
-    capMap(this.keys, MAX_KEYS);
   }
 }

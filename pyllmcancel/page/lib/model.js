@@ -237,6 +237,7 @@ export class Model {
   #remember(entry) {
     this.ended.push(entry);
     for (const old of cap(this.ended, MAX_ENDED)) {
+      this.families.forgot(old);
       if (this.#named.get(nameOf(old.owner, old.id)) === old) this.#named.delete(nameOf(old.owner, old.id));
       if (this.#ids.get(old.id) === old) this.#ids.delete(old.id);
     }

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.live.facts import Fact, FactFinder, StatsFact
@@ -43,12 +43,18 @@ class Feed(Source[Fact]):
     ----------
     seats
         Seats for readers, by the owners of their keys; a reader without a seat is refused.
+
+    Attributes
+    ----------
+    rings
+        Its own ring, and that of a feed of all replicas which reads it.
     """
 
     frames: Frames
 
     def __init__(self, metrics: EngineMetrics, seats: Shares) -> None:
         super().__init__(Ring(), Frames())
+        self.rings: list[Ring[Any]] = [self.ring]
         self._metrics = metrics
         self._seats = seats
         self.texts: Texts | None = None

@@ -104,6 +104,7 @@ class WholeFeed(Source[Item]):
         super().__init__(Backlog(), WholeFrames(feed, name))
         self.name = name
         self._feed = feed
+        feed.rings.append(self.ring)
         self._peers: dict[Peer, Upstream | None] = {}  # read while somebody reads here
         self._listening = ExitStack()  # to this server's events
         self._here: Reader | None = None

@@ -1,0 +1,62 @@
+"""The stores of servers are full before the servers' memory is watched: a gain after that is a leak.
+
+Cells take memory when they are first written, and the last tens of thousands of events, sessions and keys are kept. In
+hours at half of a core these fill slowly, so that their memory would look like a leak.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+
+from bench.scenarios.harness import Server
+from bench.scenarios.soak_files import Lines
+from bench.scenarios.storm.storm import Storm
+from bench.scenarios.storm.visits import Client
+from bench.scenarios.storm.wire import ask
+
+LEFT = 8  # cells of a slot that a prompt leaves for its answer
+# A server keeps 20,000 events, and up to a tenth more. A request that is cancelled before it comes makes three: added,
+# cancelled, ended.
+N_HELD = 22_000 // 3
+
+
+async def fill_cells(server: Server, slots: int) -> None:
+    """Have all cells of a server that generates written, by as many requests at once as it has slots."""
+    chance = random.Random(slots)
+    prompts = [server.prompt(chance, server.n_ctx - LEFT) for _ in range(slots)]
+    port = port_of(server)
+
+    def write(prompt: list[int]) -> None:
+        reply = ask(port, "/v1/completions", {"prompt": prompt, "max_tokens": LEFT, "ignore_eos": True})
+        if not reply.complete:
+            raise RuntimeError(f"cells were not filled: {reply.status} {reply.payloads}")
+
+    with ThreadPoolExecutor(slots) as pool:
+        await asyncio.gather(*(asyncio.get_running_loop().run_in_executor(pool, write, prompt) for prompt in prompts))
+
+
+async def fill_texts(server: Server) -> None:
+    """The same for a server of vectors: one text takes all of its cells."""
+    prompt = server.prompt(random.Random(server.n_ctx), server.n_ctx)
+    reply = await asyncio.to_thread(ask, port_of(server), "/v1/embeddings", {"input": prompt})
+    if not reply.complete:
+        raise RuntimeError(f"cells were not filled: {reply.status} {reply.payloads}")
+
+
+async def fill_lists(storm: Storm, visits: Lines, n_requests: int = N_HELD) -> None:
+    """Have `n_requests` requests cancelled before they come, each with a session and a supersede key of its own."""
+    client = Client(storm.stage, "filling")
+
+    def fill() -> None:
+        for _ in range(n_requests):
+            for visit in client.visit("held"):
+                visits.add(asdict(visit))
+
+    await asyncio.to_thread(fill)
+
+
+def port_of(server: Server) -> int:
+    return int(server.url.rpartition(":")[2])
