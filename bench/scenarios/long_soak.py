@@ -38,10 +38,10 @@ from bench.scenarios.storm.visits import LONG_SHARES, TOLD, Client
 from tests.browser import installation
 
 SLOTS = 4
-COMPUTING = ("--parallel", str(SLOTS), "--ctx-size", "8192", "--cache-ram", "32", "--past-answers-mib", "1")
+COMPUTING = ("--parallel", str(SLOTS), "--ctx-size", "6144", "--cache-ram", "32", "--past-answers-mib", "1")
 # A text's vector is computed beside others, so it is only the same but for the rounding of one kernel on F32 numbers
 # (see the storm's settings and its exact copies).
-EMBEDDING = (*ONE_KERNEL, "--ctx-size", "4096", "--pooling", "mean", "--store", "off")
+EMBEDDING = (*ONE_KERNEL, "--ctx-size", "2048", "--pooling", "mean", "--store", "off")
 NAMES = ("north", "south")
 VECTORS = "vectors"
 CLIENTS = {"north": 6, "south": 6, VECTORS: 2}
@@ -127,9 +127,7 @@ async def learned(bench: Bench, servers: dict[str, Server]) -> dict[str, Storm]:
 
 async def fill(servers: dict[str, Server], storms: dict[str, Storm], visits: Lines) -> None:
     """Fill what has a limit; after the page has opened, since events are only kept for a reader."""
-    for name in NAMES:
-        await fill_cells(servers[name], SLOTS)
-    await fill_texts(servers[VECTORS])
+    await asyncio.gather(fill_texts(servers[VECTORS]), *(fill_cells(servers[name], SLOTS) for name in NAMES))
     await asyncio.gather(*(fill_lists(storms[name], visits) for name in NAMES))
 
 

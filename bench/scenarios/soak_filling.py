@@ -18,9 +18,10 @@ from bench.scenarios.storm.visits import Client
 from bench.scenarios.storm.wire import ask
 
 LEFT = 8  # cells of a slot that a prompt leaves for its answer
-# A server keeps 20,000 events, and up to a tenth more. A request that is cancelled before it comes makes three: added,
-# cancelled, ended.
-N_HELD = 22_000 // 3
+# A request that is cancelled before it comes makes three events: added, cancelled, ended. So of the 20,000 that a server
+# keeps, up to a tenth more, the soak itself makes the last ones within its first hour. Shorter lists are full at once:
+# 1,024 sessions of the server, 500 sessions and 500 ended requests of the page.
+N_HELD = 5_000
 
 
 async def fill_cells(server: Server, slots: int) -> None:

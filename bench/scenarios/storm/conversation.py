@@ -23,7 +23,7 @@ N_TEXTS = 24  # of a request for vectors that is to be cut
 SHORT_ANSWER = 24  # tokens
 ENDLESS_ANSWER = 700  # tokens of one that is to be cut
 CALLS = 40  # tokens of an answer that calls a tool
-# Characters: a long prompt and a long answer fit in a slot's 2,048 cells.
+# Characters: a long prompt and a long answer fit in a slot's 1,536 cells.
 LONGEST = 1600
 # These requests may be cut. A known answer would come before its cut.
 ENDLESS: Body = {**GREEDY, "speculative.n_max": 0}
