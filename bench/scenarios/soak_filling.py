@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 
 from bench.scenarios.harness import Server
 from bench.scenarios.soak_files import Lines
 from bench.scenarios.storm.storm import Storm
 from bench.scenarios.storm.visits import Client
-from bench.scenarios.storm.wire import ask
+from bench.scenarios.storm.wire import ask, request_bytes
 
 LEFT = 8  # cells of a slot that a prompt leaves for its answer
-# A request that is cancelled before it comes makes three events: added, cancelled, ended. So of the 20,000 that a server
-# keeps, up to a tenth more, the soak itself makes the last ones within its first hour. Shorter lists are full at once:
-# 1,024 sessions of the server, 500 sessions and 500 ended requests of the page.
+# A request that is cancelled before it comes makes three events: added, cancelled, ended. A server keeps 20,000 events,
+# and up to a tenth more: the soak itself makes the last ones of these within its first hour. Shorter lists are full at
+# once, such as the 1,024 sessions of the server, and the 500 of the page.
 N_HELD = 5_000
 
 
@@ -57,6 +61,25 @@ async def fill_lists(storm: Storm, visits: Lines, n_requests: int = N_HELD) -> N
                 visits.add(asdict(visit))
 
     await asyncio.to_thread(fill)
+
+
+@contextmanager
+def reading(server: Server) -> Iterator[None]:
+    """Read the feed of all servers: events are kept only while somebody reads, and for some seconds after that."""
+    with socket.create_connection(("127.0.0.1", port_of(server))) as connection:
+        connection.sendall(request_bytes("/v1/events", None))
+
+        def drain() -> None:
+            while connection.recv(1 << 16):
+                pass
+
+        reader = threading.Thread(target=drain, name="reader of the feed")
+        reader.start()
+        try:
+            yield
+        finally:
+            connection.shutdown(socket.SHUT_RDWR)
+            reader.join()
 
 
 def port_of(server: Server) -> int:
