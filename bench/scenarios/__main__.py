@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
-import signal
 import sys
-from collections.abc import Callable, Coroutine
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
+from bench.parts import Part, parser_of, run_parts
 from bench.scenarios import flood, long_soak, resume, storming, tabby
 from bench.scenarios.harness import Bench
-from bench.scenarios.report import Report
 from pyllmcancel.models import packaged_model_path
 
-Scenario = Callable[[Bench], Coroutine[Any, Any, Report]]
-
-SCENARIOS: dict[str, Scenario] = {
+SCENARIOS: dict[str, Part[Bench]] = {
     "tabby": tabby.run,
     "flood": flood.run,
     "resume": resume.run,
@@ -31,32 +23,11 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def main() -> int:
-    arguments = parse()
-    # Ended from outside, the servers under test are to end too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    bench = Bench(**{field.name: getattr(arguments, field.name) for field in fields(Bench)})
-    reports: list[Report] = []
-    try:
-        for name in arguments.names:
-            reports.append(asyncio.run(SCENARIOS[name](bench)))
-            sys.stdout.write(f"{reports[-1]}\n")
-            sys.stdout.flush()
-    except KeyboardInterrupt:
-        return 130
-    if arguments.json is not None:
-        results = {"model": bench.model.name, "scenarios": [report.as_dict() for report in reports]}
-        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
-    return 0 if all(report.passed for report in reports) else 1
+    return run_parts(SCENARIOS, parse(), Bench)
 
 
 def parse() -> argparse.Namespace:
-    lines = [f"  {name:20} {(scenario.__doc__ or '').strip().splitlines()[0]}" for name, scenario in SCENARIOS.items()]
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.scenarios",
-        description="End-to-end acceptance against a real server:\n" + "\n".join(lines),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("names", nargs="+", choices=SCENARIOS, metavar="NAME")
+    parser = parser_of("python -m bench.scenarios", "End-to-end acceptance against a real server", SCENARIOS)
     parser.add_argument(
         "--model", type=Path, default=packaged_model_path(), help="GGUF file; by default the packaged one"
     )
@@ -71,7 +42,6 @@ def parse() -> argparse.Namespace:
         "--into", type=Path, metavar="DIR", default=into, help="files of a long soak; default: %(default)s"
     )
     parser.add_argument("--share", type=float, default=0.5, help="a long soak's limit in cores; default: %(default)g")
-    parser.add_argument("--json", type=Path, help="write figures and checks to this file")
     parser.add_argument("--log", type=Path, help="append the servers' logs to this file")
     return parser.parse_args()
 
