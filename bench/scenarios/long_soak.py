@@ -28,7 +28,7 @@ from bench.scenarios.footprint import footprint, resident_mib
 from bench.scenarios.harness import Bench, Server
 from bench.scenarios.report import Report
 from bench.scenarios.soak_files import Lines, judge_files
-from bench.scenarios.soak_filling import fill_cells, fill_lists, fill_texts, reading
+from bench.scenarios.soak_filling import fill_cells, fill_lists, fill_texts, port_of, reading
 from bench.scenarios.storm.conversation import conversing, embedding
 from bench.scenarios.storm.exact import write_exact_copy
 from bench.scenarios.storm.stage import Visit
@@ -64,8 +64,8 @@ async def run(bench: Bench) -> Report:
     async with fleet(bench) as servers, AsyncExitStack() as stack:
         storms = await learned(bench, servers)
         samples, visits = (stack.enter_context(Lines(bench.into / f"{name}.jsonl")) for name in ("samples", "visits"))
-        with reading(servers[NAMES[0]]):
-            await fill(servers, storms, visits)
+        with reading(port_of(servers[NAMES[0]])):
+            await fill(servers)
             stack.enter_context(page_open(bench, servers[NAMES[0]]))
         with sampling(bench, servers, samples) as pace:
             ends = time.monotonic() + bench.seconds
@@ -126,10 +126,10 @@ async def learned(bench: Bench, servers: dict[str, Server]) -> dict[str, Storm]:
     return {NAMES[0]: first, NAMES[1]: second, VECTORS: vectors}
 
 
-async def fill(servers: dict[str, Server], storms: dict[str, Storm], visits: Lines) -> None:
+async def fill(servers: dict[str, Server]) -> None:
     """Fill the stores that have a limit."""
     await asyncio.gather(fill_texts(servers[VECTORS]), *(fill_cells(servers[name], SLOTS) for name in NAMES))
-    await asyncio.gather(*(fill_lists(storms[name], visits) for name in NAMES))
+    await asyncio.gather(*(fill_lists(port_of(servers[name]), name) for name in NAMES))
 
 
 async def work_together(storms: dict[str, Storm], visits: Lines, pace: Pace, seed: str) -> None:

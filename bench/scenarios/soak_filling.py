@@ -13,16 +13,14 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
+from urllib.parse import quote
 
 from bench.scenarios.harness import Server
-from bench.scenarios.soak_files import Lines
-from bench.scenarios.storm.storm import Storm
-from bench.scenarios.storm.visits import Client
 from bench.scenarios.storm.wire import ask, request_bytes
 
 LEFT = 8  # cells of a slot that a prompt leaves for its answer
-# A request that is cancelled before it comes makes three events: added, cancelled, ended. A server keeps 20,000 events,
+HOLD, HOLD_EVERY = 60, 100  # seconds, and requests
+# A request that is cancelled on arrival makes three events: added, cancelled, ended. A server keeps 20,000 events,
 # and up to a tenth more: the soak itself makes the last ones of these within its first hour. Shorter lists are full at
 # once, such as the 1,024 sessions of the server, and the 500 of the page.
 N_HELD = 5_000
@@ -51,23 +49,36 @@ async def fill_texts(server: Server) -> None:
         raise RuntimeError(f"cells were not filled: {reply.status} {reply.payloads}")
 
 
-async def fill_lists(storm: Storm, visits: Lines, n_requests: int = N_HELD) -> None:
-    """Have `n_requests` requests cancelled before they come, each with a session and a supersede key of its own."""
-    client = Client(storm.stage, "filling")
+async def fill_lists(port: int, name: str, n_requests: int = N_HELD) -> None:
+    """Have `n_requests` requests cancelled on arrival, each with a session and a supersede key of its own.
+
+    All sessions are children of one that is held: a server holds at most 1,024 names of an owner at once.
+    """
+    parent = f"filling {name}"
 
     def fill() -> None:
-        for _ in range(n_requests):
-            for visit in client.visit("held"):
-                visits.add(asdict(visit))
+        for number in range(n_requests):
+            if number % HOLD_EVERY == 0:
+                ask(port, f"/v1/sessions/{quote(parent)}/cancel?hold={HOLD}", {})
+            session = f"{parent} {number}"
+            reply = ask(port, "/v1/completions", {"prompt": ".", "max_tokens": 1}, session=session, parent=parent)
+            # On a busy machine the hold may have ended.
+            if reply.status not in (499, 200):
+                raise RuntimeError(f"lists were not filled: {reply.status} {reply.payloads}")
 
     await asyncio.to_thread(fill)
 
 
 @contextmanager
-def reading(server: Server) -> Iterator[None]:
+def reading(port: int) -> Iterator[None]:
     """Read the feed of all servers: events are kept only while somebody reads, and for some seconds after that."""
-    with socket.create_connection(("127.0.0.1", port_of(server))) as connection:
+    with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(request_bytes("/v1/events", None))
+        begun = b""
+        while b"event: snapshot" not in begun:  # after which nothing is missed
+            begun += (piece := connection.recv(1 << 16))
+            if not piece:
+                raise RuntimeError(f"the feed has ended: {begun[:200]!r}")
 
         def drain() -> None:
             while connection.recv(1 << 16):

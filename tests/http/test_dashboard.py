@@ -25,7 +25,7 @@ SELECTOR, BY, LEGEND = re.compile(r"\{([^{}]*)\}"), re.compile(r"\bby \(([^)]*)\
 # Details, for whom the names are enough.
 NOT_SHOWN = {
     *("tokens_computed", "tokens_delivered", "sessions_live", "compute_threads", "asyncio_tasks"),
-    *("disk_prefixes", "disk_written_bytes", "disk_restored_bytes", "streams_kept"),
+    *("disk_prefixes", "disk_written_bytes", "disk_restored_bytes", "streams_kept", "events_kept"),
 }
 
 Labels = dict[str, set[str]]

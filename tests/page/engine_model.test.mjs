@@ -159,6 +159,16 @@ test("memory does not grow with the hours", () => {
   assert.ok(seconds > 290 && seconds <= 300, String(seconds));
 });
 
+test("a session that has children all the time does not grow", () => {
+  const model = fed(added("root", 11, { session: "root" }));
+  for (let i = 0; i < 2000; i += 1) {
+    model.take(added(`r${i}`, 12 + i, { session: `s${i}`, parent_session: "root" }), 0);
+    model.take(ended(`r${i}`, 12.5 + i, { created: EPOCH + 12 + i, session: `s${i}`, parent_session: "root" }), 0);
+  }
+  const [root] = model.families.roots();
+  assert.deepEqual([root.id, root.children.size], ["root", 499], "those that are known still");
+});
+
 test("families are trees of sessions, whichever member comes first", () => {
   const model = fed(added("c", 11, { session: "child", parent_session: "root" }), added("p", 12, { session: "root" }), added("o", 13, { session: "other" }));
   const { families } = model;

@@ -121,19 +121,9 @@ class Client:
         self._cancelled(visit, data, question, cancel_path(session))
         return [visit]
 
-    def held(self) -> list[Visit]:
-        """Be cancelled before it comes: it goes through every list of the server, and nothing is computed."""
-        session = f"session {self._stage.fresh_id()}"
-        visit, data, question = self._endless("held", session=session, expected=("explicit",))
-        self._cancelled(visit, data, question, f"/v1/requests/{visit.id}/cancel", early=True)
-        return [visit]
-
-    def _cancelled(
-        self, visit: Visit, data: bytes, question: Question | None, path: str, *, early: bool | None = None
-    ) -> None:
-        """Cancel while it runs, or, every fifth time if not said, before it comes."""
-        if early is None:
-            early = self._chance.random() < 0.2
+    def _cancelled(self, visit: Visit, data: bytes, question: Question | None, path: str) -> None:
+        """Cancel while it runs, or, every fifth time, before it comes."""
+        early = self._chance.random() < 0.2
         with Wire(self._stage.port) as wire:
             if not early:
                 wire.send(data)

@@ -201,14 +201,22 @@ class Wire(AbstractContextManager["Wire"]):
 
 
 def request_bytes(
-    path: str, body: Mapping[str, Any] | None, *, request_id: str | None = None, session: str | None = None
+    path: str,
+    body: Mapping[str, Any] | None,
+    *,
+    request_id: str | None = None,
+    session: str | None = None,
+    parent: str | None = None,
 ) -> bytes:
-    """A request as it goes over the wire: POST with a body, GET without; `session` is its supersede key, too."""
+    """A request as it goes over the wire: POST with a body, GET without; `session` is its supersede key, too, and
+    `parent` the session above it.
+    """
     content = b"" if body is None else json.dumps(body).encode()
     lines = [f"{'GET' if body is None else 'POST'} {path} HTTP/1.1", "Host: localhost", "Connection: close"]
     lines += [] if body is None else ["Content-Type: application/json", f"Content-Length: {len(content)}"]
     lines += [] if request_id is None else [f"X-Request-Id: {request_id}"]
     lines += [] if session is None else [f"X-Session-Id: {session}", f"X-Supersede: {session}"]
+    lines += [] if parent is None else [f"X-Parent-Session-Id: {parent}"]
     return "\r\n".join([*lines, "", ""]).encode() + content
 
 

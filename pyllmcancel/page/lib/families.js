@@ -30,7 +30,8 @@ export class Families {
     session.used = entry.t.arrived;
     if (isNew) session.nRequests += 1;
     if (entry.parent_session !== null) this.#adopt(session, entry.parent_session);
-    capMap(this.sessions, MAX_SESSIONS, (one) => one.live.size === 0 && one.children.size === 0);
+    const dropped = capMap(this.sessions, MAX_SESSIONS, (one) => one.live.size === 0 && one.children.size === 0);
+    for (const one of dropped) this.#parent(one)?.children.delete(one.key);
   }
 
   ended(entry) {

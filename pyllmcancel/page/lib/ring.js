@@ -10,13 +10,17 @@ export function trim(list, isOld, slack = 64) {
 // Drops the oldest items until `list` has at most `most`; returns the dropped ones.
 export const cap = (list, most) => (list.length > most ? list.splice(0, list.length - most) : []);
 
-// As `keepLast`, for a Map, in the order of insertion.
+// As `cap`, for the values of a Map, in the order of insertion.
 export function capMap(map, most, mayGo = () => true) {
-  if (map.size <= most) return;
+  const dropped = [];
+  if (map.size <= most) return dropped;
   for (const [key, value] of map) {
-    if (map.size <= most) return;
-    if (mayGo(value)) map.delete(key);
+    if (map.size <= most) break;
+    if (!mayGo(value)) continue;
+    map.delete(key);
+    dropped.push(value);
   }
+  return dropped;
 }
 
 // Return the index of the first item that ends after `t`, in a list sorted by `until`.
