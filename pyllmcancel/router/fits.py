@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pyllmcancel.cluster.child import BOUND
-from pyllmcancel.router.process import reason_in
+from pyllmcancel.router.process import SIGKILL, reason_in
 from pyllmcancel.router.spec import Spec, shards
 
 MEASURE = "--fit-print"
@@ -93,7 +93,7 @@ class Fits:
         if status == 0:
             return sum_of(told)
         lines = [line for line in errors.decode(errors="replace").splitlines() if line.strip()]
-        if status == WRONG or (status < 0 and status != -signal.SIGKILL):
+        if status == WRONG or (status < 0 and status != -SIGKILL):
             raise DoesNotFit(refusal(spec.name, status, lines))
         logger.warning("%s could not be measured (status %d): %s", spec.name, status, "".join(lines[-1:]))
         return 0
