@@ -55,7 +55,7 @@ class Stream:
 
 @dataclass(slots=True)
 class Found:
-    """What all rounds found."""
+    """The findings of all rounds."""
 
     of_the_killed: list[Stream] = field(default_factory=list)
     of_others: list[Stream] = field(default_factory=list)
