@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from bench.gpu.ledger import Ledger, Row, TimeOverError
 from bench.gpu.parts import Part, again_part, answer_part, company_part, prompt_part, rate_part
 from bench.gpu.servers import Asker
 from bench.peers import LLAMA_SERVER, OURS, NotAvailableError, Peer, Settings
+from bench.peers.programs import ROOT
 from bench.peers.running import RunningPeer, free_port, running
 from bench.random_model import FORMATS, SHAPES, matrices, write_random_model
 from bench.tables import head, line
@@ -162,8 +164,11 @@ def count_graphs(subject: Subject, model: Path, sizes: Sizes, ledger: Ledger) ->
     name = f"{subject.name}, graphs"
     if ledger.wants(name, 2 * LOADING):
         clients = [str(n) for n in sizes.clients if n <= 32]
-        command = [sys.executable, "-m", "bench.gpu.graphs", str(model), str(sizes.layers), *clients]
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+        command = [sys.executable, "-P", "-m", "bench.gpu.graphs", str(model), str(sizes.layers), *clients]
+        # -P, and this folder last: here lies the package's source, too, in which nothing is compiled.
+        places = [*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(places)}
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment)
         ledger.add(name, graphs=[json.loads(row) for row in done.stdout.splitlines()])
 
 
