@@ -16,7 +16,7 @@ from pyllmcancel.step import StepStatus
 PROMPT = 16
 WARM_UP, STEPS = 4, 16
 ROOM = PROMPT + WARM_UP + STEPS + 4
-GREEDY = SamplingParams(temperature=0.0)
+GREEDY = SamplingParams(temperature=0.0, ignore_eos=True)  # no client is done before the others
 
 
 def counts(model: Model, n_clients: int, *, unified: bool, gap: bool = False, n_threads: int = 1) -> dict[str, Any]:
