@@ -245,6 +245,7 @@ async def test_no_model_makes_room_for_a_file_that_is_none(tmp_path: Path) -> No
         refused = await world.complete("broken").end()
         message = "the model broken could not be loaded: broken.gguf is no model"
         assert (refused.status, refused.json()["error"]["message"]) == (503, message)
+        assert (refused.headers["x-should-retry"], refused.headers.get("retry-after")) == ("false", None)
         await world.post("/models/load", {"model": "broken"})
         status = await world.status("broken")
         assert (status["failed"], status["error"], status["lines"]) == (True, message, ["broken.gguf is no model"])

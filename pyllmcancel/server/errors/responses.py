@@ -47,7 +47,8 @@ class ApiError(ErrorFacts, Exception):
 
     @property
     def retryable(self) -> bool:
-        return self.status in (429, 503)
+        # A model that failed, or was unloaded, refuses the next request for the same reason.
+        return self.status in (429, 503) and self.code != "model_not_loaded"
 
     def headers(self) -> dict[str, str]:
         advice = {"Retry-After": str(RETRY_AFTER_SECONDS)} if self.retryable else {"x-should-retry": "false"}

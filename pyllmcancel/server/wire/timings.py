@@ -39,9 +39,7 @@ class PromptProgress(Answer):
     processed: Annotated[int, Field(description="Tokens from the cache, which are included.")]
     time_ms: int
     encoding: NotRequired[
-        Annotated[
-            bool, Field(default=False, description="True while a picture or sound of the prompt is not encoded yet.")
-        ]
+        Annotated[bool, Field(default=False, description="True until the prompt's pictures and sounds are encoded.")]
     ]
 
 
