@@ -1,9 +1,10 @@
 """An editor that completes code and a chat, on two models of one server: who waits for whom, and how many loads.
 
-    python -m tests.router.editor_and_chat --chat SMOLLM2.gguf [--models-max 1] [--seconds 120]
+    python -m tests.router.editor_and_chat --chat SMOLLM2.gguf [--models-max 1] [--seconds 120] [--picture FILE.png]
 
 The editor sends llama-server's `/infill` at each key, with a supersede key, to the packaged model. The person at the
-chat asks again some seconds after each answer. Printed is a table for docs/measured/clients.md.
+chat asks again some seconds after each answer. Printed is a table for docs/measured/clients.md. The picture is one of
+the page's view Engine while the editor computes, and the chat computes, too, or waits for room.
 """
 
 from __future__ import annotations
@@ -17,12 +18,18 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from pyllmcancel.models import packaged_model_path
+from tests.browser.chromium import Tab, browsing
+from tests.browser.scenes import Look
 from tests.support.http_process import ServerProcess
+from tests.support.small_png import write_small
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 PRESET = "[coder]\nmodel = {coder}\nalias = fim\n[chat]\nmodel = {chat}\n"
 CODE = 'class Settings:\n    """Settings kept in a file."""\n\n    def save(self, path):\n        '
@@ -36,6 +43,8 @@ QUESTIONS = (
 KEY_SECONDS = (0.12, 0.45)  # between two keys
 LINE_SECONDS = (2.0, 6.0)  # after a line: the person thinks
 READ_SECONDS = (4.0, 12.0)  # after an answer of the chat
+LOOK = Look("light", 1280, 1010)
+FIRST_LOADS_SECONDS, SHOWN_SECONDS = 45.0, 4.0  # before the picture
 
 
 @dataclass(slots=True)
@@ -70,10 +79,11 @@ class Run:
         self._threads = [threading.Thread(target=one) for one in (self._type, self._talk)]
         self._watcher = threading.Thread(target=self._watch)
 
-    def run(self) -> None:
-        self._watcher.start()
-        for thread in self._threads:
+    def start(self) -> None:
+        for thread in (self._watcher, *self._threads):
             thread.start()
+
+    def join(self) -> None:
         for thread in self._threads:
             thread.join()
         self._over.set()
@@ -83,7 +93,7 @@ class Run:
     def n_loads(self) -> int:
         return sum(line.endswith(" loaded") for line in self.story)
 
-    def _goes_on(self) -> bool:
+    def goes_on(self) -> bool:
         return time.monotonic() < self._ends
 
     def _ask(self, asked: Asked, path: str, body: dict[str, object]) -> None:
@@ -107,21 +117,21 @@ class Run:
     def _type(self) -> None:
         """Each key is a request, which nobody waits for: the next key supersedes it."""
         chance, keys = random.Random(1), list[threading.Thread]()
-        while self._goes_on():
+        while self.goes_on():
             for at in range(1, len(TYPED) + 1):
                 body = {"model": "fim", "input_prefix": CODE + TYPED[:at], "input_suffix": SUFFIX, "n_predict": 24}
                 body |= {"supersede": "editor", "cache_prompt": True}
                 keys.append(threading.Thread(target=self._ask, args=(self.editor, "/infill", body)))
                 keys[-1].start()
                 self._over.wait(chance.uniform(*(LINE_SECONDS if TYPED[at - 1] == "\n" else KEY_SECONDS)))
-                if not self._goes_on():
+                if not self.goes_on():
                     break
         for key in keys:
             key.join()
 
     def _talk(self) -> None:
         chance = random.Random(2)
-        while self._goes_on():
+        while self.goes_on():
             message = {"role": "user", "content": chance.choice(QUESTIONS)}
             self._ask(self.chat, "/v1/chat/completions", {"model": "chat", "messages": [message], "max_tokens": 120})
             self._over.wait(chance.uniform(*READ_SECONDS))
@@ -141,6 +151,28 @@ class Run:
                     return
 
 
+def photograph(run: Run, page: Page, path: Path) -> None:
+    """Take the picture when both clients have been at work for some seconds."""
+    chat, since = None, 0.0
+    page.wait_for_timeout(FIRST_LOADS_SECONDS * 1e3)
+    while run.goes_on() and (chat is None or time.monotonic() < since + SHOWN_SECONDS):
+        page.wait_for_timeout(100)
+        found = chat_beside_the_editor(run.url)
+        if found not in {None, chat}:
+            chat, since = found, time.monotonic()
+    LOOK.show(page)
+    write_small(page.screenshot(), path)
+
+
+def chat_beside_the_editor(url: str) -> str | None:
+    """Return the chat's request that computes, or waits for a load, while the editor computes."""
+    listed = httpx.get(f"{url}/v1/requests").json()["data"]
+    live = [one for one in listed if one["status"] in {"waiting", "running"}]
+    if not any(one["supersede"] is not None and one["phase"] in {"prefill", "decode"} for one in live):
+        return None
+    return next((one["id"] for one in live if one["supersede"] is None), None)
+
+
 def code_of(event: dict[str, Any]) -> str | None:
     """Return the code of an error, which has another name in llama-server's shape; None if it is none."""
     error = event.get("error", {})
@@ -152,6 +184,7 @@ def main() -> int:
     parser.add_argument("--chat", type=Path, required=True, metavar="GGUF", help="the model that chats")
     parser.add_argument("--models-max", type=int, default=1, metavar="N", help="room for N models [1]")
     parser.add_argument("--seconds", type=float, default=120.0, help="for which both ask [120]")
+    parser.add_argument("--picture", type=Path, metavar="PNG", help="take a picture of the page meanwhile")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         preset = Path(folder) / "models.ini"
@@ -160,7 +193,14 @@ def main() -> int:
         with ServerProcess(*given) as server:
             server.started()
             run = Run(server.url, options.seconds)
-            run.run()
+            if options.picture is None:
+                run.start()
+            else:
+                with browsing() as browser:
+                    page = Tab(browser, server.url).open("engine")
+                    run.start()
+                    photograph(run, page, options.picture)
+            run.join()
     write = sys.stdout.write
     write(f"{options.models_max} of 2 models at once, {options.seconds:.0f} s: {run.n_loads} loads\n")
     write("".join(f"  {line}\n" for line in run.story))
