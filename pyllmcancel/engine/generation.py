@@ -278,6 +278,9 @@ class Generation:
         constraint that fails ends its request.
         """
         updates = self._started(self.scheduler.admit(), observer)
+        moved = self.scheduler.gather()
+        if moved is not None:
+            moved.slot = moved.seq
         updates += self._look_after_encodings()
         items = self.scheduler.plan()
         items = self._drafts.attach(items, [self.scheduler.choice(item.seq) for item in items])
@@ -373,13 +376,15 @@ class Generation:
         """Return whether no reader, no time limit, no draft and no prefix needs a turn at rest.
 
         No request is to be paused or resumed, no prompt's time limit can expire, no choice is due to be drafted for,
-        and no prefix is due to be copied.
+        no prefix is due to be copied, and no choice to be moved.
         """
         for request in requests:
             expires = request.status is RequestStatus.PREFILL and request.params.max_prompt_seconds is not None
             if expires or self._is_held(request) != request.paused:
                 return False
-        return not self.scheduler.maintenance_is_due and not self._drafts.are_due(self.scheduler.active)
+        if self.scheduler.maintenance_is_due or self.scheduler.gathering_is_due:
+            return False
+        return not self._drafts.are_due(self.scheduler.active)
 
     def _ends(self, items: list[StepItem]) -> list[tuple[int, Collection[int]]] | None:
         """Return when each sequence ends, if this step and the next one decode for all active choices; else None.

@@ -258,6 +258,34 @@ class PrefixCache:
             n_usable = found.n_shared
         return n_usable
 
+    def lengths(self) -> dict[int, int]:
+        """Return, by idle sequence, the number of tokens that it holds."""
+        return {seq: self._context.n_committed(seq) for seq in self._idle}
+
+    def move(self, seq: int, target: int, n_bytes: int) -> bool:
+        """Move a running sequence, all of whose cells are committed, into the place of the idle `target`.
+
+        What `target` holds moves to `seq`, which is closed, and idle then. `target` is to be opened. False, and no
+        change, if copies of at most `n_bytes` each do not suffice, or if there is no memory for them.
+        """
+        displaced = self._context.copy_out(target, max_bytes=n_bytes) if self._context.n_committed(target) else None
+        if displaced is None and self._context.n_committed(target):
+            return False
+        if not self._context.share_prefix(seq, target, self._context.n_committed(seq), max_bytes=n_bytes):
+            if displaced is not None:
+                self._context.swap_in(target, displaced)
+            return False
+        self._context.close(seq, keep=False)
+        if displaced is not None:
+            self._context.swap_in(seq, displaced)
+        self._holders[seq], self._holders[target] = self._holders[target], self._holders[seq]
+        self._idle = {seq if one == target else one: step for one, step in self._idle.items()}
+        for seqs in (self._fresh, self._unsaved):
+            if target in seqs:
+                seqs.remove(target)
+                seqs.add(seq)
+        return True
+
     def give_back(self, seq: int) -> None:
         """Make `seq` idle again, as the most recently used."""
         self._idle[seq] = self._step

@@ -8,14 +8,15 @@ sampler, and goes on later with the same output. Choices are also preempted when
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pyllmcancel.scheduling.fair_share import FairShare
 from pyllmcancel.scheduling.named_slots import NamedSlots, number_of
+from pyllmcancel.scheduling.neighbours import GraphDebt, Move, best_move, bytes_of_graph, runs_of
 from pyllmcancel.scheduling.prefix_cache import PrefixCache, PrefixMatch
 from pyllmcancel.scheduling.step_planner import StepPlanner
-from pyllmcancel.scheduling.swap_space import Fetched
+from pyllmcancel.scheduling.swap_space import MAX_COPIED_BYTES, Fetched
 from pyllmcancel.scheduling.swap_store import Holder
 
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ class Scheduler:
         self._shares = FairShare()
         self._planner = StepPlanner(context, config, self._shares, on_cpu=on_cpu)
         self._cache = PrefixCache(context, swap_bytes=config.swap_bytes() if on_cpu else 0, disk=disk)
+        self._debt = GraphDebt(bytes_of_graph(context.model.size, on_cpu=on_cpu))
+        # A copy takes no longer than a graph, or than one for a new request.
+        self._most_moved = max(MAX_COPIED_BYTES, self._debt.bytes_of_graph)
+        # Where clients name slots, a choice stays in the one that its answer has named.
+        self.gathers = not context.kv_unified and context.can_swap and self._named is None
         self._slots = min(config.parallel, context.n_seq_max)
         # Choices of running requests that wait for a slot: not started yet, preempted, or resumed. The next one is
         # first.
@@ -75,6 +81,7 @@ class Scheduler:
         # Fewer than the slots after llama.cpp found no room although cells were counted as free; until a choice ends.
         self._most_active = self._slots
         self.n_preempted = 0
+        self.n_moved = 0
 
     @property
     def cost(self) -> StepCostModel:
@@ -163,6 +170,45 @@ class Scheduler:
         self._heads = []
         return started
 
+    def gather(self) -> Choice | None:
+        """Move a decoding choice, if running choices are not neighbours and that has cost enough; return the choice."""
+        if not self.gathers:
+            return None
+        if len(runs_of(self._active)) < 2:
+            self._debt.clear()
+            return None
+        # Suspects of a failed step are known by their numbers.
+        moved = None if self._planner.isolates else self._due_move()
+        if moved is None or not self._cache.move(*moved, self._most_moved):
+            return None
+        choice = self._active[moved.seq]
+        self._open_in(choice, moved.target, n_reusable=choice.n_committed)
+        # The order of admission stays.
+        self._active = {moved.target if seq == moved.seq else seq: one for seq, one in self._active.items()}
+        self.n_moved += 1
+        return choice
+
+    def _due_move(self) -> Move | None:
+        """Return the best move, if it is due."""
+        lengths = {seq: one.n_committed for seq, one in self._active.items() if one.decodes and one.generated}
+        if not lengths:
+            return None
+        seq, length = next(iter(lengths.items()))
+        bytes_per_token = self._context.swap_bytes(seq) / length
+        most = int(self._most_moved / bytes_per_token)
+        idle = self._cache.lengths()
+        move = best_move(self._active, at_most(most, lengths), at_most(most, idle))
+        if move is None:
+            self._debt.clear()
+            return None
+        price = bytes_per_token * (lengths[move.seq] + idle[move.target])
+        return move if self._debt.covers(price) else None
+
+    @property
+    def gathering_is_due(self) -> bool:
+        """True if `gather` would move a choice. Does not call the context."""
+        return self._debt.is_due
+
     def plan(self) -> list[StepItem]:
         """Return the next step's items, empty when nothing is running. May preempt."""
         items = self._planner.plan(self._active)
@@ -170,12 +216,18 @@ class Scheduler:
             self._preempt(self._shares.first_to_go(self.active), keep=False)
             items = self._planner.plan(self._active)
         self._planner.note(items, self._active)
+        self._note_graphs(items)
         return items
 
     def note_ahead(self, items: list[StepItem]) -> None:
         """Note that a decode step of these items, which are all active ones, has begun by itself."""
+        self._note_graphs(items)
         self._planner.note_ahead([self._active[item.seq] for item in items])
         self._cache.note_step()
+
+    def _note_graphs(self, items: list[StepItem]) -> None:
+        if self.gathers and len(items) > 1:
+            self._debt.note_step(len(runs_of(item.seq for item in items)))
 
     @property
     def maintenance_is_due(self) -> bool:
@@ -351,28 +403,32 @@ class Scheduler:
         n_described, afresh = choice.n_described, self._recomputes_all(choice)
         found = self._find(choice)
         n_usable = self._cache.take(found, self._active, holder_of(choice))
-        flag = cast("CancelFlag", choice.request.cancellation.flag)
         if n_described:
             choice.prompt_logprobs.clear()  # after a preemption the prompt is described from its beginning again
-        media = {"media": choice.media} if choice.media else {}
-        choice.n_committed = self._context.open(
-            found.seq,
-            choice.tokens,
-            choice.sampler,
-            flag,
-            n_reusable=0 if afresh else min(n_usable, choice.n_known),
-            n_described=n_described,
-            adapters=choice.adapted.scales,
-            adapted_from=choice.adapted.begin if choice.adapted.scales else 0,
-            **media,
-        )
+        self._open_in(choice, found.seq, n_reusable=0 if afresh else min(n_usable, choice.n_known))
         if not choice.admitted_before:
             choice.n_cached = min(choice.n_committed, len(choice.prompt))
         if self._disk is not None:
             self._disk.drop(choice)
         choice.admitted_before = True
-        choice.seq = found.seq
         self._active[found.seq] = choice
+
+    def _open_in(self, choice: Choice, seq: int, *, n_reusable: int) -> None:
+        """Have `choice` compute in the idle `seq`, with at most `n_reusable` of its tokens there."""
+        flag = cast("CancelFlag", choice.request.cancellation.flag)
+        media = {"media": choice.media} if choice.media else {}
+        choice.n_committed = self._context.open(
+            seq,
+            choice.tokens,
+            choice.sampler,
+            flag,
+            n_reusable=n_reusable,
+            n_described=choice.n_described,
+            adapters=choice.adapted.scales,
+            adapted_from=choice.adapted.begin if choice.adapted.scales else 0,
+            **media,
+        )
+        choice.seq = seq
 
     def _make_room(self, n_tokens: int) -> bool:
         """Make `n_tokens` cells free, by eviction if need be; False if running choices hold too many."""
@@ -396,6 +452,11 @@ class Scheduler:
         if self._named is not None:
             self._named.note(choice, seq, self._context.n_committed(seq))
         self._cache.give_back(seq)
+
+
+def at_most(limit: int, lengths: Mapping[int, int]) -> dict[int, int]:
+    """Return those of `lengths` that are not above `limit`."""
+    return {seq: length for seq, length in lengths.items() if length <= limit}
 
 
 def holder_of(choice: Choice) -> Holder:

@@ -62,6 +62,11 @@ class StepPlanner:
         """Compute each of these sequences of a failed step alone, next."""
         self._suspects = deque(seqs)
 
+    @property
+    def isolates(self) -> bool:
+        """True if sequences of a failed step are to be computed alone."""
+        return bool(self._suspects)
+
     def plan(self, active: Mapping[int, Choice]) -> list[StepItem]:
         """Return the next step's items, empty when nothing is running."""
         while self._suspects:

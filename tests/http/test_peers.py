@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-MODEL = "fake-model (0 parameters, 0 bytes)"
+MODEL = "fake-model (0 parameters, 1,048,576 bytes)"
 SETTINGS = FleetSettings(peers=(Address("http", "b", 1),), name="a", key="secret")
 KEY = {"x-peer-key": "secret"}
 ASK = ListRequests(owner=None)

@@ -15,6 +15,7 @@ from gguf import GGMLQuantizationType
 
 from pyllmcancel import _native
 from pyllmcancel.engine.batch_invariance import kernels_were_compared
+from pyllmcancel.scheduling.prefix_cache import PrefixCache, PrefixMatch
 from tests.native.conftest import World, ok
 from tests.support.device import load_model
 from tests.support.tiny_models import write_tiny_llama, write_tiny_sliding_window
@@ -145,6 +146,31 @@ def test_a_prefix_that_is_copied_from_another_sequence(world: World) -> None:
     assert context.n_committed(1) == 90
     prefill(context, 1)
     assert differing(generate(context, 1), alone(world)) == 0.0
+
+
+def test_a_sequence_that_changes_places_with_an_idle_one_in_its_answer(world: World) -> None:
+    context = divided(world)
+    if not context.can_swap:  # a window's cells are not copied
+        pytest.skip("nothing is copied")
+    cache = PrefixCache(context)
+    prompts = {2: OTHERS[1], 3: PROMPT}
+    for seq, prompt in prompts.items():
+        cache.take(PrefixMatch(seq), running=(0,))
+        world.open(context, seq, prompt)
+        prefill(context, seq, 31)
+    context.close(2, keep=True)
+    cache.give_back(2)
+    ok(context.step([(3, 1)]))
+    tokens = context.tokens(3)
+    assert cache.move(3, 2, 1 << 30)
+    world.open(context, 2, tokens)
+    assert context.n_committed(2) == len(PROMPT) + 1
+    ok(context.step([(2, 1)]))
+    assert differing(generate(context, 2)[:-2], alone(world)[2:]) == 0.0
+    world.open(context, 3, OTHERS[1])
+    assert context.n_committed(3) == len(OTHERS[1]) - 1
+    prefill(context, 3)
+    assert differing(generate(context, 3, beside=(2,)), alone(world, OTHERS[1])) == 0.0
 
 
 def test_a_sequence_that_is_used_again(world: World) -> None:

@@ -110,10 +110,10 @@ def make_real(model_files: dict[str, Path]) -> Iterator[Callable[..., Real]]:
             real.engine.close()
 
 
-def alone(make_real: Callable[..., Real], kind: str, prompt: list[int], max_tokens: int) -> Answer:
+def alone(make_real: Callable[..., Real], kind: str, prompt: list[int], max_tokens: int, **options: Any) -> Answer:
     """Without steps ahead, which change no token."""
     real = make_real(kind.partition(",")[0])
-    request = real.submit(prompt, max_tokens=max_tokens, n_logprobs=2)
+    request = real.submit(prompt, max_tokens=max_tokens, n_logprobs=2, **options)
     real.tokens(request)
     return answer_of(real.sinks[request.id])
 
@@ -199,6 +199,28 @@ def test_neighbours_of_cancelled_prefills_get_the_tokens_they_get_alone(
     real.watcher.on_added = lambda _: None
     assert alone(make_real, kind, LONG[:40], 150).is_whole(real.tokens(survivor))
     assert {victim.ended.result(TEST_LIMIT).finish_reason for victim in victims} == {FinishReason.CANCELLED}
+
+
+@pytest.mark.parametrize("kind", ["own cells", "own cells, ahead"])
+def test_one_that_is_moved_into_the_place_of_a_cancelled_neighbour_goes_on_as_alone(
+    make_real: Callable[..., Real], kind: str
+) -> None:
+    real = make_real(kind)
+    requests: list[Request] = []
+    n_steps = count()
+
+    def leave_a_gap(record: StepRecord) -> None:
+        if len(record.sequences) == 3 and next(n_steps) == 3:
+            real.engine.cancel(requests[1])
+
+    real.watcher.on_added = requests.append
+    real.watcher.on_step_done = leave_a_gap
+    for start in range(3):
+        real.submit(LONG[start : start + 30], max_tokens=300, ignore_eos=True)
+    for start in (0, 2):
+        expected = alone(make_real, kind, LONG[start : start + 30], 300, ignore_eos=True)
+        assert expected.is_whole(real.tokens(requests[start]))
+    assert real.engine.workload.scheduler.n_moved > 0
 
 
 def cancel_after(real: Real, n_steps: int) -> list[Request]:

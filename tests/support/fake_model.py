@@ -67,7 +67,8 @@ class Model:
     description = "fake"
     special_tokens = {"eos": EOS}  # noqa: RUF012 - a constant
     n_embd = n_layer = 1
-    n_params = size = 0
+    n_params = 0
+    size = 1 << 20
     has_invariant_rows = True
 
     def __init__(self, memory_kind: str = "attention", n_ctx_train: int = 2048, *, gpu: bool = False) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pyllmcancel.drafting.company import common_length
 from pyllmcancel.drafting.length import MAX_ROWS
 from pyllmcancel.step import StepItem
-from tests.support.driver import Driver
+from tests.support.driver import Driver, Tracked
 from tests.unit.test_generation_params import Spelling
 
 MakeDriver = Callable[..., Driver]
@@ -98,18 +98,32 @@ def test_nobody_has_a_draft_beside_a_constraint(make_driver: MakeDriver) -> None
     assert all(not item.draft for items in steps for item in items)
 
 
-def test_sequences_with_a_gap_between_them_have_no_drafts(make_driver: MakeDriver) -> None:
-    """llama.cpp computes them in two passes."""
-    driver = driver_of(make_driver, parallel=3)
+def leave_a_gap(driver: Driver) -> tuple[list[list[StepItem]], list[Tracked]]:
+    """Have the middle one of three leave. Returns the steps of two and more from then on, and the others."""
     three = [driver.submit(copying(driver, n), max_tokens=len(FILE), settle=False) for n in range(3)]
     driver.step_until(lambda: all(one.sink.tokens() for one in three))
     middle = next(one for one in three if one.request.choices[0].seq == 1)
     driver.cancel(middle)
     steps = steps_of(driver)
     driver.run_to_the_end()
+    return steps, [one for one in three if one is not middle]
+
+
+def test_sequences_with_a_gap_between_them_have_no_drafts(make_driver: MakeDriver) -> None:
+    """llama.cpp computes them in two passes."""
+    driver = driver_of(make_driver, parallel=3)
+    driver.engine.workload.scheduler.gathers = False
+    steps, others = leave_a_gap(driver)
     assert [0, 2] in [[item.seq for item in items] for items in steps]
     assert all(not item.draft for items in steps for item in items)
-    assert [one.sink.tokens() == one.expected for one in three if one is not middle] == [True, True]
+    assert [one.sink.tokens() == one.expected for one in others] == [True, True]
+
+
+def test_when_one_was_moved_into_the_gap_they_have_drafts_again(make_driver: MakeDriver) -> None:
+    driver = driver_of(make_driver, parallel=3)
+    steps, others = leave_a_gap(driver)
+    assert [[item.seq for item in items] for items in steps if items[0].draft]
+    assert [one.sink.tokens() == one.expected for one in others] == [True, True]
 
 
 @pytest.mark.parametrize(("p", "each", "n_answers", "expected"), [

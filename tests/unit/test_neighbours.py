@@ -1,0 +1,248 @@
+"""Running sequences stay neighbours where each has cells of its own: the rule, and choices that are moved by it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.requests.request import Choice
+from pyllmcancel.scheduling.neighbours import GraphDebt, Move, best_move, runs_of
+from pyllmcancel.scheduling.prefix_cache import PrefixMatch
+from pyllmcancel.scheduling.scheduler import Scheduler
+from pyllmcancel.scheduling.swap_store import Holder
+from tests.support.driver import Driver
+from tests.support.fake_native import BYTES_PER_CELL, Context, Model
+from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
+from tests.support.scheduling import Bench
+
+
+def best(running: str, *, fixed: tuple[int, ...] = (), lengths: dict[int, int] | None = None) -> Move | None:
+    """The best move where running sequences are `x`, idle ones `.`, and idle ones that cannot be moved `-`."""
+    places = {seq: (lengths or {}).get(seq, 1) for seq in range(len(running))}
+    taken = [seq for seq, place in enumerate(running) if place == "x"]
+    movable = {seq: places[seq] for seq in taken if seq not in fixed}
+    return best_move(taken, movable, {seq: places[seq] for seq, place in enumerate(running) if place == "."})
+
+
+def test_neighbours_are_left_alone() -> None:
+    assert [best(running) for running in ("", "....", "x...", ".xxx", "xxxx")] == [None] * 5
+
+
+def test_a_gap_is_filled_from_an_end() -> None:
+    assert best("xxxx.x..") in (Move(0, 4), Move(5, 4))
+    assert best("x.x") in (Move(0, 1), Move(2, 1))
+    assert best("xx.xxx") in (Move(0, 2), Move(5, 2))
+
+
+def test_the_one_with_the_fewest_tokens_is_moved() -> None:
+    assert best("x.x", lengths={0: 90, 2: 50}) == Move(2, 1)
+    assert best("xx.xx", lengths={0: 9, 1: 9, 3: 9, 4: 8}) == Move(4, 2)
+    assert best(".x.x", lengths={0: 5, 1: 5, 2: 90, 3: 5}) == Move(3, 0), "2 holds more than both"
+
+
+def test_one_that_cannot_be_moved_stays_and_others_come_to_it() -> None:
+    assert best("x.x", fixed=(0,)) == Move(2, 1)
+    assert best("x..x", fixed=(0, 3)) is None
+    assert best("x-x") is None
+    assert best("x-x.", fixed=(2,)) == Move(0, 3)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_moves_lead_to_one_run_and_come_to_an_end(seed: int) -> None:
+    chance = random.Random(seed)
+    n_seqs = chance.randrange(2, 33)
+    running = set(chance.sample(range(n_seqs), chance.randrange(1, n_seqs + 1)))
+    for _ in range(2 * len(running)):
+        idle = dict.fromkeys(set(range(n_seqs)) - running, 1)
+        move = best_move(running, dict.fromkeys(running, 1), idle)
+        if move is None:
+            break
+        running = (running - {move.seq}) | {move.target}
+    assert len(runs_of(running)) == 1
+
+
+def test_a_move_waits_until_the_graphs_before_it_were_worth_the_copy() -> None:
+    debt = GraphDebt(100)
+    assert not debt.covers(250)
+    for n_graphs in (1, 2, 2):
+        debt.note_step(n_graphs)
+        assert not debt.is_due
+    debt.note_step(3)
+    assert debt.is_due
+    assert debt.covers(250)
+    assert not debt.is_due
+    assert not debt.covers(200), "what was left is 150"
+    assert debt.covers(150)
+
+
+def test_what_is_one_run_again_owes_nothing() -> None:
+    debt = GraphDebt(100)
+    debt.note_step(3)
+    debt.clear()
+    assert not debt.covers(1)
+
+
+def test_two_sequences_change_places_with_all_that_is_known_of_them() -> None:
+    context = context_with(LONG[::-1], LONG, open_seqs=(1,), kv_unified=False)
+    cache = cache_of(context)
+    mine = Holder("mine")
+    cache.take(PrefixMatch(1, None, 1), running=RUNNING, holder=Holder("other"))
+    cache.take(PrefixMatch(0, None, 1), running=[1], holder=mine)
+    cache.give_back(0)
+    assert cache.move(1, 0, 1 << 20)
+    assert (context.tokens(0), context.tokens(1)) == (LONG, LONG[::-1])
+    assert cache.find([*LONG[::-1], 9], [0], mine) == PrefixMatch(1, None, 60)
+    assert cache.find([*LONG[::-1], 9], [0], Holder("other")).n_shared == 0
+    assert cache.find([*LONG, 9], [0], mine).n_shared == 0
+
+
+def test_the_idle_one_stays_as_recently_used_as_it_was() -> None:
+    context = context_with([9] * 60, LONG[::-1], LONG, open_seqs=(2,), n_seq_max=3, kv_unified=False)
+    cache = cache_of(context)
+    cache.take(PrefixMatch(2, None, 1), running=RUNNING)
+    assert cache.move(2, 0, 1 << 20)
+    assert list(cache.lengths()) == [2, 1]
+
+
+@pytest.mark.parametrize("contents", [(LONG, [7] * 150), ([7] * 150, LONG)], ids=["the running one", "the idle one"])
+def test_nothing_changes_if_one_of_them_is_too_large_to_copy(contents: tuple[list[int], list[int]]) -> None:
+    idle, running = contents
+    context = context_with(idle, running, open_seqs=(1,), kv_unified=False)
+    cache = cache_of(context)
+    cache.take(PrefixMatch(1, None, 1), running=RUNNING)
+    assert not cache.move(1, 0, 100 * BYTES_PER_CELL)
+    assert (context.tokens(0), context.tokens(1)[:-1], context.open_seqs) == (idle, running, [1])
+    assert context.n_committed(1) == len(running)
+    assert cache.find([*idle, 9], running=[1]).seq == 0
+
+
+class Churn:
+    """Clients that come and go in a scheduler with eight slots, each with a prompt and an answer of its own length."""
+
+    def __init__(self, seed: int, *, gathers: bool) -> None:
+        self.bench = Bench(parallel=8, n_ctx=128, kv_unified=False)
+        self.bench.scheduler.gathers = gathers
+        self.chance = random.Random(seed)
+        self.left: dict[Choice, int] = {}  # the tokens that an answer still gets
+        self.n_graphs: list[int] = []  # of each step of several sequences
+
+    def run(self, n_steps: int) -> None:
+        for number in range(n_steps):
+            if len(self.left) < 8 and self.chance.random() < 0.08:
+                prompt = [self.chance.randrange(256) for _ in range(self.chance.randrange(4, 40))]
+                self.left[self.bench.add(prompt, str(number))] = self.chance.randrange(4, 80)
+            self.bench.scheduler.gather()
+            items = self.bench.step()
+            if len(items) > 1:
+                self.n_graphs.append(len(runs_of(seq for seq, _ in items)))
+            for choice in [choice for choice, length in self.left.items() if len(choice.generated) >= length]:
+                assert choice.generated == self.bench.context.model.greedy(choice.prompt, len(choice.generated))
+                self.bench.scheduler.release(choice)
+                del self.left[choice]
+            assert self.bench.context.open_seqs == sorted(choice.seq for choice in self.left if choice.seq is not None)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clients_that_come_and_go_stay_neighbours(seed: int) -> None:
+    churns = {gathers: Churn(seed, gathers=gathers) for gathers in (False, True)}
+    for churn in churns.values():
+        churn.run(400)
+    stay, move = churns[False].n_graphs, churns[True].n_graphs
+    # Each move waits for a step or two with a gap, as its copy costs as much as one or two graphs.
+    assert sum(move) - len(move) < 0.5 * (sum(stay) - len(stay))
+    assert max(move) <= max(stay)
+    assert churns[True].bench.scheduler.n_moved > 0
+
+
+def beside_a_gap(**options: object) -> tuple[Bench, list[Choice]]:
+    """Three choices that decode, in slots 0, 1 and 2, and the one in 1 has ended."""
+    bench = Bench(parallel=4, kv_unified=False, **options)  # type: ignore[arg-type]
+    choices = [bench.add([number] * 12, str(number)) for number in range(3)]
+    for _ in range(6):
+        bench.step()
+    assert all(choice.generated for choice in choices)
+    bench.scheduler.release(choices.pop(1))
+    return bench, choices
+
+
+def test_a_choice_is_moved_into_the_gap_and_goes_on() -> None:
+    bench, (first, last) = beside_a_gap()
+    assert bench.scheduler.gather() is None, "no step has cost two graphs yet"
+    bench.step()
+    assert bench.scheduler.gathering_is_due
+    assert bench.scheduler.gather() is not None
+    assert abs((first.seq or 0) - (last.seq or 0)) == 1
+    assert bench.scheduler.active == [first, last], "in the order of admission"
+    bench.step()
+    for choice in (first, last):
+        assert choice.n_pending == 1
+        assert choice.generated == bench.context.model.greedy(choice.prompt, len(choice.generated))
+    assert not bench.scheduler.gathering_is_due
+
+
+def test_what_was_in_the_gap_is_found_where_it_was_put() -> None:
+    bench, _ = beside_a_gap()
+    bench.step()
+    bench.scheduler.gather()
+    again = bench.add([*[1] * 12, 200], "again")
+    assert again.n_cached == 12
+
+
+def test_a_newcomer_takes_the_gap_and_nothing_is_moved() -> None:
+    bench, _ = beside_a_gap()
+    bench.step()
+    bench.add([9] * 8, "newcomer")
+    assert bench.scheduler.gather() is None
+    assert not bench.scheduler.gathering_is_due
+
+
+def test_a_choice_whose_prompt_is_not_computed_yet_stays() -> None:
+    bench, (first, last) = beside_a_gap()
+    bench.scheduler.release(first)
+    prompt = bench.add(list(range(100)), "prompt")
+    bench.scheduler.resync([])
+    for _ in range(4):
+        bench.step()
+        moved = bench.scheduler.gather()
+        assert moved in (None, last)
+    assert prompt.seq is not None
+
+
+def test_suspects_of_a_failed_step_stay_where_they_are_known() -> None:
+    bench, choices = beside_a_gap()
+    bench.step()
+    seqs = [choice.seq for choice in choices if choice.seq is not None]
+    bench.scheduler.suspect(seqs)
+    assert bench.scheduler.gather() is None
+    assert [[seq for seq, _ in bench.step()] for _ in seqs] == [[seq] for seq in seqs]
+    assert bench.scheduler.gather() is not None
+
+
+def never_moves(make: Callable[[], Scheduler]) -> bool:
+    return not make().gathers
+
+
+def test_nothing_is_moved_where_that_gains_nothing_or_cannot_be_done() -> None:
+    model = Model()
+    sizes = {"n_ctx": 1024, "n_seq_max": 4, "n_batch": 16, "n_threads": 1}
+    config = EngineConfig(parallel=4)
+    assert never_moves(lambda: Scheduler(Context(model, **sizes), config)), "unified"
+    assert never_moves(lambda: Scheduler(Context(model, **sizes, kv_unified=False, flash_attention=0), config))
+    assert not never_moves(lambda: Scheduler(Context(model, **sizes, kv_unified=False), config))
+
+
+@pytest.mark.parametrize("steps_ahead", [False, True])
+def test_an_engine_moves_a_request_and_says_where_it_is(steps_ahead: bool) -> None:
+    driver = Driver(parallel=3, kv_unified=False, steps_ahead=steps_ahead)
+    first, gap, last = (driver.submit(f"request {number}", max_tokens=40, ignore_eos=True) for number in range(3))
+    choices = [first.request.choices[0], last.request.choices[0]]
+    driver.step_until(lambda: all(choice.generated for choice in choices))
+    driver.cancel(gap)
+    driver.step_until(lambda: driver.engine.workload.scheduler.n_moved > 0)
+    assert [choice.slot for choice in choices] == [choice.seq for choice in choices]
+    driver.run_to_the_end()
+    assert [tracked.sink.tokens() for tracked in (first, last)] == [first.expected, last.expected]
+    driver.close()
