@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 20
 MODELS = ("m1", "m2", "m3")
+MOST_KILLS = 2 * len(MODELS)  # of one server: a model whose process ends three times within a minute has failed
 N_STREAMS = 4  # of each model
 N_QUEUED = 2  # of the model that is killed
 N_THREADS = len(MODELS) * N_STREAMS + N_QUEUED + 2  # one for each client at once
@@ -75,13 +76,14 @@ async def run(settings: Settings) -> Report:
     found = Found()
     n_rounds = settings.runs or ROUNDS
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(N_THREADS))
-    async with serving(settings.model, list(MODELS), *OPTIONS, log=settings.log) as server:
-        for model in MODELS:
-            await server.load(model)
-        port = int(server.url.rpartition(":")[2])
-        alone = {one: await asyncio.to_thread(text_of, port, one) for one in prompts()}
-        for number in range(n_rounds):
-            await kill(server, port, MODELS[number % len(MODELS)], alone, found)
+    for begun in range(0, n_rounds, MOST_KILLS):
+        async with serving(settings.model, list(MODELS), *OPTIONS, log=settings.log) as server:
+            for model in MODELS:
+                await server.load(model)
+            port = int(server.url.rpartition(":")[2])
+            alone = {one: await asyncio.to_thread(text_of, port, one) for one in prompts()}
+            for number in range(begun, min(n_rounds, begun + MOST_KILLS)):
+                await kill(server, port, MODELS[number % len(MODELS)], alone, found)
     tell(report, found, n_rounds)
     return report
 

@@ -1,5 +1,6 @@
 #include "media/media_encoder.hpp"
 
+#include "clip.h"
 #include "media/image_file.hpp"
 #include "media/sound_file.hpp"
 #include "mtmd-helper.h"
@@ -61,6 +62,26 @@ void check_kind(const std::string & path) {
     }
 }
 
+using Clip = std::unique_ptr<clip_ctx, decltype(&clip_free)>;
+
+// mtmd checks this in a constructor that throws, and whose projector is then never freed: hundreds of megabytes.
+void check_width(const Model & model, const std::string & path) {
+    clip_context_params params{};
+    params.no_alloc = true;
+    const clip_init_result made = clip_init(path.c_str(), params);
+    const Clip vision(made.ctx_v, clip_free);
+    const Clip audio(made.ctx_a, clip_free);
+    const Clip speech(made.ctx_gen_a, clip_free);
+    const int32_t n_embd = llama_model_n_embd_inp(model.handle());
+    for (const clip_ctx * one : {vision.get(), audio.get(), speech.get()}) {
+        if (one != nullptr && clip_n_mmproj_embd(one) != n_embd) {
+            throw ModelLoadError(path + ": this is not a projector for the model: its rows have " +
+                                 std::to_string(clip_n_mmproj_embd(one)) + " numbers, and the model takes " +
+                                 std::to_string(n_embd));
+        }
+    }
+}
+
 mtmd_context * load(const Model & model, const std::string & path, const MediaParams & params, EncodeGate & gate) {
     mtmd_helper_log_set(log_callback(), nullptr);
     mtmd_context_params native = mtmd_context_params_default();
@@ -74,6 +95,8 @@ mtmd_context * load(const Model & model, const std::string & path, const MediaPa
     clear_log_errors();
     const AssertionsThrow guard;
     check_kind(path);
+    check_width(model, path);
+    clear_log_errors();
     try {
         if (mtmd_context * made = mtmd_init_from_file(path.c_str(), model.handle(), native)) {
             return made;

@@ -301,7 +301,7 @@ def test_a_projector_of_another_model_is_refused(sight: Sight, tmp_path: Path) -
     from tests.support.tiny_models import write_tiny_llama
 
     other = _native.Model.load(write_tiny_llama(tmp_path / "other.gguf", n_embd=32))
-    with pytest.raises(ModelLoadError, match="mismatch"):
+    with pytest.raises(ModelLoadError, match="not a projector for the model: its rows have"):
         _native.MediaEncoder(other, sight.path, n_threads=1)
     with pytest.raises(ModelLoadError):
         _native.MediaEncoder(sight.model, tmp_path / "other.gguf", n_threads=1)
