@@ -181,6 +181,7 @@ class Client:
             self._until_known(visit, old)
             self._pause()
             new.send(request_bytes(kind.path, kind.ask(prompt), request_id=newer.id, session=session))
+            self._until_known(newer, new)  # on a busy machine the older one may end before the newer one has come
             self._note_cut(visit)
             self._judge_whole(newer, new.read(), (kind.name, prompt))
             if newer.refused:
