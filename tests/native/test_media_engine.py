@@ -118,7 +118,7 @@ def test_a_projector_needs_its_model(pair: tuple[Path, Path], tmp_path: Path) ->
     text, projector = pair
     with pytest.raises(ModelLoadError):
         Engine.load(EngineConfig(model=text, mmproj=text, ctx_size=512, parallel=1))
-    with pytest.raises(ModelLoadError, match="mismatch"):
+    with pytest.raises(ModelLoadError, match="not a projector for the model"):
         Engine.load(EngineConfig(mmproj=projector, ctx_size=512, parallel=1))
     with pytest.raises((ModelLoadError, UsageError, OSError)):
         Engine.load(EngineConfig(model=text, mmproj=tmp_path / "none.gguf", ctx_size=512, parallel=1))
