@@ -100,7 +100,7 @@ void StepsAhead::work() {
         } catch (...) {
             error = std::current_exception();
         }
-        follows = hand_over(std::move(result), error);
+        follows = hand_over(std::move(result), std::move(error)); // this thread keeps no reference
     }
 }
 
