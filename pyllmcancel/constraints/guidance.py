@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import llguidance
@@ -104,7 +105,8 @@ class Guidance:
         InvalidRequestError
             With llguidance's own message; the error names `param`.
         """
-        matcher = LLMatcher(self.tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=SILENT, limits=LIMITS)
+        with panics_told(param):
+            matcher = LLMatcher(self.tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=SILENT, limits=LIMITS)
         if matcher.is_error():
             raise InvalidRequestError(_own_words(matcher.get_error()), param)
         guide = Guide(matcher, self._model.n_vocab, param)
@@ -124,7 +126,8 @@ class Guidance:
             grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides={"lenient": lenient})
         except ValueError as error:  # the parser's: 128 nested objects are too many
             raise InvalidRequestError(_own_words(str(error)), param) from error
-        is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, self.tokenizer, limits=LIMITS)
+        with panics_told(param):
+            is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, self.tokenizer, limits=LIMITS)
         if is_error:
             raise InvalidRequestError(_own_words(messages[0]), param)
 
@@ -170,6 +173,17 @@ class GuidedConstraint:
     def allows(self, tokens: list[int]) -> bool:
         """Return whether the answer could continue with all of these."""
         return self._matcher.validate_tokens(tokens) == len(tokens)
+
+
+@contextmanager
+def panics_told(param: str) -> Iterator[None]:
+    """Make an error of the request of a panic in llguidance: some that it does not catch itself are no `Exception`."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # it is in no module
+            raise
+        raise InvalidRequestError("llguidance fails to compile it", param) from None
 
 
 def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool = False) -> str:

@@ -154,6 +154,14 @@ def test_a_schema_that_is_nested_too_deeply_is_refused(guidance: Guidance) -> No
     assert caught.value.param == "response_format"
 
 
+def test_a_schema_that_llguidance_panics_about_is_refused(guidance: Guidance) -> None:
+    # It quotes the first 100 bytes of what is wrong, which end in the middle of a letter for one of the two.
+    for name in ("", "x"):
+        with pytest.raises(InvalidRequestError) as refusal:
+            guidance.check_schema({"required": {name: "ö" * 80}}, "schema")
+        assert refusal.value.param == "schema"
+
+
 @pytest.mark.parametrize("schema", [True, False])
 def test_a_schema_may_be_a_truth_value(guidance: Guidance, schema: bool) -> None:
     rule = f"start: {json_rule(schema)}"
