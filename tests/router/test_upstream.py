@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.router.upstream import Chunks
+from pyllmcancel.router.upstream import Chunks, Exchange
 
 
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=5), st.data())
@@ -34,3 +34,19 @@ def test_what_is_no_chunk_is_an_error() -> None:
     for sent in (b"xyz\r\n", b"a" * 100):
         with pytest.raises(ValueError, match=r"."):
             Chunks().feed(sent)
+
+
+def test_a_connection_need_be_no_subclass_of_asyncios() -> None:
+    """As uvloop's, which uvicorn uses where it is installed."""
+
+    class Transport:
+        aborted = False
+
+        def abort(self) -> None:
+            self.aborted = True
+
+    transport = Transport()
+    exchange = Exchange(has_body=True)
+    exchange.connection_made(transport)  # type: ignore[arg-type]
+    exchange.close()
+    assert transport.aborted
