@@ -76,8 +76,7 @@ class Child:
         try:
             # A session of its own: Ctrl-C reaches this process only, which then ends all others in the right order.
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", str(BOUND), str(os.getpid())),
-                *self._command,
+                *bound(self._command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=writing,
                 stderr=asyncio.subprocess.STDOUT,
@@ -107,6 +106,11 @@ class Child:
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
+
+
+def bound(command: Sequence[str]) -> list[str]:
+    """Return the command of a process that runs `command`, and ends with this one."""
+    return [sys.executable, "-I", "-S", str(BOUND), str(os.getpid()), *command]
 
 
 async def first(*waits: Awaitable[object]) -> int:

@@ -10,13 +10,12 @@ import json
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pyllmcancel.cluster.child import BOUND
+from pyllmcancel.cluster.child import bound
 from pyllmcancel.router.process import SIGKILL, reason_in
 from pyllmcancel.router.spec import Spec, shards
 
@@ -72,7 +71,7 @@ class Fits:
     async def _measured(self, spec: Spec) -> int:
         command, environment = self._command(spec, self._socket)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", str(BOUND), str(os.getpid()), *command, MEASURE),
+            *bound([*command, MEASURE]),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
