@@ -168,7 +168,7 @@ def drive(sanitizer: Sanitizer, name: str) -> bool:
     if name == "storm":
         # Some milliseconds a token even so: instrumented code takes ten times as long.
         model = write_tiny_llama(sanitizer.folder / "tiny.gguf")
-        command += ["--model", str(model), "--log", str(sanitizer.reports / "servers.stderr")]
+        command += ["--model", str(model), "--log", str(sanitizer.reports / "storm-servers.stderr")]
     with (sanitizer.reports / f"{name}.stderr").open("wb") as stderr:
         done = subprocess.run(command, cwd=ROOT, env=environment(sanitizer), check=False, stderr=stderr)
     return done.returncode == 0
