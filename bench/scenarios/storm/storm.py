@@ -15,9 +15,10 @@ from bench.scenarios.harness import Server
 from bench.scenarios.storm.palette import Kind, Palette, generating, pooling
 from bench.scenarios.storm.stage import Numbers, Stage, Visit
 from bench.scenarios.storm.visits import SHARES, TOLD, Client
-from bench.scenarios.storm.wire import Answer, ask
+from bench.scenarios.storm.wire import Answer, Wire, ask, request_bytes
 
 CLIENTS = 64
+LONG_ENOUGH = 10.0  # seconds that a request to be cut takes at least: no client need wait for longer
 WORKERS = 8  # of thread pools that grow when there is work for them: asyncio's, anyio's
 SEVERAL = ("--parallel", "8", "--max-queue", "60", "--cache-ram", "32")
 
@@ -85,13 +86,16 @@ class Storm:
         self._stage.lasting = lasting or min(self._endless_seconds(known=known) for known in (True, False))
 
     def _endless_seconds(self, *, known: bool) -> float:
-        """Return the time that the shortest of the requests to be cut takes alone."""
+        """Return the time that the shortest of the requests to be cut takes alone, or `LONG_ENOUGH`."""
         palette = self._stage.palette
         kind = palette.endless[0]
         known = known and kind in palette.kinds
         prompt = min(palette.prompts if known else palette.long_prompts, key=len)
         began = time.monotonic()
-        ask(self._stage.port, kind.path, kind.ask_endless(prompt, known=known))
+        whole = {"stream": False} if kind.stream else {}
+        with Wire(self._stage.port) as wire:
+            wire.send(request_bytes(kind.path, {**kind.ask_endless(prompt, known=known), **whole}))
+            wire.answered(LONG_ENOUGH)
         return time.monotonic() - began
 
     async def calm(self, n_requests: int, clients: int = CLIENTS) -> list[Visit]:

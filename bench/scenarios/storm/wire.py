@@ -132,9 +132,9 @@ class Wire(AbstractContextManager["Wire"]):
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
 
-    def answered(self) -> bool:
-        """True if there are unread data."""
-        return bool(select.select([self._socket], [], [], 0.0)[0])
+    def answered(self, seconds: float = 0.0) -> bool:
+        """True as soon as there are unread data, within so many seconds."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
 
     def leave(self, *, reset: bool = False) -> None:
         """Close, with RST or FIN."""
