@@ -28,6 +28,7 @@ RUNS = 20_000
 CALM = 0.05  # of a server's requests: those without a cancel beside them
 WARM_UP = 0.5  # of the others: until every table is full, every cell was touched, and threads have their arenas
 ALLOWED_MIB = 32.0  # what idle prefixes may take
+FULL = 1000  # requests after which a server has everything that it keeps
 WAVE = 400  # requests of a soak; after each the server is idle for a moment, and looked at
 SOAK_WARM_UP = 0.15  # of the time
 Sample = tuple[float, float]  # seconds, MiB
@@ -40,7 +41,8 @@ async def run(bench: Bench) -> Report:
         exact = replace(bench, model=write_exact_copy(bench.model, Path(folder) / bench.model.name))
         for setting in SETTINGS:
             n_requests = int((bench.runs or RUNS) * setting.share)
-            await storm(exact if setting.exact else bench, report, setting, n_requests)
+            allowed_mib = ALLOWED_MIB if n_requests * WARM_UP >= FULL else None
+            await storm(exact if setting.exact else bench, report, setting, n_requests, allowed_mib=allowed_mib)
     return report
 
 
