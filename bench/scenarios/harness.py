@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -120,23 +121,25 @@ class Bench:
     @asynccontextmanager
     async def server(self, *options: str, api_key: str | None = None, port: int | None = None) -> AsyncIterator[Server]:
         """Start a server, wait until it is ready, and stop it at the end."""
-        settings = Settings(
-            model=self.model,
-            port=port or free_port(),
-            threads=self.threads,
-            parallel=0,
-            ctx_size=self.ctx_size,
-            options=options,
-        )
         log, loop = ServerLog(), asyncio.get_running_loop()
 
         def take(text: str, at: float) -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(log.take, text, at)
 
-        # Blocks the event loop while the server starts and ends: nothing else is under way then.
-        with running(OURS, settings, self.log, take) as peer:
-            server = Server(peer, log, api_key)
-            await server.learn_facts()
-            yield server
+        with TemporaryDirectory() as folder:
+            # Not the user's own store of responses, which another server may have.
+            settings = Settings(
+                model=self.model,
+                port=port or free_port(),
+                threads=self.threads,
+                parallel=0,
+                ctx_size=self.ctx_size,
+                options=("--store", f"{folder}/responses.db", *options),
+            )
+            # Blocks the event loop while the server starts and ends: nothing else is under way then.
+            with running(OURS, settings, self.log, take) as peer:
+                server = Server(peer, log, api_key)
+                await server.learn_facts()
+                yield server
         await asyncio.sleep(0)  # until the last lines were taken
