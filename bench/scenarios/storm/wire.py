@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import struct
@@ -19,7 +20,7 @@ from pyllmcancel.sse import EventDecoder, ServerEvent
 
 LINGER_ZERO = struct.pack("ii", 1, 0)  # close() then sends RST instead of FIN
 # Seconds without a byte after which a request counts as hung: longer than any machine is merely busy.
-HUNG = 300.0
+HUNG = 3000.0 if "PYLLMCANCEL_SANITIZED" in os.environ else 300.0
 SMALLEST_BUFFER = 4096  # of a client that reads slowly, in the kernel
 ROUNDING = 1e-4  # between two vectors of the same text
 PIECE = 512  # bytes that it reads at a time
