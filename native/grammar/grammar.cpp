@@ -33,7 +33,7 @@ void parse(llama_grammar_parser & parser, const std::string & text) {
 
 } // namespace
 
-Grammar::Grammar(const Model & model, const std::string & text) : vocab_(model.vocab()) {
+Grammar::Grammar(const llama_vocab * vocab, const std::string & text) : vocab_(vocab) {
     check_grammar(text);
     llama_grammar_parser parser(vocab_);
     parse(parser, text);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "llama-grammar.h"
-#include "model/model.hpp"
 
 #include <cstdint>
 #include <string>
@@ -17,8 +16,8 @@ class Grammar {
   public:
     static constexpr std::size_t MAX_ELEMENTS = std::size_t{1} << 20U;
 
-    // Throws UsageError for a text that cannot be parsed, or is too large.
-    Grammar(const Model & model, const std::string & text);
+    // The vocabulary outlives the grammar. Throws UsageError for a text that cannot be parsed, or is too large.
+    Grammar(const llama_vocab * vocab, const std::string & text);
 
     const llama_vocab * vocab() const noexcept { return vocab_; }
     uint32_t root() const noexcept { return root_; }

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::size_t TIDY_ABOVE = 1024; // nodes and edges
 constexpr uint32_t LAST_CHARACTER = 0x10FFFF;
+constexpr uint32_t SURROGATES = 0xD800; // up to 0xDFFF; in UTF-8 there are none
 constexpr std::size_t READ_AT_ONCE = 32; // bytes, with the fuel of one token
 // The nodes that are kept, those added before tidying, and one for each unit of fuel.
 static_assert(2 * GrammarMatcher::MAX_KEPT + TIDY_ABOVE + 2 * GrammarFuel::FULL < GrammarStack::MAX_NODES);
@@ -168,7 +169,8 @@ bool GrammarMatcher::any_could_be(const Front & front, llama_partial_utf8 partia
     // Overlong forms are not UTF-8: a character of 3 or 4 bytes does not fit into fewer.
     const uint32_t least = partial.n_remain == 1 ? 0x80U : partial.n_remain == 2 ? 0x800U : 0x10000U;
     const uint32_t low = std::max(partial.value << n_bits, least);
-    const uint32_t high = std::min((partial.value << n_bits) | ((1U << n_bits) - 1U), LAST_CHARACTER);
+    const uint32_t last = low < SURROGATES ? SURROGATES - 1 : LAST_CHARACTER;
+    const uint32_t high = std::min((partial.value << n_bits) | ((1U << n_bits) - 1U), last);
     return std::any_of(front.places.begin(), front.places.end(), [&](Place place) { return takes(place, low, high); });
 }
 

@@ -33,7 +33,7 @@ Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingParams & para
 
 void Sampler::start_grammar(const Sampler * sibling) {
     const bool shared = sibling != nullptr && sibling->compiled_;
-    compiled_ = shared ? sibling->compiled_ : std::make_shared<const Grammar>(*model_, params_.grammar);
+    compiled_ = shared ? sibling->compiled_ : std::make_shared<const Grammar>(model_->vocab(), params_.grammar);
     grammar_ = std::make_unique<GrammarMatcher>(compiled_);
     if (!params_.grammar_triggers.empty()) {
         const bool same = shared && sibling->triggers_;

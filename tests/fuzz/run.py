@@ -1,11 +1,11 @@
 """Fuzz one target with coverage guidance: ``python -P -m tests.fuzz.run TARGET --seconds 3600``.
 
-Targets in Python (`targets`) need ``pip install atheris``. Those of the compiled core (``gguf``, ``answers``,
-``pictures``, ``sounds``) need clang with its libFuzzer, as in Debian's ``clang-16`` and ``libclang-rt-16-dev``, and are
-built into ``build/fuzz`` with the address and undefined-behaviour sanitizers. Inputs that reach new branches are added
-to ``build/fuzz/TARGET``; the corpus in the repository is read only. An input that breaks something is written to
-``build/fuzz`` and, with its fix, belongs into that corpus, where ``tests/unit/test_fuzz_corpus.py`` tries it from then
-on.
+Targets in Python (`targets`) need ``pip install atheris``. Those of the compiled core (``answers``, ``gguf``,
+``grammars``, ``pictures``, ``sounds``) need clang with its libFuzzer, as in Debian's ``clang-16`` and
+``libclang-rt-16-dev``, and are built into ``build/fuzz`` with the address and undefined-behaviour sanitizers. Inputs
+that reach new branches are added to ``build/fuzz/TARGET``; the corpus in the repository is read only. An input that
+breaks something is written to ``build/fuzz`` and, with its fix, belongs into that corpus, where
+``tests/unit/test_fuzz_corpus.py`` tries it from then on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROOT = HERE.parents[1]
 OUT = ROOT / "build" / "fuzz"
 CORPUS = HERE / "corpus"
 PYTHON = (
-    *("blocks", "bodies", "grammars", "items", "peer_events", "peer_messages", "peer_replies", "prefix_files"),
+    *("blocks", "bodies", "items", "peer_events", "peer_messages", "peer_replies", "prefix_files"),
     *("presets", "schemas", "sessions", "templates", "utf8"),
 )
 FORMS = OUT / "forms"
@@ -49,12 +49,16 @@ NATIVE = {
         *(f"{COMMON}/{name}.cpp" for name in ("chat-peg-parser", "json", "json-schema", "peg-parser")),
         *(f"{COMMON}/{name}.cpp" for name in ("trie", "unicode")),
     ),
+    "grammars": (
+        *(f"native/grammar/{name}.cpp" for name in ("grammar", "grammar_check", "grammar_matcher", "grammar_stack")),
+        "vendor/llama.cpp/src/llama-grammar.cpp",
+    ),
     "pictures": ("native/media/image_file.cpp",),
     "sounds": ("native/media/sound_file.cpp",),
 }
 INCLUDE = (
-    *("native", f"{GGML}/include", f"{GGML}/src", "vendor/llama.cpp/include", COMMON, "vendor/llama.cpp"),
-    *("vendor/llama.cpp/vendor", "vendor/llama.cpp/tools/mtmd"),
+    *("native", f"{GGML}/include", f"{GGML}/src", "vendor/llama.cpp/include", "vendor/llama.cpp/src", COMMON),
+    *("vendor/llama.cpp", "vendor/llama.cpp/vendor", "vendor/llama.cpp/tools/mtmd"),
 )
 # Not enums: gguf reads a type into one before it looks whether there is such a type. Not null pointers as arguments:
 # where a chunk of a file is empty, stb_image copies no bytes to no place.
@@ -93,8 +97,11 @@ def build_native(target: str) -> Path:
 def libfuzzer_arguments(target: str, seconds: int) -> list[str]:
     found = OUT / target
     found.mkdir(parents=True, exist_ok=True)
-    limits = [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=4096", "-max_len=65536"]
-    return [*limits, "-print_final_stats=1", f"-artifact_prefix={OUT}/{target}-", str(found), str(CORPUS / target)]
+    words = HERE / "native" / f"{target}.dict"
+    dictionary = (f"-dict={words}",) if words.exists() else ()
+    limits = [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048", "-max_len=65536"]
+    said = ("-print_final_stats=1", f"-artifact_prefix={OUT}/{target}-")
+    return [*limits, *dictionary, *said, str(found), str(CORPUS / target)]
 
 
 def lay_out_plainly(target: str) -> None:

@@ -144,13 +144,16 @@ def schemas(data: bytes) -> None:
 
 
 def grammars(data: bytes) -> None:
-    """A GBNF grammar of a request, in the compiled core."""
+    """A GBNF grammar of a request, compiled as a server compiles it.
+
+    ``tests/fuzz/native/grammars.cpp`` reads the same inputs, and follows the grammar by the bytes after a zero.
+    """
     from pyllmcancel import _native
     from pyllmcancel.errors import UsageError
     from pyllmcancel.sampling import SamplingParams
 
     try:
-        sampling = SamplingParams(grammar=data.decode("utf-8", "replace"), temperature=0.0)
+        sampling = SamplingParams(grammar=data.partition(b"\0")[0].decode("utf-8", "replace"), temperature=0.0)
         _native.Sampler(real_model(), sampling)
     except (InvalidRequestError, UsageError):
         return

@@ -50,6 +50,13 @@ REFUSED = {
     "root ::= a\na ::= b\nb ::= a": "nothing",
     'x ::= "a"': "root",
     'root ::= "' + "a" * 2_000 + '"{1900}': "elements",
+    'root ::= "' + "a" * 10_000 + '"' + "{2}" * 10: "repeats more",
+    'root ::= "' + "a" * 10_000 + '"' + "+" * 1_000: "repeats more",
+    'root ::= "a"{3,2}': "to fewer",
+    'root ::= ("a"{#}\n5,3})': "brace",
+    'root ::= ("a"{5#}\n,3})': "brace",
+    'root ::= "a"' + "{" * 200_000: "brace",
+    'root ::= "a"\0': "U\\+0000",
 }
 
 
@@ -138,6 +145,13 @@ def test_a_token_of_a_grammar_is_that_token(world: World) -> None:
     tokens, fault = answer(world, grammar='root ::= <[65]> !<[66]> "a"', temperature=1.0)
     assert (tokens[0], world.model.piece(tokens[2]), fault) == (65, b"a", LogitFault.NONE)
     assert (len(tokens), tokens[1] != 66) == (3, True)
+
+
+def test_no_character_begins_that_cannot_be_completed(world: World) -> None:
+    """The byte 0xED begins U+D000 to U+D7FF, and those that are no characters in UTF-8."""
+    (begin,) = (token for token in range(world.model.n_vocab) if world.model.piece(token) == b"\xed")
+    tokens, fault = answer(world, grammar="root ::= [^\\x00-\\uD7FF]", logit_bias=((begin, 50.0),), temperature=0.0)
+    assert (fault, begin in tokens) == (LogitFault.NONE, False)
 
 
 @pytest.mark.parametrize(("grammar", "words"), REFUSED.items(), ids=REFUSED.values())

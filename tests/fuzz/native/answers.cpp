@@ -2,6 +2,7 @@
 // are the same, put together. The forms are files, which tests/fuzz/answers.py has written; the same module reads the
 // same inputs in Python.
 
+#include "characters.hpp"
 #include "chat/chat_form.hpp"
 #include "chat/chat_parser.hpp"
 #include "platform/log.hpp"
@@ -22,7 +23,6 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -89,40 +89,6 @@ Forms read_forms() {
         std::exit(1);
     }
     return forms;
-}
-
-// The size of the character that begins here; 0 if there is none.
-std::size_t character_at(std::string_view text, std::size_t begin) {
-    const auto byte = static_cast<unsigned char>(text[begin]);
-    const std::size_t size = byte < 0x80   ? 1
-                             : byte < 0xC2 ? 0
-                             : byte < 0xE0 ? 2
-                             : byte < 0xF0 ? 3
-                             : byte < 0xF5 ? 4
-                                           : 0;
-    if (size == 0 || begin + size > text.size()) {
-        return 0;
-    }
-    for (std::size_t i = 1; i < size; ++i) {
-        if ((static_cast<unsigned char>(text[begin + i]) & 0xC0U) != 0x80U) {
-            return 0;
-        }
-    }
-    const auto second = size > 2 ? static_cast<unsigned char>(text[begin + 1]) : 0;
-    const bool wrong = (byte == 0xE0 && second < 0xA0) || (byte == 0xED && second > 0x9F) ||
-                       (byte == 0xF0 && second < 0x90) || (byte == 0xF4 && second > 0x8F);
-    return wrong ? 0 : size;
-}
-
-// Whole characters, as the detokenizer gives them; a question mark for each other byte.
-std::vector<std::string> characters(std::string_view bytes) {
-    std::vector<std::string> found;
-    for (std::size_t at = 0; at < bytes.size();) {
-        const std::size_t size = character_at(bytes, at);
-        found.push_back(size == 0 ? "?" : std::string(bytes.substr(at, size)));
-        at += size == 0 ? 1 : size;
-    }
-    return found;
 }
 
 void add(Message & message, const std::vector<ChatPart> & parts) {
