@@ -1,96 +1,168 @@
-"""Cancels by id, of requests that wait here, are on their way to their model's process, or are known to it.
+"""Cancels by id, session or filter, of requests that wait here, are on their way to a process, or are known to one.
 
-The process of a request that is on its way need not know it yet. It then cancels the request when it accepts it: the
-request has arrived in front before the cancel, and a later request of the same id has not.
+1. A request that waits here ends here. One that was sent is cancelled by its process, which need not know it yet: then
+   the process cancels it when it accepts it, since the request has arrived in front before the cancel.
+2. Requests that are not listed here, and groups, are looked for in all processes. Each is asked by itself, so that none
+   waits for another.
+3. With `wait` a process is asked again for each request, until its computation has stopped.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Collection, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.router.routed import mark_of
-from pyllmcancel.server.fleet.merging import merged_cancels
-from pyllmcancel.server.fleet.messages import Cancel, Cancelled, ListRequests, Owned, Requests, WhoseRequest
+from pyllmcancel.errors import QueueFullError
+from pyllmcancel.router.front import Asking
+from pyllmcancel.router.routed import By, mark_of
+from pyllmcancel.server.fleet import messages
 from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
-from pyllmcancel.server.limits import MAX_CANCELS
+from pyllmcancel.server.fleet.view import slices
 from pyllmcancel.server.requests.visible import only, without_prefix
 
 if TYPE_CHECKING:
     from pyllmcancel.router.front import Front
     from pyllmcancel.router.process import ModelProcess
-    from pyllmcancel.router.routed import Mark, RoutedRequest, RoutedRequests
-    from pyllmcancel.server.fleet.messages import Message, Reply
+    from pyllmcancel.router.routed import RoutedRequest, RoutedRequests
+    from pyllmcancel.server.requests.answers import LiveStatus
 
-R = TypeVar("R", bound="Reply")
-Answers = dict[str, dict[str, Any]]  # by id
+G = TypeVar("G", bound=messages.FamilyCancelled | messages.Matched)
+Answers = dict[str, Any]  # by id
+Told = dict[str, tuple["ModelProcess", dict[str, Any]]]  # by id: which process has the request, and its first answer
 
 
 class Cancels:
-    """Cancels requests, and tells how they ended. Used in the event loop only."""
+    """Cancels requests, and reports how they ended. Used in the event loop only."""
 
     def __init__(self, requests: RoutedRequests, front: Front) -> None:
         self._requests = requests
         self._front = front
-        # Questions whose answers nobody awaits any more; a process that is stuck gets its cancel all the same.
-        self._left = set[asyncio.Task[Any]]()
 
-    def _of(self, owner: str | None, request_id: str) -> list[RoutedRequest]:
-        names = {request_id, *without_prefix(request_id)}
-        return [one for one in self._requests.of(owner) if one.id in names]
+    # -- whose they are, for an administrator who names no owner ------------------------------------------------------
 
-    async def owners_of(self, ids: Collection[str], processes: Collection[ModelProcess], hold: float) -> dict[str, str]:
-        """Return the owner of each, for an administrator who names none. ApiError if several owners have one."""
-        message = WhoseRequest(ids=list(ids))
-        replies = await asyncio.gather(*(self._in_time(one, message, Owned) for one in processes))
-        owners = {one: {routed.owner for routed in self._of(None, one)} for one in ids}
-        for reply in filter(None, replies):
-            for one, some in reply.owners.items():
-                owners.setdefault(one, set()).update(some)
-        return {one: only(owners[one], hold) for one in ids}
+    async def owners_of(self, ids: Collection[str], hold: float = 0.0) -> dict[str, str]:
+        return await self._owners(
+            messages.WhoseRequest(ids=list(ids)), {one: self.find(None, one) for one in ids}, hold
+        )
 
-    async def _in_time(self, process: ModelProcess, message: Message, reply: type[R]) -> R | None:
-        try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
-                return await self._front.ask(process, message, reply)
-        except TimeoutError:
-            return None
+    async def owner_of_session(self, name: str, hold: float) -> str:
+        here = {name: self._requests.named(None, By.SESSION, name)}
+        return (await self._owners(messages.WhoseSession(sessions=[name]), here, hold))[name]
 
-    async def strangers(self, requests: Iterable[RoutedRequest]) -> list[RoutedRequest]:
-        """Return those of the requests that wait, or are not known to the process to which they were sent."""
-        found = [one for one in requests if not one.is_known]
-        sent: dict[tuple[ModelProcess, str], list[str]] = {}
-        for one in found:
-            if one.process is not None:
-                sent.setdefault((one.process, one.owner), []).append(one.id)
-        known = await asyncio.gather(*(self._known(process, owner, ids) for (process, owner), ids in sent.items()))
-        return [one for one in found if not any(one.mark in some for some in known)]
+    async def _owners(
+        self, message: messages.Message, here: Mapping[str, list[RoutedRequest]], hold: float
+    ) -> dict[str, str]:
+        """Return the owner of each name. ApiError if several owners have one, or if one that no owner has is to be
+        held.
+        """
+        told = [one.owners for one in (await self._front.ask_all(message, messages.Owned)).values() if one is not None]
+        owners = {name: {one.owner for one in requests} for name, requests in here.items()}
+        return {name: only(some.union(*(one.get(name, ()) for one in told)), hold) for name, some in owners.items()}
 
-    async def _known(self, process: ModelProcess, owner: str, ids: list[str]) -> set[Mark]:
-        parts = [ids[begin : begin + MAX_CANCELS] for begin in range(0, len(ids), MAX_CANCELS)]
-        messages = [ListRequests(owner=owner, ids=part) for part in parts]
-        replies = await asyncio.gather(*(self._in_time(process, message, Requests) for message in messages))
-        return {mark_of(entry) for reply in replies if reply is not None for entry in reply.data}
+    # -- by id --------------------------------------------------------------------------------------------------------
 
-    async def cancel(
-        self, ids: Collection[str], owner: str, processes: Collection[ModelProcess], *, wait: bool
-    ) -> Answers:
+    async def by_id(self, ids: Collection[str], owner: str, *, wait: bool) -> Answers:
         """Cancel an owner's requests of these ids; return the answers about those that are known."""
-        found = await self._routed(ids, owner, wait=wait)
+        found = await self._listed(ids, owner, wait=wait)
         if rest := [one for one in ids if one not in found]:
-            found |= await self._everywhere(rest, owner, processes, wait=wait)
+            found |= await self._everywhere(rest, owner, wait=wait)
         if rest := [one for one in ids if one not in found]:
-            found |= await self._routed(rest, owner, wait=wait)  # those that came meanwhile
+            found |= await self._listed(rest, owner, wait=wait)  # those that came meanwhile
         return found
 
-    async def _routed(self, ids: Collection[str], owner: str, *, wait: bool) -> Answers:
-        found = await asyncio.gather(*(self.cancel_all(self._of(owner, one), wait=wait) for one in ids))
+    async def _listed(self, ids: Collection[str], owner: str, *, wait: bool) -> Answers:
+        found = await asyncio.gather(*(self.of(self.find(owner, one), wait=wait) for one in ids))
         return {one: next(iter(some.values())) for one, some in zip(ids, found, strict=True) if some}
 
-    async def cancel_all(self, requests: Collection[RoutedRequest], *, wait: bool) -> Answers:
-        """Cancel requests that wait here, or were sent to a process."""
+    def find(self, owner: str | None, request_id: str) -> list[RoutedRequest]:
+        names = (request_id, *without_prefix(request_id))
+        return [one for name in names for one in self._requests.named(owner, By.ID, name)]
+
+    async def _everywhere(self, ids: list[str], owner: str, *, wait: bool) -> Answers:
+        """Ask all processes. A live request is enough; one that has ended may be another one's elder, so the others
+        have a moment to answer.
+        """
+        live, ended, asking = Told(), Answers(), Asking(self._front, messages.Cancelled)
+        asking.send(messages.Cancel(owner=owner, ids=ids, wait=wait))
+        while len(live) < len(ids):
+            told = await asking.next(DEADLINE_SECONDS if len(live | ended) == len(ids) else None)
+            if told is None:
+                break
+            process, reply = told
+            live |= {one: (process, {**reply.live[one][-1]}) for one in ids if reply.live.get(one)}
+            ended = {one: {**reply.ended[one][-1]} for one in ids if reply.ended.get(one)} | ended
+        return ended | await self._all_stopped(live, owner, wait=wait)
+
+    # -- groups -------------------------------------------------------------------------------------------------------
+
+    async def by_session(
+        self, name: str, owner: str, hold: float, *, descendants: bool, wait: bool
+    ) -> tuple[set[str], Answers]:
+        """Cancel the requests of a session and, with `descendants`, of those below it, also those that come within
+        `hold` seconds; return the names of the known ones, and the answers.
+
+        One process may know the child of a session, another one the child of that child: all are asked for each name.
+        QueueFullError if the owner has too many holds.
+        """
+        group, known, asked = Group(self._front, messages.FamilyCancelled), set[str](), set[str]()
+        hold_all = partial(self._requests.holds.hold_session, owner, seconds=hold, descendants=descendants)
+        if hold > 0.0:
+            hold_all(name)
+
+        def reach(names: set[str]) -> None:
+            for some in slices(sorted(names - asked)):
+                asked.update(some)
+                group.send(messages.CancelFamilies(owner=owner, sessions=some, descendants=descendants, wait=False))
+                for one in some:
+                    members = self._requests.family(owner, one, descendants=descendants)
+                    known.update({one} if members else ())
+                    group.add(members, self.of([one for one in members if not one.is_known], wait=wait))
+
+        reach({name})
+        while (reply := await group.heard(DEADLINE_SECONDS if known else None)) is not None:
+            known.update(reply.sessions)
+            reach(known if descendants else set())
+        for one in known:
+            with suppress(QueueFullError):  # also for those that have arrived, and whose bodies have not
+                hold_all(one)
+        return known, await group.answers(self._all_stopped(group.told, owner, wait=wait))
+
+    async def by_filter(
+        self, session: str | None, status: LiveStatus | None, owner: str | None, *, wait: bool
+    ) -> Answers:
+        """Cancel the requests that match what is given; everybody's if no owner is."""
+        group = Group(self._front, messages.Matched)
+        group.send(messages.CancelMatching(owner=owner, session=session, status=status, wait=wait))
+        matching = [one for one in self._requests.of(owner) if session in (None, one.wishes.session)]
+        group.add(matching, self._strangers(matching, status, owner, wait=wait))
+        while await group.heard(DEADLINE_SECONDS) is not None:
+            pass
+        return await group.answers(self._all_stopped(group.told, owner, wait=wait))
+
+    async def _strangers(
+        self, requests: list[RoutedRequest], status: LiveStatus | None, owner: str | None, *, wait: bool
+    ) -> Answers:
+        """Cancel those that no process knows, and which thus are waiting."""
+        if status == "running":
+            return {}
+        here, between = [one for one in requests if one.waits], [one for one in requests if one.is_between]
+        found = await self.of(here, wait=wait)
+        if between and status is not None:
+            replies = await self._front.ask_all(messages.ListRequests(owner=owner), messages.Requests)
+            known = {mark_of(entry) for reply in replies.values() if reply is not None for entry in reply.data}
+            between = [one for one in between if one.mark not in known]
+        return found | await self.of(between, wait=wait)
+
+    # -- requests that are listed here --------------------------------------------------------------------------------
+
+    async def of(self, requests: Collection[RoutedRequest], *, wait: bool) -> Answers:
+        """Cancel those of the requests that have not ended."""
+        requests = [one for one in requests if one in self._requests]
         found = {one.id: one.cancelled() for one in requests if one.cancel()}
         sent = [one for one in requests if not one.waits]
         for one, answer in zip(sent, await asyncio.gather(*(self._sent(one, wait=wait) for one in sent)), strict=True):
@@ -99,76 +171,81 @@ class Cancels:
         return found
 
     async def _sent(self, one: RoutedRequest, *, wait: bool) -> dict[str, Any] | None:
-        """Have its process cancel a request; return the answer, or None if there is none."""
+        """Have its process cancel a request; return the answer, or None if there is none.
+
+        Should the process end before it gets the request, that is cancelled here.
+        """
         process = one.process
         assert process is not None
-        one.cancel()  # for the case that the process ends before it gets the request
-        message = Cancel(owner=one.owner, ids=[one.id], wait=wait, on_their_way=True)
-        for is_first in (True, False):
+        message = messages.Cancel(owner=one.owner, ids=[one.id], wait=wait, on_their_way=True)
+        was_known = False
+        while not was_known:
             was_known = not one.is_between or one.process is not process
-            reply = await self._front.ask(process, message, Cancelled)
+            reply = await self._front.ask(process, message, messages.Cancelled)
             if reply is None:
                 break
             # One that has ended may be an older one, while this one is not known yet.
-            told = reply.live.get(one.id) or (reply.ended.get(one.id) if was_known else None)
-            if told:
-                return await self._stopped(process, message, dict(told[-1]), is_first=is_first)
-            if was_known or not wait:
+            if told := reply.live.get(one.id) or (reply.ended.get(one.id) if was_known else None):
+                return await self._stopped(process, one.owner, by_us({**told[-1]}), wait=wait)
+            if not wait:
                 break
             await one.until_settled()
-        if one.was_refused or (one.is_between and not wait):
-            return one.cancelled()
-        return None
+        return one.cancelled() if one.was_refused or (one.is_between and not wait) else None
+
+    # -- until they have stopped --------------------------------------------------------------------------------------
+
+    async def _all_stopped(self, told: Told, owner: str | None, *, wait: bool) -> Answers:
+        asked = (self._stopped(process, owner, answer, wait=wait) for process, answer in told.values())
+        return dict(zip(told, await asyncio.gather(*asked), strict=True))
 
     async def _stopped(
-        self, process: ModelProcess, message: Cancel, answer: dict[str, Any], *, is_first: bool
+        self, process: ModelProcess, owner: str | None, answer: dict[str, Any], *, wait: bool
     ) -> dict[str, Any]:
         """Return the answer after the computation has stopped: a process waits for that only for a while."""
-        while message.wait and answer["outcome"] == "cancelled" and answer["cancel_latency_ms"] is None:
-            is_first = False
-            reply = await self._front.ask(process, message, Cancelled)
-            told = {} if reply is None else merged_cancels(message.ids, [reply])
-            if not told:
-                break  # it has ended
-            answer = dict(told[message.ids[0]][-1])
-        if not is_first and answer["reason"] == CancelReason.EXPLICIT:
-            answer["outcome"] = "cancelled"  # by the first message
+        began = time.monotonic()
+        while wait and owner is not None and answer["outcome"] == "cancelled" and answer["cancel_latency_ms"] is None:
+            message = messages.Cancel(owner=owner, ids=[answer["id"]], wait=True)
+            if (reply := await self._front.ask(process, message, messages.Cancelled)) is None:
+                break  # its process has ended, or is stuck
+            told = reply.live.get(answer["id"]) or reply.ended.get(answer["id"])
+            # A preparation that has ended is not known any more.
+            latest = {**told[-1]} if told else {"cancel_latency_ms": round((time.monotonic() - began) * 1e3, 3)}
+            answer = by_us(answer | latest)
         return answer
 
-    async def _everywhere(
-        self, ids: list[str], owner: str, processes: Collection[ModelProcess], *, wait: bool
-    ) -> Answers:
-        """Ask all processes. A live request is enough; one that has ended may be another one's elder, so the others
-        have a moment to answer.
-        """
-        message = Cancel(owner=owner, ids=ids, wait=wait)
-        asked = {asyncio.create_task(self._front.ask(one, message, Cancelled)): one for one in processes}
-        self._left |= asked.keys()
-        for task in asked:
-            task.add_done_callback(self._left.discard)
-        live: Answers = {}
-        ended: Answers = {}
-        pending = set(asked)
-        while pending and len(live) < len(ids):
-            grace = DEADLINE_SECONDS if len(live | ended) == len(ids) else None
-            done, pending = await asyncio.wait(pending, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-            if not done:
-                break
-            for task in done:
-                if (reply := task.result()) is None:
-                    continue
-                for one in ids:
-                    if reply.live.get(one):
-                        told = dict(reply.live[one][-1])
-                        live[one] = await self._stopped(
-                            asked[task], message.model_copy(update={"ids": [one]}), told, is_first=True
-                        )
-                    elif reply.ended.get(one):
-                        ended.setdefault(one, dict(reply.ended[one][-1]))
-        return ended | live
 
-    async def close(self) -> None:
-        """End all questions. Idempotent."""
-        for task in self._left:
-            task.cancel()
-        await asyncio.gather(*self._left, return_exceptions=True)
+def by_us(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer about a request that was live when it was cancelled here, and may have ended since."""
+    return answer | ({"outcome": "cancelled"} if answer["reason"] == CancelReason.EXPLICIT else {})
+
+
+class Group(Asking[G]):
+    """The messages that cancel a group of requests, and the cancels of those members that no process may know."""
+
+    def __init__(self, front: Front, reply: type[G]) -> None:
+        super().__init__(front, reply)
+        self.told = Told()
+        self._processes: set[ModelProcess] = set()  # that have members, as far as it is known here
+        self._unknown: list[asyncio.Task[Answers]] = []
+
+    def add(self, members: Iterable[RoutedRequest], cancels: Coroutine[Any, Any, Answers]) -> None:
+        self._processes |= {one.process for one in members if one.process is not None}
+        self._unknown.append(self._front.spawn(cancels))
+
+    async def heard(self, seconds: float | None) -> G | None:
+        """Return the next reply; None if there will be none, or only processes without members are silent for so
+        long.
+        """
+        told = await self.next(None if self._processes & self.silent else seconds)
+        if told is None:
+            return None
+        process, reply = told
+        self.told |= {one["id"]: (process, {**one}) for one in reply.requests}
+        return reply
+
+    async def answers(self, stopped: Coroutine[Any, Any, Answers]) -> Answers:
+        """Return all answers; of two about one request, that of its cancel."""
+        found = Answers()
+        for some in await asyncio.gather(*self._unknown, stopped):
+            found |= {name: one for name, one in some.items() if name not in found or one["outcome"] == "cancelled"}
+        return found

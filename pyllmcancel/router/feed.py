@@ -15,6 +15,7 @@ from fastapi.responses import Response
 
 from pyllmcancel.router.forwarding import OF_ANSWER, Message
 from pyllmcancel.router.routes_models import entry_of
+from pyllmcancel.router.spec import replica_of
 from pyllmcancel.router.upstream import Broken, Exchange
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
@@ -214,12 +215,8 @@ class ModelsFeed(Response):
         specs = self._keeper.catalog.specs.values()
         entries = [{**entry_of(self._keeper, one, all_seen=self._all_seen), "replica": one.replica} for one in specs]
         waiting = self._router.requests.waiting(self._seen)
-        requests = [{**one.entry(), "replica": self._replica(one.model)} for one in waiting]
-        return {"type": MODELS, "manages": self._all_seen, "models": entries, "requests": requests[:MAX_WAITING]}
-
-    def _replica(self, name: str) -> str:
-        spec = self._keeper.catalog.specs.get(name)
-        return name if spec is None else spec.replica
+        requests = [{**one.entry(), "replica": replica_of(one.model)} for one in waiting[:MAX_WAITING]]
+        return {"type": MODELS, "manages": self._all_seen, "models": entries, "requests": requests}
 
     async def _write(self, send: Send, body: bytes) -> None:
         async with self._sending:

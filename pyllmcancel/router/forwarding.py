@@ -14,13 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from starlette.datastructures import Headers
-
-from pyllmcancel.router.upstream import Broken, Exchange, Head
+from pyllmcancel.router.upstream import Broken, Exchange, Head, Unread
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import ARRIVED, arrival_told, mark_client_gone, request_id_of
+from pyllmcancel.server.limits import SMALL_BODY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,9 +53,15 @@ class NotReached(Exception):  # noqa: N818
     """The process does not listen."""
 
 
+class SendAgain(Exception):  # noqa: N818
+    """The process closed the connection before it had read the request."""
+
+
 @dataclass(slots=True)
 class Message:
-    """A request as its process gets it. The body is dropped when it is sent: answers may take long."""
+    """A request as its process gets it. The body is dropped when it is sent, or answered if it is small: answers may
+    take long.
+    """
 
     method: str
     target: bytes
@@ -142,23 +147,16 @@ class Leaving:
 
 
 async def exchange(
-    message: Message,
-    socket: Path,
-    leaving: Leaving,
-    send: Send,
-    extra: Iterable[tuple[bytes, bytes]] = (),
-    *,
-    declines: tuple[bytes, ...] = (),
-) -> bool:
+    message: Message, socket: Path, leaving: Leaving, send: Send, extra: Iterable[tuple[bytes, bytes]] = ()
+) -> None:
     """Send the request to the process, and its answer to the client, piece by piece.
-
-    If the answer is an error with one of the codes `declines`, nothing is sent to the client; returns whether something
-    was.
 
     Raises
     ------
     NotReached
         The process has ended, or is about to; it has seen nothing of the request.
+    SendAgain
+        It closed the connection before it had read the request, whose body is still here.
     ApiError
         The process ended before it answered, or this one may open no more connections.
     ClientLeft
@@ -171,34 +169,27 @@ async def exchange(
         raise ApiError(
             503, f"no connection to the model: {error.strerror}", "server_error", code="overloaded"
         ) from error
-    if not declines:
+    is_kept = len(message.body) <= SMALL_BODY
+    if not is_kept:
         message.body = b""
     with leaving.closes(begun):
         head, body = None, Body(leaving.scope, send)
         try:
             head = await begun.head()
+            message.body = b""
             leaving.on_answer()
             if leaving.left:
                 raise ClientLeft
-            content = None
-            if declines and head.status in (400, 404):
-                content = await begun.whole()
-                if any(b'"%s"' % code in content for code in declines):
-                    return False
             kept = [(name, value) for name, value in head.headers if name not in OF_ANSWER]
             await send({"type": "http.response.start", "status": head.status, "headers": [*kept, *extra]})
-            if content is None:
-                await body.flow(begun, head)
-            else:
-                await body.write(content)
+            await body.flow(begun, head)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except (Broken, ValueError):
+        except (Broken, ValueError) as error:
             if leaving.left:
                 raise ClientLeft from None
             if head is None:
-                raise process_ended() from None
+                raise (SendAgain if is_kept and isinstance(error, Unread) else process_ended()) from None
             await break_off(head, leaving.scope, send, b"" if body.last.endswith(BLANK) else BLANK)
-    return True
 
 
 class Body:
@@ -268,13 +259,6 @@ async def answered(scope: Scope, receive: Receive, send: Send, error: Exception)
         raise error
     with suppress(OSError):
         await shown.response_to(scope)(scope, receive, send)
-
-
-def header(scope: Scope, *names: str) -> str | None:
-    """Return the first of these headers that is given."""
-    headers = Headers(scope=scope)
-    found = (headers.get(name) for name in names)
-    return next((value.encode("latin-1").decode("utf-8", "replace") for value in found if value), None)
 
 
 def milliseconds_since(began: float) -> bytes:

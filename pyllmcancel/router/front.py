@@ -10,18 +10,21 @@ import json
 import logging
 import secrets
 import time
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyllmcancel import __version__
 from pyllmcancel.router.upstream import Broken, Exchange
 from pyllmcancel.server.fleet.identity import KEY_HEADER, Envelope, Identity
 from pyllmcancel.server.fleet.membership import ANY_MODEL
+from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
 from pyllmcancel.server.http.request_context import PEERS_PATH
 
 if TYPE_CHECKING:
     from pyllmcancel.router.process import ModelProcess
     from pyllmcancel.server.fleet.messages import Message, Reply
 
+T = TypeVar("T")
 R = TypeVar("R", bound="Reply")
 PATIENCE = 60.0  # seconds: a process may be busy, and then it ends soon, or answers
 
@@ -35,20 +38,24 @@ class Front:
     ----------
     key
         The key by which the processes know this one.
+    ready
+        Returns the processes that serve now.
     """
 
-    def __init__(self, key: str | None) -> None:
+    def __init__(self, key: str | None, ready: Callable[[], Sequence[ModelProcess]]) -> None:
         nonce = secrets.token_hex(16)
+        self.ready = ready
+        self._tasks = set[asyncio.Task[Any]]()
         self._nonce, self._name = nonce, f"front-{nonce}"  # no model has this name
         self._headers = [(b"content-type", b"application/json"), (b"host", b"localhost")]
         if key is not None:
             self._headers.append((KEY_HEADER.lower().encode(), key.encode()))
 
-    async def ask(self, process: ModelProcess, message: Message, reply: type[R]) -> R | None:
-        """Return the process's reply; None if it has ended, refuses the message, or does not answer in `PATIENCE`."""
+    async def ask(self, process: ModelProcess, message: Message, reply: type[R], seconds: float = PATIENCE) -> R | None:
+        """Return the process's reply; None if it has ended, refuses the message, or does not answer in time."""
         content = self._envelope(message).model_dump_json().encode()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(seconds):
                 status, body = await self._answer(process, content)
             if status == 200:
                 return reply.model_validate(json.loads(body)["reply"])
@@ -56,6 +63,12 @@ class Front:
             return None
         logger.warning("%s refuses a message: status %d, %s", process.name, status, body[:200])
         return None
+
+    async def ask_all(self, message: Message, reply: type[R]) -> dict[ModelProcess, R | None]:
+        """Return the replies of all processes; None for one that does not answer in time."""
+        ready = self.ready()
+        replies = await asyncio.gather(*(self.ask(one, message, reply, DEADLINE_SECONDS) for one in ready))
+        return dict(zip(ready, replies, strict=True))
 
     def _envelope(self, message: Message) -> Envelope:
         sender = Identity(
@@ -73,3 +86,50 @@ class Front:
             return (await exchange.head()).status, await exchange.whole()
         finally:
             exchange.close()
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Do some work to its end, also if nobody awaits it any more."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        """End all work. Idempotent."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class Asking(Generic[R]):
+    """Messages to all processes, and the replies as they come.
+
+    Each message goes to each process by itself. A stuck process gets it when it listens again, even if nobody awaits
+    its reply any more.
+    """
+
+    def __init__(self, front: Front, reply: type[R]) -> None:
+        self._front = front
+        self._reply = reply
+        self._asked: dict[asyncio.Task[R | None], ModelProcess] = {}
+
+    def send(self, message: Message) -> None:
+        for process in self._front.ready():
+            self._asked[self._front.spawn(self._front.ask(process, message, self._reply))] = process
+
+    @property
+    def silent(self) -> set[ModelProcess]:
+        """The processes that have not replied to everything."""
+        return set(self._asked.values())
+
+    async def next(self, seconds: float | None) -> tuple[ModelProcess, R] | None:
+        """Return the next reply; None if there will be none, or none comes in this time."""
+        while self._asked:
+            done, _ = await asyncio.wait(self._asked, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                return None
+            task = done.pop()
+            process = self._asked.pop(task)
+            if (reply := task.result()) is not None:
+                return process, reply
+        return None

@@ -148,6 +148,10 @@ class Keeper:
     def model(self, name: str) -> Model:
         return self.roster.models[name]
 
+    def ready(self) -> list[ModelProcess]:
+        """Return the processes that serve."""
+        return [one for one in self.processes.values() if one.is_ready]
+
     # -- wishes -------------------------------------------------------------------------------------------------------
 
     def want(self, name: str) -> tuple[Ticket, asyncio.Future[ModelProcess]]:

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import CancelReason
@@ -24,10 +26,14 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from pyllmcancel.router.process import ModelProcess
+    from pyllmcancel.router.wishes import Wishes
 
 NOTHING = Usage(0, 0, 0)
 Mark = tuple[str, str, float]
 """A request's owner, id and arrival: ids may be used again."""
+
+
+By = Enum("By", "ID OWNER SESSION PARENT KEY STREAM")  # the kinds of names of a request
 
 
 class RoutedRequest:
@@ -39,8 +45,6 @@ class RoutedRequest:
         The time of its arrival, in monotonic seconds.
     rank
         Of two requests with the same supersede key, the one with the greater rank is the newer.
-    streams
-        The names by which its stream can be taken up again, if it will have such a stream.
     process
         The process to which it was sent; None while it waits for its model.
     is_known
@@ -49,23 +53,11 @@ class RoutedRequest:
         True if it has ended here, by a cancel.
     """
 
-    def __init__(
-        self,
-        scope: Scope,
-        model: str,
-        *,
-        session: str | None,
-        parent: str | None,
-        supersede: str | None,
-        streams: tuple[str, ...],
-    ) -> None:
+    def __init__(self, scope: Scope, model: str, wishes: Wishes) -> None:
         self.id = request_id_of(scope)
         self.owner = owner_of(scope)
         self.model = model
-        self.session = session
-        self.parent = parent
-        self.supersede = supersede
-        self.streams = streams
+        self.wishes = wishes
         self.arrived_at = arrival_of(scope)
         self.rank = Rank(arrival_us_of(scope), self.id)
         self.created = time.time()
@@ -75,6 +67,15 @@ class RoutedRequest:
         self._awaited: asyncio.Future[Any] | None = None  # what it waits for
         self._reason: CancelReason | None = None  # sticky: the first one counts
         self._settled: asyncio.Event | None = None  # set as soon as its process knows it, or it has none
+
+    @property
+    def names(self) -> list[tuple[By, str]]:
+        """All by which it can be found."""
+        wishes = self.wishes
+        found = [(By.ID, self.id), (By.OWNER, self.owner), (By.KEY, wishes.key), (By.PARENT, wishes.parent)]
+        # As in its process: without a session it belongs to the one that it names as its parent.
+        found += [(By.SESSION, wishes.session or wishes.parent), *((By.STREAM, name) for name in wishes.streams)]
+        return [(by, name) for by, name in found if name is not None]
 
     @property
     def mark(self) -> Mark:
@@ -157,9 +158,9 @@ class RoutedRequest:
             "phase": self.phase,
             "model": self.model,
             "owner": self.owner,
-            "session": self.session,
-            "parent_session": self.parent,
-            "supersede": self.supersede,
+            "session": self.wishes.session,
+            "parent_session": self.wishes.parent,
+            "supersede": self.wishes.key,
             "n": 1,
             "slots": [],
             "paused": False,
@@ -191,20 +192,32 @@ class RoutedRequests:
 
     def __init__(self) -> None:
         self._requests: dict[RoutedRequest, None] = {}
+        self._named = defaultdict[tuple[By, str], dict[RoutedRequest, None]](dict)
+        self._n_waiting = Counter[str]()  # by owner
         self.holds = Holds()  # of all models: a process holds nothing for those that are loaded later
 
     @contextmanager
     def lists(self, request: RoutedRequest) -> Iterator[None]:
-        """Inside the block, the request is one of these."""
+        """Inside the block, the request is one of these; RequestCancelled if it was cancelled before it came."""
+        lineage = [name for name in (request.wishes.session, request.wishes.parent) if name is not None]
+        if self.holds.reach(request.owner, request.id, request.arrived_at, lineage):
+            raise RequestCancelled(CancelReason.EXPLICIT, NOTHING)
         self._requests[request] = None
+        for name in request.names:
+            self._named[name][request] = None
         try:
             yield
         finally:
             del self._requests[request]
+            for name in request.names:
+                del self._named[name][request]
+                if not self._named[name]:
+                    del self._named[name]
             request.comes_back()
 
-    def check_may_wait(self, request: RoutedRequest, most: int) -> None:
-        """Check that the request may wait beside the owner's others.
+    @contextmanager
+    def waits(self, request: RoutedRequest, most: int) -> Iterator[None]:
+        """Inside the block, the request waits beside the owner's others.
 
         Raises
         ------
@@ -213,39 +226,49 @@ class RoutedRequests:
         ApiError
             There are `most` of them.
         """
-        others = [one for one in self.waiting(request.owner) if one is not request]
-        if any(one.id == request.id for one in others):
+        if any(one.waits and one is not request for one in self.named(request.owner, By.ID, request.id)):
             raise InvalidRequestError(f"request id {request.id!r} is in use by a request that has not ended", "id")
-        if len(others) >= most:
+        if self._n_waiting[request.owner] >= most:
             raise ApiError(429, "too many requests wait for models", "rate_limit_error", code="queue_full")
+        self._n_waiting[request.owner] += 1
+        try:
+            yield
+        finally:
+            self._n_waiting[request.owner] -= 1
+            if not self._n_waiting[request.owner]:
+                del self._n_waiting[request.owner]
 
     def supersede(self, request: RoutedRequest) -> None:
         """Cancel all but the newest of `request` and the waiting requests with its key."""
-        for one in self.waiting(request.owner) if request.supersede is not None else ():
-            if one.supersede == request.supersede and one is not request:
+        for one in self.named(request.owner, By.KEY, request.wishes.key):
+            if one.waits and one is not request:
                 older = one if one.rank < request.rank else request
                 older.cancel(CancelReason.SUPERSEDED)
 
-    def with_stream(self, owner: str, name: str) -> list[RoutedRequest]:
-        """Return an owner's requests whose streams will have this name, and are not known to a process yet."""
-        return [one for one in self.of(owner) if name in one.streams and not one.is_known]
+    def __contains__(self, request: RoutedRequest) -> bool:
+        return request in self._requests
 
-    def of(self, owner: str | None) -> Iterator[RoutedRequest]:
-        """Iterate over an owner's requests; None: everybody's."""
-        return (one for one in list(self._requests) if owner in (None, one.owner))
+    def named(self, owner: str | None, by: By, name: str | None) -> list[RoutedRequest]:
+        """Return an owner's requests of this name, or everybody's for the owner None."""
+        found = () if name is None else self._named.get((by, name), ())
+        return [one for one in found if owner in (None, one.owner)]
 
-    def waiting(self, owner: str | None) -> Iterator[RoutedRequest]:
-        """Iterate over those that wait for their model."""
-        return (one for one in self.of(owner) if one.waits)
+    def of(self, owner: str | None) -> list[RoutedRequest]:
+        """Return an owner's requests; None: everybody's."""
+        return list(self._requests) if owner is None else self.named(owner, By.OWNER, owner)
 
-    def family(self, owner: str | None, session: str, *, descendants: bool) -> list[RoutedRequest]:
+    def waiting(self, owner: str | None) -> list[RoutedRequest]:
+        """Return those that wait for their model."""
+        return [one for one in self.of(owner) if one.waits]
+
+    def family(self, owner: str, session: str, *, descendants: bool) -> list[RoutedRequest]:
         """Return the requests of a session and, with `descendants`, of the sessions below it."""
-        known = {session}
-        n_known = 0
-        while descendants and n_known < len(known):
-            n_known = len(known)
-            known |= {one.session for one in self.of(owner) if one.session is not None and one.parent in known}
-        return [one for one in self.of(owner) if one.session in known]
+        found, names = dict[RoutedRequest, None](), [session]
+        for name in names:  # which may become more meanwhile
+            found |= dict.fromkeys(self.named(owner, By.SESSION, name))
+            below = (one.wishes.session for one in self.named(owner, By.PARENT, name) if descendants)
+            names += dict.fromkeys(one for one in below if one is not None and one not in names)
+        return list(found)
 
 
 def mark_of(entry: Mapping[str, Any]) -> Mark:

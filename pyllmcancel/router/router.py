@@ -7,20 +7,18 @@ import math
 import re
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import RequestCancelled
-from pyllmcancel.router.body_fields import scalars
 from pyllmcancel.router.cancels import Cancels
 from pyllmcancel.router.forwarding import (
     Leaving,
     Message,
     NotReached,
+    SendAgain,
     answered,
     exchange,
-    header,
     milliseconds_since,
     process_ended,
     read_body,
@@ -28,25 +26,13 @@ from pyllmcancel.router.forwarding import (
 from pyllmcancel.router.front import Front
 from pyllmcancel.router.newer import NewerRequests
 from pyllmcancel.router.roster import State
-from pyllmcancel.router.routed import NOTHING, RoutedRequest, RoutedRequests
+from pyllmcancel.router.routed import By, RoutedRequest, RoutedRequests
+from pyllmcancel.router.wishes import fields_of, wishes_of
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.fleet.messages import News
+from pyllmcancel.server.fleet.messages import AskStream, News, StreamKnown
 from pyllmcancel.server.http.api_keys import owner_of
-from pyllmcancel.server.http.request_context import arrival_of, request_id_of
-from pyllmcancel.server.limits import INLINE_BODY
-from pyllmcancel.server.origin import (
-    CONVERSATION_HEADERS,
-    KEY_FIELDS,
-    KEY_HEADERS,
-    PARENT_FIELDS,
-    PARENT_HEADERS,
-    SESSION_FIELDS,
-    SESSION_HEADERS,
-    is_name,
-)
-from pyllmcancel.server.streams.kept import conversation_key
+from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.streams.routes import not_ready
-from pyllmcancel.server.wire.fields import MAX_TIMEOUT
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -56,16 +42,11 @@ if TYPE_CHECKING:
     from pyllmcancel.router.spec import Spec
     from pyllmcancel.server.config import ServerConfig
 
-OWN_FIELDS = ("model", "keep_alive", "keep_going", "stream", "timeout")
-WANTED = frozenset((*OWN_FIELDS, *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS))
 # Paths that any process can answer for all, since they know each other.
 SHARED = re.compile(
     r"/v1/(?:requests|sessions|stream|streams)(?:/|$)|/v1/responses/(?!input_tokens$|compact$)|/(?:docs|openapi\.json)$"
 )
 STREAMS = re.compile(r"/v1/stream(?:/(.*))?", re.DOTALL)  # only the process that has a stream can send it
-NOT_THERE = (b"stream_not_found", b"elsewhere")  # codes of the others' errors
-DURATION = re.compile(r"(-?\d+(?:\.\d+)?)(ms|s|m|h)?")
-UNITS = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 MAX_SHOWN = 20  # names in an error
 
 
@@ -83,7 +64,7 @@ class Router:
     def __init__(self, keeper: Keeper, config: ServerConfig, *, autoload: bool) -> None:
         self.keeper = keeper
         self.requests = RoutedRequests()
-        self.front = Front(keeper.key)
+        self.front = Front(keeper.key, keeper.ready)
         self.cancels = Cancels(self.requests, self.front)
         self.autoload = autoload
         self._max_waiting = config.engine.max_queue
@@ -100,18 +81,19 @@ class Router:
             leaving = Leaving(scope, receive)
             with leaving.heard():
                 if scope["method"] in ("GET", "DELETE") and (found := STREAMS.match(scope["path"])):
-                    await self._to_stream(scope, found[1], leaving, send)
+                    await self._to_stream(found[1], message, leaving, send)
                 elif SHARED.match(scope["path"]):
                     await self.to_any(message, leaving, send)
                 else:
                     await self._to_model(scope, message, leaving, send)
         except Exception as error:
-            await answered(scope, receive, send, process_ended() if isinstance(error, NotReached) else error)
+            has_ended = isinstance(error, NotReached | SendAgain)
+            await answered(scope, receive, send, process_ended() if has_ended else error)
 
     async def close(self) -> None:
         """End the messages to the processes. Idempotent."""
         await self._newer.close()
-        await self.cancels.close()
+        await self.front.close()
 
     # -- one model ----------------------------------------------------------------------------------------------------
 
@@ -119,104 +101,73 @@ class Router:
         fields = await fields_of(message.body)
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         spec = await self.named(fields.get("model", next(iter(query.get("model", ())), None)))
-        names = self._wished(scope, fields)
+        wishes = wishes_of(scope, fields, keeps_streams=self._keeps_streams)
         loads = one_of(query.get("autoload"), default=self.autoload) and scope["method"] == "POST"
         if not loads and self.keeper.model(spec.name).state is not State.LOADED:
             raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
         if scope["method"] != "POST":
-            process = self.keeper.processes[spec.name]
-            await exchange(message, process.socket, leaving, send)
+            await exchange(message, self.keeper.processes[spec.name].socket, leaving, send)
             return
-        leaving.keeps = bool(names.streams)  # then the request outlives its connection
-        routed = RoutedRequest(
-            scope,
-            spec.name,
-            session=names.session,
-            parent=names.parent,
-            supersede=names.key,
-            streams=names.streams,
-        )
+        routed = RoutedRequest(scope, spec.name, wishes)
+        leaving.keeps = bool(wishes.streams)  # then the request outlives its connection
         leaving.on_answer = routed.answers
-        self._check_held(scope, names)
         with self.requests.lists(routed):
-            ended = await self._sent(names, routed, message, leaving, send)
-            while ended is not None:
+            while (ended := await self._sent(routed, message, leaving, send)) is not None:
                 routed.comes_back()
-                await self._waited(names, routed, ended.end(), leaving)
-                ended = await self._sent(names, routed, message, leaving, send)
+                await self._waited(routed, ended.end(), leaving)
 
-    def _check_held(self, scope: Scope, names: Wished) -> None:
-        """Raise RequestCancelled if the request was cancelled before it came."""
-        lineage = [name for name in (names.session, names.parent) if name is not None]
-        if self.requests.holds.reach(owner_of(scope), request_id_of(scope), arrival_of(scope), lineage):
-            raise RequestCancelled(CancelReason.EXPLICIT, NOTHING)
-
-    async def _sent(
-        self, names: Wished, routed: RoutedRequest, message: Message, leaving: Leaving, send: Send
-    ) -> ModelProcess | None:
+    async def _sent(self, routed: RoutedRequest, message: Message, leaving: Leaving, send: Send) -> ModelProcess | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
         ticket, future = self.keeper.want(routed.model)
         try:
-            process, waited = await self._admitted(names, routed, future, leaving)
+            process, waited = await self._admitted(routed, future, leaving)
             routed.goes_to(process)
             extra = [] if waited is None else [(b"x-model-load-ms", waited)]
             try:
+                with suppress(SendAgain):  # a process that has ended does not listen any more
+                    await exchange(message, process.socket, leaving, send, extra)
+                    return None
                 await exchange(message, process.socket, leaving, send, extra)
             except NotReached:
                 return process
             return None
         finally:
-            self.keeper.drop(ticket, names.keep_alive)
+            self.keeper.drop(ticket, routed.wishes.keep_alive)
 
     async def _admitted(
-        self, names: Wished, routed: RoutedRequest, future: asyncio.Future[ModelProcess], leaving: Leaving
+        self, routed: RoutedRequest, future: asyncio.Future[ModelProcess], leaving: Leaving
     ) -> tuple[ModelProcess, bytes | None]:
         """Return the process, and the milliseconds that the request waited for it, if it did."""
         if not future.done():
             began = time.monotonic()
-            return await self._waited(names, routed, future, leaving), milliseconds_since(began)
+            return await self._waited(routed, future, leaving), milliseconds_since(began)
         self.requests.supersede(routed)
         with routed.awaits(future):
             return await future, None
 
-    async def _waited(self, names: Wished, routed: RoutedRequest, future: asyncio.Future[Any], leaving: Leaving) -> Any:
+    async def _waited(self, routed: RoutedRequest, future: asyncio.Future[Any], leaving: Leaving) -> Any:
         """Return what comes; until then the request is one of those that wait, and can be cancelled."""
-        self.requests.check_may_wait(routed, self._max_waiting)
-        self.requests.supersede(routed)
-        timeout = min(names.timeout, self._timeout)
+        timeout = min(routed.wishes.timeout, self._timeout)
         timer = None
         try:
-            with routed.awaits(future):
-                if routed.supersede is not None:
-                    self._tell_of(routed, routed.supersede)
-                if timeout < math.inf:
-                    left = max(0.0, routed.arrived_at + timeout - time.monotonic())
-                    timer = asyncio.get_running_loop().call_later(left, routed.cancel, CancelReason.DEADLINE)
-                return await leaving.until(future)
+            with self.requests.waits(routed, self._max_waiting):
+                self.requests.supersede(routed)
+                with routed.awaits(future):
+                    self._tell_of(routed)
+                    if timeout < math.inf:
+                        left = max(0.0, routed.arrived_at + timeout - time.monotonic())
+                        timer = asyncio.get_running_loop().call_later(left, routed.cancel, CancelReason.DEADLINE)
+                    return await leaving.until(future)
         finally:
             self.keeper.tell()
             if timer is not None:
                 timer.cancel()
 
-    def _tell_of(self, newer: RoutedRequest, key: str) -> None:
-        """Tell the processes of a request with this supersede key."""
-        news = News(owner=newer.owner, key=key, arrived_us=newer.rank.arrived_us, id=newer.id)
-        self._newer.tell(news, [one for one in self.keeper.processes.values() if one.is_ready])
-
-    def _wished(self, scope: Scope, fields: dict[str, Any]) -> Wished:
-        """Return the groups that are named. A name of a wrong form counts as missing, since a process refuses it."""
-        key = name_of(scope, fields, KEY_HEADERS, KEY_FIELDS)
-        streams: tuple[str, ...] = ()
-        if self._keeps_streams and fields.get("stream") is True:
-            conversation = name_of(scope, fields, CONVERSATION_HEADERS, ())
-            if conversation is not None:
-                key = key or conversation_key(conversation)
-                streams = (conversation, request_id_of(scope))
-            elif fields.get("keep_going"):
-                streams = (request_id_of(scope),)
-        session = name_of(scope, fields, SESSION_HEADERS, SESSION_FIELDS)
-        parent = name_of(scope, fields, PARENT_HEADERS, PARENT_FIELDS)
-        return Wished(session, parent, key, streams, seconds_in(fields), keep_alive(fields.get("keep_alive")))
+    def _tell_of(self, newer: RoutedRequest) -> None:
+        """Tell the processes of a request that has a supersede key."""
+        if (key := newer.wishes.key) is not None:
+            news = News(owner=newer.owner, key=key, arrived_us=newer.rank.arrived_us, id=newer.id)
+            self._newer.tell(news, self.keeper.ready())
 
     async def named(self, name: Any) -> Spec:
         """Return the model of this name, or the default; ApiError if there is none."""
@@ -243,34 +194,33 @@ class Router:
         ready = [one for one in self.keeper.processes.values() if models[one.name].state is State.LOADED]
         return min(ready, key=lambda one: models[one.name].loaded_at, default=None)
 
-    async def _to_stream(self, scope: Scope, name: str | None, leaving: Leaving, send: Send) -> None:
+    async def _to_stream(self, name: str | None, message: Message, leaving: Leaving, send: Send) -> None:
         """Send, or delete, a stream; its request may still wait for its model."""
+        scope, owner = leaving.scope, owner_of(leaving.scope)
         if name is None:
             name = next(iter(parse_qs(scope.get("query_string", b"").decode("latin-1")).get("conv_id", ())), "")
-        coming = self.requests.with_stream(owner_of(scope), name)
+        coming = [one for one in self.requests.named(owner, By.STREAM, name) if not one.is_known]  # to a process
         if scope["method"] == "GET":
             if coming:
                 raise not_ready()
-            await self._to_whoever_has_it(scope, leaving, send)
+            process = await self._with_stream(owner, name) or self.any_process()
+            if process is None:
+                raise ApiError(404, "no model is loaded, so there is no stream", code="stream_not_found")
+            await exchange(message, process.socket, leaving, send)
             return
-        await self.cancels.cancel_all(coming, wait=False)
+        await self.cancels.of(coming, wait=False)
         if self.any_process() is not None:
-            await self.to_any(Message.of(scope, b""), leaving, send)
+            await self.to_any(message, leaving, send)
             return
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    async def _to_whoever_has_it(self, scope: Scope, leaving: Leaving, send: Send) -> None:
-        """Ask one process after the other; the last one's answer is sent in any case."""
-        asked = [one for one in self.keeper.processes.values() if one.is_ready]
-        if not asked:
-            raise ApiError(404, "no model is loaded, so there is no stream", code="stream_not_found")
-        for process in asked:
-            declines = NOT_THERE if process is not asked[-1] else ()
-            with suppress(NotReached):
-                if await exchange(Message.of(scope, b""), process.socket, leaving, send, declines=declines):
-                    return
-        raise process_ended()
+    async def _with_stream(self, owner: str, name: str) -> ModelProcess | None:
+        """Return the process that has a stream, and can send it."""
+        if len(name) > MAX_NAME:
+            return None  # none can
+        replies = await self.front.ask_all(AskStream(owner=owner, id=name, delete=False), StreamKnown)
+        return next((one for one, told in replies.items() if told is not None and told.found), None)
 
     async def to_any(self, message: Message, leaving: Leaving, send: Send) -> None:
         process = self.any_process()
@@ -279,57 +229,8 @@ class Router:
         await exchange(message, process.socket, leaving, send)
 
 
-async def fields_of(body: bytes) -> dict[str, Any]:
-    if len(body) <= INLINE_BODY:
-        return scalars(body, WANTED)
-    return await asyncio.to_thread(scalars, body, WANTED)
-
-
-class Wished(NamedTuple):
-    """The groups that a request belongs to while it waits here, and its times in seconds, all as the request says."""
-
-    session: str | None
-    parent: str | None
-    key: str | None
-    streams: tuple[str, ...]
-    timeout: float
-    keep_alive: float | None
-
-
-def seconds_in(fields: dict[str, Any]) -> float:
-    """Return the request's own deadline; a value of a wrong form counts as missing, since a process refuses it. The
-    values of a form are texts.
-    """
-    value = fields.get("timeout")
-    if isinstance(value, str):
-        with suppress(ValueError):
-            value = float(value)
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MAX_TIMEOUT:
-        return float(value)
-    return math.inf
-
-
-def name_of(scope: Scope, fields: dict[str, Any], headers: tuple[str, ...], names: tuple[str, ...]) -> str | None:
-    given = header(scope, *headers)
-    if given is None:
-        given = next((fields[name] for name in names if isinstance(fields.get(name), str)), None)
-    return given if given is not None and is_name(given) else None
-
-
 def one_of(values: list[str] | None, *, default: bool) -> bool:
     return default if not values else values[0].lower() in ("1", "true")
-
-
-def keep_alive(value: Any) -> float | None:
-    """Return the seconds of Ollama's field: a number, or a duration such as ``5m``; negative: for ever."""
-    if value is None:
-        return None
-    found = DURATION.fullmatch(str(value).strip()) if isinstance(value, int | float | str) else None
-    if found is None or isinstance(value, bool):
-        message = "keep_alive must be seconds, or a duration such as 30s, 5m or 1h; negative: for ever"
-        raise ApiError(400, message, param="keep_alive", code="invalid_request")
-    seconds = float(found[1]) * UNITS[found[2]]
-    return math.inf if seconds < 0 else seconds
 
 
 def unknown_model(name: str, known: list[str]) -> ApiError:

@@ -4,138 +4,136 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import ValidationError
 
+from pyllmcancel.pausing import no_pause
 from pyllmcancel.router.feed import ModelsFeed
 from pyllmcancel.router.forwarding import OF_ANSWER, Message
-from pyllmcancel.router.front import PATIENCE
 from pyllmcancel.router.llama_feed import LlamaModelsFeed
 from pyllmcancel.router.routed import mark_of
 from pyllmcancel.router.routes_models import props as props_of_all
 from pyllmcancel.router.routes_models import router_of
+from pyllmcancel.router.spec import replica_of
 from pyllmcancel.router.upstream import Broken, Exchange
+from pyllmcancel.server.bodies import json_value, validated
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.fleet.merging import merged_requests, merged_sessions
+from pyllmcancel.server.fleet.messages import ListRequests, ListSessions, Requests, Sessions
 from pyllmcancel.server.http.api_keys import is_admin, owner_of
 from pyllmcancel.server.http.request_context import SANE_ID, bad_id
+from pyllmcancel.server.limits import INLINE_BODY, MAX_NAME
 from pyllmcancel.server.origin import checked
-from pyllmcancel.server.requests.answers import SessionCancelAnswer
+from pyllmcancel.server.requests.answers import OutsideStatus, SessionCancelAnswer
 from pyllmcancel.server.requests.body import CancelBody
 from pyllmcancel.server.requests.routes import Hold, PathName, Wait, not_found, unknown_id
 from pyllmcancel.server.requests.sessions import unknown_session
-from pyllmcancel.server.requests.visible import admin_only, check_may_see_all, may_see_all, only
+from pyllmcancel.server.requests.visible import admin_only, check_may_see_all, may_see_all
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
-    from pyllmcancel.router.routed import RoutedRequest
+    from pathlib import Path
 
+    from pyllmcancel.router.routed import RoutedRequest
+    from pyllmcancel.server.fleet.messages import Message as FleetMessage
+    from pyllmcancel.server.fleet.messages import Reply
+
+R = TypeVar("R", bound="Reply")
+Name = Annotated[str | None, Query(max_length=MAX_NAME)]
 router = APIRouter(include_in_schema=False)
 
-MAX_PARSED = 1 << 18  # bytes of a body that is parsed here
-ASKING_SECONDS = 5.0  # a process asks the others for less than that
-UNREACHED = "x-unreached"  # the header that names the servers which a process could not ask
 
-
-def owner_seen(request: Request) -> str | None:
+async def owner_seen(request: Request, owner: Name = None) -> str | None:
     """Return the owner whose requests may be seen; None: everybody's. An administrator may name one."""
-    return request.query_params.get("owner") if is_admin(request.scope) else owner_of(request.scope)
+    return owner if is_admin(request.scope) else owner_of(request.scope)
 
 
-def owner_meant(request: Request, named: str | None = None) -> str | None:
+async def owner_meant(request: Request, owner: Name = None) -> str | None:
     """Return the owner whose requests are to be cancelled; None: everybody's. ApiError 403 if it is another one."""
-    named = request.query_params.get("owner") if named is None else named
     if is_admin(request.scope):
-        return named
+        return owner
     own = owner_of(request.scope)
-    if named not in (None, own):
+    if owner not in (None, own):
         raise admin_only("owner")
     return own
 
 
-def owner_held(request: Request) -> str:
-    """Return the owner for whom an id is to be held; ApiError if an administrator does not name one."""
-    seen = owner_seen(request)
-    return only(set(), hold=1.0) if seen is None else seen
+Seen = Annotated[str | None, Depends(owner_seen)]
+Meant = Annotated[str | None, Depends(owner_meant)]
+
+
+async def asked(request: Request, message: FleetMessage, reply: type[R]) -> dict[str, R]:
+    """Return the replies of all processes, by the names of their replicas; those that are missing are noted for the
+    answer.
+    """
+    replies = await router_of(request).front.ask_all(message, reply)
+    found = {replica_of(process.name): told for process, told in replies.items()}
+    unreached = {name: "did not answer" for name, told in found.items() if told is None}
+    request.scope["state"].setdefault("unreached", {}).update(unreached)
+    return {name: told for name, told in found.items() if told is not None}
+
+
+def listed(request: Request, data: list[Any]) -> JSONResponse:
+    """Return a list that names the processes whose entries it lacks, if there are any."""
+    unreached = [{"replica": name, "why": why} for name, why in request.scope["state"]["unreached"].items()]
+    return JSONResponse({"object": "list", "data": data} | ({"unreached": unreached} if unreached else {}))
+
+
+async def entries(request: Request, message: ListRequests, here: list[RoutedRequest]) -> list[Any]:
+    """Return the entries of requests: first those of requests here that no process knows."""
+    # Only now: a request that becomes known meanwhile is in one of the lists, or in both.
+    replies = await asked(request, message, Requests)
+    told = merged_requests({name: reply.data for name, reply in replies.items()})
+    known, live = set(map(mark_of, told)), router_of(request).requests
+    return [*(one.entry() for one in here if one in live and one.mark not in known), *told]
 
 
 @router.get("/v1/requests")
-async def list_requests(request: Request) -> Any:
-    query, found = request.query_params, router_of(request)
-    matching = [
-        one
-        for one in found.requests.of(owner_seen(request))
-        if query.get("session") in (None, one.session) and query.get("status") in (None, "waiting")
-    ]
-    here = await found.cancels.strangers(matching)
-    # Only now: a request that becomes known meanwhile is in one of the lists, or in both.
-    answer = await asked(request)
-    live = set(found.requests.of(None))
-    here = [one for one in here if one in live]
-    if answer is None:
-        return {"object": "list", "data": [one.entry() for one in here]}
-    status, told, response = answer
-    if status != 200:
-        return response
-    known = set(map(mark_of, told["data"]))
-    return told | {"data": [*(one.entry() for one in here if one.mark not in known), *told["data"]]}
+async def list_requests(request: Request, seen: Seen, status: OutsideStatus | None = None, session: Name = None) -> Any:
+    of_session = (one for one in router_of(request).requests.of(seen) if session in (None, one.wishes.session))
+    here = [one for one in of_session if not one.is_known]
+    found = await entries(request, ListRequests(owner=seen, session=session), here)
+    return listed(request, [one for one in found if status in (None, one["status"])])
 
 
 @router.get("/v1/requests/{request_id:path}")
-async def get_request(request: Request, request_id: str) -> Any:
-    requests, seen = router_of(request).requests, owner_seen(request)
-    for one in requests.waiting(seen):
-        if one.id == request_id:
-            return one.entry()
-    answer = await asked(request)
-    if answer is not None and answer[0] != 404:
-        return answer[2]
-    for one in requests.of(seen):
-        if one.id == request_id and not one.is_known:
-            return one.entry()
-    if answer is None:
-        raise unknown_id()
-    return answer[2]
+async def get_request(request: Request, seen: Seen, request_id: PathName) -> Any:
+    cancels = router_of(request).cancels
+    owner = (await cancels.owners_of([request_id]))[request_id] if seen is None else seen
+    here = [one for one in cancels.find(owner, request_id) if not one.is_known]
+    if any(one.waits for one in here):
+        return here[0].entry()
+    for entry in await entries(request, ListRequests(owner=owner, ids=[request_id]), here):
+        return entry
+    raise unknown_id()
 
 
 @router.post("/v1/requests/cancel")
-async def cancel_requests(request: Request, wait: Wait = True, hold: Hold = 0.0) -> Any:
-    body = await request.body()
-    if len(body) > MAX_PARSED:
-        return await else_asked(request, unknown_id(), body)
-    try:
-        wanted = CancelBody.model_validate_json(body)
-    except ValidationError:  # a process words the error
-        told = "the body must name request_ids, or a session, owner or status"
-        return await else_asked(request, ApiError(400, told, code="invalid_request"), body)
-    seen = owner_meant(request, wanted.owner)
-    if wanted.request_ids is not None:
-        found = await cancelled_by_id(request, dict.fromkeys(wanted.request_ids), seen, wait=wait, hold=hold)
-        return {"object": "list", "data": list(found.values())}
-    cancels = router_of(request).cancels
-    matching = [one for one in router_of(request).requests.of(seen) if matches(one, wanted)]
-    cancelled = {one.id: one.cancelled() for one in matching if one.cancel()}
-    sent = await cancels.strangers([one for one in matching if not one.waits])
-    more, answers = await asyncio.gather(cancels.cancel_all(sent, wait=wait), told_everywhere(request, body))
-    cancelled |= more
-    if (refusal := refused(answers)) is not None:
-        return refusal
-    return {"object": "list", "data": list(merged(cancelled.values(), answers, "data").values())}
-
-
-def matches(one: RoutedRequest, wanted: CancelBody) -> bool:
-    """Return whether a filter means a request, if no process knows it yet."""
-    return wanted.status in (None, "waiting") and wanted.session in (None, one.session)
+async def cancel_requests(request: Request, meant: Meant, wait: Wait = True, hold: Hold = 0.0) -> Any:
+    text, config = await request.body(), state_of(request).config
+    parse = partial(json_value, max_values=config.limits.max_body_values)
+    check = partial(validated, text, CancelBody, parse, config.unknown_fields, no_pause)
+    wanted, _ = check() if len(text) <= INLINE_BODY else await asyncio.to_thread(check)
+    assert isinstance(wanted, CancelBody)
+    owner = meant if wanted.owner is None else await owner_meant(request, wanted.owner)
+    if wanted.request_ids is None:
+        found = await router_of(request).cancels.by_filter(wanted.session, wanted.status, owner, wait=wait)
+    else:
+        found = await cancelled_by_id(request, dict.fromkeys(wanted.request_ids), owner, wait=wait, hold=hold)
+    return {"object": "list", "data": list(found.values())}
 
 
 @router.post("/v1/requests/{request_id:path}/cancel")
 @router.delete("/v1/requests/{request_id:path}")
-async def cancel_request(request: Request, request_id: PathName, wait: Wait = True, hold: Hold = 0.0) -> Any:
-    found = await cancelled_by_id(request, [request_id], owner_meant(request), wait=wait, hold=hold)
+async def cancel_request(
+    request: Request, owner: Meant, request_id: PathName, wait: Wait = True, hold: Hold = 0.0
+) -> Any:
+    found = await cancelled_by_id(request, [request_id], owner, wait=wait, hold=hold)
     answer = found[request_id]
     match answer["outcome"]:
         case "unknown":
@@ -155,15 +153,14 @@ async def cancelled_by_id(
     found = router_of(request)
     if hold > 0.0 and not all(map(SANE_ID.fullmatch, ids)):
         raise bad_id("request_id")  # no request of this id can come
-    processes = [one for one in found.keeper.processes.values() if one.is_ready]
     if owner is None:
-        owners = await found.cancels.owners_of(ids, processes, hold)
+        owners = await found.cancels.owners_of(ids, hold)
     else:
         owners = dict.fromkeys(ids, owner)
     answers: dict[str, Any] = {}
     for one in set(owners.values()):
         mine = [request_id for request_id in ids if owners[request_id] == one]
-        answers |= await found.cancels.cancel(mine, one, processes, wait=wait)
+        answers |= await found.cancels.by_id(mine, one, wait=wait)
         # Nothing is awaited in between: a request that comes from now on is held.
         for request_id in mine:
             if request_id not in answers and hold > 0.0:
@@ -174,46 +171,44 @@ async def cancelled_by_id(
 
 @router.post("/v1/sessions/{session_id:path}/cancel")
 async def cancel_session(
-    request: Request, session_id: PathName, wait: Wait = True, hold: Hold = 0.0, descendants: bool = True
+    request: Request,
+    meant: Meant,
+    session_id: PathName,
+    *,
+    wait: Wait = True,
+    hold: Hold = 0.0,
+    descendants: bool = True,
 ) -> Any:
-    found, owner = router_of(request), owner_meant(request)
-    if hold > 0.0:
-        # A name that no request can have is refused, as by a process.
-        session = checked(session_id, "session_id")
-        found.requests.holds.hold_session(owner_held(request), session, hold, descendants=descendants)
-    family = [one for one in found.requests.family(owner, session_id, descendants=descendants) if not one.is_known]
-    cancelled, answers = await asyncio.gather(
-        found.cancels.cancel_all(family, wait=wait), told_everywhere(request, await request.body())
-    )
-    if (refusal := refused(answers)) is not None:
-        return refusal
-    known = bool(cancelled) or any(status == 200 for status, _, _ in answers)
+    cancels, session = router_of(request).cancels, checked(session_id, "session_id")
+    owner = await cancels.owner_of_session(session, hold) if meant is None else meant
+    known, cancelled = await cancels.by_session(session, owner, hold, descendants=descendants, wait=wait)
     if not known and hold == 0.0:
         raise unknown_session()
     told = SessionCancelAnswer(
         session=session_id,
         descendants=descendants,
-        requests=list(merged(cancelled.values(), answers, "requests").values()),
+        requests=list(cancelled.values()),
         hold_seconds=hold or None,
     )
     return JSONResponse(told, 200 if known else 202)
 
 
 @router.get("/v1/sessions")
-async def list_sessions(request: Request) -> Any:
-    answer = await asked(request)
-    return {"object": "list", "data": []} if answer is None else answer[2]
+async def list_sessions(request: Request, seen: Seen, live: bool = False) -> Any:
+    replies = await asked(request, ListSessions(owner=seen), Sessions)
+    found = merged_sessions({name: reply.data for name, reply in replies.items()})
+    return listed(request, [one for one in found if one["requests"] or not live])
 
 
 @router.get("/v1/events")
-async def follow_events(request: Request) -> Response:
+async def follow_events(request: Request, seen: Seen) -> Response:
     state, scope = state_of(request), request.scope
     return ModelsFeed(
         router_of(request),
         Message.of(scope, b""),
         seats=request.app.state.seats,
         owner=owner_of(scope),
-        seen=owner_seen(request),
+        seen=seen,
         all_seen=may_see_all(request),
         ping_interval=state.config.sse_ping_interval,
     )
@@ -239,7 +234,7 @@ async def props(request: Request) -> Any:
     process = found.keeper.processes.get(spec.name)
     if process is not None and process.is_ready:
         with suppress(Broken, OSError, ValueError):  # it is about to end
-            status, told, response = await told_by(process.socket, request, b"")
+            status, told, response = await told_by(process.socket, request)
             return response if several or status != 200 else told | {"is_sleeping": False}
     if not several:
         return props_of_all(found.keeper, found) | {"is_sleeping": found.keeper.model(spec.name).asleep}
@@ -250,8 +245,8 @@ async def props(request: Request) -> Any:
 async def metrics(request: Request) -> Response:
     """Return the metrics of all processes, each sample with the label `model`."""
     check_may_see_all(request)
-    ready = [one for one in router_of(request).keeper.processes.values() if one.is_ready]
-    told = await asyncio.gather(*(told_by(one.socket, request, b"") for one in ready), return_exceptions=True)
+    ready = router_of(request).keeper.ready()
+    told = await asyncio.gather(*(told_by(one.socket, request) for one in ready), return_exceptions=True)
     texts = {
         one.name: bytes(answer[2].body).decode()
         for one, answer in zip(ready, told, strict=True)
@@ -288,75 +283,10 @@ def escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-# -- asking the processes ---------------------------------------------------------------------------------------------
-
-Told = tuple[int, Any, Response]
-
-
-async def else_asked(request: Request, error: ApiError, body: bytes = b"") -> Response:
-    """Return what a process answers; raise the error if no model is loaded."""
-    answer = await asked(request, body)
-    if answer is None:
-        raise error
-    return answer[2]
-
-
-async def asked(request: Request, body: bytes = b"") -> Told | None:
-    """Return the status and content of a process's answer, which knows those of all others; None if there is none."""
-    process = router_of(request).any_process()
-    return None if process is None else await told_if_there(process.socket, request, body)
-
-
-async def told_everywhere(request: Request, body: bytes = b"") -> list[Told]:
-    """Return a process's answer; if it has ended, is stuck, or could not ask all others in its time, theirs, too.
-
-    A cancel must not be lost because a process is busy: each is asked here, and has `PATIENCE`.
-    """
-    first: Told | None = None
-    with suppress(TimeoutError):
-        async with asyncio.timeout(ASKING_SECONDS):
-            first = await asked(request, body)
-    if first is not None and UNREACHED not in first[2].headers:
-        return [first]
-    ready = [one for one in router_of(request).keeper.processes.values() if one.is_ready]
-    told = await asyncio.gather(*(told_in_time(one.socket, request, body) for one in ready))
-    return [answer for answer in (first, *told) if answer is not None]
-
-
-async def told_in_time(socket: Any, request: Request, body: bytes) -> Told | None:
-    """Return a process's answer; None if it has ended, or does not answer."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(PATIENCE):
-            return await told_if_there(socket, request, body)
-    return None
-
-
-async def told_if_there(socket: Any, request: Request, body: bytes) -> Told | None:
-    """Return a process's answer; None if it has ended, and its requests with it."""
-    try:
-        return await told_by(socket, request, body)
-    except (Broken, OSError, ValueError):
-        return None
-
-
-def refused(answers: list[Told]) -> Response | None:
-    """Return the first process's answer if it is an error, other than that it knows nothing of what is named."""
-    return answers[0][2] if answers and answers[0][0] not in (200, 202, 404) else None
-
-
-def merged(cancelled: Iterable[Any], answers: list[Told], name: str) -> dict[str, Any]:
-    """Return the entries of all answers by their ids; of two about one request, that of the cancel."""
-    found = {entry["id"]: entry for entry in cancelled}
-    for _, told, _ in answers:
-        for entry in told.get(name, ()) if isinstance(told, dict) else ():
-            if entry["id"] not in found or entry["outcome"] == "cancelled":
-                found[entry["id"]] = entry
-    return found
-
-
-async def told_by(socket: Any, request: Request, body: bytes) -> Told:
-    message = Message.of(request.scope, body)
-    exchange = await Exchange.begin(socket, message.method, message.target, message.headers, body)
+async def told_by(socket: Path, request: Request) -> tuple[int, Any, Response]:
+    """Return the status, the content and the whole of a process's answer to this request."""
+    message = Message.of(request.scope, b"")
+    exchange = await Exchange.begin(socket, message.method, message.target, message.headers, b"")
     try:
         head, content = await exchange.head(), await exchange.whole()
     finally:

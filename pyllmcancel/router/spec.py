@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,17 +48,25 @@ class Spec:
 
     @property
     def replica(self) -> str:
-        """Its name in headers and names of files: its own if that fits, or else one that no other has."""
-        name = fitting(self.name)
-        if name == self.name and name[0] != "-":
-            return name
-        unique = hashlib.sha256(self.name.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-        return f"{name.strip('-')[:64] or 'model'}-{unique}"
+        return replica_of(self.name)
 
     @property
     def size(self) -> int:
         """The bytes of its files; 0 if they are not here."""
         return 0 if self.path is None else sum(map(bytes_of, shards(self.path)))
+
+
+Command = Callable[[Spec, Path], tuple[Sequence[str], Mapping[str, str]]]
+"""Makes the command of a model's process, and the variables to add to its environment."""
+
+
+def replica_of(model: str) -> str:
+    """Return a model's name in headers and names of files: its own if that fits, or else one that no other has."""
+    name = fitting(model)
+    if name == model and name[0] != "-":
+        return name
+    unique = hashlib.sha256(model.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return f"{name.strip('-')[:64] or 'model'}-{unique}"
 
 
 class Catalog:

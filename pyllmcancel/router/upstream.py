@@ -24,6 +24,13 @@ class Broken(Exception):  # noqa: N818 - reads as the event it is
     """The process closed the connection before its answer was complete."""
 
 
+class Unread(Broken):
+    """The process closed the connection before it had read the whole request: so it has computed nothing of it.
+
+    The kernel says so: a socket that is closed with unread bytes, or was never accepted, resets its connection.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """The beginning of an answer."""
@@ -55,6 +62,7 @@ class Exchange(asyncio.Protocol):
         self._transport: asyncio.Transport  # set when the connection is made
         self._data = bytearray()  # bytes that were read, and belong to nobody yet
         self._is_closed = False
+        self._was_reset = False
         self._head: Head | None = None  # set by `head`
         self._body: Chunks | Length = Length(0)
         self._error: ValueError | None = None  # what comes is no body
@@ -101,7 +109,7 @@ class Exchange(asyncio.Protocol):
         self._tell()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._is_closed = True
+        self._is_closed, self._was_reset = True, isinstance(exc, ConnectionError)
         self._tell()
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -112,10 +120,10 @@ class Exchange(asyncio.Protocol):
         return self._head is None
 
     async def head(self) -> Head:
-        """Return the beginning of the answer; Broken if there is none."""
+        """Return the beginning of the answer; Broken if there is none, Unread if there will be none."""
         while (end := self._data.find(END)) < 0:
             if self._is_closed or len(self._data) > MAX_HEAD:
-                raise Broken
+                raise Unread if self._was_reset and not self._data else Broken
             await self._next()
         first, *lines = bytes(self._data[:end]).split(b"\r\n")
         del self._data[: end + len(END)]

@@ -3,42 +3,88 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fastapi import Response
 
-from pyllmcancel.router import routes_requests as routes
+from pyllmcancel.router import cancels
 from pyllmcancel.router.newer import NewerRequests
-from pyllmcancel.router.upstream import Broken
 from pyllmcancel.server.fleet.messages import News, Superseding
+from tests.router.world import COMPLETIONS, open_router
+from tests.support.http_asgi import Exchange
 
 pytestmark = pytest.mark.anyio
 
-REQUEST: Any = None  # no process looks at it
-ANSWER = (200, {"cancelled": 1}, Response())
+
+async def test_a_stuck_process_delays_no_cancel_of_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cancels, "DEADLINE_SECONDS", 0.01)
+    async with open_router(tmp_path, "a", "b") as world:
+        assert (await world.complete("a").end()).status == 200
+        (tmp_path / "a.stuck").touch()
+        stream = world.complete("b", "mine", session_id="turn", stream=True, until="never")
+        await stream.next_event()
+        told = (await world.post("/v1/sessions/turn/cancel")).json()
+        assert [(one["id"], one["outcome"]) for one in told["requests"]] == [("mine", "cancelled")]
+        await stream.end()
+        await world.until(lambda: any("cancel_families" in line for line in world.log_of("a")))
+        (tmp_path / "a.stuck").unlink()
 
 
-@pytest.mark.parametrize("first", ["ended", "stuck"])
-async def test_one_process_that_does_not_answer_hides_no_other(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    processes = [SimpleNamespace(socket=name, is_ready=True) for name in (first, "well")]
-    keeper = SimpleNamespace(processes=dict(enumerate(processes)))
-    router = SimpleNamespace(any_process=lambda: processes[0], keeper=keeper)
+async def test_a_cancel_waits_for_a_stuck_process_that_has_a_request_of_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancels, "DEADLINE_SECONDS", 0.01)
+    async with open_router(tmp_path, "a", "b") as world:
+        streams = [world.complete(one, one, session_id="turn", stream=True, until="never") for one in ("a", "b")]
+        for stream in streams:
+            await stream.next_event()
+        (tmp_path / "a.stuck").touch()
+        cancel = world.begin("POST", "/v1/sessions/turn/cancel")
+        await streams[1].end()
+        assert not cancel.complete
+        (tmp_path / "a.stuck").unlink()
+        assert {one["id"] for one in (await cancel.end()).json()["requests"]} == {"a", "b"}
 
-    async def told_by(socket: str, *_: object) -> Any:
-        if socket == "ended":
-            raise Broken("it has ended")
-        if socket == "stuck":
-            await asyncio.Event().wait()
-        return ANSWER
 
-    monkeypatch.setattr(routes, "router_of", lambda _: router)
-    monkeypatch.setattr(routes, "told_by", told_by)
-    monkeypatch.setattr(routes, "ASKING_SECONDS", 0.01)
-    monkeypatch.setattr(routes, "PATIENCE", 0.5)
-    assert await routes.told_everywhere(REQUEST) == [ANSWER]
+async def test_a_session_is_cancelled_in_a_process_that_does_not_know_its_parent(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", "b") as world:
+        assert (await world.complete("a", session_id="turn", parent_session_id="chat").end()).status == 200
+        stream = world.complete("b", "mine", session_id="turn", stream=True, until="never")
+        await stream.next_event()
+        told = (await world.post("/v1/sessions/chat/cancel")).json()
+        assert [one["id"] for one in told["requests"]] == ["mine"]
+        await stream.end()
+
+
+async def test_a_sessions_request_that_arrived_before_its_cancel_is_cancelled_though_its_body_comes_later(
+    tmp_path: Path,
+) -> None:
+    async with open_router(tmp_path, "a", "b") as world:
+        stream = world.complete("a", "known", session_id="turn", stream=True, until="never")
+        await stream.next_event()
+        late = Exchange(world.app, "POST", COMPLETIONS, body=None, headers={"content-type": "application/json"})
+        world.exchanges.append(late)
+        await asyncio.sleep(0)  # it has arrived
+        assert (await world.post("/v1/sessions/turn/cancel")).status == 200
+        late.body_arrives(json.dumps({"model": "b", "session_id": "turn"}).encode())
+        await late.end()
+        assert (late.status, late.json()["error"]["code"]) == (499, "explicit")
+        assert world.starts("b") == 0
+        assert (await world.complete("a", session_id="turn").end()).status == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/requests", "/v1/sessions"])
+async def test_a_list_is_a_list_while_a_process_ends(tmp_path: Path, path: str) -> None:
+    async with open_router(tmp_path, "a", "b") as world:
+        for model in ("a", "b"):
+            assert (await world.complete(model).end()).status == 200
+        (tmp_path / "a.ends").touch()
+        listed = await world.get(path)
+        unreached = [{"replica": "a", "why": "did not answer"}]
+        assert (listed.status, listed.json()) == (200, {"object": "list", "data": [], "unreached": unreached})
+        assert listed.headers["x-unreached"] == "a"
 
 
 async def test_a_stuck_process_gets_one_message_and_then_the_newest_of_each_key() -> None:

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from pyllmcancel.router.cancels import Cancels
+from pyllmcancel.router.front import Front
 from pyllmcancel.router.routed import RoutedRequests
 from pyllmcancel.server.fleet.messages import Cancelled
 from pyllmcancel.server.http.request_context import RequestContext
 from tests.router.world import COMPLETIONS, RouterWorld, open_router
+from tests.support.fake_model_server import cancelled
 from tests.support.http_asgi import Exchange
 
 pytestmark = pytest.mark.anyio
@@ -107,16 +109,9 @@ async def test_a_cancel_does_not_wait_for_a_process_that_has_nothing_to_do_with_
 
 async def test_the_first_process_that_has_a_request_answers_for_it() -> None:
     left = asyncio.Event()
-    usage = {
-        "prompt_tokens": 1,
-        "completion_tokens": 1,
-        "total_tokens": 2,
-        "prompt_tokens_details": {"cached_tokens": 0},
-    }
-    ending = {"outcome": "cancelled", "reason": "explicit", "phase": "decode", "cancel_latency_ms": 1.0}
 
-    class Scripted:
-        async def ask(self, process: str, *_: object) -> Cancelled | None:
+    class Scripted(Front):
+        async def ask(self, process: Any, *_: Any) -> Any:
             if process == "stuck":
                 try:
                     await asyncio.Event().wait()
@@ -124,14 +119,14 @@ async def test_the_first_process_that_has_a_request_answers_for_it() -> None:
                     left.set()
             if process == "ended":
                 return None
-            return Cancelled.model_construct(live={"mine": [{"id": "mine", **ending, "usage": usage}]}, ended={})
+            return Cancelled.model_validate({"live": {"mine": [cancelled("mine")]}, "ended": {}})
 
-    cancels = Cancels(RoutedRequests(), Scripted())  # type: ignore[arg-type]
     processes: Any = ["stuck", "ended", "well"]
-    told = await cancels.cancel(["mine"], "", processes, wait=True)
+    front = Scripted(None, lambda: processes)
+    told = await Cancels(RoutedRequests(), front).by_id(["mine"], "", wait=True)
     assert told["mine"]["outcome"] == "cancelled"
     assert not left.is_set()  # it gets its cancel as soon as it listens
-    await cancels.close()
+    await front.close()
     assert left.is_set()
 
 

@@ -7,7 +7,8 @@ file is there. ``NAME.dies`` ends it at its start, with the status that the file
 the error that the file has, as STATUS CODE. ``NAME.feed-ends`` ends its feed. It gets a line in ``NAME.log`` for each
 request, and for each end: ``left`` if the connection was closed before the answer was complete. While ``NAME.unseen``
 is there, it has not seen the requests that it gets. With ``--fit-print`` it prints what ``NAME.needs`` has, or says
-what ``NAME.unfit`` has. ``NAME.stuck`` has it answer no messages of servers like it.
+what ``NAME.unfit`` has. ``NAME.stuck`` has it answer no messages of servers like it, and ``NAME.ends`` answer
+everything but its health with an error, as while it drains.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-CONTROL = Path(os.environ["CONTROL"])
+CONTROL = Path(os.environ.get("CONTROL", ""))
 TICK = 0.005
 
 
@@ -42,7 +43,9 @@ class Model:
     def __init__(self, name: str) -> None:
         self.name = name
         self.n_running = 0
-        self.known: dict[str, asyncio.Event] = {}  # what it computes, and what cancels it
+        self.known: dict[str, str] = {}  # the sessions of what it computes
+        self.cancels: dict[str, asyncio.Event] = {}
+        self.below: dict[str, set[str]] = {}  # the sessions below each that it has ever known
         self.ended = set[str]()  # ids of requests that were cancelled when they were seen
         self.on_their_way = set[str]()  # ids of requests that were cancelled before they were seen
 
@@ -67,6 +70,10 @@ class Model:
         else:
             self.log(f"request {target} {headers.get('x-request-id')}")
             asked = json.loads(body) if body else {}
+            if (CONTROL / f"{self.name}.ends").exists():
+                self.answer(writer, 503, {"error": {"code": "shutdown"}})
+                writer.close()
+                return
             if target.startswith("/v1/events"):
                 lacks = (CONTROL / f"{self.name}.lacks").exists()
                 asked = {} if lacks else {"stream": True, "until": f"{self.name}.feed-ends"}
@@ -95,14 +102,27 @@ class Model:
                 self.on_their_way |= set(ids) if message["on_their_way"] else set()
                 known = [one for one in ids if one in self.known]
                 for one in known:
-                    self.known[one].set()
+                    self.cancels[one].set()
                 before = {one: [cancelled(one) | {"outcome": "already_finished"}] for one in ids if one in self.ended}
                 reply = {"live": {one: [cancelled(one)] for one in known}, "ended": before}
-            case "list_requests":
+            case "cancel_families":
+                sessions = {name for one in message["sessions"] for name in self.family(one)}
+                members = [one for one, session in self.known.items() if session in sessions]
+                for one in members:
+                    self.cancels[one].set()
+                reply = {"sessions": sorted(sessions), "requests": [*map(cancelled, members)]}
+            case "cancel_matching":
+                reply = {"requests": []}
+            case "ask_stream":
+                reply = {"found": not (CONTROL / f"{self.name}.lacks").exists()}
+            case "list_requests" | "list_sessions":
                 reply = {"data": []}
-            case "whose_request":
+            case "whose_request" | "whose_session":
                 reply = {"owners": {one: [""] for one in ids if one in self.known}}
         self.answer(writer, 200, {"sender": None, "reply": reply})
+
+    def family(self, session: str) -> set[str]:
+        return {session, *self.below[session]} if session in self.below else set()
 
     async def accept(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[str, object], headers: object
@@ -114,8 +134,11 @@ class Model:
             self.ended.add(name)
             self.answer(writer, 499, {"error": {"code": "explicit"}})
             return
+        session, parent = str(asked.get("session_id")), str(asked.get("parent_session_id"))
+        self.below.setdefault(session, set())
+        self.below.setdefault(parent, set()).add(session)
         self.n_running += 1
-        self.known[name] = asyncio.Event()
+        self.known[name], self.cancels[name] = session, asyncio.Event()
         try:
             await self.compute(reader, writer, asked, {"model": self.name, "headers": headers, "asked": asked})
         finally:
@@ -145,7 +168,7 @@ class Model:
                 piece = f'data: {{"type": "told", "replica": "{self.name}", "number": {number}}}\n\n'.encode()
             writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             await asyncio.sleep(TICK)
-            if leaving.done() or self.known[str(told["headers"]["x-request-id"])].is_set():
+            if leaving.done() or self.cancels[str(told["headers"]["x-request-id"])].is_set():
                 self.log("left" if leaving.done() else "cancelled")
                 return
         leaving.cancel()
