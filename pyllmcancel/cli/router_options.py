@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pyllmcancel.cli.model_argument import check_model_file
 from pyllmcancel.cli.options import (
     OFF,
     ON,
@@ -114,7 +115,7 @@ class Sources:
         """
         preset = self._arguments.models_preset
         sections = {} if preset is None else read_preset(preset)
-        catalog = Catalog(self._specs(dict(sections)))
+        catalog = Catalog(self._specs(dict(sections)), check_model_file)
         if not catalog.specs:
             raise UsageError("there is no model: neither the folder nor the preset that was given has one")
         return catalog

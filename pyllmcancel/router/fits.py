@@ -10,14 +10,15 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pyllmcancel.cluster.child import bound
-from pyllmcancel.router.process import SIGKILL, reason_in
-from pyllmcancel.router.spec import Spec, shards
+from pyllmcancel.errors import UsageError
+from pyllmcancel.router.process import LAST_LINES, SIGKILL, reason_in
+from pyllmcancel.router.spec import Command, Spec, shards
 
 MEASURE = "--fit-print"
 WRONG = 2  # the status of a command that says why it cannot serve a model
@@ -29,7 +30,7 @@ Identity = tuple[object, ...]
 
 
 class DoesNotFit(Exception):  # noqa: N818 - reads as the event it is
-    """The model cannot be loaded, and why."""
+    """The model cannot be loaded; its arguments are the reason, and lines that say more."""
 
 
 class Fits:
@@ -37,14 +38,15 @@ class Fits:
 
     Parameters
     ----------
-    command
-        Makes the command of a model's process, and the variables to add to its environment.
     folder
         The folder of the processes' sockets. None is made here.
+    check
+        Raises OSError or UsageError if a file is obviously no model. Called in a thread, since disks may be slow.
     """
 
-    def __init__(self, command: Callable[[Spec, Path], tuple[Sequence[str], Mapping[str, str]]], folder: Path) -> None:
+    def __init__(self, command: Command, folder: Path, check: Callable[[Path], None]) -> None:
         self._command = command
+        self._check = check
         self._socket = folder / "none.sock"
         self._known: dict[str, tuple[Identity, int]] = {}
 
@@ -52,8 +54,9 @@ class Fits:
         """Return the bytes of the last measurement, or 0."""
         return self._known.get(spec.name, ((), 0))[1]
 
-    async def need(self, spec: Spec) -> int:
-        """Return the bytes that a model will take, with its cells and buffers; 0 if they cannot be measured.
+    async def need(self, spec: Spec, *, whole: bool) -> int:
+        """Return the bytes that a model will take, with its cells and buffers; 0 if they cannot be measured. Without
+        `whole` only its file is looked at.
 
         Raises
         ------
@@ -62,6 +65,12 @@ class Fits:
         """
         if spec.path is None:
             return 0  # it is not known yet which file its process will find
+        try:
+            await asyncio.to_thread(self._check, spec.path)
+        except (OSError, UsageError) as error:
+            raise DoesNotFit(f"the model {spec.name} could not be loaded: {error}", [str(error)]) from None
+        if not whole:
+            return 0
         identity = identity_of(spec)
         found = self._known.get(spec.name)
         if found is None or found[0] != identity:
@@ -93,7 +102,7 @@ class Fits:
             return sum_of(told)
         lines = [line for line in errors.decode(errors="replace").splitlines() if line.strip()]
         if status == WRONG or (status < 0 and status != -SIGKILL):
-            raise DoesNotFit(refusal(spec.name, status, lines))
+            raise DoesNotFit(refusal(spec.name, status, lines), lines[-LAST_LINES:])
         logger.warning("%s could not be measured (status %d): %s", spec.name, status, "".join(lines[-1:]))
         return 0
 

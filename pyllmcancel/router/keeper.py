@@ -6,32 +6,19 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.router.fits import DoesNotFit, Fits
 from pyllmcancel.router.process import ModelProcess, reason_in, resident_bytes
-from pyllmcancel.router.roster import (
-    Action,
-    Admit,
-    Look,
-    Measure,
-    Model,
-    Refuse,
-    Roster,
-    Start,
-    State,
-    Stop,
-    Ticket,
-)
-from pyllmcancel.router.spec import Catalog, Spec
+from pyllmcancel.router.roster import Action, Admit, Look, Measure, Model, Refuse, Roster, Start, State, Stop, Ticket
+from pyllmcancel.router.spec import Catalog, Command, Spec
 from pyllmcancel.server.errors.responses import ApiError
 
 logger = logging.getLogger("pyllmcancel.router")
 
-Command = Callable[[Spec, Path], tuple[Sequence[str], Mapping[str, str]]]
 GRACE_SECONDS = 15.0  # after its drain, until a process that does not end is killed
 
 
@@ -42,8 +29,6 @@ class Keeper:
     ----------
     read
         Reads the list of models; it is called in a thread, again whenever the list may have changed.
-    command
-        Makes a model's command, and the variables to add to its environment.
     folder
         The folder of the processes' sockets, which nobody else may enter.
     drain
@@ -53,7 +38,7 @@ class Keeper:
     key
         The key by which the processes know each other, and this one.
     check
-        Raises OSError or UsageError if a file is obviously no model.
+        Raises OSError or UsageError if a file is obviously no model; it is called in a thread.
     """
 
     def __init__(
@@ -82,10 +67,9 @@ class Keeper:
         self._drain = drain
         self._write = write
         self.key = key
-        self._check = check
         self._waiting: dict[Ticket, asyncio.Future[ModelProcess]] = {}
         self._n_started = 0
-        self._fits = Fits(self._command, folder)
+        self._fits = Fits(command, folder, check)
         self._measuring = set[asyncio.Task[None]]()
         self._timer: asyncio.TimerHandle | None = None
         self.closing = False
@@ -103,7 +87,10 @@ class Keeper:
 
     # -- the list -----------------------------------------------------------------------------------------------------
 
-    def _list(self) -> None:
+    def _list(self, known: Sequence[str] = ()) -> None:
+        for why in self.catalog.passed_over:
+            if why not in known:
+                logger.warning("%s", why)
         for spec in self.catalog.specs.values():
             self.roster.add(spec.name, spec.size, pinned=spec.pinned, idle_after=spec.idle_after)
 
@@ -123,11 +110,11 @@ class Keeper:
         changed = [old for name, old in self.catalog.specs.items() if catalog.specs.get(name) != old]
         if changed and not removes:
             # A loaded model stays as it is until somebody asks for the change.
-            kept = [old for old in changed if self.roster.models[old.name].state is not State.UNLOADED]
-            names = {old.name for old in kept}
-            catalog = Catalog([*kept, *(one for one in catalog.specs.values() if one.name not in names)])
-        self.catalog = catalog
-        self._list()
+            for old in changed:
+                if self.roster.models[old.name].state is not State.UNLOADED:
+                    catalog.keep(old)
+        before, self.catalog = self.catalog, catalog
+        self._list(before.passed_over)
         for old in changed if removes else ():
             self.roster.unload(old.name, f"the model {old.name} has been changed or removed")
         self._act()
@@ -159,8 +146,6 @@ class Keeper:
 
         The future raises ApiError if it never may. `drop` must follow.
         """
-        if not self.model(name).is_refused(self.now()):
-            self._look_at_file(name)
         ticket = self.roster.want(name, self.now())
         future = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         if self.closing:
@@ -177,26 +162,8 @@ class Keeper:
         self._act()
 
     def load(self, name: str) -> None:
-        if self._look_at_file(name):
-            self.roster.ask(name, self.now())
+        self.roster.ask(name, self.now())
         self._act()
-
-    def _look_at_file(self, name: str) -> bool:
-        """Note that a model has failed if its file is no model, so that no other model makes room for it; return
-        whether the file may be one.
-        """
-        model, spec = self.model(name), self.catalog.specs.get(name)
-        if model.takes_room or spec is None or spec.path is None:
-            return True
-        try:
-            self._check(spec.path)
-        except (OSError, UsageError) as error:
-            why = f"the model {name} could not be loaded: {error}"
-            logger.error("%s", why)
-            self.last_lines[name] = [str(error)]
-            self.roster.failed(name, self.now(), why)
-            return False
-        return True
 
     def unload(self, name: str) -> None:
         self.roster.unload(name, f"the model {name} was unloaded")
@@ -285,8 +252,8 @@ class Keeper:
         match action:
             case Start(name):
                 self._start(name)
-            case Measure(name):
-                self._measure_first(name)
+            case Measure(name, whole):
+                self._measure_first(name, whole=whole)
             case Stop(name, kill):
                 self._stop(name, kill=kill)
             case Look(name):
@@ -324,30 +291,29 @@ class Keeper:
             key=self.key,
         )
 
-    def _measure_first(self, name: str) -> None:
+    def _measure_first(self, name: str, *, whole: bool) -> None:
         spec = self.catalog.specs.get(name)
         if spec is None:
             self.roster.fits(name)  # its start finds that it is gone
             asyncio.get_running_loop().call_soon(self._act)
             return
-        task = asyncio.create_task(self._measured_first(spec), name=f"measure {name}")
+        task = asyncio.create_task(self._measured_first(spec, whole=whole), name=f"measure {name}")
         self._measuring.add(task)
         task.add_done_callback(self._measuring.discard)
 
-    async def _measured_first(self, spec: Spec) -> None:
-        need: int | None = 0
+    async def _measured_first(self, spec: Spec, *, whole: bool) -> None:
         try:
-            need = await self._fits.need(spec)
+            need = await self._fits.need(spec, whole=whole)
         except DoesNotFit as error:
-            need = None
-            logger.error("%s", error)
-            self.roster.unfit(spec.name, str(error), self.now())
+            why, self.last_lines[spec.name] = error.args
+            logger.error("%s", why)
+            self.roster.unfit(spec.name, why, self.now())
         except Exception:
             logger.exception("%s could not be measured, and is loaded without", spec.name)
-        finally:
-            if need is not None:
-                self.roster.fits(spec.name, need)
-            self._act()
+            self.roster.fits(spec.name)
+        else:
+            self.roster.fits(spec.name, need, whole=whole)
+        self._act()
 
     def _stop(self, name: str, *, kill: bool) -> None:
         if kill:

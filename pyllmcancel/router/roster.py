@@ -54,9 +54,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Find out what the model will take, without loading it, and report it to `Roster.fits` or `Roster.unfit`."""
+    """Find out whether the model's file is one and, if `whole`, what it will take, without loading it; report it to
+    `Roster.fits` or `Roster.unfit`.
+    """
 
     name: str
+    whole: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +103,12 @@ class Model:
     ----------
     need
         The bytes that it takes, or will take.
+    is_file
+        True if its file was found to be a model's since it was loaded last.
     is_measured
-        True if `need` has been measured, or cannot be, since it was loaded last.
+        True if `need` was measured, too, or cannot be.
     is_measuring
-        True while its process' memory is measured before its load.
+        True while this is found out.
     asked
         True if it was asked for by itself, so that its load goes on without a request.
     waiting, running
@@ -126,6 +131,7 @@ class Model:
     need: int = 0
     pinned: bool = False
     state: State = State.UNLOADED
+    is_file: bool = False
     is_measured: bool = False
     is_measuring: bool = False
     asked: bool = False
@@ -214,14 +220,14 @@ class Roster:
             model.idle_after = model.usual_idle = idle_after
         model.pinned = pinned
         if model.state is State.UNLOADED:
-            model.need, model.is_measured = need, False
+            model.need, model.is_file, model.is_measured = need, False, False
         else:
             model.need = max(need, model.need)
 
-    def fits(self, name: str, need: int = 0) -> None:
-        """Note the bytes that a model will take, if they could be measured."""
+    def fits(self, name: str, need: int = 0, *, whole: bool = True) -> None:
+        """Note the bytes that a model will take, if they could be measured; without `whole` that its file is one."""
         model = self.models[name]
-        model.is_measured, model.is_measuring = True, False
+        model.is_file, model.is_measured, model.is_measuring = True, model.is_measured or whole, False
         model.need = max(need, model.need)
 
     def unfit(self, name: str, why: str, now: float) -> None:
@@ -319,7 +325,7 @@ class Roster:
         """
         model = self.models[name]
         state, model.state = model.state, State.UNLOADED
-        model.n_inside, model.unknown, model.is_measured = 0, False, False
+        model.n_inside, model.unknown, model.is_file, model.is_measured = 0, False, False, False
         model.running.clear()  # their connections are closed, and each has its error
         if state is State.ENDING:
             return
@@ -376,10 +382,11 @@ class Roster:
         others = [one for one in self.models.values() if one.takes_room]
         fits = self._fits(model, others)
         # Its load could fail, or need more room than its file has bytes: that is known before another one has to go.
-        is_open = not model.is_measured and (self.room < math.inf or not fits)
+        whole = self.room < math.inf or not fits
+        is_open = not (model.is_measured if whole else model.is_file)
         if is_open and not model.is_measuring:
             model.is_measuring = True
-            self._actions.append(Measure(model.name))
+            self._actions.append(Measure(model.name, whole))
         if not fits:
             if self._fits(model, [one for one in others if one.pinned]):
                 self._make_room(model, others, now, stops=not is_open)

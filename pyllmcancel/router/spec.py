@@ -70,7 +70,19 @@ def replica_of(model: str) -> str:
 
 
 class Catalog:
-    """Models by their names, the default first.
+    """Models by their names.
+
+    Parameters
+    ----------
+    check
+        Raises OSError or UsageError if a file is obviously no model.
+
+    Attributes
+    ----------
+    default
+        The first one whose file is a model's, or is not here yet; the first one if there is none.
+    passed_over
+        The reasons why those before it are no default.
 
     Raises
     ------
@@ -78,9 +90,9 @@ class Catalog:
         Two models have the same name.
     """
 
-    def __init__(self, specs: Iterable[Spec]) -> None:
+    def __init__(self, specs: Iterable[Spec], check: Callable[[Path], None] = lambda _path: None) -> None:
         self.specs: dict[str, Spec] = {}
-        self._names: dict[str, Spec] = {}
+        self._names: dict[str, str] = {}
         for spec in merged(specs):
             if spec.name in self.specs:
                 other = self.specs[spec.name]
@@ -91,15 +103,28 @@ class Catalog:
             self.specs[spec.name] = spec
         for spec in self.specs.values():
             for name in (spec.name, *spec.aliases):
-                self._names.setdefault(name, spec)
-
-    @property
-    def default(self) -> Spec | None:
-        return next(iter(self.specs.values()), None)
+                self._names.setdefault(name, spec.name)
+        self.default = next(iter(self.specs.values()), None)
+        self.passed_over: list[str] = []
+        for spec in self.specs.values():
+            try:
+                if spec.path is not None:
+                    check(spec.path)
+            except (OSError, UsageError) as error:
+                self.passed_over.append(f"{spec.name} is not the default model: {error}")
+            else:
+                self.default = spec
+                break
 
     def find(self, name: str) -> Spec | None:
         """Return the model of this name, or alias."""
-        return self._names.get(name)
+        return self.specs.get(self._names.get(name, name))
+
+    def keep(self, spec: Spec) -> None:
+        """Have a model as it was in the former list."""
+        if self.default is not None and self.default.name == spec.name:
+            self.default = spec
+        self.specs[spec.name] = spec
 
 
 def merged(specs: Iterable[Spec]) -> Iterator[Spec]:

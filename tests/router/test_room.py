@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +79,33 @@ async def test_only_a_process_that_says_why_or_crashes_refuses(tmp_path: Path, s
     script = tmp_path / "script.py"
     script.write_text(f"import os, sys\nsys.stderr.write('no model\\n')\nsys.stderr.flush()\n{end}")
     spec = Spec(name="a", options=(), **file_of(tmp_path, "a"))
-    found = Fits(lambda *_: (["/usr/bin/env", "python3", "-I", str(script)], {}), tmp_path)
+    found = Fits(lambda *_: (["/usr/bin/env", "python3", "-I", str(script)], {}), tmp_path, lambda _: None)
     if fits:
-        assert await found.need(spec) == 0
+        assert await found.need(spec, whole=True) == 0
         return
     with pytest.raises(DoesNotFit, match=r"the model a could not be loaded.*: no model"):
-        await found.need(spec)
+        await found.need(spec, whole=True)
+
+
+async def test_a_file_is_looked_at_beside_the_event_loop(tmp_path: Path) -> None:
+    looked_at, may_go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def check(_path: Path) -> None:
+        loop.call_soon_threadsafe(looked_at.set)
+        may_go_on.wait()
+
+    world = RouterWorld(tmp_path, "a", "b", specs={"a": file_of(tmp_path, "a")}, check=check)
+    async with opened(world):
+        try:
+            assert (await world.complete("b").end()).status == 200
+            request = world.complete("a", "mine")
+            await looked_at.wait()
+            assert (await world.complete("b").end()).status == 200
+            assert (await world.status("a"))["value"] == "loading"
+        finally:
+            may_go_on.set()
+        assert (await request.end()).status == 200
 
 
 # -- what must not leave a model hanging ------------------------------------------------------------------------------

@@ -9,22 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from pyllmcancel.router.roster import (
-    ANSWERS_WITHIN,
-    FAILED_SECONDS,
-    FIRST_PAUSE,
-    LONG_LIFE,
-    Action,
-    Admit,
-    Look,
-    Measure,
-    Refuse,
-    Roster,
-    Start,
-    State,
-    Stop,
-    Ticket,
-)
+import pyllmcancel.router.roster as rules
+from pyllmcancel.router.roster import Action, Admit, Look, Measure, Refuse, Roster, Start, State, Stop, Ticket
 
 GIB = 1 << 30
 
@@ -54,7 +40,7 @@ class Machine:
             self.told(name)
         measured = [one for one in actions if isinstance(one, Measure) and self.measures]
         for one in measured:
-            self.roster.fits(one.name)
+            self.roster.fits(one.name, whole=one.whole)
         rest: list[Action] = [one for one in actions if not isinstance(one, Look) and one not in measured]
         again = measured or any(self.n_inside.get(name, 0) is not None for name in asked)
         return rest + self.after() if again else rest
@@ -208,10 +194,10 @@ def test_a_process_that_does_not_tell_its_requests_is_asked_once_more_and_then_h
     machine.serve("a")
     machine.n_inside["a"] = None
     machine.want("b")
-    assert machine.roster.decide(machine.now + 2.0) == [Measure("b"), Look("a")]
+    assert machine.roster.decide(machine.now + 2.0) == [Measure("b", whole=True), Look("a")]
     machine.roster.fits("b")
-    assert machine.roster.next_at == machine.now + ANSWERS_WITHIN
-    assert machine.after(ANSWERS_WITHIN) == [Stop("a", kill=False)]
+    assert machine.roster.next_at == machine.now + rules.ANSWERS_WITHIN
+    assert machine.after(rules.ANSWERS_WITHIN) == [Stop("a", kill=False)]
 
 
 def test_requests_that_queued_up_go_on_when_nobody_waits_for_the_room() -> None:
@@ -330,10 +316,10 @@ def test_a_load_that_dies_is_tried_three_times() -> None:
     ticket = machine.want("a")
     assert machine.after() == [Start("a")]
     assert machine.ended("a", "signal 11") == []
-    assert machine.roster.next_at == FIRST_PAUSE
-    assert machine.after(FIRST_PAUSE) == [Start("a")]
+    assert machine.roster.next_at == rules.FIRST_PAUSE
+    assert machine.after(rules.FIRST_PAUSE) == [Start("a")]
     assert machine.ended("a", "signal 11") == []
-    assert machine.after(2 * FIRST_PAUSE) == [Start("a")]
+    assert machine.after(2 * rules.FIRST_PAUSE) == [Start("a")]
     assert machine.ended("a", "signal 11") == [Refuse(ticket, "signal 11")]
     assert machine.state("a") is State.FAILED
     late = machine.want("a")
@@ -346,7 +332,7 @@ def test_a_model_that_failed_is_tried_again_later_or_when_somebody_asks() -> Non
     machine.after()
     machine.ended("a", "not a GGUF file", hopeless=True)
     assert machine.state("a") is State.FAILED
-    machine.now += FAILED_SECONDS
+    machine.now += rules.FAILED_SECONDS
     machine.want("a")
     assert machine.after() == [Start("a")]
     machine.ended("a", "not a GGUF file", hopeless=True)
@@ -366,14 +352,14 @@ def test_a_process_that_dies_comes_back_even_if_nobody_waits() -> None:
     machine = Machine("a")
     machine.serve("a")
     assert machine.ended("a", "signal 9") == []
-    assert machine.after(FIRST_PAUSE) == [Start("a")]
+    assert machine.after(rules.FIRST_PAUSE) == [Start("a")]
     assert machine.loaded("a") == []
 
 
 def test_a_process_that_dies_again_and_again_is_given_up() -> None:
     machine = Machine("a")
     machine.serve("a")
-    for pause in (FIRST_PAUSE, 2 * FIRST_PAUSE):
+    for pause in (rules.FIRST_PAUSE, 2 * rules.FIRST_PAUSE):
         machine.ended("a", "signal 6")
         assert machine.after(pause) == [Start("a")]
         machine.loaded("a")
@@ -385,9 +371,9 @@ def test_a_long_life_forgives_earlier_deaths() -> None:
     machine = Machine("a")
     machine.serve("a")
     for _ in range(5):
-        machine.now += LONG_LIFE + 1.0
+        machine.now += rules.LONG_LIFE + 1.0
         machine.ended("a", "signal 9")
-        assert machine.after(FIRST_PAUSE) == [Start("a")]
+        assert machine.after(rules.FIRST_PAUSE) == [Start("a")]
         machine.loaded("a")
 
 
@@ -468,8 +454,8 @@ class Simulation:
                     self.roster.loaded(name, self.now)
             case "told", (str(name), float(asked_at)):
                 self.roster.inside(name, 0, asked_at, self.now)
-            case "measured", str(name):
-                self.roster.fits(name)
+            case "measured", (str(name), bool(whole)):
+                self.roster.fits(name, whole=whole)
             case "ended", str(name):
                 self.roster.ended(name, self.now)
 
@@ -488,8 +474,8 @@ class Simulation:
                     self.at(0.1, "ended", name)
                 case Look(name):
                     self.at(0.001, "told", (name, self.now))
-                case Measure(name):
-                    self.at(0.5, "measured", name)
+                case Measure(name, whole):
+                    self.at(0.5, "measured", (name, whole))
                 case Admit(ticket):
                     assert ticket not in self.left, "a request that had left was admitted"
                     self.waits.append(self.now - ticket.arrived)
@@ -548,7 +534,7 @@ def full_machine() -> Machine:
 def test_a_model_is_measured_before_another_has_to_go() -> None:
     machine = full_machine()
     machine.want("b")
-    assert machine.after() == [Measure("b")]
+    assert machine.after() == [Measure("b", whole=True)]
     machine.want("b")
     assert machine.after() == []  # it is being measured
     machine.roster.fits("b")
@@ -559,47 +545,62 @@ def test_a_model_is_measured_before_another_has_to_go() -> None:
 def test_a_model_that_cannot_be_loaded_takes_no_other_ones_room() -> None:
     machine = full_machine()
     ticket = machine.want("b")
-    assert machine.after() == [Measure("b")]
+    assert machine.after() == [Measure("b", whole=True)]
     machine.roster.unfit("b", "it is no model", machine.now)
     assert machine.after() == [Refuse(ticket, "it is no model")]
     assert machine.roster.models["a"].state is State.LOADED
     again = machine.want("b")
     assert machine.after() == [Refuse(again, "it is no model")]
     machine.want("b")
-    machine.now += FAILED_SECONDS
+    machine.now += rules.FAILED_SECONDS
     machine.want("b")
-    assert Measure("b") in machine.after()  # the file may have been replaced
+    assert Measure("b", whole=True) in machine.after()  # the file may have been replaced
 
 
 def test_an_answer_that_nobody_waits_for_any_more_fails_nothing() -> None:
     machine = full_machine()
     ticket = machine.want("b")
-    assert machine.after() == [Measure("b")]
+    assert machine.after() == [Measure("b", whole=True)]
     machine.drop(ticket)
     machine.roster.unfit("b", "it is no model", machine.now)
     assert machine.after() == []
     assert machine.roster.models["b"].state is State.UNLOADED
     machine.want("b")
-    assert machine.after() == [Measure("b")]
+    assert machine.after() == [Measure("b", whole=True)]
 
 
 def test_with_a_limit_of_memory_cells_count_before_the_first_load() -> None:
     machine = Machine("a", "b", room=10, need=4)
     machine.measures = False
     machine.want("a")
-    assert machine.after() == [Measure("a")]
+    assert machine.after() == [Measure("a", whole=True)]
     machine.roster.fits("a", 6)
     assert machine.after() == [Start("a")]
     machine.loaded("a")
     waits = machine.want("b")
-    assert machine.after() == [Measure("b")]
+    assert machine.after() == [Measure("b", whole=True)]
     machine.roster.fits("b", 5)
     assert machine.after() == []  # both files would fit: 4 + 4 of 10, but not with their cells
     assert waits in machine.roster.models["b"].waiting
 
 
-def test_a_model_that_has_room_is_loaded_without_a_measurement() -> None:
-    machine = Machine("a", "b", most=2)
+def test_of_a_model_that_has_room_only_the_file_is_looked_at() -> None:
+    machine = Machine("a", "b", most=1)
     machine.measures = False
     machine.want("a")
-    assert machine.after() == [Start("a")]
+    machine.want("b")
+    assert machine.after() == [Measure("a", whole=False)]
+    machine.roster.fits("a", whole=False)
+    assert machine.after() == [Start("a"), Measure("b", whole=True)]
+
+
+def test_a_model_that_has_no_room_any_more_is_measured_after_all() -> None:
+    machine = Machine("a", "b", most=1)
+    machine.measures = False
+    machine.drop(machine.want("a"))
+    machine.want("b")
+    assert machine.after() == [Measure("b", whole=False)]
+    machine.roster.ask("a", -1.0)  # it was asked for before
+    machine.roster.fits("a", whole=False)
+    machine.roster.fits("b", whole=False)
+    assert machine.after() == [Start("a"), Measure("b", whole=True)]

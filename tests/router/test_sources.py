@@ -14,7 +14,7 @@ from pyllmcancel.cli.router_options import Sources, serves_several
 from pyllmcancel.cli.serve_models import checked
 from pyllmcancel.errors import UsageError
 from pyllmcancel.router.preset import read_preset
-from pyllmcancel.router.spec import Catalog, models_in
+from pyllmcancel.router.spec import Catalog, Spec, models_in
 
 
 def parsed(*given: str) -> argparse.Namespace:
@@ -61,6 +61,30 @@ def test_several_models_are_named_after_their_files_and_the_first_is_the_default
     assert list(catalog.specs) == ["one", "other"]
     assert catalog.default is catalog.specs["one"]
     assert catalog.specs["other"].options == ("--ctx-size", "512", "--threads=2", f"--model={other}")
+
+
+def test_a_file_that_is_no_model_is_not_the_default(folder: Path) -> None:
+    (folder / "an-essay.gguf").write_text("text")
+    catalog = read("--models-dir", str(folder))
+    assert list(catalog.specs) == ["an-essay", "parts", "seeing", "small"]
+    assert catalog.default is catalog.specs["parts"]
+    (why,) = catalog.passed_over
+    assert why.startswith("an-essay is not the default model: ")
+    assert "is not a GGUF file" in why
+    for path in folder.rglob("*.gguf"):
+        path.write_text("text")
+    nothing = read("--models-dir", str(folder))
+    assert nothing.default is nothing.specs["an-essay"]
+    assert len(nothing.passed_over) == 4
+
+
+def test_a_model_that_is_kept_as_it_was_is_still_the_default(folder: Path) -> None:
+    before, catalog = read("--models-dir", str(folder)), read("--models-dir", str(folder), "--ctx-size", "512")
+    catalog.keep(before.specs["parts"])
+    catalog.keep(Spec(name="gone", path=None, options=()))
+    assert catalog.default is catalog.find("parts") is before.specs["parts"]
+    assert list(catalog.specs) == ["parts", "seeing", "small", "gone"]
+    assert catalog.find("gone") is not None
 
 
 def test_the_front_keeps_its_own_options(tmp_path: Path) -> None:

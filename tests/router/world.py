@@ -38,6 +38,7 @@ class RouterWorld:
         engine: EngineConfig | None = None,
         loads: tuple[str, ...] = (),
         specs: dict[str, dict[str, Any]] | None = None,
+        check: Callable[[Path], None] | None = None,
         **options: Any,
     ) -> None:
         self.folder = folder
@@ -57,7 +58,7 @@ class RouterWorld:
             roster=Roster(most, room),
             drain=0.5,
             write=self.log.append,
-            check=self.check,
+            check=check or self.check,
         )
         self.app = create_router_app(config, self.keeper, autoload=autoload)
         self.exchanges: list[Exchange] = []
