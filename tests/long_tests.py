@@ -17,6 +17,11 @@ LONG: dict[str, tuple[str, ...]] = {
     "router/test_real_models.py": (),
     "router/test_feed.py": ("test_the_feed_outlives_the_models_and_tells_their_states",),
     # Each starts processes.
+    "router/test_asking.py": (
+        "test_a_stuck_process_delays_no_cancel_of_a_session",
+        "test_a_list_is_a_list_while_a_process_ends[/v1/requests]",
+        "test_a_stuck_process_gets_one_message_and_then_the_newest_of_each_key",
+    ),
     "router/test_on_their_way.py": (
         "test_a_request_that_its_process_has_not_seen_is_cancelled[post]",
         "test_a_request_that_its_process_has_not_seen_is_listed",

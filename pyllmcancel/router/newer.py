@@ -27,7 +27,6 @@ class NewerRequests:
     def __init__(self, front: Front) -> None:
         self._front = front
         self._outboxes: dict[ModelProcess, Outbox] = {}
-        self._closing = set[asyncio.Task[None]]()
 
     def tell(self, news: News, processes: Sequence[ModelProcess]) -> None:
         """Send the news soon, without waiting. A process that does not get them hears of the request by another one, as
@@ -39,7 +38,7 @@ class NewerRequests:
             All that serve now.
         """
         for gone in self._outboxes.keys() - set(processes):
-            self._end(gone)
+            self._front.spawn(self._outboxes.pop(gone).close())
         for process in processes:
             if process not in self._outboxes:
                 self._outboxes[process] = self._outbox_of(process)
@@ -53,13 +52,7 @@ class NewerRequests:
 
         return Outbox(process.name, send)
 
-    def _end(self, process: ModelProcess) -> None:
-        task = asyncio.create_task(self._outboxes.pop(process).close(), name=f"end the news for {process.name}")
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-
     async def close(self) -> None:
         """End sending. Idempotent."""
-        for process in list(self._outboxes):
-            self._end(process)
-        await asyncio.gather(*self._closing)
+        await asyncio.gather(*(outbox.close() for outbox in self._outboxes.values()))
+        self._outboxes.clear()

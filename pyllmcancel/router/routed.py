@@ -9,7 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from enum import Enum
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import CancelReason
@@ -33,7 +33,7 @@ Mark = tuple[str, str, float]
 """A request's owner, id and arrival: ids may be used again."""
 
 
-By = Enum("By", "ID OWNER SESSION PARENT KEY STREAM")  # the kinds of names of a request
+By = IntEnum("By", "ID OWNER SESSION PARENT KEY STREAM")  # the kinds of names of a request
 
 
 class RoutedRequest:
@@ -45,6 +45,8 @@ class RoutedRequest:
         The time of its arrival, in monotonic seconds.
     rank
         Of two requests with the same supersede key, the one with the greater rank is the newer.
+    names
+        All by which it can be found.
     process
         The process to which it was sent; None while it waits for its model.
     is_known
@@ -66,16 +68,11 @@ class RoutedRequest:
         self.was_refused = False
         self._awaited: asyncio.Future[Any] | None = None  # what it waits for
         self._reason: CancelReason | None = None  # sticky: the first one counts
-        self._settled: asyncio.Event | None = None  # set as soon as its process knows it, or it has none
-
-    @property
-    def names(self) -> list[tuple[By, str]]:
-        """All by which it can be found."""
-        wishes = self.wishes
-        found = [(By.ID, self.id), (By.OWNER, self.owner), (By.KEY, wishes.key), (By.PARENT, wishes.parent)]
+        names = [(By.ID, self.id), (By.OWNER, self.owner), (By.KEY, wishes.key), (By.PARENT, wishes.parent)]
         # As in its process: without a session it belongs to the one that it names as its parent.
-        found += [(By.SESSION, wishes.session or wishes.parent), *((By.STREAM, name) for name in wishes.streams)]
-        return [(by, name) for by, name in found if name is not None]
+        names += [(By.SESSION, wishes.session or wishes.parent), *((By.STREAM, name) for name in wishes.streams)]
+        self.names = [(by, name) for by, name in names if name is not None]
+        self._settled: asyncio.Event | None = None  # set as soon as its process knows it, or it has none
 
     @property
     def mark(self) -> Mark:

@@ -5,10 +5,12 @@ request.
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -76,12 +78,23 @@ class Exchange(asyncio.Protocol):
         """Connect, and send the request; OSError if nobody listens."""
         if sys.platform == "win32":
             raise NotImplementedError("Unix sockets are not there")
-        loop = asyncio.get_running_loop()
-        _, exchange = await loop.create_unix_connection(lambda: cls(has_body=method != "HEAD"), str(path))
         lines = [method.encode() + b" " + target + b" HTTP/1.1", b"connection: close"]
         lines += [name + b": " + value for name, value in headers]
         lines.append(b"content-length: %d" % len(body))
-        exchange._transport.write(b"\r\n".join(lines) + END + body)
+        data, loop = b"\r\n".join(lines) + END + body, asyncio.get_running_loop()
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.setblocking(False)
+            connection.connect(str(path))
+            # Before asyncio's own work for a connection: the process begins while that is done.
+            n_sent = connection.send(data)
+            make = partial(cls, has_body=method != "HEAD")
+            _, exchange = await loop.create_unix_connection(make, sock=connection)
+        except BaseException:
+            connection.close()
+            raise
+        if n_sent < len(data):
+            exchange._transport.write(data[n_sent:])
         return exchange
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.router import cancels
+from pyllmcancel.router.front import Front
 from pyllmcancel.router.newer import NewerRequests
 from pyllmcancel.server.fleet.messages import News, Superseding
 from tests.router.world import COMPLETIONS, open_router
@@ -91,12 +92,13 @@ async def test_a_stuck_process_gets_one_message_and_then_the_newest_of_each_key(
     asked = asyncio.Queue[Superseding]()
     answers = asyncio.Event()
 
-    class Scripted:
-        async def ask(self, _process: object, message: Superseding, _reply: object) -> None:
+    class Scripted(Front):
+        async def ask(self, _process: Any, message: Any, *_: Any) -> Any:
             asked.put_nowait(message)
             await answers.wait()
 
-    newer = NewerRequests(Scripted())  # type: ignore[arg-type]
+    front = Scripted(None, list)
+    newer = NewerRequests(front)
     process: Any = Path("stuck")  # anything that has a name
     newer.tell(News(owner="", key="editor", arrived_us=1, id="1"), [process])
     first = await asked.get()
@@ -109,4 +111,5 @@ async def test_a_stuck_process_gets_one_message_and_then_the_newest_of_each_key(
     assert sorted(one.id for one in second.news) == ["998", "999"]
     newer.tell(News(owner="", key="editor", arrived_us=2_000, id="last"), [])  # the process has ended
     await newer.close()
+    await front.close()
     assert asked.empty()

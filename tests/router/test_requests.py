@@ -6,12 +6,15 @@ import asyncio
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.router.roster import State
+from pyllmcancel.router.upstream import Exchange, Unread
 from pyllmcancel.server.config import ApiKey
+from pyllmcancel.server.limits import SMALL_BODY
 from tests.router.world import COMPLETIONS, MODEL, open_router
 
 pytestmark = pytest.mark.anyio
@@ -213,6 +216,65 @@ async def test_a_process_that_dies_ends_its_own_requests_only_and_comes_back(tmp
         assert (await other.end()).events[-1] == "[DONE]"
 
 
+@pytest.mark.parametrize("size", [0, SMALL_BODY])
+async def test_a_request_that_a_killed_process_has_not_read_is_answered_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    begin, sent = Exchange.begin, asyncio.Event()
+
+    async def begun(*given: Any) -> Exchange:
+        exchange = await begin(*given)
+        sent.set()
+        return exchange
+
+    async with open_router(tmp_path, "a") as world:
+        assert (await world.complete("a").end()).status == 200
+        os.kill(world.pid("a"), signal.SIGSTOP)  # the system takes connections for it
+        with monkeypatch.context() as patched:
+            patched.setattr("pyllmcancel.router.forwarding.Exchange.begin", begun)
+            request = world.complete("a", "mine", padding="x" * size)
+            await sent.wait()
+        os.kill(world.pid("a"), signal.SIGKILL)
+        await request.end()
+        if size:  # the front keeps no large body
+            assert (request.status, request.json()["error"]["code"]) == (503, "model_ended")
+        else:
+            assert (request.status, world.starts("a")) == (200, 2)
+            assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 1
+
+
+async def test_a_request_that_a_killed_process_has_read_is_not_sent_again(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        assert (await world.complete("a").end()).status == 200
+        (tmp_path / "a.unseen").touch()
+        request = world.complete("a", "mine")
+        await world.until(lambda: f"request {COMPLETIONS} mine" in world.log_of("a"))
+        os.kill(world.pid("a"), signal.SIGKILL)
+        await request.end()
+        assert (request.status, request.json()["error"]["code"]) == (503, "model_ended")
+        (tmp_path / "a.unseen").unlink()
+        assert (await world.complete("a").end()).status == 200
+        assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 1
+
+
+async def test_a_process_that_lives_and_reads_nothing_of_a_request_gets_it_twice_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_sent = 0
+
+    async def unread(*_: Any) -> None:
+        nonlocal n_sent
+        n_sent += 1
+        raise Unread
+
+    async with open_router(tmp_path, "a") as world:
+        assert (await world.complete("a").end()).status == 200
+        monkeypatch.setattr("pyllmcancel.router.forwarding.Exchange.head", unread)
+        request = await world.complete("a").end()
+        assert (request.status, request.json()["error"]["code"]) == (503, "model_ended")
+        assert n_sent >= 2  # it is also asked for its health
+
+
 async def test_a_process_that_dies_at_its_load_is_tried_three_times(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         world.let_die("a", -signal.SIGSEGV)
@@ -247,6 +309,7 @@ async def test_no_model_makes_room_for_a_file_that_is_none(tmp_path: Path) -> No
         assert (refused.status, refused.json()["error"]["message"]) == (503, message)
         assert (refused.headers["x-should-retry"], refused.headers.get("retry-after")) == ("false", None)
         await world.post("/models/load", {"model": "broken"})
+        await world.until_state("broken", State.FAILED)
         status = await world.status("broken")
         assert (status["failed"], status["error"], status["lines"]) == (True, message, ["broken.gguf is no model"])
         assert world.keeper.model("good").state is State.LOADED
