@@ -12,13 +12,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pyllmcancel.cluster.child import Child
 from pyllmcancel.router.upstream import Broken, ask
-
-if TYPE_CHECKING:
-    from pyllmcancel.router.keeper import Keeper
 
 logger = logging.getLogger("pyllmcancel.router")
 
@@ -32,6 +29,18 @@ HEALTH = b"/health"
 LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the model could not be loaded: )?")
 
 
+class Listener(Protocol):
+    """Hears of what becomes of a process; each call is made in the event loop."""
+
+    def is_ready(self, process: ModelProcess) -> None: ...
+
+    def has_progress(self, process: ModelProcess) -> None: ...
+
+    def has_requests(self, process: ModelProcess, n_requests: int, asked_at: float) -> None: ...
+
+    def has_ended(self, process: ModelProcess, status: int) -> None: ...
+
+
 class ModelProcess:
     """One life of a model's process. Used in the event loop only.
 
@@ -41,8 +50,6 @@ class ModelProcess:
         Variables to add to those of this process.
     write
         Called with lines of its log.
-    listener
-        Hears of what becomes of it; each call is made in the event loop.
     key
         The key by which it knows this process.
 
@@ -62,7 +69,7 @@ class ModelProcess:
         *,
         environment: Mapping[str, str],
         write: Callable[[list[str]], None],
-        listener: Keeper,
+        listener: Listener,
         key: str | None = None,
     ) -> None:
         self.name = name
