@@ -21,8 +21,10 @@ from pathlib import Path
 
 from other_build import ROOT, install
 
+sys.path.append(str(ROOT))
+from bench.gpu.products import BACKENDS  # found by the line above
+
 PACKAGES = ("mesa-vulkan-drivers", "libvulkan-dev", "glslc", "spirv-headers")
-HEADERS = ROOT / "tools" / "vulkan_headers"
 # Much of the rest counts on the speed of the CPU's back end.
 TESTS = (
     "tests/device",
@@ -79,7 +81,7 @@ def check_packages(*, may_install: bool) -> None:
 
 def build() -> Path:
     """Install the package with Vulkan; returns the Python that has it."""
-    options = ("-Ccmake.define.GGML_VULKAN=ON", f"-Ccmake.define.CMAKE_CXX_FLAGS=-I{HEADERS}")
+    options = [f"-Ccmake.define.{name}={value}" for name, value in BACKENDS["vulkan"].items()]
     return install("vulkan", "vulkan", *options)
 
 

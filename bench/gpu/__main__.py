@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.gpu import plan, servers
+from bench.gpu import plan, products, servers
 
 
 def measure_cuts(options: argparse.Namespace) -> Iterator[servers.Row]:
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; default: all")
     parser.add_argument("--model", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="folder for the figures")
-    parser.add_argument("--gpu-layers", type=int, help="layers to offload; default: 999, of the plan's toy 0")
+    parser.add_argument("--gpu-layers", type=int, help="layers to offload; default: 999, of the toy without a build 0")
     parser.add_argument("--prompts", type=int, nargs="+", default=[8192, 32768], help="tokens; default: 8192 32768")
     parser.add_argument("--chunks", type=int, nargs="+", default=[512, 2048], help="tokens a step; default: 512 2048")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32, 128], help="default: 1 8 32 128")
@@ -43,19 +43,26 @@ def main() -> int:
     planned.add_argument(
         "--plan", action="store_true", help="go on with the plan; 0: all is done, 2: run again, 1: see NOT MEASURED"
     )
-    planned.add_argument("--toy", action="store_true", help="try the plan: the packaged model, no build, few of all")
+    planned.add_argument("--toy", action="store_true", help="try the plan: the packaged model, few of all")
+    planned.add_argument(
+        "--backend",
+        choices=["none", *products.BACKENDS],
+        help="build the servers with it; none: those that are installed; default: cuda, of the toy none",
+    )
     planned.add_argument("--minutes", type=float, default=9.0, help="of a run; default: %(default)g")
     planned.add_argument("--arch", default="90-real", help="of CUDA, for the build; default: %(default)s")
     planned.add_argument("--models", nargs="+", choices=[one.name for one in plan.FULL.models], help="default: all")
     planned.add_argument("--model-dir", type=Path, default=Path(tempfile.gettempdir()), help="where models are written")
     options = parser.parse_args()
+    if options.backend is None:
+        options.backend = "none" if options.toy else "cuda"
+    if options.gpu_layers is None:
+        options.gpu_layers = 0 if options.toy and options.backend == "none" else 999
     if options.plan:
         options.out.mkdir(parents=True, exist_ok=True)
         return plan.run(options)
     if options.model is None:
         parser.error("--model is needed without --plan")
-    if options.gpu_layers is None:
-        options.gpu_layers = 999
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     options.out.mkdir(parents=True, exist_ok=True)

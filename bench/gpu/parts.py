@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +18,15 @@ from pyllmcancel.bench.client import Call
 from pyllmcancel.bench.exchange import Outcome
 
 Figures = dict[str, Any]
-SHORT, ANSWER = 100, 128  # tokens of a prompt and of an answer, for tokens a second
 ENDLESS = 4096  # tokens of an answer that is cut, or that keeps a slot busy
 WAIT = 30.0  # seconds for a line of a log
+
+
+class Lengths(NamedTuple):
+    """Tokens of a short prompt, and of an answer to it that is read to its end."""
+
+    prompt: int
+    answer: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +54,13 @@ def prompt_part(n_prompt: int, trials: int) -> Part:
     return Part(f"prompt of {n_prompt}", 10 + n_prompt / 1000 * (trials + 4) / 4, measure)
 
 
-def answer_part(trials: int) -> Part:
+def answer_part(lengths: Lengths, trials: int) -> Part:
     """Cancels in an answer, of a server without other clients."""
 
     async def measure(asker: Asker, _server: RunningPeer) -> Figures:
         idle = []
         for _ in range(trials):
-            call = asker.start(SHORT, ENDLESS)
+            call = asker.start(lengths.prompt, ENDLESS)
             await call.first_token()
             await asyncio.sleep(asker.chance.uniform(0.0, 0.1))
             idle.append(await asker.idle_after(call.cut()))
@@ -62,7 +69,7 @@ def answer_part(trials: int) -> Part:
     return Part("cancels in an answer", 10 + trials, measure)
 
 
-def rate_part(n_clients: int) -> Part:
+def rate_part(n_clients: int, lengths: Lengths) -> Part:
     """Tokens a second of clients that ask again when they are answered, and the gaps between a client's tokens."""
 
     async def measure(asker: Asker, _server: RunningPeer) -> Figures:
@@ -72,13 +79,13 @@ def rate_part(n_clients: int) -> Part:
 
         async def client() -> None:
             for _ in remaining:
-                calls.append(asker.start(SHORT, ANSWER))
+                calls.append(asker.start(*lengths))
                 if (await calls[-1].ended()).outcome is not Outcome.OK:
                     raise RuntimeError(f"broken answer: {calls[-1].exchange.error}")
 
         began = time.monotonic()
         await asyncio.gather(*(client() for _ in range(n_clients)))
-        rate = n_requests * ANSWER / (time.monotonic() - began)
+        rate = n_requests * lengths.answer / (time.monotonic() - began)
         gaps = [later - earlier for call in calls for earlier, later in pairwise(call.exchange.token_at)]
         firsts = [call.exchange.token_at[0] - call.exchange.began_at for call in calls]
         return {"tokens_per_second": rate, **spread("gap", gaps), **spread("first_token", firsts)}
@@ -86,14 +93,14 @@ def rate_part(n_clients: int) -> Part:
     return Part(f"{n_clients} clients", 10 + n_clients, measure)
 
 
-def company_part(n_clients: int, n_prompt: int, trials: int) -> Part:
+def company_part(n_clients: int, n_prompt: int, lengths: Lengths, trials: int) -> Part:
     """Cancels of one more client, in its prompt and in its answer, beside `n_clients` that generate all the time.
 
     From the close to the line in the server's log that says that its slot is free, or its request ended.
     """
 
     async def measure(asker: Asker, server: RunningPeer) -> Figures:
-        company = Company(asker, n_clients)
+        company = Company(asker, n_clients, lengths)
         try:
             await company.complete()
             call = asker.start(n_prompt, 8)
@@ -106,7 +113,7 @@ def company_part(n_clients: int, n_prompt: int, trials: int) -> Part:
                 closed = await asker.leave_prompt(n_prompt, asker.chance.uniform(0.1, 0.8) * seconds)
                 prompts += await company.undisturbed(released_after(server, closed))
                 await company.complete()
-                call = asker.start(SHORT, ENDLESS)
+                call = asker.start(lengths.prompt, ENDLESS)
                 await call.first_token()
                 answers += await company.undisturbed(released_after(server, call.cut()))
         finally:
@@ -121,13 +128,13 @@ def company_part(n_clients: int, n_prompt: int, trials: int) -> Part:
 class Company:
     """Clients that generate all the time."""
 
-    def __init__(self, asker: Asker, n_clients: int) -> None:
-        self._asker = asker
-        self._calls = [asker.start(SHORT, ENDLESS) for _ in range(n_clients)]
+    def __init__(self, asker: Asker, n_clients: int, lengths: Lengths) -> None:
+        self._ask = partial(asker.start, lengths.prompt, ENDLESS)
+        self._calls = [self._ask() for _ in range(n_clients)]
 
     async def complete(self) -> None:
         """Ask again where an answer is over, and wait until all generate."""
-        self._calls = [self._asker.start(SHORT, ENDLESS) if call.is_over else call for call in self._calls]
+        self._calls = [self._ask() if call.is_over else call for call in self._calls]
         await asyncio.gather(*(call.first_token() for call in self._calls))
 
     async def undisturbed(self, measured: Awaitable[float]) -> list[float]:
@@ -149,18 +156,18 @@ async def released_after(server: RunningPeer, closed: float) -> float:
     return lines[0][0] - closed
 
 
-def again_part(n_clients: int) -> Part:
+def again_part(n_clients: int, lengths: Lengths) -> Part:
     """The same questions twice, by clients that ask one after the other: tokens a second of each time."""
 
     async def measure(asker: Asker, _server: RunningPeer) -> Figures:
-        prompts = [asker.prompt(SHORT) for _ in range(n_clients)]
+        prompts = [asker.prompt(lengths.prompt) for _ in range(n_clients)]
         rates = []
         for _ in range(2):
             began = time.monotonic()
-            exchanges = await asyncio.gather(*(asker.begin(prompt, ANSWER).ended() for prompt in prompts))
+            exchanges = await asyncio.gather(*(asker.begin(prompt, lengths.answer).ended() for prompt in prompts))
             if any(exchange.outcome is not Outcome.OK for exchange in exchanges):
                 raise RuntimeError("broken answer")
-            rates.append(n_clients * ANSWER / (time.monotonic() - began))
+            rates.append(n_clients * lengths.answer / (time.monotonic() - began))
         return {"tokens_per_second": rates[0], "again_tokens_per_second": rates[1]}
 
     return Part(f"{n_clients} clients, asked twice", 10 + n_clients, measure)

@@ -16,15 +16,15 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.gpu import products
 from bench.gpu.ledger import Ledger, Row, TimeOverError
-from bench.gpu.parts import Part, again_part, answer_part, company_part, prompt_part, rate_part
+from bench.gpu.parts import Lengths, Part, again_part, answer_part, company_part, prompt_part, rate_part
 from bench.gpu.servers import Asker
 from bench.peers import LLAMA_SERVER, OURS, NotAvailableError, Peer, Settings
-from bench.peers.programs import ROOT
+from bench.peers.programs import ROOT, find_own_python
 from bench.peers.running import RunningPeer, free_port, running
 from bench.random_model import FORMATS, SHAPES, matrices, write_random_model
 from bench.tables import head, line
@@ -55,8 +55,8 @@ class Sizes:
     prompts: tuple[int, ...]
     clients: tuple[int, ...]
     company_prompt: int
+    lengths: Lengths
     trials: int
-    layers: int
 
 
 # By value: what decides most comes first.
@@ -70,10 +70,10 @@ FULL = Sizes(
     prompts=(512, 8192, 32768),
     clients=(1, 8, 32, 128),
     company_prompt=8192,
+    lengths=Lengths(100, 128),
     trials=10,
-    layers=999,
 )
-TOY = Sizes((Subject("toy", None, 512),), (32, 128), (1, 2), 128, 2, 0)
+TOY = Sizes((Subject("toy", None, 512),), (16, 64), (1, 2), 64, Lengths(16, 16), 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,9 @@ class Server:
 def servers(subject: Subject, sizes: Sizes) -> Iterator[Server]:
     """Ours and llama-server's in turn, each beginning with what matters most."""
     most = max(sizes.clients)
-    alone = (*(prompt_part(n, sizes.trials) for n in sizes.prompts), answer_part(sizes.trials))
-    rates = tuple(rate_part(n) for n in sizes.clients)
-    company = tuple(company_part(n, sizes.company_prompt, sizes.trials) for n in sizes.clients)
+    alone = (*(prompt_part(n, sizes.trials) for n in sizes.prompts), answer_part(sizes.lengths, sizes.trials))
+    rates = tuple(rate_part(n, sizes.lengths) for n in sizes.clients)
+    company = tuple(company_part(n, sizes.company_prompt, sizes.lengths, sizes.trials) for n in sizes.clients)
     peers = ((OURS, ()), (LLAMA_SERVER, ("--slots", "--cache-ram", "0")))
     for peer, own in peers:
         yield Server(f"{peer.name}, alone", peer, own, 1, max(sizes.prompts) + 1024, alone)
@@ -106,24 +106,20 @@ def servers(subject: Subject, sizes: Sizes) -> Iterator[Server]:
         room = several[1] + 2 * sizes.company_prompt
         yield Server(f"{peer.name}, unified, company", peer, (*own, *UNIFIED), most + 1, room, company)
     for name, option in (("not ahead", ("--no-steps-ahead",)), ("no drafts", ("--spec-type", "none")), ("drafts", ())):
-        parts = rates if name == "not ahead" else tuple(again_part(n) for n in sizes.clients)
+        parts = rates if name == "not ahead" else tuple(again_part(n, sizes.lengths) for n in sizes.clients)
         yield Server(f"{OURS.name}, unified, {name}", OURS, (*UNIFIED, *option), *several, parts)
 
 
 def run(options: Namespace) -> int:
     """Measure until the time is over. Returns 0 if nothing is left, 2 if something is, 1 if a server did not run."""
     sizes = TOY if options.toy else FULL
-    if options.gpu_layers is not None:
-        sizes = replace(sizes, layers=options.gpu_layers)
     # A run that is ended ends its server: it holds the device's memory.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     ledger = Ledger(options.out / "plan.jsonl", options.minutes * 60.0)
     complete = True
     try:
-        if not options.toy:
-            products.provide(
-                options.out, products.CUDA | {"CMAKE_CUDA_ARCHITECTURES": options.arch}, ledger.seconds_left
-            )
+        if options.backend != "none":
+            products.provide(options.out, options.backend, options.arch, ledger.seconds_left)
         for subject in sizes.models:
             if not options.models or subject.name in options.models:
                 complete &= measure(subject, sizes, ledger, options)
@@ -142,7 +138,9 @@ def measure(subject: Subject, sizes: Sizes, ledger: Ledger, options: Namespace) 
         shape = SHAPES[subject.shape or ""]
         ledger.reserve(f"writing {model.name}", sum(math.prod(one.shape) for one in matrices(shape)) / WRITING)
         write_random_model(model, shape, FORMATS["q4_k"])
-    count_graphs(subject, model, sizes, ledger)
+    for module in ("graphs", "calls"):
+        clients = [str(n) for n in sizes.clients if n <= 32]
+        count(f"{subject.name}, {module}", module, [str(model), str(options.gpu_layers), *clients], ledger)
     complete = True
     for server in servers(subject, sizes):
         names = {f"{subject.name}, {server.name}: {part.name}": part for part in server.parts}
@@ -153,23 +151,21 @@ def measure(subject: Subject, sizes: Sizes, ledger: Ledger, options: Namespace) 
                 threads=0 if server.peer is OURS else -1,
                 parallel=server.parallel,
                 ctx_size=server.ctx_size,
-                options=("--gpu-layers", str(sizes.layers), *server.options),
+                options=("--gpu-layers", str(options.gpu_layers), *server.options),
             )
             complete &= ask(server, settings, names, ledger, options.out / "servers.log")
     return complete
 
 
-def count_graphs(subject: Subject, model: Path, sizes: Sizes, ledger: Ledger) -> None:
+def count(name: str, module: str, arguments: Sequence[str], ledger: Ledger) -> None:
     """Count in a process of its own, which has the build that is measured."""
-    name = f"{subject.name}, graphs"
     if ledger.wants(name, 2 * LOADING):
-        clients = [str(n) for n in sizes.clients if n <= 32]
-        command = [sys.executable, "-P", "-m", "bench.gpu.graphs", str(model), str(sizes.layers), *clients]
+        command = [find_own_python(), "-P", "-m", f"bench.gpu.{module}", *arguments]
         # -P, and this folder last: here lies the package's source, too, in which nothing is compiled.
         places = [*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(places)}
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment)
-        ledger.add(name, graphs=[json.loads(row) for row in done.stdout.splitlines()])
+        ledger.add(name, counted=[json.loads(row) for row in done.stdout.splitlines()])
 
 
 def ask(server: Server, settings: Settings, names: dict[str, Part], ledger: Ledger, log: Path) -> bool:
@@ -199,7 +195,7 @@ def tables(rows: Sequence[Row]) -> Iterator[str]:
     """A table for each set of figures."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        for one in ({"name": row["name"], **graph} for graph in row["graphs"]) if "graphs" in row else (row,):
+        for one in ({"name": row["name"], **counted} for counted in row["counted"]) if "counted" in row else (row,):
             groups.setdefault(tuple(one), []).append(one)
     for columns, found in groups.items():
         yield from head([column.replace("_", " ") for column in columns])

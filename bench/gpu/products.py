@@ -1,4 +1,4 @@
-"""The builds that a plan measures: the package's wheel and llama-server, of one source and one tree of objects.
+"""The builds that a plan measures: the package's wheel, llama-server and the probe, of one source.
 
 They are kept in archives of at most 15 MiB each, so that they can be taken from a machine that is given back. Where the
 archives are, nothing is built again.
@@ -16,48 +16,62 @@ import tarfile
 import time
 from pathlib import Path
 
+from bench.environment import make_environment
 from bench.gpu.ledger import TimeOverError
+from bench.native.probe_module import PATH as PROBE
 from bench.peers.programs import ROOT
 
 BUILD = ROOT / "build" / "gpu"
+OBJECTS = BUILD / "objects"
 PART = 15 << 20  # bytes
 ARCHIVE = "products.tar.xz"
-SERVER = "llama-server"
-# NO_VMM: no library of the driver is linked, so the machine that builds needs no GPU.
-CUDA = {"PYLLMCANCEL_BACKEND": "cuda", "GGML_CUDA_NO_VMM": "ON"}
+# Programs that are built beside the wheel, by their targets.
+PROGRAMS = {"llama-server": OBJECTS / "bin" / "llama-server", "pyllmcancel_probe": PROBE}
+KIND = "backend"  # a file with the name of the back end; written last
+# Definitions for CMake. NO_VMM: no library of the driver is linked, so the machine that builds needs no GPU. Vulkan's
+# headers are not checked: Debian 12's lack a few lines, which tools/vulkan_headers adds.
+BACKENDS = {
+    "cuda": {"PYLLMCANCEL_BACKEND": "cuda", "GGML_CUDA_NO_VMM": "ON"},
+    "vulkan": {"GGML_VULKAN": "ON", "CMAKE_CXX_FLAGS": f"-I{ROOT / 'tools' / 'vulkan_headers'}"},
+}
 
 
-def provide(folder: Path, options: dict[str, str], seconds: float) -> None:
+def provide(folder: Path, backend: str, arch: str, seconds: float) -> None:
     """Have this process's servers be those of the plan: from the archives in `folder`, else built.
 
     A build that is cut goes on where it was, as long as the machine keeps ``build/gpu``. What a step makes has its name
-    only when it is complete, so a step that was cut is done again.
+    only when it is complete, so a step that was cut is done again. `arch` is the kind of GPU, for CUDA.
     """
     products = BUILD / "products"
-    if not (products / SERVER).exists() and not unpack(folder, products):
-        build(products, options, seconds)
+    if not (products / KIND).exists() and not unpack(folder, products):
+        build(products, backend, arch, seconds)
+    if (found := (products / KIND).read_text()) != backend:
+        raise SystemExit(f"{products} was built with {found}, not {backend}: remove {BUILD}, and use another --out")
     if not archives(folder):
         pack(products, folder)
     if not (products / "site").exists():
         install(products)
+    # An editable install of the environment that runs the plan would go before the wheel.
+    os.environ["BENCH_PYTHON"] = str(make_environment(products / "venv"))
     os.environ["PYTHONPATH"] = str(products / "site")
-    os.environ["LLAMA_SERVER"] = str(products / SERVER)
+    os.environ["LLAMA_SERVER"] = str(products / "llama-server")
+    os.environ["BENCH_PROBE"] = str(products / PROBE.name)
 
 
-def build(products: Path, options: dict[str, str], seconds: float) -> None:
-    tree = BUILD / "objects"
+def build(products: Path, backend: str, arch: str, seconds: float) -> None:
     products.mkdir(parents=True, exist_ok=True)
-    defines = [
-        f"-Ccmake.define.{name}={value}" for name, value in (options | {"PYLLMCANCEL_LLAMA_TOOLS": "ON"}).items()
-    ]
+    options = BACKENDS[backend] | {"PYLLMCANCEL_LLAMA_TOOLS": "ON", "PYLLMCANCEL_PROBE": "ON"}
+    if backend == "cuda":
+        options["CMAKE_CUDA_ARCHITECTURES"] = arch
+    defines = [f"-Ccmake.define.{name}={value}" for name, value in options.items()]
     wheel = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(products)]
-    server = ["cmake", "--build", str(tree), "--parallel", str(os.cpu_count()), "--target", SERVER]
+    programs = ["cmake", "--build", str(OBJECTS), "--parallel", str(os.cpu_count()), "--target", *PROGRAMS]
     ends = time.monotonic() + seconds
-    for command in ([*wheel, f"-Cbuild-dir={tree}", "-Cbuild.targets=_native", *defines, str(ROOT)], server):
+    for command in ([*wheel, f"-Cbuild-dir={OBJECTS}", "-Cbuild.targets=_native", *defines, str(ROOT)], programs):
         run_until(ends, command)
-    stripped = products / "stripped"
-    subprocess.run(["strip", "-o", str(stripped), str(tree / "bin" / SERVER)], check=True)
-    stripped.replace(products / SERVER)
+    for path in PROGRAMS.values():
+        subprocess.run(["strip", "-o", str(products / path.name), str(path)], check=True)
+    (products / KIND).write_text(backend)
 
 
 def run_until(ends: float, command: list[str]) -> None:
@@ -87,8 +101,9 @@ def pack(products: Path, folder: Path) -> None:
     """Write the products into archives."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:xz") as archive:
-        for path in (*products.glob("*.whl"), products / SERVER):
-            archive.add(path, path.name)
+        for path in products.iterdir():
+            if path.is_file():
+                archive.add(path, path.name)
     whole = data.getvalue()
     numbered = list(enumerate(range(0, len(whole), PART)))
     for number, begin in reversed(numbered):  # the first one last: it says that the others are there

@@ -1,6 +1,7 @@
 // The benchmarks' view of the core: what pyllmcancel._native does through Cython, done through pybind11, and the
 // measurements that must not pass through Python at all. All that computes releases the GIL.
 
+#include "backend_calls.hpp"
 #include "clock.hpp"
 #include "raw_decoder.hpp"
 #include "sampling_cost.hpp"
@@ -30,9 +31,10 @@ std::vector<StepItem> step_items(const Items & pairs) {
     return items;
 }
 
-std::shared_ptr<Model> load_model(const std::string & path) {
+std::shared_ptr<Model> load_model(const std::string & path, int32_t n_gpu_layers) {
     ModelParams params;
     params.require_vocabulary = false;
+    params.placement.n_gpu_layers = n_gpu_layers;
     return Model::load(path, params, {});
 }
 
@@ -71,7 +73,7 @@ SamplingParams sampling_params(float temperature, int32_t top_k, float top_p, fl
 
 void bind_values(py::module_ & module) {
     py::class_<Model, std::shared_ptr<Model>>(module, "Model")
-        .def_static("load", load_model, "path"_a, without_gil())
+        .def_static("load", load_model, "path"_a, py::kw_only(), "n_gpu_layers"_a = 0, without_gil())
         .def_property_readonly("n_vocab", [](const Model & model) { return llama_vocab_n_tokens(model.vocab()); })
         .def_property_readonly("n_layer", [](const Model & model) { return llama_model_n_layer(model.handle()); });
     py::class_<SamplingParams>(module, "SamplingParams")
@@ -141,7 +143,7 @@ void bind_raw_decoder(py::module_ & module) {
 void bind_step_driver(py::module_ & module) {
     using probe::StepDriver;
     const auto make = [](const std::shared_ptr<Model> & model, uint32_t n_ctx, uint32_t n_seq_max, uint32_t n_batch,
-                         int32_t n_threads, bool abortable) {
+                         int32_t n_threads, bool abortable, bool kv_unified) {
         ContextParams params;
         params.n_ctx = n_ctx;
         params.n_seq_max = n_seq_max;
@@ -149,6 +151,7 @@ void bind_step_driver(py::module_ & module) {
         params.n_threads = n_threads;
         params.n_threads_batch = n_threads;
         params.abortable = abortable;
+        params.kv_unified = kv_unified;
         return std::make_unique<StepDriver>(model, params);
     };
     const auto bare_steps = [](StepDriver & driver, const Items & items, int32_t count) {
@@ -161,7 +164,7 @@ void bind_step_driver(py::module_ & module) {
     greedy.temperature = 0.0F;
     py::class_<StepDriver>(module, "StepDriver")
         .def(py::init(make), "model"_a, py::kw_only(), "n_ctx"_a, "n_seq_max"_a = 1, "n_batch"_a = 512,
-             "n_threads"_a = 1, "abortable"_a = true, without_gil())
+             "n_threads"_a = 1, "abortable"_a = true, "kv_unified"_a = true, without_gil())
         .def("open", &StepDriver::open, "seq"_a, "tokens"_a, "sampling"_a = greedy, without_gil())
         .def("close", &StepDriver::close, "seq"_a, py::kw_only(), "keep"_a, without_gil())
         .def("step", &StepDriver::step, "items"_a)
@@ -170,12 +173,25 @@ void bind_step_driver(py::module_ & module) {
         .def("abort_after", abort_after, "items"_a, "delay_ns"_a, without_gil());
 }
 
+py::dict as_dict(const probe::BackendCalls & calls) {
+    return py::dict("launches"_a = calls.launches, "synchronizations"_a = calls.synchronizations,
+                    "writes"_a = calls.writes, "written_bytes"_a = calls.written_bytes, "reads"_a = calls.reads,
+                    "read_bytes"_a = calls.read_bytes, "copies"_a = calls.copies);
+}
+
+void bind_backend_calls(py::module_ & module) {
+    module.def("count_backend_calls", probe::count_backend_calls);
+    module.def("device_calls", [] { return as_dict(probe::device_calls()); });
+    module.def("host_calls", [] { return as_dict(probe::host_calls()); });
+}
+
 } // namespace
 
 PYBIND11_MODULE(pyllmcancel_probe, module) {
     bind_values(module);
     bind_raw_decoder(module);
     bind_step_driver(module);
+    bind_backend_calls(module);
     module.def("poll_ns", poll_ns, "n_members"_a, "n_polls"_a, without_gil());
     module.def("sampler_times", probe::sampler_times, "model"_a, "params"_a, "logits"_a, "count"_a, without_gil());
     module.def("chain_times", probe::chain_times, "model"_a, "params"_a, "logits"_a, "count"_a, without_gil());

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bench.gpu.calls import calls
 from bench.native import abort_latency, callback_cost, row_padding, sampling, step_boundary, step_pause, throughput
 from bench.native.__main__ import main
 from bench.native.probe_module import load_probe
@@ -37,6 +38,18 @@ def assert_rows_alike(table: Table) -> None:
     assert table.rows
     assert all(row.keys() == table.rows[0].keys() for row in table.rows)
     assert as_text(table)
+
+
+@pytest.mark.parametrize("unified", [True, False], ids=["unified", "divided"])
+def test_the_calls_of_a_step_do_not_grow_with_its_clients(probe: Any, unified: bool) -> None:
+    probe.count_backend_calls()
+    counted = probe.Model.load(str(PACKAGED))
+    names = ("launches", "synchronizations", "writes", "reads", "copies")
+    alone, *others = (
+        [[row[name] for name in names] for row in calls(probe, counted, n, unified=unified)] for n in (1, 2, 5, 8)
+    )
+    assert alone[1][0] == 1, "the host computes one graph"
+    assert all(found == alone for found in others)
 
 
 def test_an_interrupted_step_returns_before_it_would_have_ended(probe: Any, model: Any) -> None:

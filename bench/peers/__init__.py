@@ -7,13 +7,20 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
-from bench.peers.programs import ROOT, NotAvailableError, ask, find_program, find_python, package_version
+from bench.peers.programs import (
+    ROOT,
+    NotAvailableError,
+    ask,
+    find_own_python,
+    find_program,
+    find_python,
+    package_version,
+)
 from pyllmcancel.bench.exchange import Target
 
 HOST = "127.0.0.1"
@@ -89,7 +96,7 @@ def llamas_options(settings: Settings) -> list[str]:
 
 def pyllmcancel(settings: Settings) -> list[str]:
     # -P: the checkout's own folder has no compiled module and must not hide the installed package.
-    return [sys.executable, "-P", "-m", "pyllmcancel", "serve", *llamas_options(settings)]
+    return [find_own_python(), "-P", "-m", "pyllmcancel", "serve", *llamas_options(settings)]
 
 
 def another_build(checkout: Path) -> Peer:

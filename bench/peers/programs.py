@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ def find_python(package: str) -> str:
     if ask(python, "-P", "-c", f"import importlib.util as u; print(u.find_spec({package!r}) is not None)") != "True":
         raise NotAvailableError(f"{package} is not installed for {python}; PEERS_PYTHON names another Python")
     return python
+
+
+def find_own_python() -> str:
+    """Return the Python that runs this project's server: ``BENCH_PYTHON``, else the one that runs the benchmark."""
+    return os.environ.get("BENCH_PYTHON", sys.executable)
 
 
 def package_version(python: str, distribution: str) -> str:

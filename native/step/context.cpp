@@ -334,7 +334,7 @@ std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items,
 void Context::describe(const ContextSequence & sequence, int32_t n_tokens, int32_t first_row, StepRow & row) {
     const int32_t end = std::min(sequence.n_committed + n_tokens, sequence.n_described - 1);
     for (int32_t pos = sequence.n_committed; pos < end; ++pos) {
-        const float * logits = llama_get_logits_ith(runner_.context(), first_row + pos - sequence.n_committed);
+        const float * logits = runner_.logits(first_row + pos - sequence.n_committed);
         const llama_token next = sequence.tokens[static_cast<std::size_t>(pos) + 1];
         row.described.push_back(sequence.sampler->describe(logits, next));
         if (row.described.back().fault != LogitFault::none) {
@@ -372,7 +372,7 @@ StepRow Context::commit(const StepItem & item, int32_t first_row) {
 void Context::choose(const StepItem & item, int32_t last_row, StepRow & row) {
     ContextSequence & sequence = sequences_.at(item.seq);
     for (int32_t i = 0; i <= item.n_drafted(); ++i) {
-        sequence.logits = llama_get_logits_ith(runner_.context(), last_row + i);
+        sequence.logits = runner_.logits(last_row + i);
         if (sequence.flag->raised()) {
             return;
         }

@@ -1,5 +1,6 @@
 #include "step/step_runner.hpp"
 
+#include "llama-context.h"
 #include "platform/assertions.hpp"
 #include "platform/steady_clock.hpp"
 
@@ -56,5 +57,7 @@ StepOutcome StepRunner::run(Compute compute, std::vector<AbortGate::Member> memb
     }
     return outcome;
 }
+
+const float * StepRunner::logits(int32_t row) const { return context_.get()->get_logits_ith(row); }
 
 } // namespace pyllmcancel

@@ -53,6 +53,9 @@ class StepRunner {
     StepOutcome run(Compute compute, std::vector<AbortGate::Member> members, StepCost cost, bool only_unanimous,
                     const AdapterScales & adapters);
 
+    // The logits of a row of the last step. run() has waited for the device: llama_get_logits_ith waits again for each row.
+    const float * logits(int32_t row) const;
+
     // Lets the compute threads sleep until the next step.
     void rest();
 

@@ -19,6 +19,7 @@ from tests.support.http_process import until
 
 MINUTES = 9 * 60.0
 WHEEL = "pyllmcancel-0.1.0-cp311-abi3-linux_x86_64.whl"
+MADE = {WHEEL: bytes(500), "llama-server": bytes(range(250)), products.PROBE.name: b"probe", products.KIND: b"cuda"}
 
 
 @pytest.fixture
@@ -66,13 +67,15 @@ def test_builds_come_back_from_archives_that_are_small_enough(tmp_path: Path, mo
     folder.mkdir()
     content = np.random.default_rng(1).bytes(5000)
     (made / WHEEL).write_bytes(content)
-    (made / products.SERVER).write_bytes(content[::-1])
+    (made / "llama-server").write_bytes(content[::-1])
+    (made / "site").mkdir()  # the installed wheel, which is not packed
     products.pack(made, folder)
     assert len(list(folder.iterdir())) > 5
     assert all(part.stat().st_size <= 1000 for part in folder.iterdir())
     assert products.unpack(folder, other)
     assert {file.name: file.read_bytes() for file in other.iterdir()} == {
-        file.name: file.read_bytes() for file in made.iterdir()
+        WHEEL: content,
+        "llama-server": content[::-1],
     }
     assert not products.unpack(made, other)
 
@@ -92,29 +95,38 @@ def test_a_run_that_is_cut_while_it_provides_the_builds_is_made_up_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: str
 ) -> None:
     monkeypatch.setattr(products, "BUILD", tmp_path / "build")
-    for name in ("PYTHONPATH", "LLAMA_SERVER"):
+    for name in ("PYTHONPATH", "BENCH_PYTHON", "LLAMA_SERVER", "BENCH_PROBE"):
         monkeypatch.setenv(name, "")  # what is set is reset
-    monkeypatch.setattr(products, "build", lambda folder, _options, _seconds: make_products(folder))
+    monkeypatch.setattr(products, "build", lambda folder, *_: make_products(folder))
     monkeypatch.setattr(products, "install", lambda folder: (folder / "site").mkdir())
+    monkeypatch.setattr(products, "make_environment", lambda folder: folder.mkdir(exist_ok=True) or folder)
     with monkeypatch.context() as patch:
         patch.setattr(products, cut, lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            products.provide(tmp_path, {}, MINUTES)
-    products.provide(tmp_path, {}, MINUTES)
+            products.provide(tmp_path, "cuda", "90-real", MINUTES)
+    products.provide(tmp_path, "cuda", "90-real", MINUTES)
     made = tmp_path / "build" / "products"
     assert products.archives(tmp_path)
     assert (made / "site").is_dir()
     shutil.rmtree(tmp_path / "build")
     with monkeypatch.context() as patch:  # another machine, which has the archives
         patch.setattr(products, "build", lambda *_: pytest.fail("built again"))
-        products.provide(tmp_path, {}, MINUTES)
-    assert sorted(path.name for path in made.iterdir()) == sorted([WHEEL, products.SERVER, "site"])
+        products.provide(tmp_path, "cuda", "90-real", MINUTES)
+    assert sorted(path.name for path in made.iterdir()) == sorted([*MADE, "site", "venv"])
+
+
+def test_builds_for_another_device_are_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "BUILD", tmp_path / "build")
+    make_products(tmp_path)
+    products.pack(tmp_path, tmp_path)
+    with pytest.raises(SystemExit, match="built with cuda, not vulkan"):
+        products.provide(tmp_path, "vulkan", "", MINUTES)
 
 
 def make_products(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (WHEEL, products.SERVER):
-        (folder / name).write_bytes(np.random.default_rng(1).bytes(500))
+    for name, content in MADE.items():
+        (folder / name).write_bytes(content)
 
 
 def test_a_build_that_takes_too_long_is_ended_with_everything_that_it_started(tmp_path: Path) -> None:
@@ -142,7 +154,7 @@ def test_a_build_that_fails_says_so() -> None:
 
 
 def test_tables_have_a_row_for_each_measurement() -> None:
-    rows = [{"name": "a", "rate": 1.23456}, {"name": "b", "rate": 2.0}, {"name": "c", "graphs": [{"nodes": 90}]}]
+    rows = [{"name": "a", "rate": 1.23456}, {"name": "b", "rate": 2.0}, {"name": "c", "counted": [{"nodes": 90}]}]
     assert "\n".join(tables(rows)).splitlines() == [
         "| name | rate |",
         "| --- | ---: |",

@@ -18,6 +18,7 @@ OTHERS = (
     LLAMA / "src",
     LLAMA / "include",
     LLAMA / "ggml" / "include",
+    LLAMA / "ggml" / "src",
     LLAMA / "tools" / "mtmd",
     Path(pybind11.get_include()),
     Path(sysconfig.get_path("include")),
