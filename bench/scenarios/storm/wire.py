@@ -134,7 +134,7 @@ class Wire(AbstractContextManager["Wire"]):
         self._socket.sendall(data)
 
     def answered(self, seconds: float = 0.0) -> bool:
-        """True as soon as there are unread data, within so many seconds."""
+        """True as soon as there are unread data; it waits for them, at most so long."""
         return bool(select.select([self._socket], [], [], seconds)[0])
 
     def leave(self, *, reset: bool = False) -> None:
