@@ -25,7 +25,7 @@ from typing import NamedTuple
 from bench.tables import head, line
 from pyllmcancel import EngineConfig, _native
 from pyllmcancel._native import Model
-from pyllmcancel.engine.engine import generation_params
+from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.requests.observer import NullObserver
 from pyllmcancel.requests.request import Request

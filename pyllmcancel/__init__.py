@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyllmcancel.cancellation import CancelReason
     from pyllmcancel.config import EngineConfig
-    from pyllmcancel.engine.engine import Engine, devices
+    from pyllmcancel.engine.compiled import devices
+    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.errors import Error, RequestCancelled, RequestFailed
     from pyllmcancel.events import Delta, Ending, FinishReason, RequestStatus, Usage
     from pyllmcancel.placement import Placement
@@ -45,7 +46,8 @@ __all__ = [
 _MODULES = {
     "cancellation": ("CancelReason",),
     "config": ("EngineConfig",),
-    "engine.engine": ("Engine", "devices"),
+    "engine.compiled": ("devices",),
+    "engine.engine": ("Engine",),
     "errors": ("Error", "RequestCancelled", "RequestFailed"),
     "events": ("Delta", "Ending", "FinishReason", "RequestStatus", "Usage"),
     "placement": ("Placement",),

@@ -1,9 +1,11 @@
-"""The inputs and results of an embedder: the values that cross the boundary to the compiled module."""
+"""The kinds of pooling, the checks that a model has the wanted one, and the results of an embedder."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
+
+from pyllmcancel.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -11,6 +13,12 @@ if TYPE_CHECKING:
 
     from pyllmcancel.step import StepStatus
 
+DOES_NOT_GENERATE = "this model makes embeddings and does not generate text"
+DOES_NOT_POOL = "this model does not pool, so it makes no embeddings"
+RANKS = "this model ranks documents and makes no embeddings"
+DOES_NOT_RANK = "this model does not rank documents"
+EMBEDS_TOKENS = "this model embeds tokens (--pooling none), and makes no embeddings of texts"
+EMBEDS_TEXTS = "this model embeds texts, not tokens: that is --pooling none"
 POOLINGS = ("auto", "none", "mean", "cls", "last", "rank")
 
 
@@ -25,6 +33,24 @@ class Pooling(IntEnum):
     CLS = 2
     LAST = 3
     RANK = 4
+
+
+def check_embeds(pooling: Pooling | None, *, tokens: bool = False) -> None:
+    """Raise InvalidRequestError unless a model of this pooling makes embeddings of texts or, if `tokens`, of their
+    tokens.
+    """
+    if pooling is None:
+        raise InvalidRequestError(DOES_NOT_POOL, "model")
+    if pooling is Pooling.RANK:
+        raise InvalidRequestError(RANKS, "model")
+    if (pooling is Pooling.NONE) is not tokens:
+        raise InvalidRequestError(EMBEDS_TEXTS if tokens else EMBEDS_TOKENS, "model")
+
+
+def check_ranks(pooling: Pooling | None) -> None:
+    """Raise InvalidRequestError unless a model of this pooling ranks documents."""
+    if pooling is not Pooling.RANK:
+        raise InvalidRequestError(DOES_NOT_RANK, "model")
 
 
 class EmbedRow(NamedTuple):

@@ -17,7 +17,8 @@ from pyllmcancel.cli.options import positive_int
 from pyllmcancel.cli.parser import Parser
 from pyllmcancel.cli.placement_options import add_placement_options, placement_of
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.calls import generation_params
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.errors import Error
 from pyllmcancel.placement import Device, Placement, described, gib

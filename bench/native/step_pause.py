@@ -15,7 +15,8 @@ from typing import Any
 from bench.native.tables import Row, Table, percentile
 from pyllmcancel import _native
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.calls import generation_params
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.token_stream import ThreadSink

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from pyllmcancel.cli.options import add_list, add_option, add_switch, natural, number
-from pyllmcancel.engine.engine import compiled_module, devices
+from pyllmcancel.engine.compiled import compiled_module, devices
 from pyllmcancel.engine.fitting import resolved
 from pyllmcancel.placement import SPLIT_MODES, Placement, described
 

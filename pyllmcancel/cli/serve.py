@@ -32,7 +32,7 @@ from pyllmcancel.cli.serve_options import SAMPLING, SAMPLING_OPTIONS
 from pyllmcancel.cli.storage import open_store, storage_of
 from pyllmcancel.cli.tracing import open_tracing
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine.engine import compiled_module
+from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.engine.loading import Loading
 from pyllmcancel.engine.measuring import measured
 from pyllmcancel.errors import Error, InvalidRequestError, UsageError

@@ -24,6 +24,7 @@ from pyllmcancel.errors import (
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.pooling import Pooling
 from pyllmcancel.requests.adapter_table import AdapterTable
+from pyllmcancel.scheduling.disk_floor import NOTHING_ON_DISK
 from pyllmcancel.scheduling.scheduler import Capacity
 from pyllmcancel.scheduling.workload import Finished, Progress, StepMember
 
@@ -59,6 +60,12 @@ class Embedding:
     """
 
     varies_because = "texts are computed together, for which invariance was not measured"
+    # What a model has that generates.
+    media = None
+    n_generated = 0
+    draft_sources = ()
+    past_answers_bytes = 0
+    disk_counts = NOTHING_ON_DISK
 
     def __init__(self, embedder: Embedder, config: EngineConfig, native: Any) -> None:
         self.config = config
@@ -101,6 +108,10 @@ class Embedding:
     def capacity(self) -> Capacity:
         """The number of texts that may be open at once, and of their cells; no cells for a model that needs none."""
         return Capacity(self._embedder.n_seq_max, self._embedder.n_ctx)
+
+    @property
+    def n_slots(self) -> int:
+        return self.config.parallel
 
     @property
     def n_embd(self) -> int:

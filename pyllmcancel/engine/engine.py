@@ -8,82 +8,50 @@ by the caller.
 
 from __future__ import annotations
 
-import asyncio
-import codecs
-import logging
 import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import fields
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.pairs import pairs_of
-from pyllmcancel.embeddings.workload import Embedding, pooling_of
-from pyllmcancel.engine.draft_loading import (
-    check_drafting,
-    check_heads,
-    has_draft_model,
-    has_heads,
-    load_draft_model,
-)
-from pyllmcancel.engine.errands import Errand
-from pyllmcancel.engine.fitting import placed, summary
+from pyllmcancel.embeddings.workload import Embedding
+from pyllmcancel.engine.calls import Calls
+from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.loop import EngineLoop
-from pyllmcancel.engine.reading import read_first
+from pyllmcancel.engine.model_loading import load_workload
+from pyllmcancel.engine.slots import Slots
 from pyllmcancel.engine.thread import end_unclosed, say_last_words, work
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, said
-from pyllmcancel.events import Sink
-from pyllmcancel.missing_libraries import missing_library
-from pyllmcancel.models import packaged_model_path
-from pyllmcancel.pooling import Pooling
+from pyllmcancel.pooling import DOES_NOT_GENERATE, DOES_NOT_POOL
+from pyllmcancel.requests.arrivals import Arrivals
 from pyllmcancel.requests.endings import Endings
 from pyllmcancel.requests.observer import NullObserver, Observers, StepTrace
 from pyllmcancel.requests.registry import Counts, Registry
 from pyllmcancel.requests.request import NO_OWNER, GenerationParams, Request
-from pyllmcancel.requests.token_stream import FORKED, AsyncStream, LoopSink, ThreadSink, ThreadStream
+from pyllmcancel.requests.token_stream import FORKED
 from pyllmcancel.requests.watcher import Watcher
-from pyllmcancel.sampling import SamplingParams
-from pyllmcancel.scheduling.disk_floor import NOTHING_ON_DISK, DiskCounts
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, Unpack
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from pyllmcancel._native import SwappedPrefix
-    from pyllmcancel.embeddings.request import Embedded
-    from pyllmcancel.placement import Device
+    from pyllmcancel.events import Sink
+    from pyllmcancel.media.library import MediaLibrary
+    from pyllmcancel.pooling import Pooling
     from pyllmcancel.requests.adapter_table import AdapterTable
     from pyllmcancel.requests.observer import Observer
-    from pyllmcancel.requests.registry import Accepted
     from pyllmcancel.requests.request import Origin, Rank
+    from pyllmcancel.scheduling.disk_floor import DiskCounts
     from pyllmcancel.scheduling.scheduler import Capacity, Occupancy
-    from pyllmcancel.scheduling.swap_space import Fetched
-
-logger = logging.getLogger("pyllmcancel.engine")
-
-T = TypeVar("T")
 
 TRACED_STEPS = 1024
-DOES_NOT_GENERATE = "this model makes embeddings and does not generate text"
-DOES_NOT_POOL = "this model does not pool, so it makes no embeddings"
-RANKS = "this model ranks documents and makes no embeddings"
-DOES_NOT_RANK = "this model does not rank documents"
-EMBEDS_TOKENS = "this model embeds tokens (--pooling none), and makes no embeddings of texts"
-EMBEDS_TEXTS = "this model embeds texts, not tokens: that is --pooling none"
-ESCAPED = codecs.getencoder("unicode_escape")  # looked up here: Python imports a codec at its first use
 
 
-class Engine:
+class Engine(Calls):
     """Runs a workload in the one thread that computes. Every method may be called from any thread.
 
     An engine that is dropped, or still open when the interpreter ends, is closed, with a ResourceWarning. A forked
@@ -117,18 +85,23 @@ class Engine:
         self.workload = workload
         self.config = workload.config
         self.model = workload.model
-        self.media = workload.media if isinstance(workload, Generation) else None
+        self.media: MediaLibrary | None = workload.media
         self.trace = StepTrace(TRACED_STEPS)
         self.registry = Registry(self.config.max_queue, self.config.max_running)
         self.registry.ring = workload.ring
-        if isinstance(workload, Generation):
-            workload.on_change(self.registry.wake)
         self._observers = Observers(observer or NullObserver())
         self._endings = Endings(self.registry, self._observers)
         self._watcher = Watcher(self._endings.cancel, self._endings.shut_down)
         self._loop = EngineLoop(
             workload, self.registry, self._endings, self._watcher, observer=self._observers, trace=self.trace
         )
+        self._arrivals = Arrivals(
+            self.registry, self._endings, self._watcher, self._observers, timeout=self.config.request_timeout
+        )
+        self._slots: Slots | None = None
+        if isinstance(workload, Generation):
+            workload.on_change(self.registry.wake)
+            self._slots = Slots(workload, self._loop.errands, self.registry.wake)
         self.stopped: Future[None] = Future()
         self._pid = os.getpid()
         # None of the engine's threads refers to the engine, so that a dropped engine is collected.
@@ -171,45 +144,7 @@ class Engine:
             There is no memory for the context.
         """
         native = compiled_module()
-        config = placed(config or EngineConfig(), native, progress)
-        path = Path(config.model or packaged_model_path())
-        drafts = has_draft_model(config)
-        if drafts:
-            check_drafting(config, native)
-        if has_heads(config):
-            check_heads(config, native)
-        if config.mmap and progress is not None:
-            progress = read_first(path, progress)
-        model = native.Model.load(
-            path,
-            placement=config.placement,
-            mmap=config.mmap,
-            mlock=config.mlock,
-            lora=[path for path, _ in config.lora],
-            heads=has_heads(config),
-            progress=progress,
-        )
-        logger.info("placement: %s", summary(model.layers_by_device))
-        if has_heads(config):
-            logger.info("answers are drafted by the model's own heads")
-        if (variant := native.cpu_variant()) is not None:
-            logger.info("the CPU's back end: %s", variant)
-        pooling = pooling_of(model, config.pooling, required=config.embeddings)
-        workload: Generation | Embedding
-        if config.mmproj is not None and pooling is not None:
-            logger.warning("a model that pools takes texts only: %s is not used", config.mmproj)
-        if pooling is None:
-            draft_model = load_draft_model(config, native, progress) if drafts else None
-            workload = Generation.on(model, config, native, draft_model=draft_model)
-        else:
-            workload = Embedding.on(model, pooling, config, native)
-            if pooling is Pooling.RANK and len(model.labels) > 1:
-                logger.info("documents are ranked by their score for %r, of %s", model.labels[0], model.labels)
-        engine = cls(workload, observer=observer)
-        if (why := engine.varies_because) is None:
-            logger.info("an answer depends on its own request only")
-        else:
-            logger.info("the last bits of an answer may depend on other requests: %s", why)
+        engine = cls(load_workload(config or EngineConfig(), native, progress), observer=observer)
         native.tell_before_abort(engine)
         return engine
 
@@ -226,7 +161,7 @@ class Engine:
     @property
     def n_embd(self) -> int | None:
         """The length of an embedding, or the number of a text's scores; None for a model that generates."""
-        return self.workload.n_embd if isinstance(self.workload, Embedding) else None
+        return self.workload.n_embd
 
     @property
     def adapters(self) -> AdapterTable:
@@ -236,21 +171,7 @@ class Engine:
     @property
     def pooling(self) -> Pooling | None:
         """The kind of a text's result: a vector, one of each token, or scores; None for a model that generates."""
-        return self.workload.pooling if isinstance(self.workload, Embedding) else None
-
-    def check_embeds(self, *, tokens: bool = False) -> None:
-        """Raise InvalidRequestError unless this engine makes embeddings of texts or, if `tokens`, of their tokens."""
-        if self.pooling is None:
-            raise InvalidRequestError(DOES_NOT_POOL, "model")
-        if self.pooling is Pooling.RANK:
-            raise InvalidRequestError(RANKS, "model")
-        if (self.pooling is Pooling.NONE) is not tokens:
-            raise InvalidRequestError(EMBEDS_TEXTS if tokens else EMBEDS_TOKENS, "model")
-
-    def check_ranks(self) -> None:
-        """Raise InvalidRequestError unless this engine ranks documents."""
-        if self.pooling is not Pooling.RANK:
-            raise InvalidRequestError(DOES_NOT_RANK, "model")
+        return self.workload.pooling
 
     @property
     def n_threads(self) -> int:
@@ -283,7 +204,7 @@ class Engine:
     @property
     def n_slots(self) -> int:
         """Slots have numbers below this one: those of the running requests, and of idle prefixes."""
-        return self.workload.n_slots if isinstance(self.workload, Generation) else self.config.parallel
+        return self.workload.n_slots
 
     @property
     def capacity(self) -> Capacity:
@@ -291,25 +212,33 @@ class Engine:
         return self.workload.capacity
 
     @property
+    def slots(self) -> Slots:
+        """The prefixes of slots, to be saved and restored; InvalidRequestError if the model does not generate."""
+        if self.forked:
+            raise EngineClosedError(FORKED)
+        if self._slots is None:
+            raise InvalidRequestError(DOES_NOT_GENERATE, "model")
+        return self._slots
+
+    @property
     def n_generated(self) -> int:
         """The number of tokens generated so far, including cancelled requests."""
-        return self.workload.n_generated if isinstance(self.workload, Generation) else 0
+        return self.workload.n_generated
 
     @property
     def draft_sources(self) -> tuple[str, ...]:
         """The sources that answers are drafted from."""
-        return self.workload.draft_sources if isinstance(self.workload, Generation) else ()
+        return self.workload.draft_sources
 
     @property
     def past_answers_bytes(self) -> int:
         """The memory of the answers that are remembered to draft others from."""
-        return self.workload.past_answers_bytes if isinstance(self.workload, Generation) else 0
+        return self.workload.past_answers_bytes
 
     @property
     def disk_counts(self) -> DiskCounts:
         """The counts of prefixes on disk: those that are there, were written, were read."""
-        disk = self.workload.disk if isinstance(self.workload, Generation) else None
-        return NOTHING_ON_DISK if disk is None else disk.counts
+        return self.workload.disk_counts
 
     @property
     def n_preempted(self) -> int:
@@ -370,13 +299,7 @@ class Engine:
     def _accept(self, request: Request) -> Request:
         if self.forked:
             raise EngineClosedError(FORKED)
-        accepted = self.registry.accept(request)
-        self._observers.request_added(request)
-        self._log_added(request)
-        self._end_superseded(accepted)
-        timeout = request.params.timeout if request.params.timeout is not None else self.config.request_timeout
-        if timeout is not None:
-            self._watcher.at_deadline(request, request.arrived_at + timeout)
+        self._arrivals.accept(request)
         return request
 
     def heed(self, owner: str, key: str, rank: Rank) -> Rank | None:
@@ -384,185 +307,7 @@ class Engine:
 
         Returns the newest request of the key that is known here, if it is newer than that one.
         """
-        if self.forked:
-            return None
-        newer, accepted = self.registry.heed(owner, key, rank)
-        self._end_superseded(accepted)
-        return newer
-
-    def _end_superseded(self, accepted: Accepted) -> None:
-        """Report requests that were cancelled for a newer one, and end those of them that were waiting."""
-        for cancelled in accepted.cancelled:
-            self._observers.request_cancelled(cancelled)
-            if cancelled.superseded_by is not None:
-                facts = {"request_id": cancelled.id, "superseded_by": cancelled.superseded_by}
-                logger.info("request %s superseded by %s", cancelled.id, cancelled.superseded_by, extra=facts)
-        for cancelled in accepted.withdrawn:
-            self._endings.conclude_waiting(cancelled)
-
-    def generate(
-        self, prompt: str | Sequence[int], params: GenerationParams | None = None, **options: Any
-    ) -> ThreadStream:
-        """Generate for a reader in a plain thread.
-
-        Parameters
-        ----------
-        prompt
-            A text, or token ids. A text is no chat: no template is applied.
-        params
-            All parameters of the request; without them `options` count.
-        options
-            Fields of GenerationParams or SamplingParams.
-
-        Raises
-        ------
-        InvalidRequestError
-            The request can never be served in this form, for example because the prompt is longer than the context.
-        QueueFullError
-            `EngineConfig.max_queue` requests wait already.
-        EngineClosedError
-            The engine is closed, or its thread has died.
-        """
-        sink = ThreadSink()
-        request = self.submit([self.tokens(prompt)], params or generation_params(**options), sink)
-        return ThreadStream(request, self, sink)
-
-    def agenerate(
-        self, prompt: str | Sequence[int], params: GenerationParams | None = None, **options: Any
-    ) -> AsyncStream:
-        """Generate for a reader in the running event loop. Parameters and errors are those of `generate`."""
-        sink = LoopSink(asyncio.get_running_loop())
-        request = self.submit([self.tokens(prompt)], params or generation_params(**options), sink)
-        return AsyncStream(request, self, sink)
-
-    def embed(self, texts: Sequence[str | Sequence[int]], *, timeout: float | None = None) -> NDArray[np.float32]:
-        """Embed texts, and wait. An exception in the waiting thread, such as Ctrl-C, cancels the request.
-
-        Returns
-        -------
-        ndarray
-            Shape (len(texts), n_embd); each row has length 1 (L2).
-        """
-        import numpy as np  # imported late: the command can be interrupted by Ctrl-C while NumPy is imported
-
-        self.check_embeds()
-        return np.stack(self._embedded([self.text_tokens(text) for text in texts], timeout))
-
-    def embed_tokens(
-        self, texts: Sequence[str | Sequence[int]], *, timeout: float | None = None
-    ) -> list[NDArray[np.float32]]:
-        """As `embed`, for a vector of each token: with `EngineConfig.pooling` ``none`` and `EngineConfig.embeddings`.
-
-        Returns
-        -------
-        list of ndarray
-            Of each text, shape (tokens, n_embd). The vectors are as the model has them, of any length.
-        """
-        self.check_embeds(tokens=True)
-        return self._embedded([self.text_tokens(text) for text in texts], timeout)
-
-    def rank(self, query: str, documents: Sequence[str], *, timeout: float | None = None) -> NDArray[np.float32]:
-        """Score documents by a query, and wait. An exception in the waiting thread cancels the request.
-
-        Returns
-        -------
-        ndarray
-            Shape (len(documents),): the score of each document, the first one if the model has several.
-        """
-        import numpy as np
-
-        self.check_ranks()
-        pairs = pairs_of(self.model, query, partial(self.model.tokenize, add_special=False))
-        scores = self._embedded([pairs.tokens(document) for document in documents], timeout)
-        return np.stack(scores)[:, 0]
-
-    def _embedded(self, texts: Sequence[Sequence[int]], timeout: float | None) -> list[NDArray[np.float32]]:
-        """Wait for the results of texts, in their order."""
-        sink = ThreadSink()
-        request = self.submit_texts(texts, sink, timeout=timeout)
-        with ThreadStream(request, self, sink) as stream:
-            found = {delta.index: cast("Embedded", delta).embedding for delta in stream}
-        return [found[index] for index in range(len(texts))]
-
-    def tokens(self, prompt: str | Sequence[int]) -> Sequence[int]:
-        """Return the tokens of a prompt; token ids are returned as they are."""
-        return self.model.tokenize(prompt) if isinstance(prompt, str) else prompt
-
-    def text_tokens(self, text: str | Sequence[int]) -> Sequence[int]:
-        """Return the tokens of a text to embed, with the tokens that the model wants around it. Special tokens in the
-        text are recognised.
-        """
-        return self.model.tokenize(text, add_special=True, parse_special=True) if isinstance(text, str) else text
-
-    def _log_added(self, request: Request) -> None:
-        if not logger.isEnabledFor(logging.INFO):
-            return
-        counts = self.counts()
-        logger.info(
-            "request %s added, owner %s, session %s, %s prompt tokens, waiting %d, running %d",
-            request.id,
-            request.owner or "-",
-            ESCAPED(request.session or "-")[0].decode(),  # a client's text, which may contain line feeds
-            f"{request.n_prompt_tokens:,}",
-            counts.waiting,
-            counts.running,
-            extra={
-                "request_id": request.id,
-                "owner": request.owner or None,
-                "session": request.session,
-                "parent": request.parent,
-                "prompt_tokens": request.n_prompt_tokens,
-                "waiting": counts.waiting,
-                "running": counts.running,
-            },
-        )
-
-    # -- slots, for llama-server's clients ----------------------------------------------------------------------------
-
-    def state_identity(self, known: Path) -> str:
-        """Return the identity that a state in a file must have; see `pyllmcancel.engine.state_identity`."""
-        return self._generation().state_identity(known)
-
-    def blank_prefix(
-        self, tokens: Sequence[int], least: int, parts: Sequence[tuple[int, int]]
-    ) -> tuple[SwappedPrefix, list[memoryview]] | None:
-        """Make a prefix whose states are to be read from a file; None if there is no memory."""
-        return self._generation().blank_prefix(tokens, least, parts)
-
-    def _generation(self) -> Generation:
-        if not isinstance(self.workload, Generation):
-            raise InvalidRequestError(DOES_NOT_GENERATE, "model")
-        return self.workload
-
-    def copy_slot(self, owner: str, number: int) -> Future[Fetched | None]:
-        """Copy the prefix of an owner's slot, as soon as no request of the slot runs; None if the slot is empty."""
-        return self._ask(lambda generation: generation.scheduler.copy_slot(owner, number), owner, number)
-
-    def fill_slot(self, owner: str, number: int, prefix: Fetched) -> Future[bool]:
-        """Have an owner's slot hold a copied prefix; False if there is no room for that now."""
-        return self._ask(lambda generation: generation.scheduler.fill_slot(owner, number, prefix), owner, number)
-
-    def erase_slot(self, owner: str, number: int) -> Future[int]:
-        """Forget the prefix of an owner's slot, wherever it is kept; returns its number of tokens."""
-        return self._ask(lambda generation: generation.scheduler.erase_slot(owner, number), owner, number)
-
-    def _ask(self, call: Callable[[Generation], T], owner: str, number: int) -> Future[T]:
-        """Have the engine thread make a call about a slot, between two steps, when no request of the slot runs.
-
-        Raises
-        ------
-        InvalidRequestError
-            The model does not generate.
-        EngineClosedError
-            The engine is closed, or its thread has died.
-        """
-        if self.forked:
-            raise EngineClosedError(FORKED)
-        generation = self._generation()
-        errand = Errand(partial(call, generation), lambda: not generation.scheduler.slot_is_busy(owner, number))
-        self._loop.errands.add(errand)
-        self.registry.wake()
-        return errand.result
+        return None if self.forked else self._arrivals.heed(owner, key, rank)
 
     # -- cancelling ---------------------------------------------------------------------------------------------------
 
@@ -628,29 +373,3 @@ class Engine:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-def compiled_module() -> Any:
-    """Return ``pyllmcancel._native``, or raise an ImportError that says why the module is missing."""
-    try:
-        from pyllmcancel import _native
-    except ImportError as error:
-        why = missing_library(error) or (
-            "pyllmcancel's compiled module is missing; this is the source tree, not the installed package: "
-            "run python with -P, or from another folder"
-        )
-        raise ImportError(why, name=error.name, path=error.path) from error
-    return _native
-
-
-def devices() -> list[Device]:
-    """Return the devices, besides the CPU, on which this build can compute on this machine."""
-    found: list[Device] = compiled_module().devices()
-    return found
-
-
-def generation_params(**options: Any) -> GenerationParams:
-    """Make GenerationParams from flat options, which include fields of SamplingParams."""
-    names = [field.name for field in fields(GenerationParams) if field.name != "sampling"]
-    own = {name: options.pop(name) for name in names if name in options}
-    return GenerationParams(sampling=SamplingParams(**options), **own)

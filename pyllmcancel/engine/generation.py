@@ -21,28 +21,27 @@ from pyllmcancel.engine.drafts import Drafts
 from pyllmcancel.engine.encoding import Encoding
 from pyllmcancel.engine.heads import Heads, n_states
 from pyllmcancel.engine.media_loading import library_of, load_encoder
-from pyllmcancel.engine.state_identity import state_identity
 from pyllmcancel.engine.stopping import FAULTS, blamed, finish_reason, passed_limit
 from pyllmcancel.errors import ConstraintError
 from pyllmcancel.events import Delta, FinishReason, Limit, RequestStatus, TokenLogprobs
 from pyllmcancel.placement import CPU
 from pyllmcancel.requests.adapter_table import AdapterTable
 from pyllmcancel.requests.request import Choice, Request
+from pyllmcancel.scheduling.disk_floor import NOTHING_ON_DISK
 from pyllmcancel.scheduling.scheduler import Capacity, Scheduler
 from pyllmcancel.scheduling.workload import Finished, Progress, StepMember
 from pyllmcancel.step import LogitFault, SampledToken, StepItem
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from typing import Self, Unpack
 
-    from pyllmcancel._native import Context, MediaEncoder, Model, SwappedPrefix
+    from pyllmcancel._native import Context, MediaEncoder, Model
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.events import Sink
     from pyllmcancel.media.library import MediaLibrary
     from pyllmcancel.requests.observer import Observer
     from pyllmcancel.requests.request import GenerationParams, Origin
-    from pyllmcancel.scheduling.disk_floor import DiskFloor
+    from pyllmcancel.scheduling.disk_floor import DiskCounts, DiskFloor
     from pyllmcancel.scheduling.workload import Update
     from pyllmcancel.step import StepResult, StepRow
 
@@ -68,6 +67,9 @@ class Generation:
         The model's projector, if there is one.
     """
 
+    n_embd = None  # what a model has that pools
+    pooling = None
+
     def __init__(
         self,
         context: Context,
@@ -84,8 +86,8 @@ class Generation:
         self.scheduler = Scheduler(context, config, disk)
         self._drafts = Drafts(context, self.model, config, draft_model)
         self.varies_because = varies_because(self.model, context, config, native.kernel_features())
-        self._context = context
-        self._native = native
+        self.context = context
+        self.native = native
         self.adapters = AdapterTable(self.model, config)
         self._choice_maker = ChoiceMaker(self.model, native, self.adapters, heals=config.token_healing)
         self._runs_ahead = is_mostly_offloaded(self.model) if config.steps_ahead is None else config.steps_ahead
@@ -151,16 +153,16 @@ class Generation:
     @property
     def n_ctx(self) -> int:
         """The limit of one choice's tokens, prompt and answer together."""
-        return min(self._context.n_ctx, self.model.n_ctx_train)
+        return min(self.context.n_ctx, self.model.n_ctx_train)
 
     @property
     def capacity(self) -> Capacity:
-        return Capacity(self.config.parallel, self._context.n_cells)
+        return Capacity(self.config.parallel, self.context.n_cells)
 
     @property
     def n_slots(self) -> int:
         """Slots have numbers below this one."""
-        return max(self.config.parallel, self._context.n_seq_max)
+        return max(self.config.parallel, self.context.n_seq_max)
 
     @property
     def draft_sources(self) -> tuple[str, ...]:
@@ -173,9 +175,14 @@ class Generation:
         return self._drafts.past_bytes
 
     @property
+    def disk_counts(self) -> DiskCounts:
+        """The counts of prefixes on disk: those that are there, were written, were read."""
+        return NOTHING_ON_DISK if self.disk is None else self.disk.counts
+
+    @property
     def n_threads(self) -> int:
         """The number of compute threads of the running step, or of the last one."""
-        return self._context.n_threads
+        return self.context.n_threads
 
     def request(
         self,
@@ -185,7 +192,7 @@ class Generation:
         **origin: Unpack[Origin],
     ) -> Request:
         """Make a request with a flag of its own; InvalidRequestError if it can never be served in this form."""
-        request = Request(params, Cancellation(self._native.CancelFlag()), sink, **origin)
+        request = Request(params, Cancellation(self.native.CancelFlag()), sink, **origin)
         request.adapters = self.adapters.scales(params.adapters)
         request.choices = self._choice_maker.choices(request, prompts, self.n_ctx)
         return request
@@ -321,7 +328,7 @@ class Generation:
         return self.scheduler.maintain_idle()
 
     def rest(self) -> None:
-        self._context.rest()
+        self.context.rest()
 
     def on_change(self, wake: Callable[[], object]) -> None:
         """Have `wake` called when a file has been read or written, or a picture is encoded."""
@@ -329,19 +336,6 @@ class Generation:
             self.disk.wake = wake
         if self._encoding is not None:
             self._encoding.wake = wake
-
-    def state_identity(self, known: Path) -> str:
-        """Return the identity of everything that a state in a file depends on. Reads whole files that are not `known`,
-        in a file, yet. May be called from any thread.
-        """
-        return state_identity(self._context, self.config, self._native, known)
-
-    def blank_prefix(
-        self, tokens: Sequence[int], least: int, parts: Sequence[tuple[int, int]]
-    ) -> tuple[SwappedPrefix, list[memoryview]] | None:
-        """Make a prefix whose states are to be read from a file; see `pyllmcancel._native.SwappedPrefix.blank`."""
-        made: tuple[SwappedPrefix, list[memoryview]] | None = self._native.SwappedPrefix.blank(tokens, least, parts)
-        return made
 
     def close(self) -> None:
         """Write what is at rest to the disk, as far as that takes seconds; called by the engine thread, at its end."""
@@ -357,20 +351,20 @@ class Generation:
     def compute(self, items: list[StepItem]) -> StepResult:
         fixed, per_token = self.scheduler.cost.fit()
         ends = self._ends(items) if self._runs_ahead else None
-        return self._noted(self._context.step(items, fixed_cost=fixed, cost_per_token=per_token, ends=ends), items)
+        return self._noted(self.context.step(items, fixed_cost=fixed, cost_per_token=per_token, ends=ends), items)
 
     def collect(self, *, goes_on: bool) -> StepResult:
-        return self._noted(self._context.collect(goes_on=goes_on), self.ahead)
+        return self._noted(self.context.collect(goes_on=goes_on), self.ahead)
 
     def take_late(self) -> StepResult | None:
         late, self._late = self._late, None
         return late
 
     def ring(self) -> None:
-        self._context.ring()
+        self.context.ring()
 
     def hush(self) -> None:
-        self._context.hush()
+        self.context.hush()
 
     def is_steady(self, requests: Iterable[Request]) -> bool:
         """Return whether no reader, no time limit, no draft and no prefix needs a turn at rest.

@@ -16,7 +16,7 @@ from fastapi import Depends, Request
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from pyllmcancel.engine.engine import compiled_module
+from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.pausing import FlaggedPause, Pause, no_pause
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of

@@ -16,10 +16,10 @@ from pydantic import Field
 from pyllmcancel.chat.template import ChatTemplate
 from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.constraints.guidance import Guidance
-from pyllmcancel.engine.engine import DOES_NOT_GENERATE
 from pyllmcancel.errors import Error, InvalidRequestError, QueueFullError
 from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import new_marker
+from pyllmcancel.pooling import DOES_NOT_GENERATE
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import KeyRing
 from pyllmcancel.server.http.workers import Workers

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pyllmcancel import __version__
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.engine.engine import generation_params
+from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.token_stream import LoopSink
 from pyllmcancel.step import StepStatus

@@ -10,7 +10,8 @@ from typing import Any
 
 from pyllmcancel import _native
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.calls import generation_params
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.events import Ending, FinishReason
 from pyllmcancel.requests.request import Request

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.calls import generation_params
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.errors import ModelLoadError, RequestCancelled, UsageError
 from pyllmcancel.media.library import MediaLibrary
 from pyllmcancel.media.values import Media, MediaKind, MediaPrompt

@@ -12,7 +12,8 @@ from pyllmcancel import _native
 from pyllmcancel._native import Context, Embedder, Model
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import measuring
-from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.calls import generation_params
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.host_memory import Memory
 from pyllmcancel.engine.measuring import measured
 from pyllmcancel.errors import ContextError, ModelLoadError, PlacementError, UsageError

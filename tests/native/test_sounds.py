@@ -10,7 +10,8 @@ import pytest
 
 from pyllmcancel import _native
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.calls import generation_params
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.errors import MediaError, UsageError
 from pyllmcancel.media.values import Media, MediaKind
 from pyllmcancel.requests.token_stream import ThreadSink, ThreadStream

@@ -180,7 +180,7 @@ def test_dialects_do_not_import_each_other() -> None:
 
 def test_only_the_engine_imports_the_compiled_module() -> None:
     # The helper is another process: the server does not import it.
-    assert importers_of_the_compiled_module(sources()) == {"engine.engine", "chat.helper_process"}
+    assert importers_of_the_compiled_module(sources()) == {"engine.compiled", "chat.helper_process"}
     assert not any(found.imported == "chat.helper_process" for found in imports(sources()))
 
 

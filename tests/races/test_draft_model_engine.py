@@ -13,8 +13,9 @@ from pyllmcancel import _native
 from pyllmcancel._native import Context
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import host_memory
+from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.engine.draft_model import DraftModel
-from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.host_memory import Memory
 from pyllmcancel.errors import ModelLoadError, PlacementError, UsageError

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.calls import generation_params
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.events import Delta, Event, FinishReason
 from pyllmcancel.requests.request import Request

@@ -12,7 +12,8 @@ import pytest
 from pyllmcancel import _native
 from pyllmcancel._native import Context
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.calls import generation_params
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.request import Request

@@ -12,7 +12,8 @@ from pyllmcancel import _native
 from pyllmcancel._native import Context, Model
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import heads
-from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.calls import generation_params
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.heads import Heads
 from pyllmcancel.errors import UsageError

@@ -18,7 +18,8 @@ from pyllmcancel import _native
 from pyllmcancel._native import Context
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.calls import generation_params
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.events import Ending, Event, FinishReason

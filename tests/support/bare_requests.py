@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyllmcancel.cancellation import Cancellation
-from pyllmcancel.engine.engine import generation_params
+from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.requests.detokenizer import Detokenizer
 from pyllmcancel.requests.request import Choice, Request
 from tests.support.driver import RecordingSink, split_origin

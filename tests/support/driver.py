@@ -18,8 +18,9 @@ from typing import Any, cast
 from pyllmcancel.adapters import Adapter
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.engine.draft_model import DraftModel
-from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.events import Delta, Ending, Event, FinishReason
 from pyllmcancel.requests.observer import NullObserver, StepRecord

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.engine.engine import generation_params
+from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.errors import RequestCancelled, RequestFailed, UsageError
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.request import Request

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.adapters import Adapter
-from pyllmcancel.engine.engine import generation_params
+from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.errors import UsageError
 from pyllmcancel.requests.request import NO_OWNER
 from pyllmcancel.scheduling import prefix_folder
@@ -463,7 +463,7 @@ def test_what_is_erased_while_it_is_written_is_gone(machine: Machine, monkeypatc
     driver = machine.start(named_slots=True)
     answered(driver, PROMPT, slot=0)
     writing.wait_reached()
-    assert driver.engine.erase_slot(NO_OWNER, 0).result(TEST_LIMIT) > len(PROMPT)
+    assert driver.engine.slots.erase(NO_OWNER, 0).result(TEST_LIMIT) > len(PROMPT)
     writing.go_on()
     driver.close()
     assert machine.files == []

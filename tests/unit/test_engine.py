@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.engine.choices import MAX_CHOICES
-from pyllmcancel.engine.engine import generation_params
 from pyllmcancel.errors import ContextLengthError, EngineClosedError, InvalidRequestError, QueueFullError
 from pyllmcancel.events import FinishReason
 from tests.support.driver import Driver, RecordingSink, complete

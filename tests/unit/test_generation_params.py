@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pyllmcancel.constraints.limits import TokenLimits
-from pyllmcancel.engine.engine import generation_params
+from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.errors import ConstraintError, InvalidRequestError, RequestFailed
 from pyllmcancel.events import FinishReason, Limit
 from tests.support.driver import CHUNK, Driver, RecordingSink

@@ -287,14 +287,14 @@ def test_a_plain_list_of_a_picture_s_tokens_is_refused() -> None:
 
 
 def params() -> tuple[Any, Any]:
-    from pyllmcancel.engine.engine import generation_params
+    from pyllmcancel.engine.calls import generation_params
     from tests.support.driver import RecordingSink
 
     return generation_params(max_tokens=1), RecordingSink()
 
 
 def test_logprobs_of_a_prompt_with_a_picture_are_refused() -> None:
-    from pyllmcancel.engine.engine import generation_params
+    from pyllmcancel.engine.calls import generation_params
     from tests.support.driver import RecordingSink
 
     with driver() as (made, library), pytest.raises(InvalidRequestError):

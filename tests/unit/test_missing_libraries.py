@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import pyllmcancel
-from pyllmcancel.engine.engine import compiled_module
+from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.missing_libraries import missing_library
 
 MODULE = "pyllmcancel._native"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.engine.engine import generation_params
+from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.requests.observer import NullObserver
 from pyllmcancel.requests.request import PRIORITIES, Choice, Request

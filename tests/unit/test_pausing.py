@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.engine.engine import generation_params
+from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.events import Delta, Ending, FinishReason, RequestStatus, Usage
 from pyllmcancel.requests.token_stream import Bound, LoopSink
 from tests.support.driver import MEMORIES, Driver, Tracked, complete, in_thread

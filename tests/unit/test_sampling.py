@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.engine.engine import generation_params
+from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.sampling import MAX_LOGPROBS, SamplingParams
 

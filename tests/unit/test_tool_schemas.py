@@ -13,7 +13,7 @@ import pytest
 from pyllmcancel.chat.helper_process import Functions
 from pyllmcancel.chat.template import ChatForm, chat_form
 from pyllmcancel.constraints.gbnf_schema import MAX_NODES, answer_schema, arguments_schema
-from pyllmcancel.engine.engine import compiled_module
+from pyllmcancel.engine.compiled import compiled_module
 from tests.support.gbnf_texts import Grammar
 
 TEMPLATES = Path(__file__).parents[2] / "vendor/llama.cpp/models/templates"

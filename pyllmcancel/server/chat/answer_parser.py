@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pyllmcancel.engine.engine import compiled_module
+from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyllmcancel.constraints.bounded import NamedSchema
-from pyllmcancel.engine.engine import compiled_module
+from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.errors import InvalidRequestError, UsageError
 from pyllmcancel.server.answer_form import answer_guide, with_token_limits
 from pyllmcancel.server.chat.answer_parser import AnswerParser, read_form

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.pooling import Pooling
+from pyllmcancel.pooling import Pooling, check_embeds
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.embeddings.answer import (
     EmbeddingAnswer,
@@ -36,7 +36,7 @@ router = APIRouter(responses=errors(*GENERATION_ERRORS))
 async def embeddings(incoming: Annotated[Incoming[EmbeddingBody], reads(EmbeddingBody)]) -> Any:
     state, body = incoming.state, incoming.body
     state.check_model(body.model)
-    state.engine.check_embeds()
+    check_embeds(state.engine.pooling)
     check_dimensions(state.engine, body.dimensions)
     wording = OpenAIWording(state.model_name, body.dimensions, base64=body.encoding_format == "base64")
     return await embed(incoming, wording)
@@ -53,7 +53,8 @@ async def embeddings(incoming: Annotated[Incoming[EmbeddingBody], reads(Embeddin
 async def llama_embeddings(incoming: Annotated[Incoming[LlamaEmbeddingBody], reads(LlamaEmbeddingBody)]) -> Any:
     state = incoming.state
     state.check_model(incoming.body.model)
-    state.engine.check_embeds(tokens=state.engine.pooling is Pooling.NONE)
+    pooling = state.engine.pooling
+    check_embeds(pooling, tokens=pooling is Pooling.NONE)
     return await embed(incoming, LlamaWording())
 
 

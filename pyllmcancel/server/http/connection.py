@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.engine.engine import compiled_module
+from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.server.http.client_watch import ClientWatch
 
 if TYPE_CHECKING:

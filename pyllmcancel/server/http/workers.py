@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyllmcancel.engine.engine import compiled_module
+from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.pausing import FlaggedPause
 from pyllmcancel.requests.request import NO_OWNER

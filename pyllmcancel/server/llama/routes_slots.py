@@ -68,7 +68,7 @@ async def change_slot(request: Request, id_slot: int, action: Literal["save", "r
     if not 0 <= id_slot < state.engine.n_slots:
         raise InvalidRequestError(f"there is no slot {id_slot}", "id_slot")
     if action == "erase":
-        n_erased = await asyncio.wrap_future(state.engine.erase_slot(owner, id_slot))
+        n_erased = await asyncio.wrap_future(state.engine.slots.erase(owner, id_slot))
         return ErasedSlot(id_slot=id_slot, n_erased=n_erased)
     body = await read_body(request, SlotFileBody)
     assert isinstance(body, SlotFileBody)
@@ -80,7 +80,7 @@ async def change_slot(request: Request, id_slot: int, action: Literal["save", "r
 
 async def save(state: ServerState, files: SlotFiles, owner: str, id_slot: int, filename: str) -> SavedSlot:
     began = time.monotonic()
-    copied = await asyncio.wrap_future(state.engine.copy_slot(owner, id_slot))
+    copied = await asyncio.wrap_future(state.engine.slots.copy(owner, id_slot))
     if copied is None:
         raise InvalidRequestError(f"slot {id_slot} has nothing to save: it is empty, or has lost it", "id_slot")
     if min(copied.prefix.tokens) < 0:
@@ -100,7 +100,7 @@ async def save(state: ServerState, files: SlotFiles, owner: str, id_slot: int, f
 async def restore(state: ServerState, files: SlotFiles, owner: str, id_slot: int, filename: str) -> RestoredSlot:
     began = time.monotonic()
     copied, n_read = await asyncio.to_thread(files.read, owner, filename)
-    if not await asyncio.wrap_future(state.engine.fill_slot(owner, id_slot, copied)):
+    if not await asyncio.wrap_future(state.engine.slots.fill(owner, id_slot, copied)):
         raise ApiError(503, "there is no room to restore the slot now", "unavailable_error", code="no_room")
     return RestoredSlot(
         id_slot=id_slot,

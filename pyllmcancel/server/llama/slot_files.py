@@ -38,7 +38,7 @@ class SlotFiles:
 
     @property
     def _identity(self) -> str:
-        return self._engine.state_identity(self._folder / HASHES)
+        return self._engine.slots.state_identity(self._folder / HASHES)
 
     def save(self, owner: str, filename: str, copied: Fetched) -> int:
         """Write a prefix to a file, which may be there already; returns its bytes. ApiError 507 if there is no room."""
@@ -77,7 +77,7 @@ class SlotFiles:
                     raise cannot_restore("the file was saved with another model, build, or kind of cells")
                 if head.n_tokens > self._engine.n_ctx:
                     raise cannot_restore(f"its {head.n_tokens:,} tokens do not fit into the context")
-                prefix = read_states(file, head, self._engine.blank_prefix)
+                prefix = read_states(file, head, self._engine.slots.blank_prefix)
                 size = file.tell()
         except FileNotFoundError:
             raise cannot_restore("there is no such file") from None

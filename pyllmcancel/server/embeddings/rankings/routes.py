@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 
 from pyllmcancel.embeddings.pairs import TEMPLATE, gives_probabilities
+from pyllmcancel.pooling import check_ranks
 from pyllmcancel.server.bodies import Incoming, prepared, reads
 from pyllmcancel.server.embeddings.answer import submit_texts
 from pyllmcancel.server.embeddings.rankings.answer import RankAnswer, RankedText, RankWording
@@ -32,7 +33,7 @@ async def rerank(incoming: Annotated[Incoming[RankBody], reads(RankBody)]) -> An
     state, body = incoming.state, incoming.body
     model = state.engine.model
     state.check_model(body.model)
-    state.engine.check_ranks()
+    check_ranks(state.engine.pooling)
     # Each pair has the query, and the template, in it.
     repeated = (len(body.query) + len(model.metadata.get(TEMPLATE, ""))) * len(body.ranked())
     tokens = await prepared(incoming.http, lambda pause: PairReader(state.texts, body, pause).read(), cost=repeated)

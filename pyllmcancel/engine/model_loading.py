@@ -1,0 +1,78 @@
+"""Loading a model, and making what computes with it: generation or, for a model that pools, embeddings."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.embeddings.workload import Embedding, pooling_of
+from pyllmcancel.engine.draft_loading import (
+    check_drafting,
+    check_heads,
+    has_draft_model,
+    has_heads,
+    load_draft_model,
+)
+from pyllmcancel.engine.fitting import placed, summary
+from pyllmcancel.engine.generation import Generation
+from pyllmcancel.engine.reading import Progress, read_first
+from pyllmcancel.models import packaged_model_path
+from pyllmcancel.pooling import Pooling
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Model
+    from pyllmcancel.config import EngineConfig
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+
+def load_workload(config: EngineConfig, native: Any, progress: Progress | None) -> Generation | Embedding:
+    """Load the model that `config` names, and all that goes with it. Parameters and errors are those of `Engine.load`.
+
+    What can be checked without the weights is checked first: to load them may take minutes.
+    """
+    config = placed(config, native, progress)
+    if has_draft_model(config):
+        check_drafting(config, native)
+    if has_heads(config):
+        check_heads(config, native)
+    model = load_model(config, native, progress)
+    pooling = pooling_of(model, config.pooling, required=config.embeddings)
+    workload: Generation | Embedding
+    if pooling is None:
+        draft_model = load_draft_model(config, native, progress) if has_draft_model(config) else None
+        workload = Generation.on(model, config, native, draft_model=draft_model)
+    else:
+        if config.mmproj is not None:
+            logger.warning("a model that pools takes texts only: %s is not used", config.mmproj)
+        workload = Embedding.on(model, pooling, config, native)
+        if pooling is Pooling.RANK and len(model.labels) > 1:
+            logger.info("documents are ranked by their score for %r, of %s", model.labels[0], model.labels)
+    if (why := workload.varies_because) is None:
+        logger.info("an answer depends on its own request only")
+    else:
+        logger.info("the last bits of an answer may depend on other requests: %s", why)
+    return workload
+
+
+def load_model(config: EngineConfig, native: Any, progress: Progress | None) -> Model:
+    """Load the weights, and say where they are."""
+    path = Path(config.model or packaged_model_path())
+    if config.mmap and progress is not None:
+        progress = read_first(path, progress)
+    model: Model = native.Model.load(
+        path,
+        placement=config.placement,
+        mmap=config.mmap,
+        mlock=config.mlock,
+        lora=[adapter for adapter, _ in config.lora],
+        heads=has_heads(config),
+        progress=progress,
+    )
+    logger.info("placement: %s", summary(model.layers_by_device))
+    if has_heads(config):
+        logger.info("answers are drafted by the model's own heads")
+    if (variant := native.cpu_variant()) is not None:
+        logger.info("the CPU's back end: %s", variant)
+    return model
