@@ -26,6 +26,7 @@ from bench.tables import head, line
 from pyllmcancel import EngineConfig, _native
 from pyllmcancel._native import Model
 from pyllmcancel.engine.calls import generation_params
+from pyllmcancel.engine.context_options import context_options
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.requests.observer import NullObserver
 from pyllmcancel.requests.request import Request
@@ -87,7 +88,7 @@ def run(model: Model, n_clients: int, n_slots: int, n_steps: int, threads: int, 
     config = EngineConfig(
         parallel=n_slots, ctx_size=n_slots * LONGEST, kv_unified=False, threads=threads, draft_sources=()
     )
-    context = _native.Context(model, **Generation.context_options(model, config), **config.thread_options())
+    context = _native.Context(model, **context_options(model, config), **config.thread_options())
     generation = Generation(context, config, _native)
     generation.scheduler.gathers = gathers
     clients = [Client(random.Random(number), model.n_vocab) for number in range(n_clients)]
@@ -138,7 +139,7 @@ def ratios(rounds: Sequence[tuple[Run, Run]], time: str) -> str:
 def layouts(model: Model, threads: int, rounds: int) -> list[str]:
     """Lines of the first table. The fastest of a round's steps counts, since other programs make steps slower."""
     config = EngineConfig(parallel=8, ctx_size=8 * LONGEST, kv_unified=False, threads=threads)
-    context = _native.Context(model, **Generation.context_options(model, config), **config.thread_options())
+    context = _native.Context(model, **context_options(model, config), **config.thread_options())
     chance = random.Random(1)
     for seq in range(8):
         tokens = [chance.randrange(100, min(model.n_vocab, 40_000)) for _ in range(64)]
@@ -174,7 +175,7 @@ def layouts(model: Model, threads: int, rounds: int) -> list[str]:
 def copies(model: Model, threads: int, rounds: int) -> str:
     """A line that says what it costs to copy the cells of one sequence into those of another."""
     config = EngineConfig(parallel=2, ctx_size=2 * LONGEST, kv_unified=False, threads=threads)
-    context = _native.Context(model, **Generation.context_options(model, config), **config.thread_options())
+    context = _native.Context(model, **context_options(model, config), **config.thread_options())
     chance = random.Random(1)
     tokens = [chance.randrange(100, min(model.n_vocab, 40_000)) for _ in range(512)]
     context.open(0, tokens, _native.Sampler(model, GREEDY), _native.CancelFlag())

@@ -18,8 +18,8 @@ from pyllmcancel.cli.parser import Parser
 from pyllmcancel.cli.placement_options import add_placement_options, placement_of
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine.calls import generation_params
+from pyllmcancel.engine.context_options import context_options
 from pyllmcancel.engine.engine import Engine
-from pyllmcancel.engine.generation import Generation
 from pyllmcancel.errors import Error
 from pyllmcancel.placement import Device, Placement, described, gib
 
@@ -80,7 +80,7 @@ def row(path: Path, options: str, expected: list[int] | None) -> tuple[list[str]
     with engine:
         seconds = time.monotonic() - began
         layers = ", ".join(f"{name}: {count}" for name, count in engine.model.layers_by_device.items())
-        context = Generation.context_options(engine.model, engine.config)
+        context = context_options(engine.model, engine.config)
         uses = _native.memory_use(path, engine.config.placement, **context)
         parts = (", ".join(map(gib, (use.weights, use.cells, use.buffers))) for use in uses)
         stream = engine.generate(PROMPT, generation_params(temperature=0.0, max_tokens=16, ignore_eos=True))

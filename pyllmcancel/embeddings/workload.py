@@ -60,7 +60,7 @@ class Embedding:
     """
 
     varies_because = "texts are computed together, for which invariance was not measured"
-    # What a model has that generates.
+    # The facts of a model that generates.
     media = None
     n_generated = 0
     draft_sources = ()

@@ -1,8 +1,9 @@
-"""`--cache-disk`: the folder in which prefixes survive a restart is opened while the engine is loaded."""
+"""`--cache-disk`: the folder in which prefixes survive a restart, from the load of an engine to its end."""
 
 from __future__ import annotations
 
 import logging
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,13 @@ from pyllmcancel.scheduling.prefix_folder import PrefixFolder
 if TYPE_CHECKING:
     from pyllmcancel._native import Context
     from pyllmcancel.config import EngineConfig
+    from pyllmcancel.scheduling.scheduler import Scheduler
 
 logger = logging.getLogger("pyllmcancel.engine")
 
 # The wait for the hash of a model's file, if there may be prefixes of it. After that, they are found later.
 IDENTITY_SECONDS = 10.0
+LAST_WRITES_SECONDS = 10.0
 
 
 def disk_floor(context: Context, config: EngineConfig, native: Any) -> DiskFloor | None:
@@ -45,3 +48,13 @@ def disk_floor(context: Context, config: EngineConfig, native: Any) -> DiskFloor
     if len(files):
         disk.wait_until_known(IDENTITY_SECONDS)
     return disk
+
+
+def close_disk(disk: DiskFloor, scheduler: Scheduler) -> None:
+    """Write what is at rest to the disk, as far as that takes seconds; called by the engine thread, at its end."""
+    end = time.monotonic() + LAST_WRITES_SECONDS
+    if scheduler.has_unsaved:
+        disk.wait_until_known(LAST_WRITES_SECONDS)
+    while disk.wait_until_free(max(0.0, end - time.monotonic())) and scheduler.maintain_idle():
+        pass
+    disk.close()

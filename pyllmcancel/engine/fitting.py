@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.embeddings.workload import Embedding, pooling_of
-from pyllmcancel.engine.generation import Generation
+from pyllmcancel.engine.context_options import options_for
 from pyllmcancel.engine.host_memory import CELLS_STEP, check_host_memory, file_size
 from pyllmcancel.errors import LoadCancelled, ModelLoadError, PlacementError
 from pyllmcancel.models import packaged_model_path
@@ -55,12 +54,7 @@ def placed(config: EngineConfig, native: Any, progress: Callable[[float], bool |
     path = config.model or packaged_model_path()
     heed(progress)
     sketch = native.Model.load(path, placement=placement, without_weights=True)
-    pooling = pooling_of(sketch, config.pooling, required=config.embeddings)
-    options = (
-        Generation.context_options(sketch, config)
-        if pooling is None
-        else Embedding.context_options(sketch, pooling, config)
-    )
+    options = options_for(sketch, config)
 
     def measure(placement: Placement, n_ctx: int) -> Sequence[DeviceUse]:
         heed(progress)

@@ -1,30 +1,28 @@
-"""Generation, the loop's first workload: tokens of the choices that hold slots, their stop conditions and faults.
+"""Generation, the loop's first workload: choices get slots, compute in steps, take their tokens, and leave.
 
-A choice leaves the batch in the step in which it ends, and a request is over with its last choice.
+`Scheduler` says who has a slot, `Steps` computes, `Answers` makes text of tokens, and `Drafts` guesses tokens. A choice
+leaves the batch in the step in which it ends, and a request is over with its last choice.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import Cancellation
 from pyllmcancel.constraints.protocol import after, masks_along
-from pyllmcancel.drafting.sources import HEADS
+from pyllmcancel.engine.answers import Answers
 from pyllmcancel.engine.batch_invariance import varies_because
-from pyllmcancel.engine.cell_layout import cell_layout, report
 from pyllmcancel.engine.choices import ChoiceMaker
-from pyllmcancel.engine.disk_cache import disk_floor
-from pyllmcancel.engine.draft_model import DraftModel
+from pyllmcancel.engine.disk_cache import close_disk
 from pyllmcancel.engine.drafts import Drafts
 from pyllmcancel.engine.encoding import Encoding
-from pyllmcancel.engine.heads import Heads, n_states
-from pyllmcancel.engine.media_loading import library_of, load_encoder
-from pyllmcancel.engine.stopping import FAULTS, blamed, finish_reason, passed_limit
+from pyllmcancel.engine.media_loading import library_of
+from pyllmcancel.engine.steps import Steps
+from pyllmcancel.engine.stopping import FAULTS, blamed
 from pyllmcancel.errors import ConstraintError
 from pyllmcancel.events import Delta, FinishReason, Limit, RequestStatus, TokenLogprobs
-from pyllmcancel.placement import CPU
 from pyllmcancel.requests.adapter_table import AdapterTable
 from pyllmcancel.requests.request import Choice, Request
 from pyllmcancel.scheduling.disk_floor import NOTHING_ON_DISK
@@ -33,10 +31,11 @@ from pyllmcancel.scheduling.workload import Finished, Progress, StepMember
 from pyllmcancel.step import LogitFault, SampledToken, StepItem
 
 if TYPE_CHECKING:
-    from typing import Self, Unpack
+    from typing import Unpack
 
     from pyllmcancel._native import Context, MediaEncoder, Model
     from pyllmcancel.config import EngineConfig
+    from pyllmcancel.engine.draft_model import DraftModel
     from pyllmcancel.events import Sink
     from pyllmcancel.media.library import MediaLibrary
     from pyllmcancel.requests.observer import Observer
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from pyllmcancel.scheduling.disk_floor import DiskCounts, DiskFloor
     from pyllmcancel.scheduling.workload import Update
     from pyllmcancel.step import StepResult, StepRow
-
-LAST_WRITES_SECONDS = 10.0
 
 
 class Generation:
@@ -67,7 +64,8 @@ class Generation:
         The model's projector, if there is one.
     """
 
-    n_embd = None  # what a model has that pools
+    # The facts of a model that pools.
+    n_embd = None
     pooling = None
 
     def __init__(
@@ -90,65 +88,14 @@ class Generation:
         self.native = native
         self.adapters = AdapterTable(self.model, config)
         self._choice_maker = ChoiceMaker(self.model, native, self.adapters, heals=config.token_healing)
-        self._runs_ahead = is_mostly_offloaded(self.model) if config.steps_ahead is None else config.steps_ahead
-        if self._runs_ahead:
-            context.start_ahead()
-        self.ahead: list[StepItem] = []  # the step that has begun by itself
-        self._late: StepResult | None = None  # that step's result, if slots were to be released before it was taken
+        self._steps = Steps(context, self.scheduler, self._drafts, run_ahead=config.steps_ahead)
+        self._answers = Answers(self.model)
         self.media: MediaLibrary | None = None
         self._encoding: Encoding | None = None
         if encoder is not None:
             self.media = library_of(encoder, context, config, native)
             self._encoding = Encoding(encoder, native)
             context.take_turns(encoder)
-        self.n_generated = 0  # tokens so far, of all requests; written by the engine thread
-
-    @classmethod
-    def on(cls, model: Model, config: EngineConfig, native: Any, *, draft_model: Model | None = None) -> Self:
-        """Make a context on a loaded model, and generate in it; ContextError if the context cannot be made.
-
-        Parameters
-        ----------
-        draft_model
-            The model that proposes tokens, loaded and checked by `pyllmcancel.engine.draft_loading`.
-
-        Raises
-        ------
-        ModelLoadError
-            `config.mmproj` is not a projector for this model.
-        """
-        encoder = load_encoder(model, config, native)
-        report(cell_layout(model, config), config)
-        options = cls.context_options(model, config)
-        if HEADS in config.draft_sources:
-            options["n_states"] = n_states(model, options["n_seq_max"], options["n_ctx"])
-        context = native.Context(
-            model,
-            **options,
-            **config.thread_options(),
-            checkpoint_interval=config.checkpoint_interval,
-            n_checkpoints=config.ctx_checkpoints,
-            checkpoint_bytes=config.checkpoint_mib << 20,
-        )
-        drafting = None if draft_model is None else DraftModel.on(draft_model, context, config, native)
-        if HEADS in config.draft_sources:
-            drafting = Heads.on(model, context, config, native)
-        if drafting is not None and encoder is not None:
-            drafting.take_turns(encoder)
-        return cls(context, config, native, drafting, disk_floor(context, config, native), encoder=encoder)
-
-    @staticmethod
-    def context_options(model: Model, config: EngineConfig) -> dict[str, Any]:
-        """Return those of the context's options on which its memory depends."""
-        layout = cell_layout(model, config)
-        n_seq_max = config.parallel + n_spare_sequences(model, config, unified=layout.unified)
-        return {
-            "n_ctx": layout.n_cells,
-            "n_seq_max": n_seq_max,
-            "n_batch": max(config.step_tokens(), n_seq_max),
-            "kv_unified": layout.unified,
-            **config.memory_options(),
-        }
 
     @property
     def n_ctx(self) -> int:
@@ -163,6 +110,11 @@ class Generation:
     def n_slots(self) -> int:
         """Slots have numbers below this one."""
         return max(self.config.parallel, self.context.n_seq_max)
+
+    @property
+    def n_generated(self) -> int:
+        """The number of tokens so far, of all requests."""
+        return self._answers.n_generated
 
     @property
     def draft_sources(self) -> tuple[str, ...]:
@@ -251,7 +203,7 @@ class Generation:
         return self._started(self.scheduler.admit(most=1), observer)
 
     def release(self, request: Request, *, keep: bool) -> None:
-        self._come_to_rest()
+        self._steps.come_to_rest()
         if self._encoding is not None:
             self._encoding.withdraw(request)
         if keep:
@@ -327,9 +279,6 @@ class Generation:
     def maintain_idle(self) -> bool:
         return self.scheduler.maintain_idle()
 
-    def rest(self) -> None:
-        self.context.rest()
-
     def on_change(self, wake: Callable[[], object]) -> None:
         """Have `wake` called when a file has been read or written, or a picture is encoded."""
         if self.disk is not None:
@@ -338,33 +287,30 @@ class Generation:
             self._encoding.wake = wake
 
     def close(self) -> None:
-        """Write what is at rest to the disk, as far as that takes seconds; called by the engine thread, at its end."""
-        if self.disk is None:
-            return
-        end = time.monotonic() + LAST_WRITES_SECONDS
-        if self.scheduler.has_unsaved:
-            self.disk.wait_until_known(LAST_WRITES_SECONDS)
-        while self.disk.wait_until_free(max(0.0, end - time.monotonic())) and self.scheduler.maintain_idle():
-            pass
-        self.disk.close()
+        if self.disk is not None:
+            close_disk(self.disk, self.scheduler)
+
+    @property
+    def ahead(self) -> list[StepItem]:
+        return self._steps.ahead
 
     def compute(self, items: list[StepItem]) -> StepResult:
-        fixed, per_token = self.scheduler.cost.fit()
-        ends = self._ends(items) if self._runs_ahead else None
-        return self._noted(self.context.step(items, fixed_cost=fixed, cost_per_token=per_token, ends=ends), items)
+        return self._steps.compute(items)
 
     def collect(self, *, goes_on: bool) -> StepResult:
-        return self._noted(self.context.collect(goes_on=goes_on), self.ahead)
+        return self._steps.collect(goes_on=goes_on)
 
     def take_late(self) -> StepResult | None:
-        late, self._late = self._late, None
-        return late
+        return self._steps.take_late()
 
     def ring(self) -> None:
         self.context.ring()
 
     def hush(self) -> None:
         self.context.hush()
+
+    def rest(self) -> None:
+        self.context.rest()
 
     def is_steady(self, requests: Iterable[Request]) -> bool:
         """Return whether no reader, no time limit, no draft and no prefix needs a turn at rest.
@@ -379,30 +325,6 @@ class Generation:
         if self.scheduler.maintenance_is_due or self.scheduler.gathering_is_due:
             return False
         return not self._drafts.are_due(self.scheduler.active)
-
-    def _ends(self, items: list[StepItem]) -> list[tuple[int, Collection[int]]] | None:
-        """Return when each sequence ends, if this step and the next one decode for all active choices; else None.
-
-        Where drafts pay, the next step is planned, too.
-        """
-        choices = self.scheduler.active
-        free = all(decodes_freely(choice) for choice in choices)
-        if not free or len(items) < len(choices) or self._drafts.pay(choices):
-            return None
-        by_item = [self.scheduler.choice(item.seq) for item in items]
-        return [(choice.max_tokens - len(choice.generated), choice.request.params.stop_tokens) for choice in by_item]
-
-    def _noted(self, result: StepResult, items: list[StepItem]) -> StepResult:
-        self.ahead = [StepItem(item.seq, 1) for item in items] if result.ahead else []
-        if self.ahead:
-            self.scheduler.note_ahead(self.ahead)
-        self._drafts.learn(items, result)
-        return result
-
-    def _come_to_rest(self) -> None:
-        """Wait for a step that is ahead, and let none follow it, before slots are given back."""
-        if self.ahead:
-            self._late = self.collect(goes_on=False)
 
     def member(self, item: StepItem) -> StepMember:
         choice = self.scheduler.choice(item.seq)
@@ -450,47 +372,16 @@ class Generation:
     def _take_token(self, choice: Choice, row: SampledToken, observer: Observer) -> Update:
         if choice.leads and not choice.generated:
             self.scheduler.prompt_computed(choice)
-        prompt_logprobs, choice.prompt_logprobs = tuple(choice.prompt_logprobs), []
-        if choice.max_tokens == 0:
-            # Only the prompt was asked for, but computing it samples a token all the same.
-            choice.finish_reason = FinishReason.LENGTH
-            delta = Delta(choice.index, "", finish_reason=FinishReason.LENGTH, prompt_logprobs=prompt_logprobs)
-        else:
-            clock_token(choice, observer)
-            try:
-                delta = self._delta(choice, row, prompt_logprobs)
-            except ConstraintError as error:
-                return self._fail(choice.request, str(error), error.param, keep=True)
+        try:
+            delta = self._answers.add(choice, row, observer)
+        except ConstraintError as error:
+            return self._fail(choice.request, str(error), error.param, keep=True)
         return Progress(choice.request, delta) if choice.finish_reason is None else self._finish_choice(choice, delta)
-
-    def _delta(self, choice: Choice, row: SampledToken, prompt_logprobs: tuple[TokenLogprobs, ...]) -> Delta:
-        choice.generated.append(row.token)
-        self.n_generated += 1
-        params = choice.request.params
-        eog, stops = self.model.is_eog(row.token), row.token in params.stop_tokens
-        hidden = eog or (stops and not params.stop_shown)
-        text = "" if hidden else choice.detokenizer.feed(row.token)
-        choice.has_line_feed = choice.has_line_feed or "\n" in text
-        complete = not eog and choice.constraint is not None and choice.constraint.accept(row.token)
-        limit = passed_limit(choice)
-        choice.finish_reason = finish_reason(choice, limit, ended=eog or stops or complete)
-        stop_text = choice.detokenizer.stopped_by
-        if choice.finish_reason is not None:
-            text += choice.detokenizer.flush()
-            text += stop_text or "" if params.stop_shown else ""
-        tokens = () if hidden else (row.token,)
-        logprobs: tuple[TokenLogprobs, ...] = ()
-        if row.logprob is not None and row.top_logprobs is not None and not hidden:
-            logprobs = (TokenLogprobs(row.token, row.logprob, row.top_logprobs),)
-        limit = limit if choice.finish_reason is FinishReason.LENGTH else None
-        return Delta(
-            choice.index, text, tokens, logprobs, choice.finish_reason, stop_text, prompt_logprobs, limit=limit
-        )
 
     def _finish_choice(self, choice: Choice, delta: Delta) -> Update:
         assert choice.finish_reason is not None
         request = choice.request
-        self._come_to_rest()
+        self._steps.come_to_rest()
         if self._encoding is not None and choice.media and all(one.finish_reason for one in request.choices):
             self._encoding.withdraw(request)
         self._drafts.release([choice])
@@ -505,30 +396,6 @@ class Generation:
         return Finished(request, FinishReason.ERROR, error=error, param=param)
 
 
-def is_mostly_offloaded(model: Model) -> bool:
-    """Return whether Python has a core to itself while a step computes.
-
-    Otherwise, with steps ahead, Python competes with compute threads.
-    """
-    n_layers = sum(model.layers_by_device.values())
-    return model.is_offloaded and 2 * model.layers_by_device.get(CPU, 0) < n_layers
-
-
-def n_spare_sequences(model: Model, config: EngineConfig, *, unified: bool) -> int:
-    """Return the number of sequences for idle prefixes, besides the running ones. Each takes a part of divided cells,
-    or a whole state.
-    """
-    if model.memory_kind == "attention":
-        return config.cached_sequences if unified else 0
-    # One sequence keeps what a preempted choice has computed: such a memory cannot be swapped out.
-    return min(1, config.cached_sequences)
-
-
-def decodes_freely(choice: Choice) -> bool:
-    """Return whether a choice's next tokens need nothing but the compiled core."""
-    return bool(choice.generated) and choice.n_pending == 1 and choice.constraint is None
-
-
 def prompt_progress(choice: Choice) -> Sequence[Update]:
     """Return how much of the prompt is computed, if the request asks for that."""
     if choice.generated or not choice.request.params.prompt_progress:
@@ -536,16 +403,3 @@ def prompt_progress(choice: Choice) -> Sequence[Update]:
     done = min(choice.n_committed, len(choice.prompt))
     delta = Delta(choice.index, "", prompt_done=done, is_encoding=bool(choice.unencoded))
     return [Progress(choice.request, delta)]
-
-
-def clock_token(choice: Choice, observer: Observer) -> None:
-    request, now = choice.request, time.monotonic()
-    if request.first_token_at is None:
-        request.first_token_at = now
-        request.status = RequestStatus.DECODE
-        observer.first_token(request, now - request.arrived_at)
-    elif choice.last_token_at is not None and not choice.resumes:
-        observer.next_token(request, now - choice.last_token_at)
-    choice.first_token_at = choice.first_token_at or now
-    choice.last_token_at = now
-    choice.resumes = False

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyllmcancel.embeddings.workload import Embedding, pooling_of
+from pyllmcancel.engine.context_options import options_for
 from pyllmcancel.engine.fitting import resolved
-from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.host_memory import CELLS_STEP, available_memory, beside_model, file_size
 from pyllmcancel.errors import PlacementError
 from pyllmcancel.models import packaged_model_path
@@ -50,11 +49,7 @@ def measured(config: EngineConfig, native: Any) -> Need:
     path = Path(config.model or packaged_model_path())
     placement, used = resolved(config.placement, native)
     sketch = native.Model.load(path, placement=placement, without_weights=True)
-    pooling = pooling_of(sketch, config.pooling, required=config.embeddings)
-    if pooling is None:
-        options = Generation.context_options(sketch, config)
-    else:
-        options = Embedding.context_options(sketch, pooling, config)
+    options = options_for(sketch, config)
     if not used and not config.ctx_size:
         options["n_ctx"] = min(options["n_ctx"], CELLS_STEP * options["n_seq_max"])
     if placement.n_gpu_layers == "auto":

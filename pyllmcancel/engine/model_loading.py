@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.embeddings.workload import Embedding, pooling_of
+from pyllmcancel.engine.cell_layout import cell_layout, report
+from pyllmcancel.engine.context_options import context_options
+from pyllmcancel.engine.disk_cache import disk_floor
 from pyllmcancel.engine.draft_loading import (
     check_drafting,
     check_heads,
@@ -14,8 +17,11 @@ from pyllmcancel.engine.draft_loading import (
     has_heads,
     load_draft_model,
 )
+from pyllmcancel.engine.draft_model import DraftModel
 from pyllmcancel.engine.fitting import placed, summary
 from pyllmcancel.engine.generation import Generation
+from pyllmcancel.engine.heads import Heads, n_states
+from pyllmcancel.engine.media_loading import load_encoder
 from pyllmcancel.engine.reading import Progress, read_first
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.pooling import Pooling
@@ -42,7 +48,7 @@ def load_workload(config: EngineConfig, native: Any, progress: Progress | None) 
     workload: Generation | Embedding
     if pooling is None:
         draft_model = load_draft_model(config, native, progress) if has_draft_model(config) else None
-        workload = Generation.on(model, config, native, draft_model=draft_model)
+        workload = generation_on(model, config, native, draft_model=draft_model)
     else:
         if config.mmproj is not None:
             logger.warning("a model that pools takes texts only: %s is not used", config.mmproj)
@@ -76,3 +82,37 @@ def load_model(config: EngineConfig, native: Any, progress: Progress | None) -> 
     if (variant := native.cpu_variant()) is not None:
         logger.info("the CPU's back end: %s", variant)
     return model
+
+
+def generation_on(model: Model, config: EngineConfig, native: Any, *, draft_model: Model | None = None) -> Generation:
+    """Make a context on a loaded model, and generate in it; ContextError if the context cannot be made.
+
+    Parameters
+    ----------
+    draft_model
+        The model that proposes tokens, loaded and checked by `pyllmcancel.engine.draft_loading`.
+
+    Raises
+    ------
+    ModelLoadError
+        `config.mmproj` is not a projector for this model.
+    """
+    encoder = load_encoder(model, config, native)
+    report(cell_layout(model, config), config)
+    options = context_options(model, config)
+    if has_heads(config):
+        options["n_states"] = n_states(model, options["n_seq_max"], options["n_ctx"])
+    context = native.Context(
+        model,
+        **options,
+        **config.thread_options(),
+        checkpoint_interval=config.checkpoint_interval,
+        n_checkpoints=config.ctx_checkpoints,
+        checkpoint_bytes=config.checkpoint_mib << 20,
+    )
+    drafting = None if draft_model is None else DraftModel.on(draft_model, context, config, native)
+    if has_heads(config):
+        drafting = Heads.on(model, context, config, native)
+    if drafting is not None and encoder is not None:
+        drafting.take_turns(encoder)
+    return Generation(context, config, native, drafting, disk_floor(context, config, native), encoder=encoder)

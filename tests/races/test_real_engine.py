@@ -21,6 +21,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.generation import Generation
+from pyllmcancel.engine.model_loading import generation_on
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.events import Ending, Event, FinishReason
 from pyllmcancel.requests.observer import NullObserver, StepRecord
@@ -465,7 +466,7 @@ def test_a_familys_cancel_ends_three_generations_within_the_running_step_and_spa
 @pytest.mark.parametrize("kind", ["attention", "hybrid", "recurrent"])
 def test_a_preempted_choice_goes_on_from_its_cells_with_one_slot_too(model_files: dict[str, Path], kind: str) -> None:
     config = EngineConfig(parallel=1, ctx_size=1024, steps_ahead=False)  # each step is taken here
-    generation = Generation.on(load_model(model_files[kind]), config, _native)
+    generation = generation_on(load_model(model_files[kind]), config, _native)
     params = generation_params(temperature=0.0, max_tokens=8)
     background, interactive = (
         generation.request([prompt], params, RecordingSink(), priority=priority)

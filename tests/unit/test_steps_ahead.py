@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.engine.generation import is_mostly_offloaded
+from pyllmcancel.engine.steps import is_mostly_offloaded
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.step import StepStatus
 from tests.support import fake_native
