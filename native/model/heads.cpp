@@ -1,5 +1,6 @@
 #include "model/heads.hpp"
 
+#include "llama-context.h"
 #include "llama-ext.h"
 #include "llama-model.h"
 
@@ -36,7 +37,8 @@ void keep_states(llama_context * context) { llama_set_embeddings_nextn(context, 
 
 void keep_states_of_outputs(llama_context * context) { llama_set_embeddings_nextn(context, true, /* masked */ true); }
 
-const float * state(llama_context * context, int32_t row) { return llama_get_embeddings_nextn_ith(context, row); }
+// llama_get_embeddings_nextn_ith() waits for the device again, for each row.
+const float * state(llama_context * context, int32_t row) { return context->get_embeddings_nextn_ith(row); }
 
 std::size_t width(const llama_model * model) { return static_cast<std::size_t>(llama_model_n_embd_out(model)); }
 

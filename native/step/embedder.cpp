@@ -1,5 +1,6 @@
 #include "step/embedder.hpp"
 
+#include "llama-context.h"
 #include "model/tokens.hpp"
 #include "platform/errors.hpp"
 #include "platform/llama_calls.hpp"
@@ -154,8 +155,9 @@ void Embedder::read_embedding(EmbedRow & row, int32_t place) const {
     llama_context * context = runner_.context();
     const bool of_tokens = pooling_ == LLAMA_POOLING_TYPE_NONE;
     for (int32_t i = 0; i < (of_tokens ? row.n_tokens : 1); ++i) {
+        // As StepRunner::logits(): these do not wait again for each row.
         const float * values =
-            of_tokens ? llama_get_embeddings_ith(context, place + i) : llama_get_embeddings_seq(context, row.seq);
+            of_tokens ? context->get_embeddings_ith(place + i) : context->get_embeddings_seq(row.seq);
         if (values) {
             row.embedding.insert(row.embedding.end(), values, values + n_embd());
         }
