@@ -128,6 +128,7 @@ def unpack(folder: Path, products: Path) -> bool:
         shutil.rmtree(folder_of_another_run, ignore_errors=True)
     partial.mkdir(parents=True)
     with tarfile.open(fileobj=io.BytesIO(b"".join(part.read_bytes() for part in parts)), mode="r:xz") as archive:
-        archive.extractall(partial, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not in Python 3.11.2, Debian 12's
+        archive.extractall(partial)
     partial.replace(products)
     return True

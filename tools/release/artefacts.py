@@ -67,7 +67,8 @@ def build_sdist(source: Path, out: Path, environment: Environment) -> Path:
 def build_wheel(sdist: Path, scratch: Path, environment: Environment) -> Path:
     """Build from the unpacked sdist, outside the checkout and with no index. The wheel's tag is this machine's."""
     with tarfile.open(sdist) as tar:
-        tar.extractall(scratch, filter="data")
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # not in Python 3.11.2, Debian 12's
+        tar.extractall(scratch)
     source = scratch / sdist.name.removesuffix(".tar.gz")
     out = scratch / "wheel"
     command = (sys.executable, "-m", "build", "--no-isolation", "--wheel", ANY_CPU, "-o", out)
