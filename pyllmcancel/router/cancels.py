@@ -14,6 +14,7 @@ import time
 from collections.abc import Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason
@@ -68,16 +69,22 @@ class Cancels:
 
     async def by_id(self, ids: Collection[str], owner: str, *, wait: bool) -> Answers:
         """Cancel an owner's requests of these ids; return the answers about those that are known."""
-        found = await self._listed(ids, owner, wait=wait)
+        seen: set[RoutedRequest] = set()
+        found = await self._listed(ids, owner, seen, wait=wait)
         if rest := [one for one in ids if one not in found]:
             found |= await self._everywhere(rest, owner, wait=wait)
-        if rest := [one for one in ids if one not in found]:
-            found |= await self._listed(rest, owner, wait=wait)  # those that came meanwhile
-        return found
+        return found | await self._listed([one for one in ids if one not in found], owner, seen, wait=wait)
 
-    async def _listed(self, ids: Collection[str], owner: str, *, wait: bool) -> Answers:
-        found = await asyncio.gather(*(self.of(self.find(owner, one), wait=wait) for one in ids))
-        return {one: next(iter(some.values())) for one, some in zip(ids, found, strict=True) if some}
+    async def _listed(self, ids: Collection[str], owner: str, seen: set[RoutedRequest], *, wait: bool) -> Answers:
+        """Cancel those that are listed here, and those that come meanwhile. Nothing is awaited after the last look, so
+        that a request which comes later can be held.
+        """
+        found = Answers()
+        while new := {one: some for one in ids if (some := [r for r in self.find(owner, one) if r not in seen])}:
+            seen.update(*new.values())
+            answers = await asyncio.gather(*(self.of(some, wait=wait) for some in new.values()))
+            found |= {one: next(iter(told.values())) for one, told in zip(new, answers, strict=True) if told}
+        return found
 
     def find(self, owner: str | None, request_id: str) -> list[RoutedRequest]:
         names = (request_id, *without_prefix(request_id))
@@ -121,7 +128,10 @@ class Cancels:
                 for one in some:
                     members = self._requests.family(owner, one, descendants=descendants)
                     known.update({one} if members else ())
+                    known.update(name for by, name in chain(*(one.names for one in members)) if by is By.SESSION)
                     group.add(members, self.of([one for one in members if not one.is_known], wait=wait))
+            if descendants and not known <= asked:
+                reach(known)
 
         reach({name})
         while (reply := await group.heard(DEADLINE_SECONDS if known else None)) is not None:
@@ -183,6 +193,10 @@ class Cancels:
             was_known = not one.is_between or one.process is not process
             reply = await self._front.ask(process, message, messages.Cancelled)
             if reply is None:
+                # Its process has ended, or is stuck. From one that has ended it comes back in a moment.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(DEADLINE_SECONDS):
+                        await one.until_settled()
                 break
             # One that has ended may be an older one, while this one is not known yet.
             if told := reply.live.get(one.id) or (reply.ended.get(one.id) if was_known else None):

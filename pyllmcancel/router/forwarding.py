@@ -185,10 +185,11 @@ async def exchange(
             await body.flow(begun, head)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except (Broken, ValueError) as error:
-            if leaving.left:
+            again = head is None and is_kept and isinstance(error, Unread)
+            if leaving.left and not (again and leaving.keeps):
                 raise ClientLeft from None
             if head is None:
-                raise (SendAgain if is_kept and isinstance(error, Unread) else process_ended()) from None
+                raise (SendAgain if again else process_ended()) from None
             await break_off(head, leaving.scope, send, b"" if body.last.endswith(BLANK) else BLANK)
 
 

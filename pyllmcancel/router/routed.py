@@ -71,7 +71,8 @@ class RoutedRequest:
         names = [(By.ID, self.id), (By.OWNER, self.owner), (By.KEY, wishes.key), (By.PARENT, wishes.parent)]
         # As in its process: without a session it belongs to the one that it names as its parent.
         names += [(By.SESSION, wishes.session or wishes.parent), *((By.STREAM, name) for name in wishes.streams)]
-        self.names = [(by, name) for by, name in names if name is not None]
+        # Each once: a stream's conversation may be called like the request.
+        self.names = list(dict.fromkeys((by, name) for by, name in names if name is not None))
         self._settled: asyncio.Event | None = None  # set as soon as its process knows it, or it has none
 
     @property
@@ -205,12 +206,12 @@ class RoutedRequests:
         try:
             yield
         finally:
+            request.comes_back()
             del self._requests[request]
             for name in request.names:
                 del self._named[name][request]
                 if not self._named[name]:
                     del self._named[name]
-            request.comes_back()
 
     @contextmanager
     def waits(self, request: RoutedRequest, most: int) -> Iterator[None]:

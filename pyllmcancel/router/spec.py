@@ -121,10 +121,13 @@ class Catalog:
         return self.specs.get(self._names.get(name, name))
 
     def keep(self, spec: Spec) -> None:
-        """Have a model as it was in the former list."""
-        if self.default is not None and self.default.name == spec.name:
+        """Have a model as it was in the former list, with its names, as far as no other model has them now."""
+        if self.default is None or self.default.name == spec.name:
             self.default = spec
         self.specs[spec.name] = spec
+        self._names[spec.name] = spec.name
+        for name in spec.aliases:
+            self._names.setdefault(name, spec.name)
 
 
 def merged(specs: Iterable[Spec]) -> Iterator[Spec]:
