@@ -24,9 +24,9 @@ from pyllmcancel.system import Ending, start_with_socket, wait_readable, why_end
 logger = logging.getLogger("pyllmcancel.server")
 
 CPU_SECONDS = 2.0  # of one call
-OPENING_CPU_SECONDS = 5.0  # libraries are loaded, and a template is rendered dozens of times to find out its needs
-WALL_SECONDS = 10.0  # of one call, however busy the machine is
-START_SECONDS = 30.0
+OPENING_CPU_SECONDS = 10.0  # libraries are loaded, and a template is rendered dozens of times to find out its needs
+WALL_SECONDS = 10.0  # of one call but the first, however busy the machine is
+START_SECONDS = 90.0  # of the start and the first call
 MEMORY_MIB = 512  # above the memory at its start
 MAX_ANSWER = 64 << 20  # bytes
 LOOK_EVERY = 0.05  # seconds between two checks that the caller still waits

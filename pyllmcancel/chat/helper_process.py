@@ -18,7 +18,7 @@ from pyllmcancel.chat.needs import TOOL, found_needs
 from pyllmcancel.chat.order import STEPS, arranged
 from pyllmcancel.constraints.tool_schemas import with_plain_schemas, with_schemas
 from pyllmcancel.errors import ConstraintError, InvalidRequestError
-from pyllmcancel.helper import HEAD, OPENING_CPU_SECONDS, WALL_SECONDS
+from pyllmcancel.helper import HEAD, OPENING_CPU_SECONDS, START_SECONDS, WALL_SECONDS
 from pyllmcancel.system import end_by_limits_only, limit_call, limit_memory, memory_in_use, socket_given
 
 FIRST_BYTES = 32
@@ -162,7 +162,7 @@ def main() -> None:
     while (text := receive(peer)) is not None:
         name, *arguments = json.loads(text)
         # For errors that no Python code could handle either.
-        limit_call(OPENING_CPU_SECONDS if rested is None else cpu_seconds, WALL_SECONDS)
+        limit_call(*((OPENING_CPU_SECONDS, START_SECONDS) if rested is None else (cpu_seconds, WALL_SECONDS)))
         try:
             answer = outcome(getattr(functions, name), arguments, rested)
         except MemoryError:
