@@ -58,7 +58,7 @@ START = "import coverage; coverage.process_startup()\n"
 
 def build() -> Path:
     """Install the package with counters; returns the Python that has it."""
-    defines = [f"-Ccmake.define.PYLLMCANCEL_{name}=ON" for name in ("COVERAGE", "FAULTS")]
+    defines = [f"--config-settings=cmake.define.PYLLMCANCEL_{name}=ON" for name in ("COVERAGE", "FAULTS")]
     python = install("coverage", "counted", *defines)
     own = Path(sysconfig.get_path("purelib", vars={"base": str(python.parent.parent)}))
     (own / "start_coverage.pth").write_text(START)

@@ -23,6 +23,6 @@ def install(name: str, objects: str, *options: str) -> Path:
     python = make_environment(BUILDS / f"venv-{name}")
     pip = (sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--force-reinstall")
     # The compilers give way to tests that run beside them.
-    command = ["nice", "-n", "5", *pip, f"-Cbuild-dir={BUILDS / objects}", *options, str(ROOT)]
+    command = ["nice", "-n", "5", *pip, f"--config-settings=build-dir={BUILDS / objects}", *options, str(ROOT)]
     subprocess.run(command, check=True)
     return python

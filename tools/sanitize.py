@@ -120,8 +120,12 @@ def build(sanitizer: Sanitizer) -> None:
     own = [path for path in sys.path if path.endswith("site-packages")]
     (packages / "packages.pth").write_text("\n".join([*own, str(ROOT)]) + "\n", encoding="utf-8")
     command = [sys.executable, "-m", "pip", "--python", str(sanitizer.python), "install", "--no-deps"]
-    command += ["--no-build-isolation", f"-Cbuild-dir={sanitizer.folder / 'cmake'}", "-Cinstall.strip=false"]
-    command += [f"-Ccmake.define.PYLLMCANCEL_SANITIZE={sanitizer.flags}", str(ROOT)]
+    command += [
+        "--no-build-isolation",
+        f"--config-settings=build-dir={sanitizer.folder / 'cmake'}",
+        "--config-settings=install.strip=false",
+    ]
+    command += [f"--config-settings=cmake.define.PYLLMCANCEL_SANITIZE={sanitizer.flags}", str(ROOT)]
     run(command)
 
 

@@ -18,7 +18,7 @@ from other_build import ROOT, install
 
 def main() -> int:
     arguments = [argument for argument in sys.argv[1:] if argument != "--"]
-    python = install("faults", "faults", "-Ccmake.define.PYLLMCANCEL_FAULTS=ON")
+    python = install("faults", "faults", "--config-settings=cmake.define.PYLLMCANCEL_FAULTS=ON")
     command = [str(python), "-m", "pytest", "-m", "", "tests/injection", *arguments]
     return subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONSAFEPATH": "1"}, check=False).returncode
 

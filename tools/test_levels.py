@@ -64,7 +64,7 @@ def build(level: str) -> Path:
 
     All levels share one directory of objects: only what is compiled otherwise is compiled again.
     """
-    return install(level, "levels", f"-Ccmake.define.PYLLMCANCEL_PORTABLE={level}")
+    return install(level, "levels", f"--config-settings=cmake.define.PYLLMCANCEL_PORTABLE={level}")
 
 
 def check(python: Path, level: str) -> None:

@@ -81,7 +81,7 @@ def check_packages(*, may_install: bool) -> None:
 
 def build() -> Path:
     """Install the package with Vulkan; returns the Python that has it."""
-    options = [f"-Ccmake.define.{name}={value}" for name, value in BACKENDS["vulkan"].items()]
+    options = [f"--config-settings=cmake.define.{name}={value}" for name, value in BACKENDS["vulkan"].items()]
     return install("vulkan", "vulkan", *options)
 
 

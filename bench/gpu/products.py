@@ -63,11 +63,20 @@ def build(products: Path, backend: str, arch: str, seconds: float) -> None:
     options = BACKENDS[backend] | {"PYLLMCANCEL_LLAMA_TOOLS": "ON", "PYLLMCANCEL_PROBE": "ON"}
     if backend == "cuda":
         options["CMAKE_CUDA_ARCHITECTURES"] = arch
-    defines = [f"-Ccmake.define.{name}={value}" for name, value in options.items()]
+    defines = [f"--config-settings=cmake.define.{name}={value}" for name, value in options.items()]
     wheel = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(products)]
     programs = ["cmake", "--build", str(OBJECTS), "--parallel", str(os.cpu_count()), "--target", *PROGRAMS]
     ends = time.monotonic() + seconds
-    for command in ([*wheel, f"-Cbuild-dir={OBJECTS}", "-Cbuild.targets=_native", *defines, str(ROOT)], programs):
+    for command in (
+        [
+            *wheel,
+            f"--config-settings=build-dir={OBJECTS}",
+            "--config-settings=build.targets=_native",
+            *defines,
+            str(ROOT),
+        ],
+        programs,
+    ):
         run_until(ends, command)
     for path in PROGRAMS.values():
         subprocess.run(["strip", "-o", str(products / path.name), str(path)], check=True)

@@ -96,7 +96,15 @@ def descendants(pid: int) -> dict[int, str]:
 
 
 def alive(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if state_of(pid) not in ("Z", "gone")]
+    return [pid for pid in pids if state_of(pid) not in ("Z", "gone") or n_threads(pid) > 1]
+
+
+def n_threads(pid: int) -> int:
+    """Threads of a process; while one is left, its sockets are open, and take connections, although it was killed."""
+    try:
+        return len(list(Path(f"/proc/{pid}/task").iterdir()))
+    except OSError:
+        return 0
 
 
 def state_of(pid: int) -> str:

@@ -131,7 +131,7 @@ def check_install(command: list[str]) -> None:
     for word in command:
         if extras := re.fullmatch(r"(?:\.|pyllmcancel)\[([\w,]+)\]", word):
             assert set(extras[1].split(",")) <= set(PROJECT["optional-dependencies"])
-        if option := re.fullmatch(r"-Ccmake\.define\.(\w+)=\S+", word):
+        if option := re.fullmatch(r"--config-settings=cmake\.define\.(\w+)=\S+", word):
             assert any(option[1] in file.read_text("utf-8") for file in (ROOT / "cmake").glob("*.cmake"))
 
 
