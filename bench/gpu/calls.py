@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bench.gpu.graphs import PROMPT, ROOM, STEPS, WARM_UP
+from bench.gpu.graphs import PROMPT, STEPS, WARM_UP, prompt, sizes
 from bench.native.probe_module import load_probe
 
 Calls = dict[str, int]
@@ -24,17 +24,10 @@ def calls(probe: Any, model: Any, n_clients: int, *, unified: bool, n_threads: i
 
     `read_bytes` and `written_bytes` are those of one step, too. The probe counts from before the model was loaded.
     """
-    driver = probe.StepDriver(
-        model,
-        n_ctx=max(256, ROOM) * n_clients,
-        n_seq_max=n_clients,
-        n_batch=max(512, n_clients),
-        n_threads=n_threads,
-        kv_unified=unified,
-    )
+    driver = probe.StepDriver(model, **sizes(n_clients), n_threads=n_threads, kv_unified=unified)
     chance = random.Random(n_clients)
     for seq in range(n_clients):
-        driver.open(seq, [chance.randrange(100, min(model.n_vocab, 50_000)) for _ in range(PROMPT)])
+        driver.open(seq, prompt(chance, model.n_vocab))
         step(probe, driver, [(seq, PROMPT)])
     items = [(seq, 1) for seq in range(n_clients)]
     for _ in range(WARM_UP):

@@ -26,20 +26,10 @@ def counts(model: Model, n_clients: int, *, unified: bool, gap: bool = False, n_
     are two graphs. A device counts none. `reused` is the share of steps whose graph was the last step's.
     """
     seqs = [seq for seq in range(n_clients + gap) if not gap or seq != (n_clients + 1) // 2]
-    n_seqs = n_clients + gap
-    context = Context(
-        model,
-        n_ctx=max(256, ROOM) * n_seqs,
-        n_seq_max=n_seqs,
-        n_batch=max(512, n_seqs),
-        n_threads=n_threads,
-        kv_unified=unified,
-        row_padding=False,
-    )
+    context = Context(model, **sizes(n_clients + gap), n_threads=n_threads, kv_unified=unified, row_padding=False)
     chance = random.Random(n_clients)
     for seq in seqs:
-        tokens = [chance.randrange(100, min(model.n_vocab, 50_000)) for _ in range(PROMPT)]
-        context.open(seq, tokens, Sampler(model, GREEDY), CancelFlag())
+        context.open(seq, prompt(chance, model.n_vocab), Sampler(model, GREEDY), CancelFlag())
         step(context, [(seq, PROMPT)])
     nodes = [step(context, [(seq, 1) for seq in seqs]) for _ in range(WARM_UP)]
     reused = context.graph_counts().reused
@@ -53,6 +43,15 @@ def counts(model: Model, n_clients: int, *, unified: bool, gap: bool = False, n_
         "copies": after.copies,
         "reused": (after.reused - reused) / STEPS,
     }
+
+
+def sizes(n_seqs: int) -> dict[str, int]:
+    """Return the options of a context that has room for `n_seqs` sequences."""
+    return {"n_ctx": max(256, ROOM) * n_seqs, "n_seq_max": n_seqs, "n_batch": max(512, n_seqs)}
+
+
+def prompt(chance: random.Random, n_vocab: int) -> list[int]:
+    return [chance.randrange(100, min(n_vocab, 50_000)) for _ in range(PROMPT)]
 
 
 def step(context: Context, items: Sequence[tuple[int, int]]) -> int:
