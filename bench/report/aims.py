@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bench.report.results import OURS, REFERENCE, RIVAL, Results, per_cent, seconds, whole
-from bench.side_by_side.aiperf import RUNS
+from bench.side_by_side.aiperf import PAGE_RUNS, RUNS
 from bench.side_by_side.cancel_latency import KINDS
 from bench.side_by_side.load import REQUESTS
 from pyllmcancel.bench.percentiles import percentile
@@ -123,8 +123,10 @@ def goodput(results: Results) -> list[Finding]:
 
 def aiperf(results: Results) -> list[Finding]:
     found: list[Finding] = []
-    for run in RUNS:
+    for run in (*RUNS, *PAGE_RUNS):
         errors = results.values(f"aiperf-{run.name}", OURS, "errors")
+        if run in PAGE_RUNS and not errors:
+            continue  # minutes each, so not of every model
         theirs = results.values(f"aiperf-{run.name}", RIVAL, "errors")
         beside = f" ({RIVAL}: {whole(sum(theirs))})" if theirs else ""
         found.append((f"{run.title}: {whole(sum(errors))}{beside}", not any(errors)) if errors else None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bench.report.results import BEFORE, OURS, RIVAL, Results, mib, per_cent, rate, seconds, times, whole
-from bench.side_by_side.aiperf import RUNS
+from bench.side_by_side.aiperf import PAGE_RUNS, RUNS
 from bench.side_by_side.cancel_latency import KINDS
 from bench.side_by_side.load import ANSWER, LONG_ANSWER, LONG_CLIENTS, LONG_PROMPT, PERCENTS, PROMPT, REQUESTS
 from bench.tables import head, line
@@ -118,7 +118,7 @@ def latency_rows() -> list[Row]:
 
 def aiperf_rows() -> list[Row]:
     rows = []
-    for run in RUNS:
+    for run in (*RUNS, *PAGE_RUNS):
         name = f"aiperf-{run.name}"
         rows += [
             Row(f"{run.title}: answered", total(name, "ok"), whole),
@@ -219,7 +219,7 @@ SECTIONS = (
         "AIPerf",
         "NVIDIA's AIPerf 0.13.0 with the runs of its page on request cancellation, no network, and a pace of 100 looks "
         "a second for a free slot, because its own closed loop spins on a core. Its clients keep their connections. "
-        "Errors are those of requests that it did not cut itself.",
+        "Errors are those of requests that it did not cut itself. Runs with the page's own lengths name them in tokens.",
         aiperf_rows(),
     ),
     Section(

@@ -1,5 +1,7 @@
 """NVIDIA AIPerf 0.13's request-cancellation mode: the runs of its documentation page, and one without a cancel.
 
+The page's runs are there twice: with a quarter of its lengths, which every side-by-side run measures, and as written.
+
 AIPerf is a program of its own, with 1.2 GB of packages (``python -m bench.prepare aiperf``), run without a network.
 Outcomes are counted from its rows of single requests: its own summary counts the requests that it cut as errors. Its
 figures of speed hold complete answers only.
@@ -59,6 +61,8 @@ class Run:
         Tokens of a request, and of its answer: mean and standard deviation.
     warmup
         Requests that come before, and are neither cut nor counted.
+    ctx_size
+        Cells of the server, for eight slots.
     """
 
     name: str
@@ -70,6 +74,7 @@ class Run:
     prompt: tuple[int, int]
     answer: tuple[int, int]
     warmup: int = 0
+    ctx_size: int = 8192
 
 
 RUNS = (
@@ -78,6 +83,14 @@ RUNS = (
     Run("50-percent", "50 % after 1.0 s", 50.0, 1.0, 10, 40, (300, 0), (150, 0)),
     Run("30-percent", "30 % at once", 30.0, 0.0, 15, 60, (125, 0), (25, 0)),
 )
+_10_PERCENT, _50_PERCENT, _30_PERCENT = RUNS[1:]
+PAGE_RUNS = tuple(
+    replace(run, name=f"{run.name}-as-written", title=f"{run.title}, {prompt[0]} and {answer[0]} tokens",
+            prompt=prompt, answer=answer, ctx_size=16384)
+    for run, prompt, answer in (
+        (_10_PERCENT, (800, 80), (400, 40)), (_50_PERCENT, (1200, 0), (600, 0)), (_30_PERCENT, (500, 0), (100, 0)),
+    )
+)  # fmt: skip
 
 
 async def measure(run: Run, subject: Subject) -> Figures:
@@ -188,6 +201,6 @@ def _read(path: Path) -> str:
 
 
 MEASUREMENTS = tuple(
-    Measurement(name=f"aiperf-{run.name}", parallel=8, ctx_size=8192, rounds=1, measure=partial(measure, run))
-    for run in RUNS
+    Measurement(name=f"aiperf-{run.name}", parallel=8, ctx_size=run.ctx_size, rounds=1, measure=partial(measure, run))
+    for run in (*RUNS, *PAGE_RUNS)
 )
