@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import secrets
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from pyllmcancel.errors import InvalidRequestError
 
+# llama.cpp draws a seed of its own for this one.
+RANDOM_SEED = 2**32 - 1
 LEAST_TEMPERATURE = 1e-6  # lower ones take the likeliest token
 MAX_LOGPROBS = 1000
 # llama-server's names and order.
@@ -33,7 +37,7 @@ class SamplingParams:
     repeat_penalty, frequency_penalty, presence_penalty, penalty_last_n
         Penalties on repeating tokens, and the number of last tokens that they look at (-1: the whole context).
     seed
-        Seed of this request's own random state, 32 bits.
+        Seed of this request's own random state, 64 bits with or without a sign; -1 draws one.
     ignore_eos
         Never choose a token that ends the answer; it goes on until another limit ends it.
     n_logprobs
@@ -115,7 +119,9 @@ class SamplingParams:
         _between("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
         _between("presence_penalty", self.presence_penalty, -100.0, 100.0)
         _between("penalty_last_n", self.penalty_last_n, -1, 1_000_000)
-        _between("seed", self.seed, 0, 2**32 - 1)
+        _between("seed", self.seed, -(2**63), 2**64 - 1)
+        if self.seed == -1:
+            object.__setattr__(self, "seed", secrets.randbits(32))
         _between("top_n_sigma", self.top_n_sigma, -1.0, 1000.0)
         _between("dynatemp_range", self.dynatemp_range, 0.0, 100.0)
         _between("dynatemp_exponent", self.dynatemp_exponent, 0.0, 100.0)
@@ -145,7 +151,14 @@ class SamplingParams:
         return self.temperature < LEAST_TEMPERATURE and self.mirostat == 0
 
     def with_seed(self, seed: int) -> SamplingParams:
-        return replace(self, seed=seed % 2**32)
+        return replace(self, seed=seed)
+
+    def of_choice(self, number: int) -> SamplingParams:
+        """Return the parameters of a request's choice, with the 32 bits of seed that the samplers take."""
+        seed = self.seed + number
+        if not 0 <= seed < RANDOM_SEED:
+            seed = int.from_bytes(sha256(b"%d" % seed).digest()[:8]) % RANDOM_SEED
+        return replace(self, seed=seed)
 
 
 def _between(name: str, value: float, low: float, high: float) -> None:

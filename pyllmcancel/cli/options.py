@@ -12,7 +12,7 @@ from typing import Any
 UNIX = "unix"
 ON = ("1", "true", "yes", "on")
 OFF = ("0", "false", "no", "off")
-MAX_WHOLE = 2**32 - 1  # the largest seed; llama.cpp counts in 32 bits
+MAX_WHOLE = 2**32 - 1
 MAX_COUNT = MAX_SECONDS = 2**31 - 1
 
 
@@ -147,13 +147,13 @@ def one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
     return convert
 
 
-def whole(text: str) -> int:
+def whole(text: str, most: int = MAX_WHOLE) -> int:
     try:
         value = int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
-    if not -MAX_WHOLE <= value <= MAX_WHOLE:
-        raise argparse.ArgumentTypeError(f"must be at most {MAX_WHOLE}, not {text}")
+    if not -most <= value <= most:
+        raise argparse.ArgumentTypeError(f"must be at most {most}, not {text}")
     return value
 
 
@@ -191,7 +191,7 @@ def natural_or_none(text: str) -> int | None:
 
 def seed(text: str) -> int | None:
     """A seed; -1 means that each request draws one, as in llama-server."""
-    value = whole(text)
+    value = whole(text, 2**64 - 1)
     if value < -1:
         raise argparse.ArgumentTypeError(f"must be at least -1, not {value}")
     return None if value == -1 else value

@@ -121,7 +121,7 @@ class ChoiceMaker:
         request's.
         """
         try:
-            sampler: Sampler = self._native.Sampler(self._model, sampling.with_seed(sampling.seed + number), sibling)
+            sampler: Sampler = self._native.Sampler(self._model, sampling.of_choice(number), sibling)
         except UsageError as error:
             raise InvalidRequestError(str(error), "grammar" if sampling.grammar else "logit_bias") from error
         try:

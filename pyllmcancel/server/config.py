@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -222,7 +221,7 @@ class ServerConfig:
 
     def request_defaults(self) -> SamplingParams:
         """Return the values of the parameters that the next request leaves open."""
-        return self.sampling.with_seed(secrets.randbits(32) if self.seed is None else self.seed)
+        return self.sampling.with_seed(-1 if self.seed is None else self.seed)
 
     def limited(self, max_tokens: int | None) -> int | None:
         """Return the limit of an answer's tokens if its request allows `max_tokens`."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pyllmcancel.server.openai.answer import FINGERPRINT
 from tests.support.http_asgi import Exchange
-from tests.support.http_world import World, open_world
+from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 
 pytestmark = pytest.mark.anyio
 
@@ -239,6 +240,33 @@ async def test_without_a_seed_answers_differ_and_with_one_they_do_not() -> None:
         seeded = {(await answer(world, stream=False, seed=7, **options))[0] for _ in range(3)}
         free = {(await answer(world, stream=False, **options))[0] for _ in range(3)}
         assert (len(seeded), len(free)) == (1, 3)
+
+
+TEXTS: dict[str, Callable[[Any], Any]] = {
+    COMPLETIONS: lambda told: told["choices"][0]["text"],
+    CHAT: lambda told: told["choices"][0]["message"]["content"],
+    "/v1/responses": lambda told: told["output"][-1]["content"][0]["text"],
+    "/completion": lambda told: told["content"],
+}
+
+
+@pytest.mark.parametrize("path", TEXTS)
+async def test_every_seed_of_64_bits_gives_a_text_of_its_own_and_always_the_same(path: str) -> None:
+    message = [{"role": "user", "content": "hello"}]
+    body = {"temperature": 5, "top_k": 0, "ignore_eos": True}
+    if path == "/v1/responses":
+        body |= {"input": "hello", "max_output_tokens": 8}
+        del body["ignore_eos"]
+    else:
+        body |= {"messages": message, "max_tokens": 8} if path == CHAT else {"prompt": "hello", "max_tokens": 8}
+    seeds = (7, 7 + 2**32, 2**32 - 1, 2**53 - 1, 2**63 - 1, 2**64 - 1, -2, -(2**63))
+    async with open_world() as world:
+        found = {s: [TEXTS[path]((await world.post(path, body | {"seed": s})).json()) for _ in "ab"] for s in seeds}
+        assert all(first == second for first, second in found.values())
+        assert len({first for first, _ in found.values()}) == len(seeds)
+        for wrong in (2**64, -(2**63) - 1, 1.5, "x"):
+            refused = await world.post(path, body | {"seed": wrong})
+            assert (refused.status, refused.json()["error"]["param"]) == (400, "seed")
 
 
 async def test_choices_of_one_prompt_differ() -> None:

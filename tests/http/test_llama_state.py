@@ -99,7 +99,7 @@ async def test_props_tell_what_is_served() -> None:
         assert (defaults["n_ctx"], defaults["params"]["temperature"], defaults["params"]["seed"]) == (
             512,
             0.8,
-            2**32 - 1,
+            -1,
         )
 
 

@@ -26,8 +26,8 @@ NAN = float("nan")
         ("frequency_penalty", 101.0),
         ("presence_penalty", -101.0),
         ("penalty_last_n", -2),
-        ("seed", -1),
-        ("seed", 2**32),
+        ("seed", -(2**63) - 1),
+        ("seed", 2**64),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_its_name(name: str, value: Any) -> None:
@@ -58,8 +58,26 @@ def test_a_sampler_that_stands_twice_is_refused() -> None:
     assert caught.value.param == "samplers"
 
 
-def test_seeds_of_choices_stay_in_their_range() -> None:
-    assert SamplingParams().with_seed(2**32 + 5).seed == 5
+def test_each_seed_of_64_bits_is_a_seed_of_its_own_for_the_samplers() -> None:
+    edges = {sign * 2**bits + more for sign in (1, -1) for bits in (0, 8, 31, 32, 33, 53, 63) for more in range(-5, 6)}
+    seeds = [seed for seed in edges | {2**64 - 1, 2**64 - 2, 7, 7 + 2**32} if seed >= -(2**63) and seed != -1]
+    found = [SamplingParams(seed=seed).of_choice(0).seed for seed in seeds]
+    assert found == [SamplingParams(seed=seed).of_choice(0).seed for seed in seeds]
+    assert len(set(found)) == len(seeds)
+    assert all(0 <= seed < 2**32 - 1 for seed in found)  # llama.cpp takes the next one for "random"
+
+
+@pytest.mark.parametrize("seed", [7, 2**32 - 2, 2**32 - 1, 2**64 - 1, -2, -(2**63)])
+def test_the_choices_of_a_request_have_seeds_of_their_own(seed: int) -> None:
+    seeds = {SamplingParams(seed=seed).of_choice(number).seed for number in range(8)}
+    assert len(seeds) == 8
+    assert all(0 <= one < 2**32 - 1 for one in seeds)
+
+
+def test_minus_one_draws_a_seed() -> None:
+    drawn = {SamplingParams(seed=-1).seed for _ in range(8)}
+    assert len(drawn) > 1
+    assert all(0 <= seed < 2**32 for seed in drawn)
 
 
 def test_flat_options_find_their_place() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,12 +23,11 @@ if TYPE_CHECKING:
     from pyllmcancel.server.wire.tokens import TextReader
 
 Biases = tuple[tuple[int, float], ...]
-RANDOM_SEEDS = (-1, 2**32 - 1)  # these two mean the same in llama-server
 SAME_NAME = (
     *("temperature", "dynatemp_range", "dynatemp_exponent", "top_k", "top_p", "min_p", "top_n_sigma"),
     *("xtc_probability", "xtc_threshold", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty"),
     *("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"),
-    *("mirostat", "mirostat_tau", "mirostat_eta", "min_keep", "samplers", "ignore_eos", "grammar"),
+    *("mirostat", "mirostat_tau", "mirostat_eta", "min_keep", "samplers", "ignore_eos", "grammar", "seed"),
 )
 
 
@@ -68,8 +66,6 @@ def sampling_params(body: SamplingBody, defaults: SamplingParams, biases: Biases
     given["temperature"] = max(0.0, given.get("temperature", defaults.temperature))
     if body.dry_base is not None and body.dry_base < 1.0:
         given["dry_base"] = defaults.dry_base
-    if body.seed is not None:
-        given["seed"] = secrets.randbits(32) if body.seed in RANDOM_SEEDS else body.seed % 2**32
     if body.grammar and body.json_schema is not None:
         raise InvalidRequestError("grammar and json_schema cannot be combined", "json_schema")
     given["n_logprobs"] = body.n_probs or None
@@ -140,7 +136,6 @@ def settings_json(params: GenerationParams, n_predict: int | None, draft_sources
         | shown
         | {
             "speculative.types": "none" if params.draft_max == 0 else ",".join(draft_sources) or "none",
-            "seed": sampling.seed,
             "samplers": list(sampling.samplers),
             "n_probs": sampling.n_logprobs or 0,
             "max_tokens": limit,

@@ -108,8 +108,8 @@ class Success(Answer):
 async def props(request: Request) -> Any:
     state = state_of(request)
     engine, config = state.engine, state.config
-    params = GenerationParams(sampling=config.sampling.with_seed(-1 if config.seed is None else config.seed))
-    settings = settings_json(params, config.n_predict, engine.draft_sources)
+    settings = settings_json(GenerationParams(sampling=config.sampling), config.n_predict, engine.draft_sources)
+    settings["seed"] = -1 if config.seed is None else config.seed
     shown: PropsAnswer = {
         "default_generation_settings": {"params": settings, "n_ctx": engine.n_ctx},
         "total_slots": engine.config.parallel,

@@ -95,10 +95,6 @@ class SamplingFields(SamplerFields):
         if self.repetition_penalty is not None and self.repeat_penalty is None:
             found["repeat_penalty"] = max(self.repetition_penalty, 0.01)
             found.setdefault("penalty_last_n", -1)
-        if self.seed == -1:
-            del found["seed"]
-        elif self.seed is not None:
-            found["seed"] = self.seed % 2**32
         # In OpenAI's API -100 bans a token.
         biases = (self.logit_bias or {}).items()
         found["logit_bias"] = tuple((token, float("-inf") if bias == -100 else bias) for token, bias in biases)
