@@ -25,6 +25,9 @@ SHORT = 4_096
 DEEPEST = 20  # levels of schemas
 MAX_LEVELS = 3 * DEEPEST  # of JSON: a property's schema is two levels down, and values may have levels of their own
 MAX_PLAIN = 1 << 53
+# OpenAI's object around a schema: as a schema it would allow anything.
+WRAPPED = frozenset({"schema", "json_schema"})
+WRAPPING = WRAPPED | {"name", "description", "strict", "type"}
 
 
 class NamedSchema(NamedTuple):
@@ -69,6 +72,10 @@ class BoundedGuidance:
         InvalidRequestError
             The schema cannot be compiled, or not within the limits.
         """
+        if named.schema.keys() & WRAPPED and named.schema.keys() <= WRAPPING:
+            raise InvalidRequestError(
+                f"{named.param} must be the schema itself, not an object with a schema in it", named.param
+            )
         grammar = f"start: {before} answer\nanswer: {json_rule(named.schema, lenient=named.lenient)}"
         if is_plain(named.schema):
             self._guidance.check_schema(named.schema, named.param, lenient=named.lenient)

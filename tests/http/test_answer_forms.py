@@ -28,9 +28,8 @@ def closed_object(properties: dict[str, Any]) -> dict[str, Any]:
 SURE = closed_object({"sure": {"type": "boolean"}, "why": {"enum": ["é", "n"]}})
 
 
-def schema_format(schema: dict[str, Any] | None, **fields: Any) -> dict[str, Any]:
-    named = {"name": "answer", **fields} | ({"schema": schema} if schema is not None else {})
-    return {"type": "json_schema", "json_schema": named}
+def schema_format(schema: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", **fields, "schema": schema}}
 
 
 async def text_of(world: World, *, stream: bool = False, **fields: Any) -> tuple[str, str]:
@@ -69,7 +68,6 @@ async def test_every_choice_obeys_by_itself() -> None:
     "form",
     [
         {"type": "json_object"},
-        schema_format(None),
         {"type": "json_object", "schema": {"type": "object"}},
         {"type": "json_schema", "schema": {"type": "object"}},
         {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}},
@@ -121,10 +119,34 @@ async def test_a_neighbours_schema_is_its_own() -> None:
         ({"response_format": schema_format({"not": {}}, strict=True)}, "response_format", "not"),
         ({"response_format": {"type": "json_schema"}}, "response_format", "json_schema"),
         ({"response_format": {"type": "xml"}}, "response_format", "xml"),
+        *(
+            ({"response_format": form}, "response_format", words)
+            for form, words in (
+                ({"type": "json_schema", "json_schema": SURE}, "schema"),
+                ({"type": "json_schema", "json_schema": {}}, "json_schema"),
+                ({"type": "json_schema", "json_schema": {"name": "answer"}}, "schema"),
+                ({"type": "json_schema", "json_schema": {"name": "answer", "schema": None}}, "schema"),
+                ({"type": "json_schema", "json_schema": {"name": "answer", "shema": SURE}}, "schema"),
+                ({"type": "json_schema", "json_schema": {"schema": SURE, "strikt": True}}, "strikt"),
+                ({"type": "json_schema", "json_schema": {"schema": SURE}, "schema": SURE}, "json_schema"),
+                ({"type": "json_schema", "schema": None}, "json_schema"),
+                ({"type": "json_schema", "name": "answer", "schema": SURE}, "name"),
+                ({"type": "json_object", "json_schema": {"schema": SURE}}, "json_schema"),
+                ({"type": "json_object", "response_schema": SURE}, "response_schema"),
+                ({"type": "text", "schema": SURE}, "schema"),
+                ({"type": "grammar", "grammar": ""}, "grammar"),
+                ({"type": "regex"}, "pattern"),
+                ({"schema": SURE}, "type"),
+                ("json", "response_format"),
+            )
+        ),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": 1}}}, "response_format", "schema"),
         ({"response_format": {"type": "json_object"}, "grammar": 'root ::= "x"'}, "grammar", "combined"),
         ({"response_format": {"type": "json_object"}, "json_schema": {}}, "json_schema", "response_format"),
         ({"json_schema": {"enum": []}}, "json_schema", "Unsatisfiable"),
+        ({"json_schema": {"name": "answer", "schema": SURE}}, "json_schema", "itself"),
+        ({"guided_json": {"schema": SURE}}, "guided_json", "itself"),
+        ({"format": schema_format(SURE)}, "format", "itself"),
         ({"grammar": "no grammar"}, "grammar", "parsed"),
     ],
 )

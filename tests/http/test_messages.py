@@ -189,6 +189,16 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "",
         "output_config",
     ),
+    "a misspelt schema": (
+        ASKED | {"output_config": {"format": {"type": "json_schema", "shema": {}}}},
+        "schema",
+        "output_config",
+    ),
+    "a schema in another API's form": (
+        ASKED | {"output_format": {"type": "json_schema", "schema": {}, "json_schema": {"schema": {"enum": [1]}}}},
+        "json_schema",
+        "output_format",
+    ),
     "a thread": (ASKED | {"thread": {"id": "x"}}, "thread", "thread"),
     "a temperature": (ASKED | {"temperature": -1}, "temperature", "temperature"),
     "a stop sequence": (ASKED | {"stop_sequences": ["x" * 1_000]}, "stop_sequences", "stop_sequences"),

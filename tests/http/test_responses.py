@@ -368,6 +368,9 @@ async def test_items_become_the_messages_of_a_chat() -> None:
             "text.format",
             "x",
         ),
+        ({"text": {"format": {"type": "json_object", "schema": {"enum": [1]}}}}, "text", "schema"),
+        ({"text": {"format": {"type": "json_schema", "name": "x", "json_schema": {"enum": [1]}}}}, "text", "schema"),
+        ({"text": {"fromat": {"type": "json_object"}}}, "text", "fromat"),
         ({"input": "hello " * 2000}, "input", "tokens"),
     ],
 )

@@ -15,6 +15,18 @@ pytestmark = pytest.mark.anyio
 
 PAGE = "https://page.example"
 PATHS = (COMPLETIONS, CHAT, COMPLETION, "/infill")
+RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
+# The forms of an answer by which other dialects ask for them.
+FORMS: dict[str, Any] = {
+    "response_format": {"type": "json_object"},
+    "format": "json",
+    "guided_json": {"type": "object"},
+    "guided_regex": "x+",
+    "guided_choice": ["a", "b"],
+    "guided_grammar": 'root ::= "x"',
+    "structured_outputs": {"json_object": True},
+    "response_schema": {"type": "object"},
+}
 FIM = {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
 
 
@@ -24,12 +36,16 @@ def asked(path: str, **fields: Any) -> dict[str, Any]:
         needed = {"messages": [{"role": "user", "content": "hello"}]}
     elif path == "/infill":
         needed = {"input_prefix": "a", "input_suffix": "b"}
+    elif path == MESSAGES:
+        needed = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
+    elif path == RESPONSES:
+        return {"input": "hello", "max_output_tokens": 2} | fields
     return needed | {"max_tokens": 2} | fields
 
 
 def code_of(path: str) -> str | int:
     """llama-server's errors have the status there."""
-    return "unsupported_field" if path in (COMPLETIONS, CHAT) else 400
+    return "unsupported_field" if path in (COMPLETIONS, CHAT, RESPONSES) else 400
 
 
 def ignored(exchange: Exchange) -> str:
@@ -78,11 +94,6 @@ async def test_each_client_has_its_own_line(caplog: pytest.LogCaptureFixture) ->
                 "tool_choice": "none",
             },
             "tools.defer_loading, tools.function.version",
-        ),
-        (
-            CHAT,
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "mode": "x"}}},
-            "response_format.json_schema.mode",
         ),
         (COMPLETION, {"lora": [], "prompt": {"prompt_string": "x", "images": 1}}, "prompt.images"),
     ],
@@ -138,6 +149,13 @@ async def test_it_may_be_passed_over_in_silence(caplog: pytest.LogCaptureFixture
         (COMPLETIONS, {"images": ["aGk="]}),
         (COMPLETION, {"negative_prompt": "x"}),
         (COMPLETION, {"multimodal_data": ["aGk="]}),
+        *((path, {name: form}) for path in (COMPLETION, "/infill", RESPONSES) for name, form in FORMS.items()),
+        *((MESSAGES, {name: form}) for name, form in FORMS.items()),
+        *((path, {"json_schema": {"enum": [1]}}) for path in (RESPONSES, MESSAGES)),
+        *((path, {"grammar": 'root ::= "x"'}) for path in (RESPONSES, MESSAGES)),
+        *((path, {"output_format": {"type": "json_schema", "schema": {}}}) for path in (*PATHS, RESPONSES)),
+        *((path, {"output_config": {"format": {"type": "json_schema"}}}) for path in (*PATHS, RESPONSES)),
+        *((path, {"text": {"format": {"type": "json_object"}}}) for path in (*PATHS, MESSAGES)),
     ],
 )
 async def test_what_would_change_the_answer_is_refused_by_name(path: str, fields: dict[str, Any], policy: str) -> None:
@@ -145,9 +163,21 @@ async def test_what_would_change_the_answer_is_refused_by_name(path: str, fields
         exchange = await world.post(path, asked(path, **fields))
         (name,) = fields
         error = exchange.json()["error"]
-        assert (exchange.status, error["param"], error["code"]) == (400, name, code_of(path))
-        assert error["message"] == f"unsupported field: {name}"
+        inner = ".format" if name in ("text", "output_config") else ""
+        assert exchange.status == 400
+        assert error["message"] == f"unsupported field: {name}{inner}"
+        if path != MESSAGES:  # Anthropic's errors have neither
+            assert (error["param"], error["code"]) == (name, code_of(path))
         assert await world.requests() == []
+
+
+@pytest.mark.parametrize("path", [*PATHS, RESPONSES, MESSAGES])
+async def test_a_form_that_asks_for_plain_text_asks_for_nothing(path: str) -> None:
+    async with open_world() as world:
+        world.model.special_tokens = world.model.special_tokens | FIM
+        plain = {"type": "text"}
+        body = asked(path, response_format=plain, guided_json=None, text={"format": plain}, output_config={})
+        assert (await world.post(path, body)).status == 200
 
 
 async def test_a_header_holds_names_of_every_kind_and_not_too_many() -> None:

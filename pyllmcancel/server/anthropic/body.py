@@ -18,6 +18,7 @@ from pyllmcancel.server.anthropic.blocks import TextBlock, TextOr, TurnMessage
 from pyllmcancel.server.anthropic.tools import CustomTool, Tool, offered
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
 from pyllmcancel.server.wire.fields import CacheHint, GeneratingBody, Name, RequestBody, Stop
+from pyllmcancel.server.wire.form import FormatBody
 from pyllmcancel.server.wire.lora import LoraFields
 from pyllmcancel.server.wire.sampling import MAX_STOPS, NO_EFFECT
 from pyllmcancel.server.wire.sampling_fields import MAX_INT
@@ -51,7 +52,7 @@ class Thinking(RequestBody):
     display: Literal["summarized", "omitted"] | None = Field(None, description=f"{NO_EFFECT} thinking is shown.")
 
 
-class JsonOutput(RequestBody):
+class JsonOutput(FormatBody):
     type: Literal["json_schema"]
     # A field cannot have the name of one of its class's methods.
     schema_: dict[str, Any] = Field(alias="schema", description="Schema that the answer obeys.")

@@ -38,7 +38,8 @@ PLAIN = (int, str, float, bool, type(None))
 STATE = "ignored_fields"  # in a scope's state
 
 # Fields outside of OpenAI's two endpoints, or of this server, that would change the answer: a constraint, a modality,
-# another way to search. Each has the values, besides null and empty ones, that ask for nothing.
+# another way to search. Each has the values, besides null and empty ones, that ask for nothing. The forms of
+# answers are refused in dialects that have other names for them.
 REFUSED: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
     "bad_words": (),
@@ -46,11 +47,18 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "chat_template": (),
     "ebnf": (),
     "force_words": (),
+    "format": ("text",),
     "function_call": ("none", "auto"),
     "functions": (),
+    "grammar": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
     "guided_whitespace_pattern": (),
     "image": (),
     "images": (),
+    "json_schema": (),
     "length_penalty": (1,),
     "logits_processors": (),
     "lora_request": (),
@@ -58,10 +66,16 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "multimodal_data": (),
     "negative_prompt": (),
     "num_beams": (1,),
+    "output_config.format": (),
+    "output_format": (),
     "prompt_embeds": (),
     "prompt_logprobs": (),
     "regex": (),
+    "response_format": ({"type": "text"},),
+    "response_schema": (),
     "structural_tag": (),
+    "structured_outputs": (),
+    "text.format": ({"type": "text"},),
     "use_beam_search": (),
     "web_search_options": (),
 }
@@ -122,10 +136,11 @@ def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> Igno
         if not isinstance(model, RequestBody) or not model.__pydantic_extra__:
             continue
         for name, value in model.__pydantic_extra__.items():
-            if model is body and name in refused:
-                if not asks_for_nothing(value, refused[name]):
-                    raise unsupported(name)
-            elif value is not None:
+            inner = value.get("format") if isinstance(value, dict) else None
+            for asked, given in ((name, value), (f"{name}.format", inner)) if model is body else ():
+                if asked in refused and not asks_for_nothing(given, refused[asked]):
+                    raise unsupported(asked)
+            if value is not None and not (model is body and name in refused):
                 ignored.add(".".join((*path, name)))
         model.__pydantic_extra__.clear()
     return ignored

@@ -19,6 +19,7 @@ from pyllmcancel.server.responses.conversation import Conversation
 from pyllmcancel.server.responses.input_items import AnyItem, Item, LoadedTools, MessageItem, OnlyKnown, ReferenceItem
 from pyllmcancel.server.responses.tools import Tool, ToolChoice, ToolTable
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, Sent
+from pyllmcancel.server.wire.form import FormatBody
 from pyllmcancel.server.wire.generation import MAX_LOGPROBS
 from pyllmcancel.server.wire.lora import LoraFields
 from pyllmcancel.server.wire.sampling import NO_EFFECT, SamplingFields, Switch
@@ -54,15 +55,15 @@ class Reasoning(RequestBody):
     mode: str | None = None
 
 
-class PlainFormat(RequestBody):
+class PlainFormat(FormatBody):
     type: Literal["text"]
 
 
-class JsonObject(RequestBody):
+class JsonObject(FormatBody):
     type: Literal["json_object"]
 
 
-class JsonSchema(RequestBody):
+class JsonSchema(FormatBody):
     type: Literal["json_schema"]
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", examples=["answer"])
     description: str | None = None
@@ -78,7 +79,7 @@ class JsonSchema(RequestBody):
 TextFormat = Annotated[PlainFormat | JsonObject | JsonSchema, Field(discriminator="type")]
 
 
-class TextConfig(RequestBody):
+class TextConfig(FormatBody):
     format: TextFormat | None = None
     verbosity: Literal["low", "medium", "high"] | None = Field(
         None, description="Ignored, because models here have no such setting."

@@ -25,11 +25,17 @@ Choices = Annotated[list[AnswerText], Field(min_length=1, max_length=1_000, fail
 Pattern = Annotated[str, Field(min_length=1, max_length=MAX_CHOICE_TEXT)]
 
 
-class TextFormat(RequestBody):
+class FormatBody(RequestBody):
+    """The base of the objects that ask for a form: a key that is not understood could be the form itself."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class TextFormat(FormatBody):
     type: Literal["text"]
 
 
-class JsonObjectFormat(RequestBody):
+class JsonObjectFormat(FormatBody):
     type: Literal["json_object"]
     # A field cannot have the name of one of its class's methods.
     schema_: dict[str, Any] | None = Field(
@@ -37,13 +43,12 @@ class JsonObjectFormat(RequestBody):
     )
 
 
-class SchemaOfFormat(RequestBody):
+class SchemaOfFormat(FormatBody):
     name: Name | None = Field(None, examples=["answer"])
     description: str | None = None
-    schema_: dict[str, Any] | None = Field(
-        None,
+    schema_: dict[str, Any] = Field(
         alias="schema",
-        description="Schema that the answer obeys; if left out, any object.",
+        description="Schema that the answer obeys.",
         examples=[{"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}],
     )
     strict: bool | None = Field(
@@ -54,7 +59,7 @@ class SchemaOfFormat(RequestBody):
     )
 
 
-class JsonSchemaFormat(RequestBody):
+class JsonSchemaFormat(FormatBody):
     type: Literal["json_schema"]
     json_schema: SchemaOfFormat | None = None
     schema_: dict[str, Any] | None = Field(
@@ -69,20 +74,19 @@ class JsonSchemaFormat(RequestBody):
 
     @property
     def wanted(self) -> NamedSchema:
-        """The requested schema; any object is allowed if no schema is given."""
+        """The requested schema."""
         named = self.json_schema or SchemaOfFormat.model_validate({"schema": self.schema_})
-        schema = ANY_OBJECT if named.schema_ is None else named.schema_
-        return NamedSchema(schema, "response_format", lenient=named.strict is not True)
+        return NamedSchema(named.schema_, "response_format", lenient=named.strict is not True)
 
 
-class RegexFormat(RequestBody):
+class RegexFormat(FormatBody):
     type: Literal["regex"]
     pattern: Pattern
 
 
-class GrammarFormat(RequestBody):
+class GrammarFormat(FormatBody):
     type: Literal["grammar"]
-    grammar: str
+    grammar: Annotated[str, Field(min_length=1)]
 
 
 ResponseFormat = Annotated[
