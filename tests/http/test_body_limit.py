@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
+import zlib
+from collections.abc import Callable, Iterator
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from pyllmcancel.server.http.body_limit import BodyLimit
+from pyllmcancel.server.http.encodings import PIECE, Decoder, zstd
 from pyllmcancel.server.limits import Limits
 from tests.support.http_asgi import Exchange
 from tests.support.http_process import RawClient, ServerProcess
@@ -59,6 +63,78 @@ async def test_a_body_of_just_that_length_is_served() -> None:
             exchange.body_arrives(piece, more=True)
         exchange.body_arrives(b"")
         assert (await exchange.end()).status == 200
+
+
+def raw_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "x-gzip": gzip.compress,
+    "GZIP": lambda data: gzip.compress(data[:5]) + gzip.compress(data[5:]),
+    "deflate": zlib.compress,
+    "Deflate": raw_deflate,
+    "zstd": zstd.compress,
+    "identity": bytes,
+}
+
+
+@pytest.mark.parametrize("encoding", PACKERS)
+async def test_a_compressed_body_is_read_however_it_is_cut(encoding: str) -> None:
+    packed = PACKERS[encoding](b'{"prompt": "hello", "max_tokens": 1}' + b" " * 200_000)
+    async with open_world() as world:
+        whole = await world.post(COMPLETIONS, packed, headers=JSON | {"content-encoding": encoding})
+        exchange = world.begin("POST", COMPLETIONS, content=None, headers=JSON | {"content-encoding": encoding})
+        for at in range(0, len(packed), 100):
+            exchange.body_arrives(packed[at : at + 100], more=True)
+        exchange.body_arrives(b"")
+        for one in (whole, await exchange.end()):
+            assert (one.status, one.json()["usage"]["prompt_tokens"]) == (200, 5), one.body
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "code"),
+    [
+        *((encoding, b'{"prompt": "plain"}', "invalid_encoding") for encoding in ("gzip", "zstd")),
+        *((encoding, PACKERS[encoding](b"{}")[:-1], "invalid_encoding") for encoding in ("gzip", "deflate", "zstd")),
+        ("gzip", gzip.compress(b"{}") + b"more", "invalid_encoding"),
+        *((encoding, b"{}", "unsupported_encoding") for encoding in ("br", "gzip, gzip", "nonsense")),
+    ],
+)
+async def test_what_cannot_be_decompressed_is_refused(encoding: str, body: bytes, code: str) -> None:
+    async with open_world() as world:
+        exchange = world.begin("POST", COMPLETIONS, content=body, headers=JSON | {"content-encoding": encoding})
+        await exchange.until_body(code.encode())
+        unsupported = code == "unsupported_encoding"
+        assert exchange.status == (415 if unsupported else 400)
+        assert exchange.headers.get("accept-encoding") == ("gzip, deflate, zstd" if unsupported else None)
+        exchange.leave()
+        await exchange.end()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
+async def test_a_bomb_is_refused_at_the_limit(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    n_given = 0
+    feed = Decoder.feed
+
+    def counted(self: Decoder, data: bytes) -> Iterator[bytes]:
+        nonlocal n_given
+        for piece in feed(self, data):
+            n_given += len(piece)
+            assert len(piece) <= PIECE
+            yield piece
+
+    monkeypatch.setattr(Decoder, "feed", counted)
+    bomb = PACKERS[encoding](bytes(1 << 26))
+    async with open_world(max_body=1 << 20) as world:
+        exchange = world.begin("POST", COMPLETIONS, content=bomb, headers=JSON | {"content-encoding": encoding})
+        await exchange.until_body(b"body_too_large")
+        assert_too_large(exchange)
+        exchange.leave()
+        await exchange.end()
+    assert n_given <= (1 << 20) + PIECE, "no more is decompressed"
 
 
 async def test_every_path_has_the_limit() -> None:

@@ -1,4 +1,4 @@
-"""Reads a request's body before its handler runs, and refuses one that is too long. Plain ASGI."""
+"""Reads and decompresses a request's body before its handler runs, and refuses one that is too long. Plain ASGI."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from starlette.datastructures import Headers
 
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS, owner_of
+from pyllmcancel.server.http.encodings import Decoder, is_decoded
 from pyllmcancel.server.http.request_context import mark_client_gone
 from pyllmcancel.server.limits import LINGER_SECONDS, SMALL_BODY
 from pyllmcancel.shares import Shares
@@ -24,6 +25,9 @@ HELD = "held_body"  # in a scope's state
 
 class BodyLimit:
     """ASGI middleware: 413 for a body that is too long, before it is read if its length is declared.
+
+    A compressed body is decompressed here, and counts by its length before and after. Nobody behind this sees it
+    compressed.
 
     The size of all bodies together is limited too: a body that does not fit beside the others gets 503. If several
     owners share the server, the bodies of one may take as much as they leave free, or the size of the longest body.
@@ -48,8 +52,8 @@ class BodyLimit:
         try:
             try:
                 whole = replayed(await self._read(scope, receive, hold), receive)
-            except _TooLong as refusal:
-                await self._refuse(refusal.error, scope, receive, send)
+            except ApiError as error:
+                await self._refuse(error, scope, receive, send)
             except ConnectionResetError:
                 mark_client_gone(scope)
             else:
@@ -61,23 +65,31 @@ class BodyLimit:
         """Read the whole body; ConnectionResetError if the client leaves before its end."""
         declared = Headers(scope=scope).get("content-length", "")
         self._check(int(declared[:20]) if declared.isdecimal() else 0)
+        decoder = Decoder.of(scope)
         pieces: list[bytes] = []
-        length, more = 0, True
+        n_received, length, more = 0, 0, True
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise ConnectionResetError
             piece, more = message.get("body", b""), message.get("more_body", False)
-            length += len(piece)
-            self._check(length)
-            hold.grow(length)
-            pieces.append(piece)
+            n_received += len(piece)
+            for part in (piece,) if decoder is None else decoder.feed(piece):
+                length += len(part)
+                self._check(max(length, n_received))
+                hold.grow(length)
+                pieces.append(part)
+                if decoder is not None:
+                    await asyncio.sleep(0)  # others have their turns between two parts
+        if decoder is not None:
+            decoder.end()
+            is_decoded(scope)
         return b"".join(pieces)
 
     def _check(self, length: int) -> None:
         if length > self._limits.max_body:
             message = f"the body is longer than {self._limits.max_body:,} bytes"
-            raise _TooLong(ApiError(413, message, code="body_too_large", extra_headers={"Connection": "close"}))
+            raise ApiError(413, message, code="body_too_large", extra_headers={"Connection": "close"})
 
     async def _refuse(self, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, read the rest of the body for a moment, and close, because the rest is not the next request."""
@@ -95,12 +107,6 @@ class BodyLimit:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class _TooLong(Exception):  # noqa: N818 - never leaves this module
-    def __init__(self, error: ApiError) -> None:
-        super().__init__(error.message)
-        self.error = error
-
-
 class Hold:
     """One body's share of the limit."""
 
@@ -110,12 +116,8 @@ class Hold:
         self._taken = 0
 
     def grow(self, length: int) -> None:
-        """Hold the room of a body that has this length so far."""
-        more = length - self._taken if length > SMALL_BODY else 0
-        try:
-            self.add(more)
-        except ApiError as error:
-            raise _TooLong(error) from None
+        """Hold the room of a body that has this length so far; ApiError 503 if there is none."""
+        self.add(length - self._taken if length > SMALL_BODY else 0)
 
     def add(self, n_bytes: int) -> None:
         """Hold more room; ApiError 503 if there is none."""
