@@ -145,7 +145,22 @@ async def test_a_limit_of_a_documents_tokens_cuts_it(template: str | None) -> No
         assert {one["index"]: one["relevance_score"] for one in found} == dict(enumerate(map(score, pairs)))
 
 
+@pytest.mark.parametrize("template", [None, "<{query}|{document}>"])
+async def test_a_limit_of_a_pairs_tokens_cuts_its_document(template: str | None) -> None:
+    async with open_site(Pooling.RANK, template=template) as site:
+        for limit in (-1, 8):
+            found = await site.rank("q", documents=["ab", "f" * 5000], truncate_prompt_tokens=limit).end()
+            room = (64 if limit < 0 else limit) - (4 if template else 1)
+            pairs = [f"<q|{text}>" if template else f"q{text}" for text in ("ab", "f" * room)]
+            scores = {one["index"]: one["relevance_score"] for one in found.json()["results"]}
+            assert scores == dict(enumerate(map(score, pairs)))
+
+
 BAD = {
+    "a limit that the query fills": (
+        {"query": "qqqq", "documents": ["a"], "truncate_prompt_tokens": 4},
+        "truncate_prompt_tokens",
+    ),
     "no query": ({"documents": ["a"]}, "query"),
     "an empty query": ({"query": "", "documents": ["a"]}, "query"),
     "a query of another type": ({"query": ["q"], "documents": ["a"]}, "query"),

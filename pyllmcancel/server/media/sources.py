@@ -13,6 +13,7 @@ from pyllmcancel.media.errors import BadMedia
 from pyllmcancel.server.media.settings import MediaSettings
 
 DATA_KINDS = ("data:image/", "data:audio/")
+OF_URLS = str.maketrans("-_", "+/")
 SHOWN = 60  # characters of a source in an error
 
 
@@ -46,7 +47,9 @@ def decoded(text: str, max_bytes: int) -> bytes:
     if len(text) * 3 // 4 > max_bytes + 3:
         raise BadMedia(f"it has more than {max_bytes:,} bytes", too_large=True)
     try:
-        found = base64.b64decode(text, validate=True)
+        # Some clients leave the padding out, and some write the letters that URLs may have.
+        letters = text.rstrip("=").translate(OF_URLS)
+        found = base64.b64decode(letters + "=" * (-len(letters) % 4), validate=True)
     except (binascii.Error, ValueError):
         shown = text[:SHOWN] + "…" * (len(text) > SHOWN)
         raise BadMedia(f"neither a URL nor valid base64: {shown!r}") from None
@@ -67,7 +70,7 @@ def _data(url: str, max_bytes: int) -> bytes:
         raise BadMedia(f"a data URL must begin with data:image/ or data:audio/, not {head[:SHOWN]!r}")
     if not head.lower().endswith(";base64"):
         raise BadMedia("a data URL must be base64")
-    return decoded(content, max_bytes)
+    return decoded(unquote(content) if "%" in content else content, max_bytes)
 
 
 def _file(name: str, settings: MediaSettings) -> bytes:

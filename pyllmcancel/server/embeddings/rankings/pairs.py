@@ -54,6 +54,12 @@ class PairReader:
             raise InvalidRequestError(message, "query")
         if self._body.max_tokens_per_doc is not None:
             self._n_max = min(self._n_max, n_tokens + self._body.max_tokens_per_doc)
+        wanted = self._body.truncate_prompt_tokens
+        if wanted is not None and wanted >= 0:
+            self._n_max = min(self._n_max, wanted)
+        if self._n_max <= n_tokens:
+            message = f"the query alone has {n_tokens:,} tokens, so that no document has a place"
+            raise InvalidRequestError(message, "truncate_prompt_tokens")
         return pairs
 
     def _pair(self, pairs: Pairs, index: int, document: str) -> Sequence[int]:
