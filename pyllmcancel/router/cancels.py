@@ -67,12 +67,14 @@ class Cancels:
 
     # -- by id --------------------------------------------------------------------------------------------------------
 
-    async def by_id(self, ids: Collection[str], owner: str, *, wait: bool) -> Answers:
-        """Cancel an owner's requests of these ids; return the answers about those that are known."""
+    async def by_id(self, ids: Collection[str], owner: str, silent: set[ModelProcess], *, wait: bool) -> Answers:
+        """Cancel an owner's requests of these ids; return the answers about those that are known. To `silent` are added
+        the processes that did not answer, which may know the others.
+        """
         seen: set[RoutedRequest] = set()
         found = await self._listed(ids, owner, seen, wait=wait)
         if rest := [one for one in ids if one not in found]:
-            found |= await self._everywhere(rest, owner, wait=wait)
+            found |= await self._everywhere(rest, owner, silent, wait=wait)
         return found | await self._listed([one for one in ids if one not in found], owner, seen, wait=wait)
 
     async def _listed(self, ids: Collection[str], owner: str, seen: set[RoutedRequest], *, wait: bool) -> Answers:
@@ -90,15 +92,16 @@ class Cancels:
         names = (request_id, *without_prefix(request_id))
         return [one for name in names for one in self._requests.named(owner, By.ID, name)]
 
-    async def _everywhere(self, ids: list[str], owner: str, *, wait: bool) -> Answers:
+    async def _everywhere(self, ids: list[str], owner: str, silent: set[ModelProcess], *, wait: bool) -> Answers:
         """Ask all processes. A live request is enough; one that has ended may be another one's elder, so the others
         have a moment to answer.
         """
         live, ended, asking = Told(), Answers(), Asking(self._front, messages.Cancelled)
-        asking.send(messages.Cancel(owner=owner, ids=ids, wait=wait))
+        asking.send(messages.Cancel(owner=owner, ids=ids, wait=False))
         while len(live) < len(ids):
-            told = await asking.next(DEADLINE_SECONDS if len(live | ended) == len(ids) else None)
+            told = await asking.next(DEADLINE_SECONDS)
             if told is None:
+                silent |= asking.silent
                 break
             process, reply = told
             live |= {one: (process, {**reply.live[one][-1]}) for one in ids if reply.live.get(one)}
@@ -108,7 +111,7 @@ class Cancels:
     # -- groups -------------------------------------------------------------------------------------------------------
 
     async def by_session(
-        self, name: str, owner: str, hold: float, *, descendants: bool, wait: bool
+        self, name: str, owner: str, hold: float, silent: set[ModelProcess], *, descendants: bool, wait: bool
     ) -> tuple[set[str], Answers]:
         """Cancel the requests of a session and, with `descendants`, of those below it, also those that come within
         `hold` seconds; return the names of the known ones, and the answers.
@@ -134,9 +137,10 @@ class Cancels:
                 reach(known)
 
         reach({name})
-        while (reply := await group.heard(DEADLINE_SECONDS if known else None)) is not None:
+        while (reply := await group.heard(DEADLINE_SECONDS)) is not None:
             known.update(reply.sessions)
             reach(known if descendants else set())
+        silent |= group.silent
         for one in known:
             with suppress(QueueFullError):  # also for those that have arrived, and whose bodies have not
                 hold_all(one)

@@ -38,6 +38,7 @@ MAX_WAITING = 32  # requests in an event
 ALWAYS_NEW = ("used_seconds_ago", "seconds")  # fields whose change is no news
 RESUMES = ("last_event_id", "last-event-id")
 BLANK = b"\n\n"
+MAX_EVENT = 1 << 24  # bytes
 
 
 @contextmanager
@@ -137,7 +138,7 @@ class ModelsFeed(Response):
 
     async def _begun(self) -> Exchange | None:
         """Return the feed of a process; None if there is none now."""
-        process = self._router.any_process() if self._relays else None
+        process = await self._router.any_process() if self._relays else None
         if process is None:
             return None
         message = self._message
@@ -224,14 +225,17 @@ class ModelsFeed(Response):
 
 
 async def whole_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Iterate over the same bytes, cut only between two events."""
-    rest = b""
+    """Iterate over the same bytes, cut only between two events; Broken for an event that is too long to keep."""
+    rest = bytearray()
     async for piece in pieces:
+        new = max(0, len(rest) - 1)  # a blank line may be cut, too
         rest += piece
-        end = rest.rfind(BLANK)
-        if end >= 0:
-            yield rest[: end + len(BLANK)]
-            rest = rest[end + len(BLANK) :]
+        end = rest.rfind(BLANK, new) + len(BLANK)
+        if end >= len(BLANK):
+            yield bytes(rest[:end])
+            del rest[:end]
+        if len(rest) > MAX_EVENT:
+            raise Broken
 
 
 def without_news(value: Any) -> Any:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyllmcancel import __version__
-from pyllmcancel.router.upstream import Broken, Exchange
+from pyllmcancel.router.process import HEALTH
+from pyllmcancel.router.upstream import Broken, Exchange, ask
 from pyllmcancel.server.fleet.identity import KEY_HEADER, Envelope, Identity
 from pyllmcancel.server.fleet.membership import ANY_MODEL
 from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
@@ -70,6 +71,14 @@ class Front:
         replies = await asyncio.gather(*(self.ask(one, message, reply, DEADLINE_SECONDS) for one in ready))
         return dict(zip(ready, replies, strict=True))
 
+    async def first_answering(self, processes: Sequence[ModelProcess]) -> ModelProcess | None:
+        """Return the first of the processes that answer in time; None if none does."""
+        asked = [self.spawn(is_answering(one)) for one in processes]
+        for process, answers in zip(processes, asked, strict=True):
+            if await answers:
+                return process
+        return None
+
     def _envelope(self, message: Message) -> Envelope:
         sender = Identity(
             nonce=self._nonce,
@@ -99,6 +108,14 @@ class Front:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def is_answering(process: ModelProcess) -> bool:
+    try:
+        await ask(process.socket, HEALTH, seconds=DEADLINE_SECONDS)
+    except (OSError, TimeoutError, Broken, ValueError):
+        return False
+    return True
 
 
 class Asking(Generic[R]):

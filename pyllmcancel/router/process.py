@@ -22,7 +22,7 @@ logger = logging.getLogger("pyllmcancel.router")
 LOOK_EVERY = 0.05  # seconds between two looks while the model loads
 LOOK_LATER = 1.0  # and afterwards
 # Windows has neither; nothing starts there.
-SIGKILL, SIGHUP = (getattr(signal, name, 0) for name in ("SIGKILL", "SIGHUP"))
+SIGKILL, SIGHUP, SIGCONT = (getattr(signal, name, 0) for name in ("SIGKILL", "SIGHUP", "SIGCONT"))
 LAST_LINES = 12  # of its log, which say why it ended
 HEALTH = b"/health"
 # The beginning of a line that says why a model could not be loaded.
@@ -149,6 +149,7 @@ class ModelProcess:
         self.is_ready = False
         if not self._stopped or kill:
             self._child.signal(SIGKILL if kill else signal.SIGTERM)
+            self._child.signal(SIGCONT)  # one that was stopped would not end before its patience is over
             self._end_within(0.0 if kill else patience)
         self._stopped = True
 

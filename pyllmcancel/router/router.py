@@ -27,6 +27,7 @@ from pyllmcancel.router.front import Front
 from pyllmcancel.router.newer import NewerRequests
 from pyllmcancel.router.roster import State
 from pyllmcancel.router.routed import By, RoutedRequest, RoutedRequests
+from pyllmcancel.router.spec import replica_of
 from pyllmcancel.router.wishes import fields_of, wishes_of
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.fleet.messages import AskStream, News, StreamKnown
@@ -35,6 +36,8 @@ from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.streams.routes import not_ready
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.router.keeper import Keeper
@@ -188,45 +191,61 @@ class Router:
 
     # -- all models ---------------------------------------------------------------------------------------------------
 
-    def any_process(self) -> ModelProcess | None:
-        """Return the process that has served for longest, and so knows all others."""
+    async def any_process(self) -> ModelProcess | None:
+        """Return the process that has served for longest, and so knows all others, of those that are not stuck."""
         models = self.keeper.roster.models
         ready = [one for one in self.keeper.processes.values() if models[one.name].state is State.LOADED]
-        return min(ready, key=lambda one: models[one.name].loaded_at, default=None)
+        return await self.front.first_answering(sorted(ready, key=lambda one: models[one.name].loaded_at))
 
     async def _to_stream(self, name: str | None, message: Message, leaving: Leaving, send: Send) -> None:
         """Send, or delete, a stream; its request may still wait for its model."""
         scope, owner = leaving.scope, owner_of(leaving.scope)
         if name is None:
             name = next(iter(parse_qs(scope.get("query_string", b"").decode("latin-1")).get("conv_id", ())), "")
+        if not 0 < len(name) <= MAX_NAME:
+            await self.to_any(message, leaving, send)  # it has the words for what is wrong
+            return
         coming = [one for one in self.requests.named(owner, By.STREAM, name) if not one.is_known]  # to a process
         if scope["method"] == "GET":
             if coming:
                 raise not_ready()
-            process = await self._with_stream(owner, name) or self.any_process()
-            if process is None:
+            if not self.keeper.ready():
                 raise ApiError(404, "no model is loaded, so there is no stream", code="stream_not_found")
+            process = await self._with_stream(scope, AskStream(owner=owner, id=name, delete=False))
             await exchange(message, process.socket, leaving, send)
             return
         await self.cancels.of(coming, wait=False)
-        if self.any_process() is not None:
-            await self.to_any(message, leaving, send)
-            return
+        if self.keeper.ready():
+            await self._with_stream(scope, AskStream(owner=owner, id=name, delete=True))
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    async def _with_stream(self, owner: str, name: str) -> ModelProcess | None:
-        """Return the process that has a stream, and can send it."""
-        if len(name) > MAX_NAME:
-            return None  # none can
-        replies = await self.front.ask_all(AskStream(owner=owner, id=name, delete=False), StreamKnown)
-        return next((one for one, told in replies.items() if told is not None and told.found), None)
+    async def _with_stream(self, scope: Scope, message: AskStream) -> ModelProcess:
+        """Ask for a stream; return the process that has it, or any other one that answers. ApiError if none does."""
+        replies = await self.front.ask_all(message, StreamKnown)
+        note_unreached(scope, [one for one, told in replies.items() if told is None])
+        answering = sorted((not told.found, n) for n, told in enumerate(replies.values()) if told is not None)
+        if not answering:
+            raise unreached()
+        return list(replies)[answering[0][1]]
 
     async def to_any(self, message: Message, leaving: Leaving, send: Send) -> None:
-        process = self.any_process()
+        process = await self.any_process()
+        if process is None and self.keeper.ready():
+            raise unreached()
         if process is None:
             raise ApiError(503, "no model is loaded", "server_error", code="no_model_loaded")
         await exchange(message, process.socket, leaving, send)
+
+
+def note_unreached(scope: Scope, processes: Iterable[ModelProcess]) -> None:
+    """Note for the answer the processes that did not answer in time."""
+    told: dict[str, str] = scope["state"].setdefault("unreached", {})
+    told.update({replica_of(one.name): "did not answer" for one in processes})
+
+
+def unreached() -> ApiError:
+    return ApiError(503, "the models' processes do not answer", "server_error", code="replica_unreached")
 
 
 def one_of(values: list[str] | None, *, default: bool) -> bool:

@@ -16,7 +16,9 @@ from pyllmcancel.pausing import no_pause
 from pyllmcancel.router.feed import ModelsFeed
 from pyllmcancel.router.forwarding import OF_ANSWER, Message
 from pyllmcancel.router.llama_feed import LlamaModelsFeed
+from pyllmcancel.router.process import ModelProcess
 from pyllmcancel.router.routed import mark_of
+from pyllmcancel.router.router import note_unreached, unreached
 from pyllmcancel.router.routes_models import props as props_of_all
 from pyllmcancel.router.routes_models import router_of
 from pyllmcancel.router.spec import replica_of
@@ -25,6 +27,7 @@ from pyllmcancel.server.bodies import json_value, validated
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.fleet.merging import merged_requests, merged_sessions
 from pyllmcancel.server.fleet.messages import ListRequests, ListSessions, Requests, Sessions
+from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
 from pyllmcancel.server.http.api_keys import is_admin, owner_of
 from pyllmcancel.server.http.request_context import SANE_ID, bad_id
 from pyllmcancel.server.limits import INLINE_BODY, MAX_NAME
@@ -73,8 +76,7 @@ async def asked(request: Request, message: FleetMessage, reply: type[R]) -> dict
     """
     replies = await router_of(request).front.ask_all(message, reply)
     found = {replica_of(process.name): told for process, told in replies.items()}
-    unreached = {name: "did not answer" for name, told in found.items() if told is None}
-    request.scope["state"].setdefault("unreached", {}).update(unreached)
+    note_unreached(request.scope, [process for process, told in replies.items() if told is None])
     return {name: told for name, told in found.items() if told is not None}
 
 
@@ -158,14 +160,16 @@ async def cancelled_by_id(
     else:
         owners = dict.fromkeys(ids, owner)
     answers: dict[str, Any] = {}
+    silent = set[ModelProcess]()
     for one in set(owners.values()):
         mine = [request_id for request_id in ids if owners[request_id] == one]
-        answers |= await found.cancels.by_id(mine, one, wait=wait)
+        answers |= await found.cancels.by_id(mine, one, silent, wait=wait)
         # Nothing is awaited in between: a request that comes from now on is held.
         for request_id in mine:
             if request_id not in answers and hold > 0.0:
                 found.requests.holds.hold_request(one, request_id, hold)
             answers.setdefault(request_id, not_found(request_id, hold))
+    note_unreached(request.scope, silent)
     return {request_id: answers[request_id] for request_id in ids}
 
 
@@ -181,7 +185,9 @@ async def cancel_session(
 ) -> Any:
     cancels, session = router_of(request).cancels, checked(session_id, "session_id")
     owner = await cancels.owner_of_session(session, hold) if meant is None else meant
-    known, cancelled = await cancels.by_session(session, owner, hold, descendants=descendants, wait=wait)
+    silent = set[ModelProcess]()
+    known, cancelled = await cancels.by_session(session, owner, hold, silent, descendants=descendants, wait=wait)
+    note_unreached(request.scope, silent)
     if not known and hold == 0.0:
         raise unknown_session()
     told = SessionCancelAnswer(
@@ -247,6 +253,9 @@ async def metrics(request: Request) -> Response:
     check_may_see_all(request)
     ready = router_of(request).keeper.ready()
     told = await asyncio.gather(*(told_by(one.socket, request) for one in ready), return_exceptions=True)
+    note_unreached(
+        request.scope, [one for one, answer in zip(ready, told, strict=True) if isinstance(answer, ApiError)]
+    )
     texts = {
         one.name: bytes(answer[2].body).decode()
         for one, answer in zip(ready, told, strict=True)
@@ -284,11 +293,14 @@ def escaped(text: str) -> str:
 
 
 async def told_by(socket: Path, request: Request) -> tuple[int, Any, Response]:
-    """Return the status, the content and the whole of a process's answer to this request."""
+    """Return the status, the content and the whole of a process's answer to this request; ApiError if it is late."""
     message = Message.of(request.scope, b"")
     exchange = await Exchange.begin(socket, message.method, message.target, message.headers, b"")
     try:
-        head, content = await exchange.head(), await exchange.whole()
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            head, content = await exchange.head(), await exchange.whole()
+    except TimeoutError:
+        raise unreached() from None
     finally:
         exchange.close()
     response = Response(content, head.status)

@@ -18,6 +18,7 @@ Headers = list[tuple[bytes, bytes]]
 
 READ_AT_ONCE = 1 << 14  # bytes; what is not read fills the socket, so the process notices a client that does not read
 MAX_HEAD = 1 << 16
+BACKLOG_SECONDS, BACKLOG_PAUSE = 10.0, 0.01  # for a full backlog, and between two tries
 MAX_LINE = 64  # bytes of the line before a chunk
 END = b"\r\n\r\n"
 
@@ -75,7 +76,7 @@ class Exchange(asyncio.Protocol):
     async def begin(
         cls, path: Path, method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes
     ) -> Exchange:
-        """Connect, and send the request; OSError if nobody listens."""
+        """Connect, and send the request; OSError if nobody listens, or too many others wait to be accepted for long."""
         if sys.platform == "win32":
             raise NotImplementedError("Unix sockets are not there")
         lines = [method.encode() + b" " + target + b" HTTP/1.1", b"connection: close"]
@@ -85,7 +86,7 @@ class Exchange(asyncio.Protocol):
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.setblocking(False)
-            connection.connect(str(path))
+            await connect(connection, path, loop)
             # Before asyncio's own work for a connection: the process begins while that is done.
             n_sent = connection.send(data)
             make = partial(cls, has_body=method != "HEAD")
@@ -204,6 +205,20 @@ class Exchange(asyncio.Protocol):
     def _tell(self) -> None:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
+
+
+async def connect(connection: socket.socket, path: Path, loop: asyncio.AbstractEventLoop) -> None:
+    """Connect; a full backlog gets some time. The kernel has no event for the moment in which it has room again."""
+    until = loop.time() + BACKLOG_SECONDS
+    while True:
+        try:
+            connection.connect(str(path))
+        except BlockingIOError:
+            if loop.time() > until:
+                raise
+            await asyncio.sleep(BACKLOG_PAUSE)
+        else:
+            return
 
 
 class Length:

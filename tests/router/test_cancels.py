@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyllmcancel.router import cancels, front, roster, routes_requests
 from pyllmcancel.router.cancels import Cancels
 from pyllmcancel.router.spec import Catalog, Spec
 from pyllmcancel.server.origin import CONVERSATION_HEADERS
@@ -129,3 +130,45 @@ async def test_many_looks_end(tmp_path: Path) -> None:
         told = await world.post("/v1/requests/cancel", {"request_ids": [f"r{n}" for n in range(6)]})
         assert [one["outcome"] for one in told.json()["data"]] == ["cancelled"] * 5 + ["unknown"]
         assert [one.status for one in await asyncio.gather(*(one.end() for one in requests))] == [499] * 5
+
+
+REPLIES = {
+    ("POST", "/v1/requests/nobody/cancel"): 404,
+    ("DELETE", "/v1/requests/nobody"): 404,
+    ("POST", "/v1/sessions/nobody/cancel"): 404,
+    ("GET", "/v1/stream/some"): 200,
+    ("DELETE", "/v1/stream/some"): 204,
+    ("GET", "/metrics"): 200,
+    ("GET", "/v1/requests"): 200,
+    ("POST", "/v1/streams/lookup"): 200,
+    ("GET", "/v1/responses/resp_some"): 200,
+}
+# Any process answers these, so that nobody needs to know of the stuck one.
+OF_ANY = ("/v1/streams/lookup", "/v1/responses/resp_some")
+
+
+@pytest.mark.parametrize(("method", "path"), REPLIES)
+async def test_a_stuck_process_is_waited_for_a_moment_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, path: str
+) -> None:
+    for module in (cancels, front, routes_requests):
+        monkeypatch.setattr(module, "DEADLINE_SECONDS", 0.5)
+    async with open_router(tmp_path, "a", "b") as world:
+        for model in ("a", "b"):
+            assert (await world.complete(model).end()).status == 200
+        os.kill(world.pid("a"), signal.SIGSTOP)
+        told = await world.begin(method, path).end()
+        assert told.status == REPLIES[method, path]
+        assert told.headers.get("x-unreached") == (None if path in OF_ANY else "a")
+        os.kill(world.pid("b"), signal.SIGSTOP)
+        told = await world.begin(method, path).end()
+        if path in OF_ANY or "stream" in path:
+            assert (told.status, told.json()["error"]["code"]) == (503, "replica_unreached")
+
+
+async def test_a_stuck_process_makes_room_for_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster, "ANSWERS_WITHIN", 0.5)
+    async with open_router(tmp_path, "a", "b", most=1) as world:
+        assert (await world.complete("a").end()).status == 200
+        os.kill(world.pid("a"), signal.SIGSTOP)
+        assert (await world.complete("b").end()).status == 200

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pyllmcancel.router import feed as feed_module
+from pyllmcancel.router.feed import whole_events
 from pyllmcancel.router.roster import State
+from pyllmcancel.router.upstream import Broken
 from pyllmcancel.server.config import ApiKey
 from tests.router.world import RouterWorld, open_router
 from tests.support.http_asgi import Exchange
@@ -161,3 +165,21 @@ async def test_llama_servers_events_tell_each_change_of_a_state(tmp_path: Path) 
         assert {one["model"] for one in events} == {"a", "b", "*"}
         await world.keeper.close()
         assert (await feed.end()).complete
+
+
+async def pieces_of(*pieces: bytes) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+async def test_events_are_whole_however_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = b"data: a\n\ndata: b\ndata: c\n\ndata: "
+    for size in range(1, len(sent)):
+        pieces = [sent[at : at + size] for at in range(0, len(sent), size)]
+        found = [some async for some in whole_events(pieces_of(*pieces))]
+        assert b"".join(found) == sent.removesuffix(b"data: ")
+        assert all(some.endswith(b"\n\n") for some in found)
+    monkeypatch.setattr(feed_module, "MAX_EVENT", 100)
+    with pytest.raises(Broken):
+        async for _ in whole_events(pieces_of(*[b"x" * 40] * 3)):
+            pass

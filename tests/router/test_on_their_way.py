@@ -123,7 +123,7 @@ async def test_the_first_process_that_has_a_request_answers_for_it() -> None:
 
     processes: Any = ["stuck", "ended", "well"]
     front = Scripted(None, lambda: processes)
-    told = await Cancels(RoutedRequests(), front).by_id(["mine"], "", wait=True)
+    told = await Cancels(RoutedRequests(), front).by_id(["mine"], "", set(), wait=True)
     assert told["mine"]["outcome"] == "cancelled"
     assert not left.is_set()  # it gets its cancel as soon as it listens
     await front.close()

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,3 +56,21 @@ def test_a_connection_need_be_no_subclass_of_asyncios() -> None:
     exchange.connection_made(transport)  # type: ignore[arg-type]
     exchange.close()
     assert transport.aborted
+
+
+@pytest.mark.anyio
+async def test_a_full_backlog_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as listener, ExitStack() as stack:
+        listener.bind(str(path))
+        listener.listen(0)
+        code = 0
+        while code != errno.EAGAIN:
+            waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+            waiting.setblocking(False)
+            code = waiting.connect_ex(str(path))
+        begun = asyncio.create_task(Exchange.begin(path, "GET", b"/", [], b""))
+        await asyncio.wait([begun], timeout=0.05)
+        assert not begun.done()
+        stack.enter_context(listener.accept()[0])
+        (await begun).close()
