@@ -149,18 +149,15 @@ class Process:
             by_id = NOWHERE
         at = next((one for one in (by_id, key, parent, session) if one != NOWHERE), NOWHERE)
         if at == NOWHERE:
-            at = self.hashed(names.hashed, room)
+            nameless = names.hashed == names.id
+            at = self.hashed(names.hashed, (self.settings.slots, room) if nameless else (room,))
         return Choice(at, by_id != NOWHERE, key != NOWHERE, parent != NOWHERE, session != NOWHERE)
 
-    def hashed(self, name: str, room: float) -> int:
-        """The first one with room; if none has, the first one that is up."""
-        first, n = NOWHERE, len(self.up)
-        for one in self._ranking(name):
-            if one < n and self.up[one]:
-                if self.open[one] and self.connections[one] < room:
-                    return one
-                first = one if first == NOWHERE else first
-        return first
+    def hashed(self, name: str, rooms: Sequence[float]) -> int:
+        """The first one with room, by the first of `rooms` that any has; if none has, the first one that is up."""
+        usable = [one for one in self._ranking(name) if one < len(self.up) and self.up[one]]
+        with_room = (one for room in rooms for one in usable if self.open[one] and self.connections[one] < room)
+        return next(with_room, next(iter(usable), NOWHERE))
 
     def begin(self, names: Names, choice: Choice, now: float) -> Held:
         """Note it, and count it as live."""

@@ -98,3 +98,20 @@ def test_when_the_balancer_dies_what_it_had_ends_as_if_its_client_had_left(
             ended = balancer.servers[place].wait_for(request_id, status="cancelled")
             assert ended["cancel_reason"] == "disconnect"
             assert client.is_closed_by_server()
+
+
+def test_a_stream_that_waited_when_its_replica_died_does_not_look_complete(
+    mortals: list[ServerProcess], tmp_path: Path
+) -> None:
+    with Balancer(mortals[:1], tmp_path) as balancer, ExitStack() as clients:
+        endless = {"stream": True, "max_tokens": 30_000, "ignore_eos": True}
+        everyone = [clients.enter_context(RawClient(balancer.port)) for _ in range(N + 1)]
+        answers = []
+        for client in everyone:  # one more than there are slots
+            balancer.post(client, **endless)
+            answers.append(client.answer())
+        assert [answer.status for answer in answers] == [200] * (N + 1)
+        balancer.servers["r1"].signal(signals.SIGKILL)
+        for answer in answers:
+            with pytest.raises((IncompleteRead, ConnectionResetError)):
+                answer.read()

@@ -5,15 +5,17 @@ replicas.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import ExitStack, closing
 from http.client import HTTPConnection
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx
 import pytest
 
 from tests.support.balancer import Balancer
-from tests.support.http_process import RawClient
+from tests.support.http_process import RawClient, ServerProcess
 
 
 def spread(balancer: Balancer, clients: ExitStack) -> None:
@@ -164,3 +166,11 @@ def test_of_two_requests_with_two_names_each_name_stays_where_its_requests_are(b
             assert balancer.running(both) == places[1]
             third = balancer.post(clients.enter_context(RawClient(balancer.port)), headers=session)
             assert balancer.running(third) == places[0]
+
+
+def test_nobody_without_a_name_waits_while_another_replica_has_a_free_slot(
+    servers: list[ServerProcess], tmp_path: Path
+) -> None:
+    with Balancer(servers[:2], tmp_path, slots=4) as balancer, ExitStack() as clients:
+        ids = [balancer.post(clients.enter_context(RawClient(balancer.port)), stream=True) for _ in range(8)]
+        assert Counter(map(balancer.place_of, ids)) == {"r1": 4, "r2": 4}
