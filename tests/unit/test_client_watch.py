@@ -143,6 +143,23 @@ def test_silence_before_the_connection_was_accepted_does_not_count(rig: Rig) -> 
     assert rig.gone == [(CancelReason.DISCONNECT, 38.0)]
 
 
+@pytest.mark.parametrize(
+    ("vanishes", "ending"), [(False, (CancelReason.STALLED, 60.0)), (True, (CancelReason.DISCONNECT, 60.0))]
+)
+def test_data_that_are_answered_and_not_taken_are_no_silence(rig: Rig, vanishes: bool, ending: Any) -> None:
+    """A window that shrinks below what is in flight: the kernel tries again at growing intervals."""
+    watch = rig.watch(client_timeout=20.0, reader_stall=60.0)
+    rig.n_in_flight, rig.unsent, rig.buffered = 1, 100, 100
+    watch.bytes_wait()
+    for tries in range(9):
+        rig.clock.pass_until(0.2 * (2**tries - 1))
+        rig.sent_at = rig.now
+        if not (vanishes and rig.now > 50.0):
+            rig.heard_at = rig.now
+    rig.clock.pass_until(100.0)
+    assert rig.gone == [ending]
+
+
 def test_a_closed_window_is_no_silence_and_counts_from_when_it_opens(rig: Rig) -> None:
     rig.watch(client_timeout=20.0, reader_stall=0.0)
     rig.unsent = 100
@@ -215,6 +232,8 @@ def test_a_reader_that_vanishes_in_a_burst_has_vanished(rig: Rig) -> None:
     watch = rig.watch(client_timeout=20.0, reader_stall=60.0)
     rig.n_in_flight, rig.unsent = 3, 100
     watch.bytes_wait()
+    rig.clock.pass_until(0.2)
+    rig.sent_at = 0.2  # again
     rig.clock.pass_until(1_000.0)
     assert rig.gone == [(CancelReason.DISCONNECT, 20.0)]
 

@@ -9,7 +9,8 @@ Two times are kept for each connection, both as reported by the kernel (``TCP_IN
   process, does not read.
 
 The kernel's data distinguish the two. A connection whose window is closed is probed at growing intervals, without
-keepalive, so its silence means nothing: only the stall counts there, even if the client vanishes later.
+keepalive, so its silence means nothing: only the stall counts there, even if the client vanishes later. If the window
+shrinks below what is in flight, the same data are sent again at growing intervals, and each time answered.
 
 ``TCP_USER_TIMEOUT`` is not set. It counts from the first retransmission, which may come a whole silence after the
 client vanished. It would also end a connection whose window was closed for that time, although each probe was answered:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 # tcpi_last_ack_recv (milliseconds since), tcpi_bytes_acked, tcpi_notsent_bytes.
 TCP_INFO = struct.Struct("=24x I 16x I 4x II 60x Q 16x I")
 MAX_PROBES = 127  # Linux's limit
+ANSWER_SECONDS = 1.0  # for an answer to the last data, which may be another try after a long pause
 NEVER = math.inf
 
 
@@ -67,6 +69,11 @@ class TcpInfo(NamedTuple):
     def window_closed(self) -> bool:
         """True if there are data to send that the client's side does not take."""
         return self.unsent > 0 and self.n_in_flight == 0
+
+    @property
+    def answered(self) -> bool:
+        """True if the client's side has answered the last data, though it did not take them: its window has shrunk."""
+        return self.n_in_flight > 0 and self.since_heard <= self.since_sent
 
 
 def tcp_info(connection: socket.socket) -> TcpInfo | None:
@@ -189,11 +196,12 @@ class ClientWatch:
         """Return the seconds until the client may have been silent for too long."""
         if info is None:
             return NEVER  # keepalive closes the connection
-        if info.window_closed:
-            return self._client_timeout
+        if info.window_closed or info.answered:
+            return self._client_timeout  # the kernel's next try may come after more than this
         # The kernel does not probe before `prepare`. A busy server may accept a connection long after its client's last
         # data, and that silence is the server's.
-        return self._client_timeout - min(info.since_heard, self._loop.time() - self._began)
+        left = self._client_timeout - min(info.since_heard, self._loop.time() - self._began)
+        return max(left, ANSWER_SECONDS - info.since_sent) if info.n_in_flight else left
 
     def _until_stalled(self, info: TcpInfo | None) -> float:
         """Return the seconds until the client may have stalled."""
