@@ -37,6 +37,7 @@ class LogitFault(IntEnum):
     ALL_EQUAL = 2
     GRAMMAR = 3
     TOO_COMPLEX = 4
+    NO_MEMORY = 5
 
 
 class StepItem(NamedTuple):

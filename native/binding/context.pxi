@@ -20,6 +20,7 @@ cdef dict FAULTS = {
     <int> CppLogitFault.all_equal: LogitFault.ALL_EQUAL,
     <int> CppLogitFault.grammar: LogitFault.GRAMMAR,
     <int> CppLogitFault.too_complex: LogitFault.TOO_COMPLEX,
+    <int> CppLogitFault.no_memory: LogitFault.NO_MEMORY,
 }
 
 

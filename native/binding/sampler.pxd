@@ -55,6 +55,7 @@ cdef extern from "sampling/logits.hpp" namespace "pyllmcancel" nogil:
         all_equal
         grammar
         too_complex
+        no_memory
 
     cdef struct TokenLogprob:
         llama_token token

@@ -44,6 +44,10 @@ Sampled sample(Sampler & sampler, const float * logits) {
         const AssertionsThrow guard; // as far as it is the sampler's own
         calls::before_sampling();
         return sampler.sample(logits);
+    } catch (const std::bad_alloc &) {
+        Sampled failed;
+        failed.fault = LogitFault::no_memory;
+        return failed;
     } catch (const std::exception &) {
         Sampled failed;
         failed.fault = LogitFault::grammar;

@@ -16,6 +16,7 @@ FAULTS = {
     LogitFault.ALL_EQUAL: "the model produced logits that are all equal",
     LogitFault.GRAMMAR: "the grammar, or another constraint on the answer's tokens, allows no continuation",
     LogitFault.TOO_COMPLEX: "the grammar is too ambiguous: it has more ways to parse this answer than can be followed",
+    LogitFault.NO_MEMORY: "there is not enough memory to sample a token",
 }
 
 

@@ -10,7 +10,9 @@ import pytest
 from pyllmcancel._native import Model
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine.engine import Engine
+from pyllmcancel.engine.stopping import FAULTS
 from pyllmcancel.errors import ContextError, ModelLoadError
+from pyllmcancel.step import LogitFault
 from tests.injection.shared_steps import SharedSteps, fault
 
 BAD_ALLOC = 1000  # native/platform/faults.cpp: throw std::bad_alloc
@@ -74,6 +76,10 @@ def test_a_copy_or_a_rollback_that_fails_costs_no_answer(shared: SharedSteps, ca
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_memory_while_a_token_is_chosen_costs_that_request_alone(shared: SharedSteps) -> None:
     assert walk(shared, "sample", BAD_ALLOC, most_failed=1) > 5
+    with fault("sample", 3, BAD_ALLOC):
+        came = shared.meet()
+    (failed,) = shared.check_outcome(came, most_failed=1)
+    assert (failed.error, failed.param) == (FAULTS[LogitFault.NO_MEMORY], None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
