@@ -58,6 +58,16 @@ test("so does one that defines nothing, which is not read again at its end", () 
   assert.deepEqual(growing.update(text, true), whole(text));
 });
 
+test("so does one that was whole, at whichever letter it was stopped, and is continued", () => {
+  const text = LONG.replaceAll("[here]", "here");
+  for (let n = 1; n < text.length; n += 1) {
+    const continued = new Blocks();
+    continued.update(text.slice(0, n), true);
+    assert.deepEqual(continued.update(text.slice(0, n + 1)), new Blocks().update(text.slice(0, n + 1)), text.slice(0, n));
+    assert.deepEqual(continued.update(text, true), whole(text), text.slice(0, n));
+  }
+});
+
 test("while it grows, only its last blocks are other ones", () => {
   const growing = new Blocks();
   const before = growing.update("# a\n\nb\n\nc\n\nd");

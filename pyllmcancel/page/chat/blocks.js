@@ -42,15 +42,15 @@ export class Blocks {
   constructor(isTyped = false) { this.#marked = isTyped ? messages : answers; }
 
   // Return the blocks of `text`: {kind: "html", html} or {kind: "code", text, lang, isOpen}. An unchanged block is the
-  // same object as before. `isWhole` means that no text follows. If the text defines links, all of it is then read once
-  // more, since they hold for earlier text, too.
+  // same object as before. `isWhole` means that no text follows, unless the answer is continued. If the text defines links,
+  // all of it is then read once more, since they hold for earlier text, too.
   update(text, isWhole = false) {
     const clean = text.replace(/\r\n?/g, "\n");
     if ((isWhole && DEFINES.test(clean)) || !clean.startsWith(this.#text.slice(0, this.#offset))) this.#forget();
     this.#text = clean;
     let blocks;
     try {
-      blocks = clean.length > MAX_TEXT ? [plain(clean)] : this.#read(isWhole);
+      blocks = clean.length > MAX_TEXT ? [plain(clean)] : this.#read();
     } catch {
       // The nesting is too deep for the parser.
       this.#forget();
@@ -62,12 +62,12 @@ export class Blocks {
 
   #forget() { [this.#settled, this.#offset, this.#links] = [[], 0, {}]; }
 
-  #read(isWhole) {
+  #read() {
     const lexer = new this.#marked.Lexer(this.#marked.defaults);
     Object.assign(lexer.tokens.links, this.#links);
     const tokens = lexer.lex(this.#text.slice(this.#offset));
     const blocks = tokens.map((token) => blockOf(this.#marked, token, tokens.links));
-    const n = isWhole ? tokens.length : nSettled(tokens);
+    const n = nSettled(tokens);
     this.#settled.push(...blocks.slice(0, n).filter(Boolean));
     this.#offset += tokens.slice(0, n).reduce((sum, { raw }) => sum + raw.length, 0);
     this.#links = tokens.links;
