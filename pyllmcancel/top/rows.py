@@ -18,7 +18,7 @@ def live_row(request: Request, selected: bool, now: float, width: int) -> Text:
     state = "cancelling" if request.status == "cancelling" else request.phase
     age = duration(max(0.0, now - request.arrived)) if request.arrived is not None else ""
     wide = max(12, width // 3)
-    columns = ((request.id, wide), (state, 10), (progress, 21), (age, 7), (group_name(request), width))
+    columns = ((request.id, wide), (state, 10), (progress, 21), (age, 7), (group_name(request), width - wide - 40))
     row = Text.assemble("> " if selected else "  ", *((fixed(text, size), "") for text, size in columns))
     if selected:
         row.stylize("reverse")
@@ -58,10 +58,13 @@ def ended_row(request: Request, now: float, width: int) -> Text:
     style = "red" if request.finish_reason == "error" else "magenta" if cancelled else ""
     rest = f"{request.prompt_tokens:,} + {request.generated:,} tokens"
     ago = f"{ago}  on {plain(request.replica)}" if request.replica else ago
-    wide = max(12, width // 3)
-    columns = ((request.id, wide, ""), (why_ended(request), max(22, width // 4), style), (fast, 20, "bold"))
+    wide_why = max(22, width // 4)
+    wide = max(12, min(width // 3, width - wide_why - 22 - cell_len(ago)))
+    columns = ((request.id, wide, ""), (why_ended(request), wide_why, style), (fast, 20, "bold"))
     row = Text.assemble("  ", *((fixed(text, size), look) for text, size, look in columns))
-    return row.append(fixed(rest, 22), "dim").append(ago, "dim") if width >= 110 else row.append(ago, "dim")
+    if row.cell_len + 22 + cell_len(ago) <= width:
+        row.append(fixed(rest, 22), "dim")
+    return row.append(ago, "dim")
 
 
 def fixed(text: str, width: int) -> str:

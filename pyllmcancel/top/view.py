@@ -31,7 +31,7 @@ HELP = (
     "",
     "stopped           from the cancel until nothing more was computed for the request",
     "wasted            tokens computed for requests that were cancelled before they were used",
-    "saved             upper bound of the tokens that the cancels saved",
+    "saved             estimate of the tokens that the cancels saved",
     "supersede key     the key under which at most one request lives: a newer one cancels the older one",
 )
 

@@ -50,6 +50,14 @@ def test_a_busy_server_on_the_smallest_terminal() -> None:
     assert "q quit" in lines[-1]
 
 
+@pytest.mark.parametrize("width", [72, 80, 109, 110, 116, 130])
+def test_the_last_column_is_never_cut(width: int) -> None:
+    events = [*busy_server(), added(entry("long", session=width * "s"))]
+    lines = screen(events, (width, 40))
+    assert line_with("paste", lines).rstrip().endswith(" 3.9 s ago")
+    assert line_with("long", lines).rstrip().endswith("…")
+
+
 @pytest.mark.parametrize("size", [(80, 24), (200, 60), (40, 10), (20, 6), (3, 2), (1, 1), (80, 5)])
 def test_it_has_exactly_the_terminals_size(size: tuple[int, int]) -> None:
     names = [entry(HOSTILE + str(i), session=HOSTILE, supersede=HOSTILE, times={"arrived": 11.0}) for i in range(100)]
