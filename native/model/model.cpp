@@ -64,17 +64,17 @@ bool is_on_gpu(const ggml_tensor * tensor) {
     return device && is_gpu(device);
 }
 
-// 4737792 is "4.7M".
+// 4737792 is "4.7M", 134515008 is "135M".
 std::string in_thousands(uint64_t count) {
     double rest = static_cast<double>(count);
     std::size_t thousands = 0;
     constexpr std::string_view UNITS = " KMBT";
-    while (rest >= 999.95 && thousands + 1 < UNITS.size()) {
+    while (rest >= 999.5 && thousands + 1 < UNITS.size()) {
         rest /= 1000;
         ++thousands;
     }
     std::array<char, 32> text{};
-    std::snprintf(text.data(), text.size(), "%.1f%c", rest, UNITS[thousands]);
+    std::snprintf(text.data(), text.size(), "%.*f%c", rest < 99.95 ? 1 : 0, rest, UNITS[thousands]);
     return text.data();
 }
 
@@ -172,12 +172,14 @@ MemoryKind Model::memory_kind() const {
 std::string Model::description() const {
     std::string text =
         read_string([&](char * buffer, std::size_t size) { return llama_model_desc(handle(), buffer, size); });
-    // llama.cpp names the sizes that it knows from publications; of any other it says this.
-    const std::string unknown = "?B";
-    if (const std::size_t at = text.find(unknown); at != std::string::npos) {
-        text.replace(at, unknown.size(), in_thousands(llama_model_n_params(handle())));
+    // llama.cpp guesses the size by the number of layers, and calls SmolLM2-135M "llama 256M". A size may be followed by a
+    // name: "17B.16E (Scout)".
+    const std::size_t from = text.find(' ') + 1;
+    std::size_t until = text.find(' ', from);
+    if (text.compare(until, 2, " (") == 0) {
+        until = text.find(')', until) + 1;
     }
-    return text;
+    return text.replace(from, until - from, in_thousands(llama_model_n_params(handle())));
 }
 
 std::vector<std::pair<std::string, std::string>> Model::metadata() const {
