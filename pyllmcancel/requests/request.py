@@ -407,10 +407,13 @@ class Request:
                 )
         return tuple(found.values())
 
-    def n_uncomputed(self) -> int:
-        """The limit of tokens still to compute: of the prompts, and of answers that have not ended."""
-        answers = sum(choice.max_tokens - len(choice.generated) for choice in self.choices if not choice.finish_reason)
-        return self.n_prompt_tokens - self.usage().prompt_tokens + answers
+    def n_uncomputed(self, n_usual: int) -> int:
+        """Return the tokens still to compute: of the prompts, and of answers that have not ended, which are expected to
+        reach the limit that the request has set, or else the usual length.
+        """
+        expected = self.params.max_tokens or n_usual
+        left = (min(one.max_tokens, expected) - len(one.generated) for one in self.choices if not one.finish_reason)
+        return self.n_prompt_tokens - self.usage().prompt_tokens + sum(max(0, n_left) for n_left in left)
 
     def times(self) -> Times:
         cancelled_at = self.cancellation.requested_at

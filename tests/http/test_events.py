@@ -139,6 +139,17 @@ async def test_statistics_count_what_a_cancel_saved() -> None:
         assert b"pyllmcancel_tokens_saved_total 110.0" in world.metrics.exposition()
 
 
+async def test_an_answer_without_a_limit_counts_as_long_as_such_answers_usually_are() -> None:
+    async with open_world(parallel=1) as world:
+        for n_prompt in (1000, 900, 990):  # the answers fill the context of 1,024
+            await world.complete(prompt=[1] * n_prompt, max_tokens=None).end()
+        await world.running_stream("mine", prompt=[1] * 10, max_tokens=None)
+        await world.post("/v1/requests/mine/cancel?wait=false")
+        world.gate.open()
+        await FeedClient(world).ended("mine")
+        assert world.metrics.totals().saved_tokens == 10 + 1024 - 990
+
+
 def last_stats(events: list[Told]) -> dict[str, Any]:
     """Return the last statistics. They may already count events that are sent after them, and are then not sent
     again.

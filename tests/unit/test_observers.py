@@ -127,8 +127,8 @@ def test_one_that_was_taken_away_is_told_no_more() -> None:
 
 def test_what_a_cancelled_request_did_not_compute_is_known(driver: Driver) -> None:
     tracked = driver.submit([1] * 20, max_tokens=10)
-    assert tracked.request.n_uncomputed() == 30
+    assert tracked.request.n_uncomputed(2) == 30
     driver.step_until(lambda: len(tracked.request.choices[0].generated) == 3)
-    assert tracked.request.n_uncomputed() == 7
+    assert tracked.request.n_uncomputed(2) == 7
     driver.run_to_the_end()
-    assert tracked.request.n_uncomputed() == 0
+    assert tracked.request.n_uncomputed(2) == 0

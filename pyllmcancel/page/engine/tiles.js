@@ -93,7 +93,7 @@ function Waste({ model }) {
   const reasons = Object.entries(stats.cancels).map(([reason, n]) => `${reason} ${n}`).join(", ");
   const { saved_tokens: saved, wasted_tokens: wasted } = stats;
   return html`
-    <${Tile} name="Saved by cancels" value=${count(saved)} unit="tokens" title=${`Upper bound of the tokens that cancelled requests would have computed. Wasted: computed in ${plural(stats.aborted_steps, "aborted step")}. ${reasons}`}
+    <${Tile} name="Saved by cancels" value=${count(saved)} unit="tokens" title=${`Tokens that cancelled requests would have computed up to their limits; an answer without a limit counts as long as the median of those that have ended. Wasted: computed in ${plural(stats.aborted_steps, "aborted step")}. ${reasons}`}
       note=${`${plural(cancels, "cancel")}; ${count(wasted)} wasted`}>
       <${Bar} parts=${[["saved", saved], ["wasted", wasted]]} />
     </${Tile}>`;

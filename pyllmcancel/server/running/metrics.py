@@ -6,8 +6,10 @@ import asyncio
 import platform
 import tomllib
 import weakref
+from collections import deque
 from collections.abc import Iterable
 from importlib.resources import files
+from statistics import median_low
 from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
 TIME_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+N_LENGTHS = 101  # of answers whose median is the expected length of others
 
 
 class Registry(CollectorRegistry):
@@ -82,8 +85,10 @@ class EngineMetrics:
         )
         self._saved = self._counter(
             "tokens_saved_total",
-            "Upper bound of the tokens that cancels saved: tokens of prompts and answers that were not computed.",
+            "Tokens that cancels saved: of prompts, and of answers up to their limits. An answer without a limit "
+            "counts as long as the median of the last ones that ended.",
         )
+        self._unlimited: deque[int] = deque(maxlen=N_LENGTHS)  # the lengths of answers without a limit
         self._reused = self._counter("prefix_tokens_reused_total", "Prompt tokens found in the cache.")
         self._drafted = self._counter(
             "drafted_tokens_total", "Tokens drafted for requests that have ended, by source.", "source"
@@ -143,9 +148,11 @@ class EngineMetrics:
         if ending.cancel_reason is not None and ending.cancel_latency is not None:
             self._cancelled.labels(ending.cancel_reason).inc()
             self._latency.labels(ending.phase).observe(ending.cancel_latency)
-            self._saved.inc(request.n_uncomputed())
+            self._saved.inc(request.n_uncomputed(median_low(self._unlimited or (0,))))
         elif ending.error is None:
             self._delivered.inc(ending.usage.completion_tokens)
+            if request.params.max_tokens is None:
+                self._unlimited.extend(len(choice.generated) for choice in request.choices)
 
     def loop_lagged(self, seconds: float) -> None:
         self._lag.observe(seconds)
