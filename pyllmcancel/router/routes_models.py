@@ -19,7 +19,10 @@ from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyllmcancel.router.keeper import Keeper
+    from pyllmcancel.router.roster import Model
     from pyllmcancel.router.router import Router
     from pyllmcancel.router.spec import Spec
 
@@ -35,6 +38,7 @@ class StatusAnswer(Answer):
         Annotated[str, Field(description="While it is loading: `waiting` for room, `downloading` or `loading`.")]
     ]
     progress: NotRequired[Annotated[float | None, Field(description="Share of the stage that is done.")]]
+    reason: NotRequired[Annotated[str, Field(description="Why it waits for room, for those who see all requests.")]]
     failed: NotRequired[bool]
     error: NotRequired[Annotated[str, Field(description="Why it failed.")]]
     lines: NotRequired[
@@ -165,6 +169,7 @@ def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> RoutedModel:
         entry["used_seconds_ago"] = None if model.used_at < 0 else round(keeper.now() - model.used_at, 3)
     else:
         entry["status"].pop("lines", None)
+        entry["status"].pop("reason", None)
     return entry
 
 
@@ -186,6 +191,9 @@ def status_of(keeper: Keeper, spec: Spec) -> StatusAnswer:
     if status["value"] == "loading":
         is_there = process is not None and model.state is State.LOADING
         status["stage"] = process.stage if process is not None and is_there else "waiting"
+        reason = reason_to_wait(model, keeper.roster.models.values(), keeper.now())
+        if status["stage"] == "waiting" and reason:
+            status["reason"] = reason
         status["progress"] = process.progress if process is not None and is_there else None
     if model.why and model.state in (State.FAILED, State.UNLOADED):
         status["error"] = model.why
@@ -193,6 +201,22 @@ def status_of(keeper: Keeper, spec: Spec) -> StatusAnswer:
     if model.state is State.FAILED:
         status["failed"] = True
     return status
+
+
+def reason_to_wait(model: Model, models: Collection[Model], now: float) -> str:
+    """Return why a model that is wanted does not load yet; empty if it is about to."""
+    if model.retry_at > now:
+        return "its process ended, and will be started again"
+    for one in models:
+        if one.state in (State.LOADING, State.ENDING):
+            return f"{one.name} is being {'loaded' if one.state is State.LOADING else 'unloaded'}"
+        if one.state is State.UNLOADED and one.wanted and one.since < model.since:
+            return f"{one.name} was asked for earlier"
+    held = [one for one in models if one.state is State.LOADED and not one.pinned]
+    if busy := [one.name for one in held if one.is_busy(now)]:
+        return f"{', '.join(busy)} {'has' if len(busy) == 1 else 'have'} requests"
+    staying = [one.name for one in held if one.stays_until > now]
+    return f"{', '.join(staying)} must stay for as long as the load took" if staying else ""
 
 
 def anthropic_entry(entry: RoutedModel) -> dict[str, Any]:

@@ -16,6 +16,7 @@ test("a state is said in words, with the share of a load as far as it is known",
   equal(words({ value: "loading", stage: "loading", progress: null }), "loading");
   equal(words({ value: "loading", stage: "downloading", progress: 0.004 }), "downloading 0 %");
   equal(words({ value: "loading", stage: "waiting", progress: null }), "waiting for room");
+  equal(words({ value: "loading", stage: "waiting", progress: null, reason: "b has requests" }), "waiting for room: b has requests");
   equal(stateOf(model({ value: "unloaded", failed: true, error: "no" })), "failed");
 });
 

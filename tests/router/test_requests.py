@@ -343,7 +343,8 @@ async def test_a_model_that_computes_is_not_unloaded_for_another(tmp_path: Path)
         await running.next_event()
         other = world.complete("b", "other")
         await world.waits("other")
-        assert (await world.status("b"))["stage"] == "waiting"
+        told = {"value": "loading", "stage": "waiting", "progress": None, "reason": "a has requests"}
+        assert await world.status("b") == told
         n_events = len(running.events)
         await running.until(lambda: len(running.events) > n_events)
         assert world.starts("b") == 0

@@ -22,8 +22,8 @@ const STAGES = { waiting: "waiting for room", downloading: "downloading", loadin
 // Return a model's state in words, with the share of its load.
 export function stateWords(model) {
   const state = stateOf(model);
-  const { stage, progress } = model.status;
+  const { stage, progress, reason } = model.status;
   if (state !== "loading") return state === "unloaded" ? "not loaded" : state;
   const share = progress === null || progress === undefined ? "" : ` ${Math.round(100 * progress)} %`;
-  return `${STAGES[stage] ?? "loading"}${share}`;
+  return `${STAGES[stage] ?? "loading"}${share}${reason ? `: ${reason}` : ""}`;
 }
