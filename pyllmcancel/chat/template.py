@@ -118,6 +118,7 @@ class ChatTemplate:
     def __init__(
         self, source: str | None, bos: str = "", eos: str = "", *, tool_use_source: str = "", jinja: bool = True
     ) -> None:
+        self.is_default = not source
         self.source = source or CHATML
         self.jinja = jinja
         self._helper = Helper("open_template", self.source, bos, eos, tool_use_source, jinja, cpu_seconds=CPU_SECONDS)

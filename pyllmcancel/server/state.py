@@ -186,6 +186,11 @@ class ServerState:
         self._take(engine)
         self._engine = engine
 
+    @property
+    def chats(self) -> bool:
+        """True if the model is made for conversations: it generates text, and a chat template is known for it."""
+        return self.engine.n_embd is None and not self.chat_template.is_default
+
     def _take(self, engine: Engine) -> None:
         """Make the parts that belong to the engine's model."""
         model = engine.model

@@ -103,11 +103,11 @@ def say(page: Page, text: str) -> None:
     message.press("Enter")
 
 
-def answer_with(page: Page, text: str, **more: Any) -> None:
+def answer_with(page: Page, text: str, finish: str = "stop", **more: Any) -> None:
     """Have every chat answered by this text, and what else a delta may have."""
     deltas = [{"role": "assistant", **more}, *({"content": piece} for piece in re.findall(r"(?s).{1,20}", text))]
     events = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
-    events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
     head = {"id": "chat-1", "object": "chat.completion.chunk", "created": 0, "model": "hostile"}
     body = "".join(f"data: {json.dumps(head | event)}\n\n" for event in events) + "data: [DONE]\n\n"
     page.route(CHATS, lambda route: route.fulfill(content_type="text/event-stream", body=body))

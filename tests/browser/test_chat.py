@@ -16,7 +16,7 @@ from tests.support.http_process import ServerProcess
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-STOPPED = re.compile(r"Stopped by you · compute stopped after [\d.]+ (ms|s)")
+STOPPED = re.compile(r"Cancelled explicitly by you · compute stopped after [\d.]+ (ms|s)")
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_an_answer_that_ended_while_its_page_was_away_is_shown_with_its_end(page
     page.goto("about:blank")
     server.cancel(request_id)
     page.goto(elsewhere)
-    expect(answers(page)).to_contain_text("Cancelled elsewhere")
+    expect(answers(page)).to_contain_text("Cancelled explicitly elsewhere")
     expect(answers(page)).to_contain_text(re.compile(r"\w{3}"))
 
 
@@ -80,6 +80,42 @@ def test_escape_stops_too(page: Page) -> None:
     wait_for_text(page)
     page.keyboard.press("Escape")
     expect(answers(page)).to_contain_text(STOPPED)
+
+
+def test_enter_while_an_answer_is_written_says_what_stops_it_and_keeps_the_message(page: Page) -> None:
+    begin_to_answer(page)
+    say(page, "And then?")
+    refusal = page.get_by_role("alert")
+    expect(refusal).to_contain_text("The answer is still being written")
+    expect(page.get_by_role("textbox", name="Message")).to_have_value("And then?")
+    page.keyboard.press("Escape")
+    expect(answers(page)).to_contain_text(STOPPED)
+    expect(refusal).to_have_count(0)
+
+
+def test_the_context_fills_while_an_answer_is_written(page: Page) -> None:
+    begin_to_answer(page)
+    used = page.locator(".composer .context")
+    expect(used).not_to_have_text(used.inner_text())
+    expect(page.locator("article[aria-busy=true]")).to_have_count(1)
+
+
+def test_a_model_without_a_chat_template_says_so(page: Page) -> None:
+    note = page.locator(".composer").get_by_text("no chat template")
+    expect(note).to_be_visible()
+    note.get_by_role("link").click()
+    expect(page.get_by_role("region", name="Completion", exact=True)).to_be_visible()
+
+
+def test_an_answer_that_is_continued_goes_on_inside_its_code(page: Page) -> None:
+    answer_with(page, "```python\ndef read(pa", finish="length")
+    say(page, "Show me code")
+    expect(answers(page).locator("pre")).to_have_text("def read(pa")
+    answer_with(page, "th):\n    pass\n```\n\nThat is *all*.")
+    answers(page).get_by_role("button", name="Continue").click()
+    expect(answers(page).locator("pre")).to_have_text("def read(path):\n    pass")
+    expect(answers(page).locator("em")).to_have_text("all")
+    expect(answers(page).locator(".md-block")).to_have_count(2)
 
 
 def wait_for_text(page: Page) -> None:
@@ -98,7 +134,7 @@ def begin_to_answer(page: Page) -> str:
 def test_an_answer_that_the_api_cancels_is_not_said_to_be_stopped_by_you(page: Page, server: ServerProcess) -> None:
     server.cancel(begin_to_answer(page))
     expect(answers(page)).to_contain_text(
-        re.compile(r"Cancelled elsewhere: by the API, or from another window · compute stopped after [\d.]+ (ms|s)")
+        re.compile(r"Cancelled explicitly elsewhere: by the API, or from .* · compute stopped after [\d.]+ (ms|s)")
     )
     expect(answers(page).get_by_role("button", name="Continue")).to_be_visible()
 
@@ -109,7 +145,7 @@ def test_an_answer_that_is_cancelled_in_the_engine_view_says_so(page: Page) -> N
     page.get_by_role("button", name=f"cancel request {request_id}", exact=True).click()
     page.get_by_role("link", name="Chat", exact=True).click()
     expect(answers(page)).to_contain_text(
-        re.compile(r"Cancelled by you, in the view Engine · compute stopped after [\d.]+ (ms|s)")
+        re.compile(r"Cancelled explicitly by you, in the view Engine · compute stopped after [\d.]+ (ms|s)")
     )
 
 

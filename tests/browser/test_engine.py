@@ -80,7 +80,7 @@ def test_a_click_cancels_that_request_and_no_other(page: Page, load: Load) -> No
     expect(button).to_have_text("Ended")
     expect(button).to_be_focused()
     row = page.get_by_role("listitem").filter(has=button)
-    expect(row).to_contain_text("cancelled on request, compute stopped after")
+    expect(row).to_contain_text("cancelled explicitly, compute stopped after")
 
 
 def test_a_slow_press_cancels_what_it_began_on_though_the_list_changes(page: Page, load: Load) -> None:
@@ -122,7 +122,7 @@ def test_a_request_is_opened_cancelled_and_closed_by_keys(page: Page, load: Load
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name=f"cancel request {client.id}").press("Enter")
     assert_only(client, load)
-    expect(dialog).to_contain_text("cancelled on request, compute stopped after")
+    expect(dialog).to_contain_text("cancelled explicitly, compute stopped after")
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
 

@@ -150,7 +150,7 @@ def test_a_chat_is_answered_by_the_model_that_is_chosen_and_remembered(tab: Tab)
     expect(answer).to_contain_text(re.compile(r"\w{3}"))
     expect(picker(page)).to_contain_text("coder, ready")
     page.keyboard.press("Escape")
-    expect(answer).to_contain_text("Stopped by you · compute stopped after")
+    expect(answer).to_contain_text("Cancelled explicitly by you · compute stopped after")
     page.get_by_role("button", name="New conversation").first.click()
     expect(picker(page)).to_contain_text("coder")
 
@@ -163,7 +163,7 @@ def test_a_chat_that_waits_shows_the_load_and_its_cancel_ends_it(tab: Tab, model
     expect(answer.get_by_role("progressbar")).to_have_attribute("aria-valuetext", "loading 50 %")
     assert models.processes("slow")
     answer.get_by_role("button", name="Cancel the load of slow").click()
-    expect(answer).to_contain_text("Stopped by you, before the model was loaded")
+    expect(answer).to_contain_text("Cancelled explicitly by you, before the model was loaded")
     has_ended(models, "slow")
     expect(picker(page)).to_contain_text("slow, not loaded")
 

@@ -153,6 +153,8 @@ def test_a_model_that_takes_no_pictures_says_so(tab: Tab) -> None:
     bring(page, "paste", PNG)
     expect(page.get_by_role("alert").get_by_text(re.compile(r"a\.png is an image.*no projector"))).to_be_visible()
     expect(page.get_by_role("img", name="Image 1")).to_have_count(0)
+    page.get_by_role("textbox", name="Message").press_sequentially("W")
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def test_what_the_server_says_against_a_picture_is_shown(open_tab: OpenTab, server: ServerProcess) -> None:

@@ -92,7 +92,7 @@ def test_escape_cancels_and_takes_the_grey_text_away(page: Page, server: ServerP
     editor(page).press("x")
     expect(grey(page)).not_to_be_empty()
     editor(page).press("Escape")
-    newest(page, "stopped")
+    newest(page, "cancelled explicitly")
     expect(grey(page)).to_be_empty()
     expect(editor(page)).to_be_focused()
     server.wait_idle()
@@ -117,7 +117,7 @@ def test_a_plain_completion_is_stopped(page: Page, server: ServerProcess) -> Non
     section = page.get_by_role("region", name="Completion", exact=True)
     expect(section.get_by_text(re.compile(r"\d+ tokens"))).to_be_visible()
     section.get_by_role("button", name="Stop").click()
-    expect(section.get_by_role("status")).to_contain_text(re.compile(r"stopped.*compute stopped after"))
+    expect(section.get_by_role("status")).to_contain_text(re.compile(r"explicitly by you.*compute stopped after"))
     server.wait_idle()
 
 

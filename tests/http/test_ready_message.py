@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,7 +21,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.pooling import Pooling
 from pyllmcancel.server.config import ApiKey, ServerConfig
 from pyllmcancel.server.http.listening import close_all, listen
-from pyllmcancel.server.running.first_steps import LONG, compact, first_steps, url_from_here
+from pyllmcancel.server.running.first_steps import CHAT, TO_TRY, compact, example_of, first_steps, url_from_here
 from tests.support.http_process import ServerProcess
 
 
@@ -53,14 +54,17 @@ def test_an_address_of_ipv6_is_in_brackets() -> None:
 
 def test_without_the_page_it_is_not_named() -> None:
     with listening("127.0.0.1") as listeners:
-        with_page, without = (first_steps(listeners, config(ui=ui), secure=False, pooling=None) for ui in (True, False))
+        with_page, without = (
+            first_steps(listeners, config(ui=ui), secure=False, example=TO_TRY[None]) for ui in (True, False)
+        )
     assert with_page[0].startswith("open http://127.0.0.1:")
     assert without[0].startswith("run: pyllmcancel top --url http://127.0.0.1:")
 
 
 def test_a_key_is_asked_for_and_never_shown() -> None:
     with listening("127.0.0.1") as listeners:
-        look, ask = first_steps(listeners, config(api_keys=(ApiKey.unnamed("secret"),)), secure=True, pooling=None)
+        keyed = config(api_keys=(ApiKey.unnamed("secret"),))
+        look, ask = first_steps(listeners, keyed, secure=True, example=TO_TRY[None])
     assert "secret" not in look + ask
     assert look.endswith("--api-key KEY")
     assert "'Authorization: Bearer KEY'" in ask
@@ -69,25 +73,32 @@ def test_a_key_is_asked_for_and_never_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pooling", "path", "field"),
+    ("pooling", "has_template", "is_packaged", "path", "field"),
     [
-        (Pooling.MEAN, "/v1/embeddings", "input"),
-        (Pooling.NONE, "/embeddings", "input"),
-        (Pooling.RANK, "/v1/rerank", "query"),
+        (None, True, False, "/v1/chat/completions", "messages"),
+        (None, True, True, "/v1/completions", "prompt"),
+        (None, False, False, "/v1/completions", "prompt"),
+        (Pooling.MEAN, False, False, "/v1/embeddings", "input"),
+        (Pooling.NONE, False, False, "/embeddings", "input"),
+        (Pooling.RANK, False, False, "/v1/rerank", "query"),
     ],
 )
-def test_a_model_that_pools_is_asked_for_what_it_makes(pooling: Pooling, path: str, field: str) -> None:
+def test_a_model_is_asked_for_what_it_makes(
+    pooling: Pooling | None, has_template: bool, is_packaged: bool, path: str, field: str
+) -> None:
+    engine = SimpleNamespace(pooling=pooling, config=EngineConfig(model=None if is_packaged else Path("m.gguf")))
+    state: Any = SimpleNamespace(engine=engine, chats=has_template)
     with listening("127.0.0.1") as listeners:
-        _, ask = first_steps(listeners, config(), secure=False, pooling=pooling)
-    *_, body, url = shlex.split(ask)
+        _, ask = first_steps(listeners, config(), secure=False, example=example_of(state))
+    command, _, told = ask.partition("   and interrupt it")
+    *_, body, url = shlex.split(command)
     assert urlsplit(url).path == path
-    assert json.loads(body)[field] == "hello"
+    assert field in json.loads(body)
+    assert bool(told) == (pooling is None)
 
 
-@pytest.mark.parametrize("path", ["README.md", "pyllmcancel/page/engine/empty.js"])
-def test_everybody_who_shows_the_command_shows_the_same_body(path: str) -> None:
-    text = (Path(__file__).parents[2] / path).read_text("utf-8").replace("\\\\n", "\\n")
-    assert f"'{compact(LONG)}'" in text
+def test_the_readme_shows_the_same_body() -> None:
+    assert f"'{compact(CHAT)}'" in (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

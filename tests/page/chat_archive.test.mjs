@@ -77,7 +77,7 @@ test("messages in a ring are read without one", () => {
 test("as Markdown an answer that was cut says so", () => {
   const text = toMarkdown(spoken());
   assert.match(text, /^# one\?\n\n## System\n\nBe short\./);
-  assert.match(text, /\*Stopped by you · compute stopped after 1\.9 ms\*/);
+  assert.match(text, /\*Cancelled explicitly by you · compute stopped after 1\.9 ms\*/);
   assert.match(text, /Calls `f`:\n\n```json\n\{"x": 1\}\n```/);
   assert.match(text, /````\n```\n````/);
   assert.doesNotMatch(text, /first/);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { cutOf, Draft, messageOf } from "../../pyllmcancel/page/chat/draft.js";
-import { duration, endWords, errorWords, figures, liveFigures, readingWords } from "../../pyllmcancel/page/chat/words.js";
+import { endWords, errorWords, figures, liveFigures, readingWords } from "../../pyllmcancel/page/chat/words.js";
 
 const piece = (delta, finish = null) => JSON.stringify({ model: "m", choices: [{ index: 0, delta, finish_reason: finish }] });
 const usage = { prompt_tokens: 10, completion_tokens: 3, prompt_tokens_details: { cached_tokens: 4 } };
@@ -72,7 +72,7 @@ for (const [code, why] of [["explicit", "cancelled"], ["superseded", "superseded
     const message = messageOf(drafted(piece({ content: "a" }), JSON.stringify({ error: { message: "no", code }, usage })), null);
     assert.deepEqual([message.cut.why, message.content, message.usage], [why, "a", usage]);
     assert.equal(message.error === null, why !== "error");
-    assert.match(endWords(message), /^Cut|^Cancelled elsewhere/);
+    assert.match(endWords(message), /^Cut|^Cancelled explicitly elsewhere/);
   });
 }
 
@@ -82,22 +82,22 @@ test("an error after the finish cuts it, too", () => {
 
 test("a stop says when computing ended, where the server said so", () => {
   const draft = drafted(piece({ content: "a" }), JSON.stringify({ error: { message: "cancelled", code: "explicit" } }));
-  assert.equal(endWords(messageOf(draft, { cancel_latency_ms: 1.94, phase: "decode" })), "Stopped by you · compute stopped after 1.9 ms");
-  assert.equal(endWords(messageOf(draft, {})), "Stopped by you");
+  assert.equal(endWords(messageOf(draft, { cancel_latency_ms: 1.94, phase: "decode" })), "Cancelled explicitly by you · compute stopped after 1.9 ms");
+  assert.equal(endWords(messageOf(draft, {})), "Cancelled explicitly by you");
 });
 
 test("an answer that was cancelled elsewhere names who did it as far as known, and the latency if it is known", () => {
   const draft = drafted(piece({ content: "a" }), JSON.stringify({ error: { message: "cancelled", code: "explicit" } }));
-  const elsewhere = "Cancelled elsewhere: by the API, or from another window";
+  const elsewhere = "Cancelled explicitly elsewhere: by the API, or from another window";
   assert.equal(endWords(messageOf(draft, null)), elsewhere);
   assert.equal(endWords(messageOf(draft, null, { cancel_latency_ms: 2.1, phase: "decode" })), `${elsewhere} · compute stopped after 2.1 ms`);
-  assert.equal(endWords(messageOf(draft, null, { cancel_latency_ms: 2.1 }, true)), "Cancelled by you, in the view Engine · compute stopped after 2.1 ms");
+  assert.equal(endWords(messageOf(draft, null, { cancel_latency_ms: 2.1 }, true)), "Cancelled explicitly by you, in the view Engine · compute stopped after 2.1 ms");
   // Somebody else was faster than the own button.
   assert.equal(endWords(messageOf(draft, { outcome: "already_finished", cancel_latency_ms: 3 })), `${elsewhere} · compute stopped after 3.0 ms`);
 });
 
 test("an answer that an older page has kept without a latency shows none", () => {
-  assert.equal(endWords({ content: "a", cut: { why: "stopped" } }), "Stopped by you");
+  assert.equal(endWords({ content: "a", cut: { why: "stopped" } }), "Cancelled explicitly by you");
 });
 
 test("a stop that came too late cuts nothing, and one of a broken stream is a stop", () => {
@@ -123,8 +123,4 @@ test("errors in words", () => {
 
 test("an answer that another window writes is not shown as whole", () => {
   assert.match(endWords({ running: true, content: "a" }), /^Incomplete/);
-});
-
-test("durations", () => {
-  assert.deepEqual([1.94, 98.4, 1234, 61000].map(duration), ["1.9 ms", "98 ms", "1.2 s", "1 min 1 s"]);
 });

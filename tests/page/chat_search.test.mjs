@@ -25,10 +25,19 @@ test("attached files are searched, too", () => {
   assert.equal(excerptOf({ title: "t", messages }, ["needle"]), "the needle");
 });
 
+const usage = (prompt, completion) => ({ usage: { prompt_tokens: prompt, completion_tokens: completion } });
+
 test("the context is taken by the prompt and the answer of the last request", () => {
-  const usage = (prompt, completion) => ({ usage: { prompt_tokens: prompt, completion_tokens: completion } });
   assert.deepEqual(contextOf([{}, usage(10, 5), {}, usage(30, 20), {}], 100), { used: 50, size: 100, isNearlyFull: false });
   assert.equal(contextOf([usage(60, 20)], 100).isNearlyFull, true);
   assert.equal(contextOf([usage(60, 20)], null), null);
   assert.equal(contextOf([{ usage: null }], 100), null);
+});
+
+test("while an answer is written, the context is taken by its prompt and what it has", () => {
+  const used = (draft) => contextOf([usage(10, 5), {}], 100, draft)?.used;
+  assert.equal(used({ progress: null, timings: null }), 15);
+  assert.equal(used({ progress: { total: 30, done: 4 }, timings: null }), 30);
+  assert.equal(used({ progress: { total: 30, done: 30 }, timings: { cache_n: 10, prompt_n: 20, predicted_n: 7 } }), 37);
+  assert.equal(used({ progress: null, timings: { cache_n: 10, prompt_n: 20, predicted_n: 7 } }), 37);
 });

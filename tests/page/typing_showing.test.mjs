@@ -22,7 +22,7 @@ const SCRIPT = { before: "x", keys: [{ text: "xy", caret: 2, delay: 5 }, { text:
 test("the second pane waits until the first one's requests have ended", async () => {
   const [one, two] = [new FakePane(), new FakePane()];
   const showing = new Showing({ alarm: atOnce });
-  const over = showing.run([one, two], SCRIPT);
+  const over = showing.run([one, two], () => SCRIPT);
   for (let n = 0; n < 8; n += 1) await settled();
   assert.deepEqual([one.typed, two.typed], [["xy", "xyz"], []]);
   assert.equal(showing.state.value.pane, one);
@@ -30,7 +30,7 @@ test("the second pane waits until the first one's requests have ended", async ()
   for (let n = 0; n < 8; n += 1) await settled();
   assert.deepEqual(two.typed, ["xy", "xyz"]);
   two.rest();
-  assert.equal(await over, true);
+  assert.equal(await over, SCRIPT);
   assert.equal(showing.state.value, null);
 });
 
@@ -38,10 +38,23 @@ test("a stop ends it between two keys", async () => {
   const pane = new FakePane();
   const forgotten = [];
   const showing = new Showing({ alarm: (ring, delay) => () => forgotten.push(delay) });
-  const over = showing.run([pane], SCRIPT);
+  const over = showing.run([pane], () => SCRIPT);
+  await settled();
   showing.stop();
-  assert.equal(await over, false);
+  assert.equal(await over, null);
   assert.deepEqual(pane.typed, []);
   assert.deepEqual(forgotten, [5]);
   assert.equal(showing.state.value, null);
+});
+
+test("a stop while the script is made types nothing", async () => {
+  const pane = new FakePane();
+  const showing = new Showing({ alarm: atOnce });
+  let made;
+  const over = showing.run([pane], () => new Promise((done) => { made = done; }));
+  assert.equal(showing.state.value.pane, null);
+  showing.stop();
+  made(SCRIPT);
+  assert.equal(await over, null);
+  assert.deepEqual([pane.typed, showing.state.value], [[], null]);
 });

@@ -1,26 +1,30 @@
-// The token limit of a suggestion follows the speed.
+// The token limit of a suggestion, and the pace of the keys, follow the speed.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { LEAST, MOST, Size } from "../../pyllmcancel/page/typing/size.js";
+import { scriptOf } from "../../pyllmcancel/page/typing/rhythm.js";
+import { paceOf, Size } from "../../pyllmcancel/page/typing/size.js";
 
-test("before the speed is known the limit is the least", () => assert.equal(new Size().tokens, LEAST));
+const sized = (pace, ...rates) => {
+  const size = Object.assign(new Size(), { pace });
+  for (const rate of rates) size.learn({ timings: { predicted_per_second: rate } });
+  return size;
+};
 
-test("a suggestion takes a quarter of a second", () => {
-  const size = new Size();
-  size.learn({ outcome: "finished", timings: { predicted_per_second: 2600 } });
-  assert.equal(size.tokens, 650);
+test("a suggestion takes four keys' time, at any pace, within its limits", () => {
+  for (const [rate, pace, tokens] of [[2600, 1, 1040], [100, 1, 40], [50, 3, 60], [10, 1, 12], [100_000, 1, 1500]]) assert.equal(sized(pace, rate).tokens, tokens);
 });
 
 test("slower answers, and cancelled ones without a speed, do not change it", () => {
-  const size = new Size();
-  for (const ending of [{ timings: { predicted_per_second: 1000 } }, { timings: { predicted_per_second: 300 } }, { outcome: "cancelled" }]) size.learn(ending);
-  assert.equal(size.tokens, 250);
+  const size = sized(1, 1000, 300);
+  size.learn({ outcome: "cancelled" });
+  assert.equal(size.tokens, 400);
+  size.forget();
+  assert.equal(size.tokens, new Size().tokens);
 });
 
-test("it is never below the least, nor above what small contexts hold", () => {
-  for (const [rate, tokens] of [[10, LEAST], [100_000, MOST]]) {
-    const size = new Size();
-    size.learn({ timings: { predicted_per_second: rate } });
-    assert.equal(size.tokens, tokens);
-  }
+test("one types as slowly as a text needs to be seen before the next key, and not for longer in all", () => {
+  const seconds = (latency) => scriptOf("", "x".repeat(60), paceOf(latency)).keys.reduce((sum, { delay }) => sum + delay, 0) / 1000;
+  const mean = (latency) => scriptOf("", "x".repeat(60), paceOf(latency)).keys.reduce((sum, { delay }, _, { length }) => sum + delay / length, 0);
+  for (const latency of [5, 100, 200, 300]) assert.ok(mean(latency) > 1.2 * latency && Math.abs(seconds(latency) - seconds(0)) < 0.1 * seconds(0));
+  assert.equal(paceOf(5000), paceOf(6000));
 });

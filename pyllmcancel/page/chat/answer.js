@@ -1,4 +1,5 @@
 // An answer: reasoning, text, calls of tools, and below it how the answer ended and what it cost.
+import { milliseconds } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
 import { modelOf, stateOf, stateWords } from "../lib/served.js";
@@ -7,7 +8,7 @@ import { LoadBar } from "../load_bar.js";
 import { focusComposer } from "./editor.js";
 import { Icon } from "./icons.js";
 import { Markdown } from "./markdown.js";
-import { duration, endWords, errorWords, figures, liveFigures, readingWords } from "./words.js";
+import { endWords, errorWords, figures, liveFigures, readingWords } from "./words.js";
 
 export function AnswerBody({ message, draft, answering }) {
   const { content, reasoning = "", toolCalls = [] } = message;
@@ -22,7 +23,7 @@ export function AnswerBody({ message, draft, answering }) {
 }
 
 function Reasoning({ text, isLive, speed }) {
-  const took = speed?.thought == null ? "" : ` for ${duration(speed.thought)}`;
+  const took = speed?.thought == null ? "" : ` for ${milliseconds(speed.thought)}`;
   return html`
     <details class="fold reasoning">
       <summary>${isLive ? html`<span class="pulse">Thinking …</span>` : `Thought${took}`}</summary>

@@ -8,6 +8,7 @@ import { chooseFiles, IMAGE_TYPES, MAX_IMAGES, MAX_TEXTS, readImage, readText } 
 import { Icon, IconButton } from "./icons.js";
 import { ModelPicker } from "./model_picker.js";
 
+const BUSY = "The answer is still being written: Esc stops it, then Enter sends";
 const NOTHING = Object.freeze({ text: "", images: [], files: [] });
 
 export function Composer({ chats, conversation, answering, onSend, onSettings }) {
@@ -25,6 +26,7 @@ export function Composer({ chats, conversation, answering, onSend, onSettings })
     setRefusal(null);
   }, [conversation.id]);
   useLayoutEffect(() => { fit(field.current); }, [text]);
+  useEffect(() => { if (!isBusy) setRefusal((said) => (said === BUSY ? null : said)); }, [isBusy]);
   useEffect(() => { if (matchMedia("(hover: hover)").matches) field.current.focus(); }, [conversation.id]);
 
   // The person may have typed, or opened another conversation, while files were read.
@@ -43,9 +45,11 @@ export function Composer({ chats, conversation, answering, onSend, onSettings })
     }
   };
   const send = () => {
-    if (isBusy || isEmpty) return;
+    if (isEmpty) return;
+    if (isBusy) return setRefusal(BUSY);
     onSend(text.trim(), { images, files });
     change(NOTHING);
+    setRefusal(null);
     field.current.focus();
   };
   const keys = (event) => {
@@ -77,14 +81,15 @@ export function Composer({ chats, conversation, answering, onSend, onSettings })
         <div class="attached-files">${files.map(({ name }, at) => html`
           <span class="attached-file"><${Icon} name="file" /><bdi class="ellipsis" title=${name}>${name}</bdi><${IconButton} icon="close" label=${`Remove ${name}`} onClick=${() => change({ files: files.filter((_, i) => i !== at) })} /></span>`)}
         </div>`}
+      ${known?.isBase && html`<p class="base-note">This model has no chat template, so it continues texts and was hardly trained to answer. <a href="#try">Complete a text</a> instead.</p>`}
       ${refusal !== null && html`<p class="refusal" role="alert">${refusal}</p>`}
-      <textarea ref=${field} rows="1" value=${text} placeholder=${`Message ${known?.name ?? "the model"}`} aria-label="Message" aria-describedby="composer-hint" onInput=${(event) => change({ text: event.target.value })} onKeyDown=${keys} onPaste=${(event) => taken(event, event.clipboardData)}></textarea>
+      <textarea ref=${field} rows="1" value=${text} placeholder=${`Message ${known?.name ?? "the model"}`} aria-label="Message" aria-describedby="composer-hint" onInput=${(event) => { setRefusal(null); change({ text: event.target.value }); }} onKeyDown=${keys} onPaste=${(event) => taken(event, event.clipboardData)}></textarea>
       <div class="composer-row">
         <${IconButton} icon="file" label="Add text files" onClick=${async () => attach(await chooseFiles("", true))} />
         ${known?.takesImages && html`<${IconButton} icon="image" label="Add images" onClick=${async () => attach(await chooseFiles(IMAGE_TYPES.join(","), true))} />`}
         <${ModelPicker} chats=${chats} conversation=${conversation} />
         <button type="button" class=${`quiet small tune settings-button ${isSet(conversation.settings) ? "on" : ""}`} onClick=${onSettings}><${Icon} name="tune" />Settings${isSet(conversation.settings) ? html`<span class="hidden-text">, changed</span>` : ""}</button>
-        <${ContextMeter} conversation=${conversation} />
+        <${ContextMeter} conversation=${conversation} answering=${answering} />
         <span class="hint dim grow" id="composer-hint">${isBusy ? html`<kbd>Esc</kbd> stops` : html`<kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> starts a new line`}</span>
         ${isBusy
     ? html`<button key="go" type="button" class="round stop" aria-label="Stop" title="Stop (Esc)" disabled=${answering.isStopping} onClick=${() => { chats.stop(); field.current.focus(); }}><${Icon} name="stop" /></button>`

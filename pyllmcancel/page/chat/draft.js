@@ -1,4 +1,7 @@
 // An unfinished answer: the sum of the events of its stream.
+import { Observable } from "../lib/observable.js";
+
+export const NO_DRAFT = new Observable(null);
 
 export class Draft {
   // `prefix` is the answer that the model continues, if it continues one.

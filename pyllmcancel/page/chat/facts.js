@@ -3,10 +3,10 @@ import { call } from "../lib/api.js";
 import { Observable } from "../lib/observable.js";
 import { stateOf } from "../lib/served.js";
 
-// null until known: {name, params, takesImages, reasons, nCtx}
+// null until known: {name, params, takesImages, reasons, nCtx, isBase}
 export const facts = new Observable(null);
 
-const UNKNOWN = { params: null, takesImages: null, reasons: false, nCtx: null };
+const UNKNOWN = { params: null, takesImages: null, reasons: false, nCtx: null, isBase: false };
 let wanted = 0;
 
 // `chosen`: the model, if the server has several. Only a model that is loaded can be asked.
@@ -25,6 +25,7 @@ export async function learnFacts(chosen) {
     nCtx: models?.data[0]?.meta?.n_ctx ?? nCtx,
     params,
     takesImages: props?.modalities?.vision === true,
+    isBase: props?.chats === false,
     reasons: caps.supports_reasoning_effort === true || caps.supports_preserve_reasoning === true,
   });
 }

@@ -1,15 +1,15 @@
 // One message, and the actions on it.
 import { html, useMemo, useState } from "../lib/html.js";
-import { useObservable, Observable } from "../lib/observable.js";
+import { useObservable } from "../lib/observable.js";
 import { AnswerBody, AnswerFoot } from "./answer.js";
 import { copyText } from "./code_block.js";
+import { NO_DRAFT } from "./draft.js";
 import { titleOf } from "./conversation.js";
 import { Editor, focusComposer } from "./editor.js";
 import { fileName, saveFile } from "./files.js";
 import { Icon, IconButton } from "./icons.js";
 import { Markdown } from "./markdown.js";
 
-const NO_DRAFT = new Observable(null);
 const NAMES = { user: "You", assistant: "Answer", tool: "Result of a tool" };
 
 // `versions`: the messages that may be shown in this place. `isBusy`: the conversation is being answered.

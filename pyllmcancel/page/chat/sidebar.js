@@ -1,4 +1,5 @@
 // The conversations that this browser keeps.
+import { plural } from "../lib/format.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
 import { fromJson, MAX_FILE, toJson, toMarkdown } from "./archive.js";
@@ -9,7 +10,7 @@ import { Icon } from "./icons.js";
 import { Menu } from "./menu.js";
 import { Found, SearchField } from "./search_list.js";
 import { MAX_KEPT } from "./storage.js";
-import { count, day } from "./words.js";
+import { day } from "./words.js";
 
 // `onChosen` is called when the person has opened a conversation.
 export function Sidebar({ chats, onChosen }) {
@@ -130,7 +131,7 @@ function DeleteAll({ n, onDone }) {
   return html`
     <dialog ref=${dialog} aria-labelledby="delete-title" onClose=${() => onDone(dialog.current.returnValue === "yes")}>
       <form method="dialog">
-        <h2 id="delete-title">Delete ${count(n, "conversation")}?</h2>
+        <h2 id="delete-title">Delete ${plural(n, "conversation")}?</h2>
         <p class="dim">They are stored in this browser only, and cannot be restored.</p>
         <div class="row"><button class="danger" value="yes">Delete all</button><button value="no" autofocus>Keep them</button></div>
       </form>

@@ -1,30 +1,20 @@
 // Texts about answers: figures, endings, errors.
+import { count, milliseconds, plural } from "../lib/format.js";
 
-const number = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-
-export const count = (n, noun) => `${number.format(n)} ${noun}${n === 1 ? "" : "s"}`;
-
-export function duration(ms) {
-  if (ms < 10) return `${ms.toFixed(1)} ms`;
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 60000) return `${(ms / 1000).toFixed(ms < 10000 ? 1 : 0)} s`;
-  return `${Math.floor(ms / 60000)} min ${Math.round((ms % 60000) / 1000)} s`;
-}
-
-const rate = (perSecond) => `${perSecond < 10 ? perSecond.toFixed(1) : number.format(perSecond)} tokens/s`;
+const rate = (perSecond) => `${perSecond < 10 ? perSecond.toFixed(1) : count(perSecond)} tokens/s`;
 
 // The line before the first token, by the prompt's progress; null if the server has not begun.
 export function readingWords(progress) {
   if (progress === null || progress.total === 0) return "Waiting …";
   if (progress.isEncoding) return "Encoding an image …";
-  return `Reading the prompt: ${number.format(progress.done)} of ${count(progress.total, "token")}`;
+  return `Reading the prompt: ${count(progress.done)} of ${plural(progress.total, "token")}`;
 }
 
 // [{text, title}]: the line under an answer that is being written, by the server's timings.
 export function liveFigures(timings) {
   const n = timings?.predicted_n ?? 0;
   if (n === 0) return [];
-  const found = [{ text: count(n, "token"), title: "tokens so far" }];
+  const found = [{ text: plural(n, "token"), title: "tokens so far" }];
   // The time of the first token is the prompt's.
   if (n > 1 && timings.predicted_per_second > 0) found.push({ text: rate(timings.predicted_per_second), title: "since the first token" });
   return found;
@@ -34,19 +24,19 @@ export function liveFigures(timings) {
 export function figures({ usage, speed }) {
   const found = [];
   const say = (text, title) => found.push({ text, title });
-  if (usage) say(count(usage.completion_tokens, "token"), "tokens of the answer");
+  if (usage) say(plural(usage.completion_tokens, "token"), "tokens of the answer");
   if (speed?.perSecond > 0) say(rate(speed.perSecond), "after the first token");
-  if (speed?.first != null) say(`first token after ${duration(speed.first)}`, "from sending to the first token");
+  if (speed?.first != null) say(`first token after ${milliseconds(speed.first)}`, "from sending to the first token");
   if (usage) {
     const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
-    say(`prompt ${number.format(usage.prompt_tokens)}${cached > 0 ? `, ${number.format(cached)} reused` : ""}`, "tokens of the prompt; those reused were not computed again");
+    say(`prompt ${count(usage.prompt_tokens)}${cached > 0 ? `, ${count(cached)} reused` : ""}`, "tokens of the prompt; those reused were not computed again");
   }
   return found;
 }
 
 const ENDS = {
-  stopped: "Stopped by you",
-  cancelled: "Cancelled elsewhere: by the API, or from another window",
+  stopped: "Cancelled explicitly by you",
+  cancelled: "Cancelled explicitly elsewhere: by the API, or from another window",
   superseded: "Cut: a newer request took its place",
   deadline: "Cut: the time limit was reached",
   shutdown: "Cut: the server was shut down",
@@ -60,10 +50,10 @@ const ENDS = {
 export function endWords({ cut, finish, running }) {
   if (running) return "Incomplete: another window is writing this answer";
   if (cut) {
-    if (cut.why === "stopped" && cut.phase === "loading") return "Stopped by you, before the model was loaded";
+    if (cut.why === "stopped" && cut.phase === "loading") return "Cancelled explicitly by you, before the model was loaded";
     // An answer that was kept by an older page has no latency.
-    const when = Number.isFinite(cut.latency) ? ` · compute stopped after ${duration(cut.latency)}` : "";
-    return `${cut.byPage ? "Cancelled by you, in the view Engine" : ENDS[cut.why] ?? ENDS.error}${when}`;
+    const when = Number.isFinite(cut.latency) ? ` · compute stopped after ${milliseconds(cut.latency)}` : "";
+    return `${cut.byPage ? "Cancelled explicitly by you, in the view Engine" : ENDS[cut.why] ?? ENDS.error}${when}`;
   }
   return finish === "length" ? "Cut: the token limit was reached, or the context is full" : null;
 }

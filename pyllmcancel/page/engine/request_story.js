@@ -17,7 +17,7 @@ export function phasesOf(entry, now) {
 
 const WHO = {
   disconnect: "its client left", stalled: "its client had stopped reading", superseded: "superseded by a newer request of its key",
-  explicit: "cancelled on request", deadline: "its deadline had passed", shutdown: "the server shuts down",
+  explicit: "explicit", deadline: "its deadline had passed", shutdown: "the server shuts down",
 };
 const ENDS = { stop: "the answer is complete", length: "the token limit was reached" };
 

@@ -1,5 +1,5 @@
-// Draws a component again when the model changes, but at most every `ms`, and only while the page is visible. Some
-// things change without an event (an age, a row that has lingered): `idle` draws these.
+// Draws a component again when the model (or any observable) changes, but at most every `ms`, and only while the page is
+// visible. Some things change without an event (an age, a row that has lingered): `idle` draws these.
 import { useEffect, useReducer } from "../lib/html.js";
 
 export function useModel(model, ms = 250, idle = 1000) {
@@ -13,7 +13,7 @@ export function useModel(model, ms = 250, idle = 1000) {
       redraw();
     };
     const soon = () => { timer ??= setTimeout(draw, Math.max(0, drawn + ms - performance.now())); };
-    const stop = model.events.subscribe(soon);
+    const stop = (model.events ?? model).subscribe(soon);
     const slow = setInterval(soon, idle);
     document.addEventListener("visibilitychange", soon);
     return () => {

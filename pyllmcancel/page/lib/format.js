@@ -32,7 +32,7 @@ export const shorten = (text, most = 24) => {
 };
 
 const REASONS = {
-  disconnect: "client left", stalled: "client stopped reading", explicit: "cancelled on request", deadline: "deadline passed", shutdown: "server shut down",
+  disconnect: "client left", stalled: "client stopped reading", explicit: "cancelled explicitly", deadline: "deadline passed", shutdown: "server shut down",
 };
 
 // Return why a request ended, or is about to.

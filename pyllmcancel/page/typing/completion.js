@@ -111,7 +111,7 @@ function summary({ tokens, askedAt, firstAt, endedAt, ending, isStopped, latency
   if (ending?.outcome === "finished") parts.push(`all of it after ${milliseconds(endedAt - askedAt)}`);
   if (drafted > 0) parts.push(`${count(accepted)} of ${plural(drafted, "drafted token")} accepted`);
   if (ending?.outcome === "finished") parts.push(`ended: ${REASONS[ending.reason] ?? ending.reason}`);
-  if (ending?.outcome === "cancelled") parts.push(ending.code !== "explicit" ? ending.code : isStopped ? "stopped by you" : "cancelled elsewhere");
+  if (ending?.outcome === "cancelled") parts.push(ending.code !== "explicit" ? ending.code : `cancelled explicitly ${isStopped ? "by you" : "elsewhere"}`);
   if (typeof latency === "number") parts.push(`compute stopped after ${milliseconds(latency)}`);
   return parts.join(" · ");
 }

@@ -31,7 +31,7 @@ function Row({ request }) {
     </tr>`;
 }
 
-const REASONS = { explicit: "stopped", superseded: "superseded" };
+const REASONS = { explicit: "cancelled explicitly" };
 
 // Return a request's state, in words.
 export function fateOf({ sentAt, firstAt, obsoleteAt, endedAt, ending, entry }) {

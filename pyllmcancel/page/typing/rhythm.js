@@ -3,17 +3,17 @@
 const KEY = 95, WORD = 70, SYMBOL = 60, SPREAD = 60, THOUGHT = 260, SEED = 20011; // milliseconds, but for the seed
 
 // Return a script that types a text at the end of `before`, with the same delays each time, so that two runs are typed
-// alike.
-export function scriptOf(before, typed) {
+// alike. At a slower `pace` there are fewer keys, so that it takes as long.
+export function scriptOf(before, typed, pace = 1) {
   let state = SEED, text = before, previous = "";
   const chance = () => { state = (state * 1103515245 + 12345) % 2147483648; return state / 2147483648; };
-  const keys = [...typed].map((key) => {
+  const keys = [...typed].slice(0, Math.ceil(typed.length / pace)).map((key) => {
     const wordBegins = /\s/.test(previous) && !/\s/.test(key);
     const delay = KEY + SPREAD * (chance() - .5) + (wordBegins ? WORD : 0) + (/[^\w\s]/.test(key) ? SYMBOL : 0)
       + (wordBegins && chance() > .8 ? THOUGHT : 0);
     previous = key;
     text += key;
-    return { text, caret: text.length, delay: Math.round(delay) };
+    return { text, caret: text.length, delay: Math.round(pace * delay) };
   });
   return { before, keys };
 }

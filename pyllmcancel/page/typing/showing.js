@@ -2,7 +2,7 @@
 import { Observable } from "../lib/observable.js";
 
 export class Showing {
-  // null: nothing is typed; else {pane, turn, turns}.
+  // null: nothing is typed; else {pane, turn, turns}, without a pane while the script is made.
   state = new Observable(null);
 
   #controller = null;
@@ -10,21 +10,25 @@ export class Showing {
 
   constructor({ alarm }) { this.#alarm = alarm; }
 
-  // Resolves with whether it came to its end.
-  async run(panes, { before, keys }) {
+  // `makeScript(signal)` returns the script, or a promise of it. Resolves with the script after its end; null: stopped.
+  async run(panes, makeScript) {
     this.stop();
     const controller = this.#controller = new AbortController();
     const { signal } = controller;
+    this.state.set({ pane: null });
+    const script = await makeScript(signal);
+    if (signal.aborted) return null;
+    const { before, keys } = script;
     for (const pane of panes) pane.begin(before);
     for (const [turn, pane] of panes.entries()) {
       this.state.set({ pane, turn: turn + 1, turns: panes.length });
       await this.#type(pane, keys, signal);
       await untilIdle(pane, signal);
-      if (signal.aborted) return false;
+      if (signal.aborted) return null;
     }
     this.#controller = null;
     this.state.set(null);
-    return true;
+    return script;
   }
 
   stop() {

@@ -40,7 +40,6 @@ export function figuresOf(requests) {
   const open = requests.filter((request) => request.endedAt === null);
   return {
     keys: requests.length,
-    answered: latencies.length,
     last: requests.length === 0 ? null : latencyOf(requests.at(-1)),
     median: median(latencies),
     open: open.length,

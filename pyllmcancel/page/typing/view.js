@@ -1,18 +1,18 @@
 // "Try it": an editor in which every key is a request, with superseding and without, and a plain completion.
 import { Timeline } from "../engine/timeline.js";
 import { Legend } from "../engine/timeline_legend.js";
+import { useModel } from "../engine/use_model.js";
 import { fleet } from "../live.js";
 import { count, milliseconds, plural } from "../lib/format.js";
-import { html, useEffect, useMemo, useRef, useState } from "../lib/html.js";
+import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
 import { modelOf } from "../lib/served.js";
 import { Completion } from "./completion.js";
 import { PaneView } from "./pane_view.js";
-import { alarm, isOurs, makePanes, settings } from "./panes.js";
+import { alarm, isOurs, makePanes, measure, size } from "./panes.js";
 import { Recording, scriptOf } from "./rhythm.js";
 import { Showing } from "./showing.js";
 import { figuresOf, latencyOf } from "./statistics.js";
-import { usePaced } from "./use_paced.js";
 
 const BEFORE = `class Settings:
     """Settings kept in a file, as JSON."""
@@ -59,20 +59,21 @@ export function TypingView() {
 }
 
 function TypeAhead() {
-  for (const pane of panes) usePaced(pane.changed, PACE);
+  for (const pane of panes) useModel(pane.changed, PACE);
   const turn = useObservable(showing.state);
   // A request without the name of a model is the default's.
   const used = fleet.modelOf(modelOf(useObservable(fleet.served), "")?.replica ?? "");
   const [shown, setShown] = useState(null); // the script whose showing has ended
-  const script = useMemo(() => scriptOf(BEFORE, TYPED), []);
 
-  const show = async (order, played) => {
+  const show = async (makeScript) => {
     setShown(null);
-    if (await showing.run(order, played)) setShown(played);
+    setShown(await showing.run(panes, makeScript));
   };
-  const toggle = () => (turn === null ? show(panes, script) : stopAll());
+  const measured = async (signal) => scriptOf(BEFORE, TYPED, await measure(BEFORE, signal));
+  const toggle = () => (turn === null ? show(measured) : stopAll());
   const onKey = (pane) => (text, caret) => {
     setShown(null);
+    size.pace = 1;
     if (pane.supersedes) recording.key(pane.text, text, caret, performance.now());
     pane.type(text, caret);
   };
@@ -80,7 +81,8 @@ function TypeAhead() {
   const again = () => {
     const played = recording.script;
     recording.clear();
-    show(panes, played);
+    size.pace = 1;
+    show(() => played);
   };
   const paneView = (pane) => html`
     <${PaneView} pane=${pane} turn=${turn?.pane === pane ? turn.turn : null} scale=${scaleOf(panes)} now=${performance.now()}
@@ -94,7 +96,6 @@ function TypeAhead() {
         <div class="row">
           <button type="button" class=${turn === null ? "primary" : "danger"} onClick=${toggle}>${turn === null ? "Type for me" : "Stop"}</button>
           ${recording.length > 1 && turn === null && html`<button type="button" onClick=${again}>Type my ${plural(recording.length, "key")} again, in both</button>`}
-          <label class="row">Tokens for a suggestion <${MaxTokens} /></label>
           <span class="dim" role="status">${turn === null ? "" : turnOf(turn)}</span>
         </div>
         <${Verdict} keys=${shown?.keys.length} />
@@ -109,14 +110,7 @@ function TypeAhead() {
     </section>`;
 }
 
-const turnOf = ({ pane, turn, turns }) => `${turn} of ${turns}: typing ${pane.supersedes ? "with" : "without"} superseding …`;
-
-function MaxTokens() {
-  const [value, setValue] = useState(settings.maxTokens);
-  const choose = ({ target }) => { settings.maxTokens = target.value === "" ? null : Number(target.value); setValue(settings.maxTokens); };
-  return html`<select value=${value ?? ""} onChange=${choose}>
-    <option value="">automatic</option>${[48, 96, 192, 384].map((n) => html`<option value=${n}>${n}</option>`)}</select>`;
-}
+const turnOf = ({ pane, turn, turns }) => pane === null ? "Measuring the model …" : `${turn} of ${turns}: typing ${pane.supersedes ? "with" : "without"} superseding …`;
 
 // Shows the result, after both panes have typed `keys` keys.
 function Verdict({ keys }) {

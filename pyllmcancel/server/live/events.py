@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 
@@ -92,7 +92,7 @@ class Stats(Answer):
     computed_tokens: int
     wasted_tokens: int
     reused_tokens: int
-    saved_tokens: Annotated[int, Field(description="Upper bound of the tokens that the cancels saved.")]
+    saved_tokens: Annotated[int, Field(description="Estimate of the tokens that the cancels saved.")]
     aborted_steps: int
     cancels: dict[CancelReason, int]
 
@@ -108,10 +108,18 @@ class FeedServer(Answer):
     started: Annotated[float, Field(description="Seconds since the epoch.")]
 
 
+class FeedExample(Answer):
+    """A request that suits the model."""
+
+    path: str
+    body: dict[str, Any]
+
+
 class FeedModel(Answer):
     id: str
     description: str
     memory: str
+    example: FeedExample
 
 
 class FeedCapacity(Answer):

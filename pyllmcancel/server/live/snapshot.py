@@ -10,6 +10,7 @@ from pyllmcancel import __version__
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.server.live.wording import as_json, frame
 from pyllmcancel.server.requests.answers import session_entry
+from pyllmcancel.server.running.first_steps import example_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -71,11 +72,13 @@ def snapshot(state: ServerState, see: Visible, *, all_owners: bool) -> SnapshotE
 def server_facts(state: ServerState, see: Visible, reason: Reason, *, all_owners: bool) -> ServerFacts:
     """Return all fields of the event but the requests."""
     engine = state.engine
+    path, body = example_of(state)
     server: FeedServer = {"version": __version__, "boot": state.feed.frames.boot, "started": state.created}
     model: FeedModel = {
         "id": state.model_name,
         "description": engine.model.description,
         "memory": engine.model.memory_kind,
+        "example": {"path": path, "body": body},
     }
     capacity: FeedCapacity = {
         "slots": engine.capacity.slots,

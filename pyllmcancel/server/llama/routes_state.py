@@ -52,6 +52,7 @@ class PropsAnswer(Answer):
     endpoint_metrics: bool
     ui: bool
     chat_template: str
+    chats: Annotated[bool, Field(description="False if no chat template is known: `chat_template` is ChatML then.")]
     chat_template_caps: dict[str, bool]
     bos_token: str
     eos_token: str
@@ -122,6 +123,7 @@ async def props(request: Request) -> Any:
         "endpoint_metrics": config.metrics,
         "ui": config.ui,
         "chat_template": state.chat_template.source,
+        "chats": state.chats,
         "chat_template_caps": await asyncio.to_thread(caps_of, state.chat_template),
         "bos_token": special_text(engine.model, "bos"),
         "eos_token": special_text(engine.model, "eos"),

@@ -26,7 +26,7 @@ from pyllmcancel.server.http.connections import Connections
 from pyllmcancel.server.http.listening import is_unix, quiet_about_files, url_of
 from pyllmcancel.server.http.protocol import WatchfulProtocol
 from pyllmcancel.server.limits import GIL_SECONDS
-from pyllmcancel.server.running.first_steps import first_steps
+from pyllmcancel.server.running.first_steps import example_of, first_steps
 from pyllmcancel.server.running.supervision import Supervision
 from pyllmcancel.system import LastResort
 
@@ -125,7 +125,8 @@ class Server(uvicorn.Server):
         listeners = [one for one in listeners if not is_unix(one)]
         if not (self._state.config.greets and listeners):
             return
-        for line in first_steps(listeners, self._state.config, secure=self.config.is_ssl, pooling=engine.pooling):
+        example = example_of(self._state)
+        for line in first_steps(listeners, self._state.config, secure=self.config.is_ssl, example=example):
             logger.info("%s", line)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
