@@ -14,7 +14,7 @@ from tests.browser.scenes import answer_with, say
 from tests.support.http_process import ServerProcess
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator, Page, Route
 
 STOPPED = re.compile(r"Cancelled explicitly by you · compute stopped after [\d.]+ (ms|s)")
 
@@ -100,7 +100,12 @@ def test_the_context_fills_while_an_answer_is_written(page: Page) -> None:
     expect(page.locator("article[aria-busy=true]")).to_have_count(1)
 
 
-def test_a_model_without_a_chat_template_says_so(page: Page) -> None:
+def test_a_model_without_a_chat_template_says_so(tab: Tab) -> None:
+    def without_template(route: Route) -> None:
+        route.fulfill(json=route.fetch().json() | {"chats": False})
+
+    tab.page.route("**/props", without_template)
+    page = tab.open("chat")
     note = page.locator(".composer").get_by_text("no chat template")
     expect(note).to_be_visible()
     note.get_by_role("link").click()
@@ -112,7 +117,7 @@ def test_an_answer_that_is_continued_goes_on_inside_its_code(page: Page) -> None
     say(page, "Show me code")
     expect(answers(page).locator("pre")).to_have_text("def read(pa")
     answer_with(page, "th):\n    pass\n```\n\nThat is *all*.")
-    answers(page).get_by_role("button", name="Continue").click()
+    answers(page).get_by_role("button", name="Continue", exact=True).click()
     expect(answers(page).locator("pre")).to_have_text("def read(path):\n    pass")
     expect(answers(page).locator("em")).to_have_text("all")
     expect(answers(page).locator(".md-block")).to_have_count(2)
@@ -136,7 +141,7 @@ def test_an_answer_that_the_api_cancels_is_not_said_to_be_stopped_by_you(page: P
     expect(answers(page)).to_contain_text(
         re.compile(r"Cancelled explicitly elsewhere: by the API, or from .* · compute stopped after [\d.]+ (ms|s)")
     )
-    expect(answers(page).get_by_role("button", name="Continue")).to_be_visible()
+    expect(answers(page).get_by_role("button", name="Continue", exact=True)).to_be_visible()
 
 
 def test_an_answer_that_is_cancelled_in_the_engine_view_says_so(page: Page) -> None:

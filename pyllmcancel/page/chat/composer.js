@@ -8,7 +8,7 @@ import { chooseFiles, IMAGE_TYPES, MAX_IMAGES, MAX_TEXTS, readImage, readText } 
 import { Icon, IconButton } from "./icons.js";
 import { ModelPicker } from "./model_picker.js";
 
-const BUSY = "The answer is still being written: Esc stops it, then Enter sends";
+const BUSY = "The answer is still being written: stop it (Esc), then send";
 const NOTHING = Object.freeze({ text: "", images: [], files: [] });
 
 export function Composer({ chats, conversation, answering, onSend, onSettings }) {
