@@ -186,3 +186,9 @@ def test_other_threads_run_while_a_model_loads(model_files: dict[str, Path], no_
         if ran_meanwhile:
             return
     raise AssertionError("no other thread ever ran during a load")
+
+
+def test_a_description_counts_the_parameters(tmp_path: Path) -> None:
+    """By its 30 layers llama.cpp takes the model for one of 256M."""
+    model = Model.load(write_tiny_llama(tmp_path / "tiny.gguf", n_layer=30))
+    assert (model.description, model.n_params) == ("llama 1.2M all F32", 1_240_896)
