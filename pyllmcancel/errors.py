@@ -17,6 +17,7 @@ Error
  │       └─ PairLengthError    … or a query and a document exceed the limit of one ranking
  ├─ ConstraintError       the constraint of one answer failed in the middle of it
  ├─ QueueFullError        a limit of waiting or remembered things is reached; try again later
+ ├─ BusyError             the machine cannot do it at present, and the request is not at fault; try again later
  ├─ EngineClosedError     the engine is shutting down, is closed, or was left behind by a fork
  │   └─ EngineDiedError       … or its thread has died; `__cause__` is the error
  ├─ CoreAbortedError      an assertion of ggml failed in a step: the process is about to end
@@ -149,7 +150,11 @@ class ConstraintError(Error):
 
 
 class QueueFullError(Error):
-    """A limit of waiting or remembered things is reached: requests, sessions, holds, or helper processes."""
+    """A limit of waiting or remembered things is reached: requests, sessions or holds."""
+
+
+class BusyError(Error):
+    """No helper process can be started, or gives an answer, at present. The request is not at fault."""
 
 
 class EngineClosedError(Error):

@@ -15,17 +15,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
-from pyllmcancel.errors import QueueFullError
+from pyllmcancel.errors import BusyError, Error
 from pyllmcancel.pausing import Pause, no_pause
-from pyllmcancel.system import Ending, start_with_socket, wait_readable, why_ended
+from pyllmcancel.system import cpu_time, start_with_socket, wait_readable, why_ended
 
 logger = logging.getLogger("pyllmcancel.server")
+A, T = TypeVar("A"), TypeVar("T")
 
 CPU_SECONDS = 2.0  # of one call
-OPENING_CPU_SECONDS = 10.0  # libraries are loaded, and a template is rendered dozens of times to find out its needs
+OPENING_CPU_SECONDS = 30.0  # libraries are loaded, and a template is rendered dozens of times to find out its needs
 WALL_SECONDS = 10.0  # of one call but the first, however busy the machine is
+STUCK_SECONDS = 1.0  # without any time of a processor: stopped, frozen, or swapped out
 START_SECONDS = 90.0  # of the start and the first call
 MEMORY_MIB = 512  # above the memory at its start
 MAX_ANSWER = 64 << 20  # bytes
@@ -41,8 +43,8 @@ class HelperEnded(HelperError):  # noqa: N818 - it did not fail, it was ended
     """The process exceeded its time or memory; the message says which."""
 
 
-class HelperLost(HelperEnded):
-    """The process was killed from outside, by the operator or for lack of memory. The call is not to blame."""
+class HelperLost(HelperError):  # noqa: N818
+    """The process was killed or stopped from outside, for lack of memory for example. The call is not to blame."""
 
 
 class HelperClosed(HelperError):  # noqa: N818
@@ -81,7 +83,7 @@ class Helper:
 
     def begin(self) -> None:
         """Start the process if there is none, without waiting. `open` reports errors."""
-        with self._lock, contextlib.suppress(HelperError, QueueFullError):
+        with self._lock, contextlib.suppress(HelperError, BusyError):
             if self._process is None:
                 self._begin()
 
@@ -92,11 +94,12 @@ class Helper:
         ------
         HelperError
             The opening call failed.
-        QueueFullError
-            The system has no descriptor, or no room for a process, or kills the process again and again.
+        BusyError
+            The system has no descriptor, or no room for a process, or ends the process again and again, or the process
+            gives no answer although its call may go on.
         """
         with self._lock:
-            self._once_more(lambda: self._ensure(no_pause))
+            self._once_more(lambda _: self._ensure(no_pause))
             return self._opened
 
     def call(self, name: str, *arguments: Any, pause: Pause = no_pause) -> Any:
@@ -111,30 +114,50 @@ class Helper:
         ------
         HelperError
             The call failed; see the kinds of this error. After each but HelperClosed the next call finds a process.
-        QueueFullError
+        BusyError
             As for `open`.
         """
         while not self._lock.acquire(timeout=LOOK_EVERY):
             pause()
         try:
-            return self._once_more(lambda: self._call([name, *arguments], pause))
+            return self._once_more(lambda stuck_after: self._call([name, *arguments], pause, stuck_after))
         finally:
             self._lock.release()
 
-    def _call(self, message: list[Any], pause: Pause) -> Any:
+    def _call(self, message: list[Any], pause: Pause, stuck_after: float) -> Any:
         self._ensure(pause)
-        return self._answer(self._ask(message, WALL_SECONDS), pause)
+        look = self._unless_stuck(pause, stuck_after)
+        return self._answer(self._ask(message, WALL_SECONDS, look), look)
 
-    def _once_more(self, attempt: Callable[[], Any]) -> Any:
-        """Return the result of `attempt`, or of a second attempt if the process was lost in the first."""
+    def _once_more(self, attempt: Callable[[float], Any]) -> Any:
+        """Return the result of `attempt`, or of a second attempt if the process was lost in the first. Each gets the
+        seconds after which a process that does not run counts as lost.
+        """
         try:
-            return attempt()
-        except HelperLost:
-            logger.warning("a helper process was killed, and is started again")
-        try:
-            return attempt()
+            return attempt(STUCK_SECONDS)
         except HelperLost as error:
-            raise QueueFullError(f"no helper process survives at present: {error}") from error
+            logger.warning("a helper process is started again: %s", error)
+        try:
+            return attempt(WALL_SECONDS)
+        except HelperLost as error:
+            raise BusyError(f"no helper process survives at present: {error}") from error
+
+    def _unless_stuck(self, pause: Pause, seconds: float) -> Pause:
+        """Return a pause that also raises HelperLost after `seconds` in which the process used no processor."""
+        assert self._process is not None
+        pid = self._process.pid
+        used, since = cpu_time(pid), time.monotonic()
+
+        def look() -> None:
+            nonlocal used, since
+            pause()
+            now = cpu_time(pid)
+            if now is None or now != used:
+                used, since = now, time.monotonic()
+            elif time.monotonic() - since > seconds:
+                raise HelperLost("it was stopped")
+
+        return look
 
     def close(self) -> None:
         """End the process, whatever it is doing, and start none again. Idempotent."""
@@ -157,10 +180,10 @@ class Helper:
         self._end()  # it was ended from outside
         try:
             self._start()
-            self._opens_until = self._ask(list(self._opening), START_SECONDS)
+            self._opens_until = self._ask(list(self._opening), START_SECONDS, no_pause)
         except OSError as error:
             self._end()
-            raise QueueFullError(f"no process can be started at present: {error.strerror}") from error
+            raise BusyError(f"no process can be started at present: {error.strerror}") from error
 
     def _finish_opening(self, pause: Pause) -> None:
         """Wait for the opening call. A caller that gives up leaves the process to the next: if each of many ended it,
@@ -168,13 +191,16 @@ class Helper:
         """
         assert self._socket is not None
         assert self._opens_until is not None
+        look = self._unless_stuck(no_pause, WALL_SECONDS)  # it may wait for a slow disk
         while not (answers := wait_readable(self._socket, LOOK_EVERY)) and time.monotonic() < self._opens_until:
             pause()
+            with self._ended_unless_done():
+                look()
         # The answer may have come in time, long before anybody needed the process.
         deadline = time.monotonic() + WALL_SECONDS if answers else self._opens_until
         try:
             self._opened = self._answer(deadline, no_pause)
-        except HelperError:
+        except (Error, HelperError):
             self._end()
             raise
         self._opens_until = None
@@ -187,12 +213,12 @@ class Helper:
         if self._closed:
             self._process.kill()  # close() may have come before there was a process to end
 
-    def _ask(self, message: list[Any], seconds: float) -> float:
+    def _ask(self, message: list[Any], seconds: float, pause: Pause) -> float:
         """Until when there must be an answer."""
         deadline = time.monotonic() + seconds
         text = json.dumps(message).encode()
         with self._ended_unless_done():
-            self._send(len(text).to_bytes(HEAD, "little") + text, deadline)
+            self._send(len(text).to_bytes(HEAD, "little") + text, deadline, pause)
         return deadline
 
     def _answer(self, deadline: float, pause: Pause) -> Any:
@@ -222,36 +248,43 @@ class Helper:
             if not done:
                 self._end()
 
-    def _send(self, message: bytes, deadline: float) -> None:
+    def _send(self, message: bytes, deadline: float, pause: Pause) -> None:
         assert self._socket is not None
-        self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
-        self._socket.sendall(message)
+        rest = memoryview(message)
+        while rest:
+            rest = rest[self._in_time(self._socket.send, rest, deadline, pause) :]
 
     def _receive(self, length: int, deadline: float, pause: Pause) -> bytes:
         assert self._socket is not None
         received = bytearray()
         while len(received) < length:
-            left = deadline - time.monotonic()
-            if left <= 0.0:
-                raise TimeoutError
-            self._socket.settimeout(min(left, LOOK_EVERY))
-            try:
-                piece = self._socket.recv(min(length - len(received), 1 << 20))
-            except TimeoutError:
-                pause()
-                continue
+            piece = self._in_time(self._socket.recv, min(length - len(received), 1 << 20), deadline, pause)
             if not piece:
                 raise EOFError
             received += piece
         return bytes(received)
 
-    def _cause(self) -> HelperEnded:
+    def _in_time(self, transfer: Callable[[A], T], what: A, deadline: float, pause: Pause) -> T:
+        """Return the result of the socket's method, which may have to wait."""
+        assert self._socket is not None
+        while (left := deadline - time.monotonic()) > 0.0:
+            self._socket.settimeout(min(left, LOOK_EVERY))
+            try:
+                return transfer(what)
+            except TimeoutError:
+                pause()
+        raise TimeoutError
+
+    def _cause(self) -> Error | HelperError:
         """Return why there was no answer."""
         assert self._process is not None
-        why: Ending = "time"
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it is still running
+        try:
             why = why_ended(self._process.wait(timeout=LOOK_EVERY))
+        except subprocess.TimeoutExpired:  # it is still running
+            why = "late"
         match why:
+            case "late":
+                return BusyError("a helper process gave no answer in time: the machine is too busy")
             case "time":
                 seconds = self._cpu_seconds if self._opens_until is None else OPENING_CPU_SECONDS
                 return HelperEnded(f"it takes longer than {seconds:g} s")

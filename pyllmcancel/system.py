@@ -30,7 +30,7 @@ else:
     import tty
 
 
-Ending = Literal["time", "killed", "stack", "memory"]
+Ending = Literal["time", "late", "killed", "stack", "memory"]
 
 
 def usable_cores() -> int:
@@ -210,6 +210,15 @@ def end_by_limits_only() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
+def cpu_time(pid: int) -> int | None:
+    """Return the time of processors that a process has used, in ticks of its system; None if that is unknown."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()  # a name may contain blanks
+    except OSError:
+        return None
+    return int(fields[11]) + int(fields[12])
+
+
 def why_ended(status: int) -> Ending:
     """Return the reason why a process with limits ended, by its status; memory is a guess.
 
@@ -218,7 +227,7 @@ def why_ended(status: int) -> Ending:
     if sys.platform == "win32":
         return "memory"
     known: dict[int, Ending] = {
-        -signal.SIGALRM: "time",
+        -signal.SIGALRM: "late",
         -signal.SIGPROF: "time",
         -signal.SIGKILL: "killed",
         -signal.SIGSEGV: "stack",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +10,6 @@ from pyllmcancel.errors import InvalidRequestError
 
 Render = Callable[[list[Message]], str]
 
-CPU_SECONDS = 1.0  # the limit for all of it, which usually takes a tenth; less is found out about a slower template
 TOOL = {
     "type": "function",
     "function": {"name": "look", "description": "looks", "parameters": {"type": "object", "properties": {}}},
@@ -36,15 +34,17 @@ class Rendering(NamedTuple):
 def found_needs(render: Render) -> list[str]:
     """Return the names of the steps of `order` without which this template does worse.
 
+    All are tried, however slow the template is: a slower machine must not get other prompts. The limits of the helper
+    process's opening call end what takes too long.
+
     Parameters
     ----------
     render
         Renders a conversation; raises InvalidRequestError if the template refuses it.
     """
-    until = time.process_time() + CPU_SECONDS
     needs: list[str] = []
     for step, conversations in TRIED.items():
-        if time.process_time() < until and _helps(step, conversations, needs, render):
+        if _helps(step, conversations, needs, render):
             needs.append(step)
     return needs
 

@@ -16,7 +16,7 @@ from pydantic import Field
 from pyllmcancel.chat.template import ChatTemplate
 from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.constraints.guidance import Guidance
-from pyllmcancel.errors import Error, InvalidRequestError, QueueFullError
+from pyllmcancel.errors import BusyError, Error, InvalidRequestError
 from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import new_marker
 from pyllmcancel.pooling import DOES_NOT_GENERATE
@@ -277,7 +277,7 @@ class ServerState:
 
     def _prepare_template(self) -> None:
         """Prepare the template before the first chat. A bad template must not keep texts from being completed."""
-        with suppress(InvalidRequestError, QueueFullError):
+        with suppress(InvalidRequestError, BusyError):
             self.chat_template.prepare()
 
     async def end_helpers(self) -> None:

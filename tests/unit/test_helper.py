@@ -15,9 +15,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyllmcancel.errors import QueueFullError
+from pyllmcancel.errors import BusyError
 from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError
 from pyllmcancel.pausing import Pause, no_pause
+from pyllmcancel.server.errors.responses import api_error
 from pyllmcancel.system import start_with_socket, wait_readable
 
 CPU_SECONDS = 0.5
@@ -156,9 +157,33 @@ def test_a_call_whose_process_is_ended_each_time_is_refused_and_not_blamed(helpe
         if helper.pid is not None:
             os.kill(helper.pid, signal.SIGKILL)
 
-    with pytest.raises(QueueFullError, match="killed"):
+    with pytest.raises(BusyError, match="killed"):
         render(helper, "endless", kill)
     assert render(helper, "x") == "x"
+
+
+@pytest.mark.parametrize("text", ["x", "x" * (2 << 20)], ids=["short", "longer than the socket takes"])
+def test_a_stopped_process_is_replaced_and_the_call_is_made_again(helper: Helper, text: str) -> None:
+    helper.open()
+    before = helper.pid
+    assert before is not None
+    os.kill(before, signal.SIGSTOP)
+    assert render(helper, text) == text
+    assert helper.pid != before
+
+
+def test_a_call_whose_process_is_stopped_each_time_is_not_blamed(
+    helper: Helper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop() -> None:
+        if helper.pid is not None and helper._opens_until is None:
+            os.kill(helper.pid, signal.SIGSTOP)
+
+    monkeypatch.setattr("pyllmcancel.helper.WALL_SECONDS", 0.5)
+    with pytest.raises(BusyError) as refused:
+        render(helper, "endless", stop)
+    told = api_error(refused.value)
+    assert (told.status, told.headers()["Retry-After"]) == (503, "1")
 
 
 def test_without_room_for_a_process_a_call_says_try_again_later_and_the_next_one_works(
@@ -169,7 +194,7 @@ def test_without_room_for_a_process_a_call_says_try_again_later_and_the_next_one
 
     with monkeypatch.context() as patch:
         patch.setattr("subprocess.Popen", full)
-        with pytest.raises(QueueFullError, match="no process can be started at present"):
+        with pytest.raises(BusyError, match="no process can be started at present"):
             render(helper, "x")
     assert render(helper, "x") == "x"
 

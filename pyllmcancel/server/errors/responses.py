@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import (
+    BusyError,
     ContextLengthError,
     EngineClosedError,
     InvalidRequestError,
@@ -82,6 +83,8 @@ def api_error(error: Exception) -> ApiError:
             shown = ApiError(400, str(error), param=param, code="invalid_request")
         case QueueFullError():
             shown = ApiError(429, str(error), "rate_limit_error", code="queue_full")
+        case BusyError():
+            shown = ApiError(503, str(error), "server_error", code="busy")
         case EngineClosedError():
             shown = ApiError(503, str(error), "server_error", code="shutdown")
         case _:
