@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 # Before a required call: a small model would go on with other text for ever.
 FREE_TEXT = re.compile(r"(?<=\S) until-\d+\??((?: space)? tool-call(?:s|-root)?\)?)$", re.MULTILINE)
@@ -26,8 +25,6 @@ LONG_NAME = re.compile(rf'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|[A-Za-z0-9-]{{{
 RAW_TEXT = re.compile(r"^ac-\d+ ::=", re.MULTILINE)
 
 
-# a client's next request has the same tools: narrowing a hundred of them holds the GIL for a millisecond
-@lru_cache(maxsize=16)
 def narrowed(grammar: str, *, required: bool, parallel: bool) -> str:
     """Return the grammar with a call at once or after reasoning if it is `required`, and with one call only unless
     `parallel`.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from pyllmcancel.constraints.gbnf_schema import answer_schema, arguments_schema
@@ -29,7 +27,7 @@ def with_schemas(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
     """
     tools = inputs.get("tools") or ()
     if inputs.get("enforces_schemas", True):
-        ready = [_ready(json.dumps(tool["function"].get("parameters")), f"t{n}d") for n, tool in enumerate(tools)]
+        ready = [arguments_schema(tool["function"].get("parameters"), f"t{n}d") for n, tool in enumerate(tools)]
     else:
         ready = []
     found = {**inputs, "tool_schemas": [schema for schema, _ in ready] or [ANY_OBJECT] * len(tools)}
@@ -43,9 +41,3 @@ def with_plain_schemas(tools: Sequence[Mapping[str, Any]], schemas: Sequence[Any
     """Return the same tools with other schemas."""
     functions = [{**tool["function"], "parameters": schema} for tool, schema in zip(tools, schemas, strict=True)]
     return [{**tool, "function": function} for tool, function in zip(tools, functions, strict=True)]
-
-
-@lru_cache(maxsize=512)  # a client's next request has the same tools
-def _ready(parameters: str, prefix: str) -> tuple[Any, tuple[str, ...]]:
-    schema, lost = arguments_schema(json.loads(parameters), prefix)
-    return schema, tuple(lost)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from starlette.routing import Route
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-MAX_PATHS = 256  # that are remembered; clients use few
+NAMED = re.compile(r"\?P<\w+>")  # each name may be in one pattern only once
 
 
 class Shortcut:
@@ -27,15 +27,13 @@ class Shortcut:
     def __init__(self, app: ASGIApp, router: ASGIApp, routes: Sequence[BaseRoute]) -> None:
         self._app = app
         self._router = router
-        patterns = [route.path_regex for route in routes if isinstance(route, Route)]
+        patterns = [NAMED.sub("?:", route.path_regex.pattern) for route in routes if isinstance(route, Route)]
+        self._own = re.compile("|".join(patterns))
 
-        @lru_cache(MAX_PATHS)
-        def is_own(path: str) -> bool:
-            # FastAPI redirects a path with a slash too many, or too few.
-            other = path[:-1] if path.endswith("/") else path + "/"
-            return any(pattern.match(one) for pattern in patterns for one in (path, other))
-
-        self._is_own = is_own
+    def _is_own(self, path: str) -> bool:
+        # FastAPI redirects a path with a slash too many, or too few.
+        other = path[:-1] if path.endswith("/") else path + "/"
+        return bool(self._own.match(path) or self._own.match(other))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         goes_on = scope["type"] == "http" and not self._is_own(scope["path"])

@@ -188,6 +188,25 @@ def test_a_request_is_cancelled_by_the_endings_and_the_registry() -> None:
     assert cancellers(sources()) == CANCELLERS
 
 
+def caches(path: Path) -> Iterator[str]:
+    for node in ast.walk(parsed(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            for one in node.decorator_list:
+                if re.search(r"\b(lru_)?cache\b", ast.unparse(one)):
+                    yield f"{path.relative_to(PACKAGE)}:{node.name}"
+
+
+def test_no_cache_of_the_process_has_what_requests_contain() -> None:
+    """Another owner's same request would be answered faster. These have only what belongs to the program."""
+    assert {one for path in PACKAGE.rglob("*.py") for one in caches(path)} == {
+        "server/app.py:all_routes",
+        "server/media/fetching.py:tls",
+        "server/page.py:page_files",
+        "server/wire/fields.py:takes_empty",
+        "server/wire/fields.py:wire_fields",
+    }
+
+
 def test_every_name_in_the_picture_is_a_module_and_stands_there_once() -> None:
     names = [name for members in LAYERS.values() for name in members.split()]
     assert len(names) == len(set(names))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import string
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pyllmcancel.engine.compiled import compiled_module
@@ -18,9 +17,8 @@ LETTERS = string.ascii_letters + string.digits
 ID_LENGTH = 9  # some templates refuse any other length
 
 
-@lru_cache(maxsize=16)
 def read_form(form: bytes) -> ChatParser:
-    """Compile the form of answers. With many tools that takes milliseconds, once for all requests that have them.
+    """Compile the form of answers. With many tools that takes milliseconds, once for all choices of a request.
 
     Parameters
     ----------

@@ -93,18 +93,18 @@ class Sent(BaseModel):
     def _is_given(cls, name: str, value: object) -> bool:
         if value is None:
             return name in cls.null_says
-        return value not in ("", [], {}) or takes_empty(cls, name, type(value))
+        return value not in ("", [], {}) or name not in wire_fields(cls) or takes_empty(cls, name, type(value))
 
 
 @cache
 def takes_empty(model: type[BaseModel], name: str, kind: type[object]) -> bool:
-    """Return whether an empty text, list or object is a value of this field. Unknown and required fields keep the value
-    that was sent.
+    """Return whether an empty text, list or object is a value of this field. A required field keeps the value that was
+    sent.
 
     The model itself decides: a schema of the field's own would be built while a request waits.
     """
-    field = wire_fields(model).get(name)
-    if field is None or field.is_required():
+    field = wire_fields(model)[name]
+    if field.is_required():
         return True
     try:
         model.model_validate({name: kind()}, context=AS_SENT)
