@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.errors import MediaError
 from pyllmcancel.media.errors import BadMedia
-from pyllmcancel.media.pictures import check_picture
+from pyllmcancel.media.pictures import check_picture, picture_size
 from pyllmcancel.media.sounds import check_sound
 from pyllmcancel.media.values import MediaKind
 
@@ -34,8 +34,10 @@ class MediaLimits(NamedTuple):
 DEFAULT_LIMITS = MediaLimits()
 
 
-def check(media: Media, index: int, limits: MediaLimits, pause: Pause) -> Size | None:
+def check(media: Media, index: int, limits: MediaLimits, pause: Pause, *, whole: bool = True) -> Size | None:
     """Return the size of a picture that may be decoded; None for a sound.
+
+    Unless `whole`, only the header of a picture is read, which is done at once.
 
     Raises
     ------
@@ -44,6 +46,8 @@ def check(media: Media, index: int, limits: MediaLimits, pause: Pause) -> Size |
     """
     try:
         if media.kind is MediaKind.IMAGE:
+            if not whole:
+                return picture_size(media.data, limits.pixels)[0]
             return check_picture(media.data, limits.pixels, pause)
         check_sound(media.data, limits.seconds, pause)
         return None

@@ -59,20 +59,26 @@ def check_picture(data: bytes, max_pixels: int, pause: Pause) -> Size:
     BadMedia
         The format is unknown or not supported, the file is cut or contradicts its header, or there are too many pixels.
     """
-    try:
-        size, check = _read(data)
-    except (struct.error, IndexError):
-        raise BadMedia("its header is cut short") from None
-    if size.width < 1 or size.height < 1:
-        raise BadMedia(f"it has {size} pixels")
-    if size.width * size.height > max_pixels:
-        raise BadMedia(f"it has {size} pixels, but at most {max_pixels:,} are accepted", too_large=True)
+    size, check = picture_size(data, max_pixels)
     pause()
     if check == "png":
         _check_png(data, size, pause)
     elif check == "jpeg" and data.count(b"\xff\xda") > MAX_SCANS:
         raise BadMedia(f"it has more than {MAX_SCANS} scans")
     return size
+
+
+def picture_size(data: bytes, max_pixels: int) -> tuple[Size, str]:
+    """Return the size that a picture's header says, and the format; BadMedia as `check_picture`."""
+    try:
+        size, form = _read(data)
+    except (struct.error, IndexError):
+        raise BadMedia("its header is cut short") from None
+    if size.width < 1 or size.height < 1:
+        raise BadMedia(f"it has {size} pixels")
+    if size.width * size.height > max_pixels:
+        raise BadMedia(f"it has {size} pixels, but at most {max_pixels:,} are accepted", too_large=True)
+    return size, form
 
 
 def _read(data: bytes) -> tuple[Size, str]:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Separate from those of `workers`: bodies must not wait for a template or a schema.
+# Separate from those of `workers`: bodies must not wait for a template or a schema. Those that decode pictures and
+# sounds take seconds, and are separate again.
 N_THREADS = 2
 
 
@@ -96,6 +97,7 @@ class Preparations:
         self._awaiting = set[Preparation]()  # those of `wait`
         self._closed = False
         self._workers = Workers(N_THREADS, "pyllmcancel-prepare", per_owner=N_THREADS - shared)
+        self._decoders = Workers(N_THREADS, "pyllmcancel-decode", per_owner=N_THREADS - shared)
 
     def live(self, owner: str | None = None) -> list[Preparation]:
         """Return the preparations of one owner, or of all."""
@@ -129,13 +131,17 @@ class Preparations:
         """Return the preparations under a supersede key."""
         return [] if key is None else list(self._keyed.get((owner, key), ()))
 
-    async def run(self, request: HttpRequest, function: Callable[[FlaggedPause], T], origin: Origin) -> T:
+    async def run(
+        self, request: HttpRequest, function: Callable[[FlaggedPause], T], origin: Origin, *, decodes: bool = False
+    ) -> T:
         """Run `function` in another thread, and return its result.
 
         Parameters
         ----------
         origin
             The origin that the request will be submitted with.
+        decodes
+            True if the function decodes pictures or sounds.
 
         Raises
         ------
@@ -148,7 +154,8 @@ class Preparations:
         """
         with self._listed(origin) as preparation:
             try:
-                return await self._workers.run(request.receive, function, preparation)
+                workers = self._decoders if decodes else self._workers
+                return await workers.run(request.receive, function, preparation)
             finally:
                 if preparation.reason is CancelReason.DISCONNECT:
                     mark_client_gone(request.scope)
@@ -187,11 +194,20 @@ class Preparations:
     ) -> Request:
         """Run `function` in another thread, and return the request that it submits.
 
-        A cancel that comes meanwhile is passed on to the request.
+        A cancel that comes meanwhile is passed on to the request, and so is the end of the server.
         """
+
+        def work(pause: FlaggedPause) -> Request:
+            request = function()
+            if pause.flag is not None and pause.flag.is_set():
+                cancel(request, CancelReason.SHUTDOWN)
+            return request
+
         with self._listed(origin) as preparation:
             try:
-                accepted = preparation.accepted = await asyncio.to_thread(function)
+                # Not `preparation` itself: its cancel would leave the submitted request to nobody.
+                accepted = await self._workers.run(_receive_nothing, work, Work(preparation.owner))
+                preparation.accepted = accepted
                 if preparation.reason is not None:
                     cancel(accepted, preparation.reason)
             finally:
@@ -223,10 +239,16 @@ class Preparations:
         for preparation in list(self._awaiting):
             preparation.server_ends()
         self._workers.close()
+        self._decoders.close()
 
     async def wait_closed(self) -> None:
         """Close, and wait for the work in progress."""
         await self._workers.wait_closed()
+        await self._decoders.wait_closed()
+
+
+async def _receive_nothing() -> Any:
+    await asyncio.get_running_loop().create_future()
 
 
 async def _ended(task: asyncio.Future[Any]) -> None:

@@ -17,6 +17,7 @@ from pyllmcancel.media.values import MediaKind, Modality
 from pyllmcancel.pausing import Pause
 from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.media.settings import MediaSettings
+from pyllmcancel.server.preparing import N_THREADS
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, open_world
 from tests.support.media_files import data_url, gif, jpeg_head, mp3, png, wav
@@ -348,6 +349,20 @@ async def test_a_limit_of_a_picture_is_told_in_the_dialects_shape(path: str) -> 
         assert error["param"] == param
         assert error["type"] == ("request_too_large" if path == MESSAGES else "invalid_request_error")
         assert library.given == []
+
+
+async def test_neither_a_text_nor_a_refusal_waits_for_pictures_that_are_decoded() -> None:
+    async with seeing(media=MediaSettings(max_pixels=100)) as (world, library):
+        may_end = threading.Event()
+        library.on_prepare = lambda _pause: may_end.wait()
+        decoding = [asyncio.create_task(world.post(CHAT, chat(RED_URL))) for _ in range(N_THREADS + 1)]
+        try:
+            large = {"type": "image_url", "image_url": {"url": data_url(png(11, 10))}}
+            assert (await world.post(CHAT, chat(large))).status == 413
+            assert (await world.post(CHAT, chat(TEXT))).status == 200
+        finally:
+            may_end.set()
+        assert [exchange.status for exchange in await asyncio.gather(*decoding)] == [200] * len(decoding)
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from fastapi import Request
 from starlette.types import Message
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import InvalidRequestError, RequestCancelled
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCancelled
 from pyllmcancel.pausing import Pause
 from pyllmcancel.requests.request import Origin, Rank
 from pyllmcancel.requests.request import Request as AcceptedRequest
-from pyllmcancel.server.preparing import Preparation, Preparations
+from pyllmcancel.server.preparing import N_THREADS, Preparation, Preparations
 
 pytestmark = pytest.mark.anyio
 
@@ -69,6 +69,61 @@ async def test_an_id_that_is_being_prepared_is_refused_to_a_second_request(prepa
             await first
     finally:
         may_end.set()
+
+
+async def test_a_text_does_not_wait_for_pictures_that_are_decoded(preparations: Preparations) -> None:
+    may_end = threading.Event()
+    origins = [ORIGIN | {"request_id": str(n)} for n in range(N_THREADS + 1)]
+    decoding = [
+        asyncio.create_task(preparations.run(a_request(), lambda _pause: may_end.wait(), origin, decodes=True))
+        for origin in origins
+    ]
+    await asyncio.sleep(0)
+    try:
+        assert await preparations.run(a_request(), lambda _pause: "text", ORIGIN) == "text"
+    finally:
+        may_end.set()
+    assert all(await asyncio.gather(*decoding))
+
+
+async def test_long_submissions_of_one_owner_leave_a_thread_to_others() -> None:
+    preparations, may_end = Preparations(shared=True), threading.Event()
+    accepted = Mock(spec=AcceptedRequest)
+
+    def submit() -> AcceptedRequest:
+        may_end.wait()
+        return accepted
+
+    greedy = [
+        asyncio.create_task(preparations.submit(submit, ORIGIN | {"request_id": str(n), "owner": "a"}, Mock()))
+        for n in range(N_THREADS + 1)
+    ]
+    await asyncio.sleep(0)
+    try:
+        assert await preparations.submit(lambda: accepted, ORIGIN | {"owner": "b"}, Mock()) is accepted
+    finally:
+        may_end.set()
+    await asyncio.gather(*greedy)
+    await preparations.wait_closed()
+
+
+async def test_what_is_submitted_while_the_server_ends_is_cancelled(preparations: Preparations) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    accepted, cancelled = Mock(spec=AcceptedRequest), Mock()
+
+    def submit() -> AcceptedRequest:
+        begun.set()
+        may_end.wait()
+        return accepted
+
+    submitting = asyncio.create_task(preparations.submit(submit, ORIGIN, cancelled))
+    await asyncio.to_thread(begun.wait)
+    preparations.close()
+    with pytest.raises(EngineClosedError):
+        await submitting
+    may_end.set()
+    await preparations.wait_closed()
+    cancelled.assert_called_once_with(accepted, CancelReason.SHUTDOWN)
 
 
 async def test_a_cancel_while_a_request_is_submitted_reaches_what_was_submitted(preparations: Preparations) -> None:

@@ -56,7 +56,7 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     asked = await gathered(incoming.http, state, given_in(body.media), incoming.origin, "messages")
     # Always off the event loop, and visible to clients: the model's template decides what it does.
     work = partial(read_chat, incoming, plan, wanted, asked)
-    read = await state.preparations.run(incoming.http, work, incoming.origin)
+    read = await state.preparations.run(incoming.http, work, incoming.origin, decodes=bool(asked))
     form = read.form
     if plan.may_call:
         note_unenforced(incoming.http.scope, unenforced_of_tools(plan, form))
@@ -87,7 +87,7 @@ async def chat_length(incoming: Incoming[ChatBody]) -> int:
         state.texts.check_length(len(prompt), "messages")
         return len(prompt_tokens(incoming, prompt, asked, pause, must_fit=False))
 
-    return await state.preparations.run(incoming.http, work, incoming.origin)
+    return await state.preparations.run(incoming.http, work, incoming.origin, decodes=bool(asked))
 
 
 @dataclass(frozen=True, slots=True)

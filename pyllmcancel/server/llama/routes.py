@@ -98,7 +98,8 @@ async def completion(incoming: Annotated[Incoming[LlamaCompletionBody], reads(Ll
         return found, token_biases(body, state.engine.model, pause)
 
     if any(isinstance(prompt, MediaText) for prompt in prompts):
-        return await respond(incoming, *await state.preparations.run(incoming.http, work, incoming.origin))
+        read = await state.preparations.run(incoming.http, work, incoming.origin, decodes=True)
+        return await respond(incoming, *read)
     return await respond(incoming, *await prepared(incoming.http, work))
 
 

@@ -10,10 +10,11 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import InvalidRequestError, MediaError
-from pyllmcancel.media.checks import MediaLimits
+from pyllmcancel.media.checks import MediaLimits, check
 from pyllmcancel.media.errors import BadMedia
 from pyllmcancel.media.library import NEEDS
 from pyllmcancel.media.sounds import is_sound
@@ -95,7 +96,7 @@ async def gathered(
     Raises
     ------
     InvalidRequestError, ApiError
-        There are too many, the model does not take them, or one cannot be fetched.
+        There are too many, the model does not take them, or one cannot be fetched, or is too large.
     RequestCancelled, EngineClosedError
         The request was cancelled, or the server ends.
     """
@@ -103,10 +104,26 @@ async def gathered(
     if not asked:
         return asked
     check_asked(state, asked)
-    if not any(one.url for one in given):
-        return asked
-    fetched = await state.preparations.wait(request, _fetched(request, state, asked), origin)
-    return replace(asked, given=fetched)
+    if any(one.url for one in given):
+        fetched = await state.preparations.wait(request, _fetched(request, state, asked), origin)
+        asked = replace(asked, given=fetched)
+    await state.preparations.run(request, partial(check_heads, state, asked), origin)
+    return asked
+
+
+def check_heads(state: ServerState, asked: Gathered, pause: Pause) -> None:
+    """Raise the error of a file that is too large, or no picture or sound, by its header: nothing is decoded, and so
+    nothing else that is being decoded has to be waited for. For a worker.
+    """
+    for place, one in enumerate(asked.given):
+        try:
+            check(_media(one, state, pause), place, limits_of(state), pause, whole=False)
+        except (BadMedia, MediaError) as error:
+            raise asked.error(place, error) from None
+
+
+def limits_of(state: ServerState) -> MediaLimits:
+    return MediaLimits(state.config.media.max_pixels, state.config.media.max_seconds)
 
 
 def check_asked(state: ServerState, asked: Gathered) -> None:
@@ -166,7 +183,6 @@ def media_tokens(
     ordered = [found[asked.given[place].marker][1] for place in places]
     # A template, or the client itself, may have written the token that begins texts.
     begins = prompt.startswith(state.texts.bos) if state.texts.bos else False
-    settings = state.config.media
     try:
         return media.prepare(
             text,
@@ -175,7 +191,7 @@ def media_tokens(
             add_special=not begins,
             n_ctx=state.engine.n_ctx if must_fit else None,
             keeps=must_fit,
-            limits=MediaLimits(settings.max_pixels, settings.max_seconds),
+            limits=limits_of(state),
             room=state.media_room,
             pause=pause,
         )
