@@ -22,7 +22,8 @@ from pyllmcancel.pausing import Pause, no_pause
 from pyllmcancel.system import cpu_time, start_with_socket, wait_readable, why_ended
 
 logger = logging.getLogger("pyllmcancel.server")
-A, T = TypeVar("A"), TypeVar("T")
+A = TypeVar("A")
+T = TypeVar("T")
 
 CPU_SECONDS = 2.0  # of one call
 OPENING_CPU_SECONDS = 30.0  # libraries are loaded, and a template is rendered dozens of times to find out its needs

@@ -35,7 +35,6 @@ from pyllmcancel.server.openai import routes as openai_routes
 from pyllmcancel.server.openai import routes_audio as openai_routes_audio
 from pyllmcancel.server.openapi import routes as openapi_routes
 from pyllmcancel.server.openapi.description import describe
-from pyllmcancel.server.openapi.page import Page, writer
 from pyllmcancel.server.requests import routes as routes_requests
 from pyllmcancel.server.requests import sessions as routes_sessions
 from pyllmcancel.server.responses import routes as responses_routes
@@ -121,12 +120,12 @@ def create_app(
     storage = config.storage
     created = CreatedResponses(None if storage is None else lambda: Store(*storage), store)
     state.responses = Responses(created)
-    openapi_page = Page(writer(ui=config.ui, asks_for_keys=bool(config.api_keys)))
     lag = LoopLag(state.metrics.loop_lagged)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         lag.start()
+        state.beside_loading = describing = asyncio.create_task(asyncio.to_thread(app.state.openapi_text))
         try:
             if engine is not None:
                 await state.prepare()
@@ -138,7 +137,7 @@ def create_app(
             lag.stop()
             if state.fleet is not None:
                 await state.fleet.close()
-            await openapi_page.close()
+            await asyncio.wait([describing])
             await state.streams.close()
             await created.close()
             await state.workers.wait_closed()
@@ -155,7 +154,6 @@ def create_app(
     )
     app.state.server = state
     page.page_files()  # read and hashed before any request is served: in the event loop that would hold up all streams
-    app.state.openapi_page = openapi_page
     add_error_handlers(app)
     join_by_peers = None if config.fleet is None else partial(_join_by_http, app, state, config.fleet)
     add_middleware(app, config, state.keys, join_by_peers)

@@ -132,6 +132,8 @@ class ServerState:
         self.on_engine_death: Callable[[], None] | None = None
         # set by `process.Server`, too: ends the process, since a load goes on that was given up
         self.on_stuck_load: Callable[[], None] | None = None
+        # set by the application: what is made while the model is loaded, and must be there before a request is served
+        self.beside_loading: asyncio.Task[Any] | None = None
         # set by `process.Server`, too: called when the model is loaded
         self.on_ready: Callable[[Engine], None] | None = None
 
@@ -269,6 +271,8 @@ class ServerState:
         Helper processes start meanwhile, without holding anything up.
         """
         await asyncio.to_thread(self._prepare)
+        if self.beside_loading is not None:
+            await asyncio.shield(self.beside_loading)
 
     def _prepare(self) -> None:
         self.chat_template.begin()

@@ -201,6 +201,7 @@ def test_no_cache_of_the_process_has_what_requests_contain() -> None:
     assert {one for path in PACKAGE.rglob("*.py") for one in caches(path)} == {
         "server/app.py:all_routes",
         "server/media/fetching.py:tls",
+        "server/openapi/description.py:text",
         "server/page.py:page_files",
         "server/wire/fields.py:takes_empty",
         "server/wire/fields.py:wire_fields",

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from pyllmcancel.server.page import answer
 
-if TYPE_CHECKING:
-    from pyllmcancel.server.openapi.page import Page
-
 router = APIRouter(include_in_schema=False)
 
 
 @router.get("/openapi.json")
 async def openapi(request: Request) -> Response:
-    page: Page = request.app.state.openapi_page
-    return Response(await page.text(), media_type="application/json")
+    text = await asyncio.to_thread(request.app.state.openapi_text)  # written already, unless the application is mounted
+    return Response(text, media_type="application/json")
 
 
 @router.get("/docs")
