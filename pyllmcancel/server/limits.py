@@ -51,7 +51,7 @@ PIECE = 1 << 16
 # Seconds in which the rest of the input is read after the answer: an early close would make a kernel drop the answer
 # unread.
 LINGER_SECONDS = 2.0
-ACCEPT_AT_ONCE = 16  # connections accepted before the event loop's other work has a turn
+ACCEPT_AT_ONCE = 64  # connections accepted before the event loop's other work has a turn
 OTHER_FILES = 48  # descriptors of other files: the model, the log, and connections that were just accepted
 MAX_CONNECTIONS = 4_096
 

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import socket
+from functools import partial
 
-from pyllmcancel.server.http.connections import Connections
+import pytest
+from starlette.types import Receive, Scope, Send
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from pyllmcancel.server.http.connections import Connections, Turns
+from pyllmcancel.server.http.protocol import WatchfulProtocol
+from pyllmcancel.server.limits import Limits
 
 
 class Client:
@@ -143,3 +152,46 @@ def test_at_the_end_those_whose_clients_do_not_read_have_stalled() -> None:
     connections.gone(left)
     connections.end_blocked()
     assert [client.is_open for client in (reads, blocks, left)] == [True, False, True]
+
+
+@pytest.mark.anyio
+async def test_one_begins_in_each_turn_of_the_loop() -> None:
+    turns, begun = Turns(), list[int]()
+    for n in range(3):
+        turns.wait(partial(begun.append, n))
+    for n in range(4):
+        assert begun == list(range(n))[:3]
+        await asyncio.sleep(0)
+
+
+@pytest.mark.anyio
+async def test_what_only_reads_does_not_wait_for_all_requests_that_came_before() -> None:
+    begun, read, n_requests = list[str](), asyncio.Event(), 50
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        begun.append(scope["method"])
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+        if scope["method"] == "GET":
+            read.set()
+
+    config = Config(app, lifespan="off")
+    config.load()
+    state = ServerState()
+    protocol = partial(WatchfulProtocol, Limits(), Connections(99, 99), config=config, server_state=state, app_state={})
+    pairs = [socket.socketpair() for _ in range(n_requests + 1)]
+    for n, (client, _) in enumerate(pairs):
+        method = b"GET" if n == n_requests else b"POST"
+        client.sendall(method + b" / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+    loop = asyncio.get_running_loop()
+    made = await asyncio.gather(*(loop.connect_accepted_socket(protocol, theirs) for _, theirs in pairs))
+    try:
+        await read.wait()
+        assert begun.count("POST") < n_requests // 2
+        await asyncio.gather(*(loop.sock_recv(ours, 1) for ours, _ in pairs if not ours.setblocking(False)))
+        assert begun.count("POST") == n_requests
+    finally:
+        for transport, _ in made:
+            transport.abort()
+        for ours, _ in pairs:
+            ours.close()

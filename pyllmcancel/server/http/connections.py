@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections import Counter
-from collections.abc import Collection
+from collections import Counter, deque
+from collections.abc import Callable, Collection
 from ipaddress import ip_address, ip_network
 from typing import Protocol
 
@@ -28,6 +29,28 @@ class Client(Protocol):
 
     def has_stalled(self) -> None:
         """Cancel the connection's request as stalled, and close at once."""
+
+
+class Turns:
+    """Begins one thing in each turn of the event loop, in the order in which they came. Used in the event loop only.
+
+    If hundreds came at once, whatever comes next would wait until all of them have begun.
+    """
+
+    def __init__(self) -> None:
+        self._waiting = deque[Callable[[], object]]()
+
+    def wait(self, begin: Callable[[], object]) -> None:
+        """Call `begin` in its turn."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._next)
+        self._waiting.append(begin)
+
+    def _next(self) -> None:
+        begin = self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._next)
+        begin()
 
 
 class Connections:
@@ -58,6 +81,7 @@ class Connections:
         self._of_address: Counter[str] = Counter()
         self._waiting: dict[Client, None] = {}  # in the order in which they began to wait
         self._blocked: dict[Client, str] = {}  # likewise, with their addresses
+        self.turns = Turns()  # of requests that begin
         self._closed = False
         self._n_closed = 0
         self._told_at = float("-inf")

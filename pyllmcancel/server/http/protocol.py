@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import h11
@@ -29,6 +30,8 @@ READ_AHEAD = 1 << 20
 # hundred chunks, each an event of its own.
 LEAST_AT_ONCE, MAX_AT_ONCE = 1 << 9, 1 << 12
 READ_SECONDS = 0.002
+# Requests that begin so need no turn: health checks and lists are answered while hundreds of others begin.
+READS_ONLY = b"GET "
 
 
 class WatchfulProtocol(H11Protocol):
@@ -102,6 +105,22 @@ class WatchfulProtocol(H11Protocol):
             self._others.flows(self)
 
     def data_received(self, data: bytes) -> None:
+        if self._stage in (Stage.HEAD, Stage.NEXT) and not data.startswith(READS_ONLY):
+            # Until its turn it neither sends more nor runs out of time, nor makes way for another connection.
+            self.transport.pause_reading()
+            self._timer.stop()
+            self._stage = None
+            self._others.works(self)
+            self._others.turns.wait(partial(self._take_turn, data))
+        else:
+            self._read(data)
+
+    def _take_turn(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+            self._read(data)
+
+    def _read(self, data: bytes) -> None:
         began = time.perf_counter()
         super().data_received(data)
         if time.perf_counter() - began > READ_SECONDS:

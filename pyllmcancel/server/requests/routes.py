@@ -50,11 +50,11 @@ async def list_requests(
 ) -> Any:
     if (everywhere := fleet_view(see)) is not None:
         data = await everywhere.requests(status, session)
-        return with_unreached(RequestList(object="list", data=data), see)
+        return JSONResponse(with_unreached(RequestList(object="list", data=data), see))
     summaries = [one for one in see.summaries() if session in (None, one.session)]
-    return RequestList(
-        object="list", data=[see.entry(one) for one in summaries if status in (None, outside_status(one))]
-    )
+    data = [see.entry(one) for one in summaries if status in (None, outside_status(one))]
+    # Not by FastAPI's encoder, which would hold up the event loop eight times as long.
+    return JSONResponse(RequestList(object="list", data=data))
 
 
 @router.post(
@@ -137,7 +137,8 @@ async def list_steps(http: HttpRequest, last: Annotated[int, Query(ge=1, le=1024
     check_may_see_all(http)
     trace = state_of(http).engine.trace
     newest = trace.snapshot()[: -last - 1 : -1]
-    return StepList(object="list", n_steps=trace.n_steps, data=[step_entry(record) for record in newest])
+    steps = [step_entry(record) for record in newest]
+    return JSONResponse(StepList(object="list", n_steps=trace.n_steps, data=steps))
 
 
 def with_unreached(answer: ListOfAll, see: Visible) -> ListOfAll:

@@ -30,8 +30,9 @@ async def list_sessions(
 ) -> Any:
     if (everywhere := fleet_view(see)) is not None:
         data = await everywhere.sessions(live=live)
-        return with_unreached(SessionList(object="list", data=data), see)
-    return SessionList(object="list", data=[session_entry(one) for one in see.sessions() if one.requests or not live])
+        return JSONResponse(with_unreached(SessionList(object="list", data=data), see))
+    sessions = [session_entry(one) for one in see.sessions() if one.requests or not live]
+    return JSONResponse(SessionList(object="list", data=sessions))
 
 
 # Session names are path parameters to the router: clients choose them, and they may contain slashes.
