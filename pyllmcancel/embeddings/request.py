@@ -76,5 +76,7 @@ class EmbeddingRequest(Request):
 
     def summary(self, ending: Ending | None = None) -> RequestSummary:
         """As `Request.summary`; `n` counts the texts."""
-        slots = tuple(text.seq for text in self.texts if text.seq is not None)
-        return replace(super().summary(ending), n=len(self.texts), slots=slots)
+        return replace(super().summary(ending), n=len(self.texts))
+
+    def _slots(self) -> tuple[int, ...]:
+        return tuple(text.seq for text in self.texts if text.seq is not None)

@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.engine.errands import Errands
 from pyllmcancel.errors import said
 from pyllmcancel.events import FinishReason
-from pyllmcancel.requests.observer import StepPart, StepRecord
+from pyllmcancel.requests.observer import PartState, StepPart, StepRecord
 from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.token_stream import Outbox
 from pyllmcancel.scheduling.workload import Finished, Progress
 from pyllmcancel.step import StepStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyllmcancel.requests.endings import Endings
     from pyllmcancel.requests.observer import Observer, StepTrace
@@ -85,6 +86,8 @@ class EngineLoop:
         self.errands = Errands()
         self._running: list[Request] = []
         self._n_steps = 0
+        self._last_step: StepRecord | None = None
+        self._left: list[Request] = []  # ended by their cancellers while a step ran; they still hold their slots
         self._members_ahead: list[StepMember] = []  # of the step ahead; some may have ended when it is recorded
         # Written by the engine thread, which replaces the whole; read from any thread.
         self.occupancy = self._scheduler.occupancy()
@@ -194,6 +197,10 @@ class EngineLoop:
         return self._workload.choose(heads) if cancelled is None else cancelled
 
     def _end_cancelled(self) -> None:
+        left, self._left = self._left, []
+        for request in left:
+            self._workload.release(request, keep=True)
+            self._remove(request)
         for request in self._cancelled():
             self._end(request, FinishReason.CANCELLED)
 
@@ -221,11 +228,16 @@ class EngineLoop:
 
     def _finish(self, finished: Finished) -> None:
         request, finish_reason, last, error, param = finished
-        self._running.remove(request)
+        self._remove(request)
         # The slots are freed before the ending: a reader in a plain thread gets the ending at once, and finds its slots
         # free.
         self.occupancy = self._scheduler.occupancy()
         self._endings.conclude(request, finish_reason, self._outbox, last=last, error=error, param=param)
+
+    def _remove(self, request: Request) -> None:
+        self._running.remove(request)
+        if self._last_step is not None:
+            self._last_step.left.append(request.id)
 
     def _publish(self) -> None:
         self.occupancy = self._scheduler.occupancy()
@@ -234,19 +246,36 @@ class EngineLoop:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def _step(self, items: list[StepItem]) -> None:
+        members = self._members_of(items)
         began = self._step_began = time.monotonic()
-        outcome = self._workload.compute(items)
-        step = ComputedStep(items, self._members_of(items), outcome, began, time.monotonic() - began)
+        with self._others_may_leave(members):
+            outcome = self._workload.compute(items)
+        step = ComputedStep(items, members, outcome, began, time.monotonic() - began)
         self._note_ahead(step)
         self._record(step)
         self._take(step)
 
     def _collect(self, *, goes_on: bool) -> None:
         items, members = self._workload.ahead, self._members_ahead
-        step = computed_ahead(items, members, self._workload.collect(goes_on=goes_on))
+        with self._others_may_leave(members):
+            outcome = self._workload.collect(goes_on=goes_on)
+        step = computed_ahead(items, members, outcome)
         self._note_ahead(step)
         self._record(step)
         self._take(step)
+
+    @contextmanager
+    def _others_may_leave(self, members: Iterable[StepMember]) -> Iterator[None]:
+        """Inside the block, in which a step of these members computes, a cancel of any other request ends that one at
+        once.
+        """
+        computed = {member.request for member in members}
+        others = [one for one in self._running if one not in computed and not one.awaits_encoding]
+        self._registry.offer(others)
+        try:
+            yield
+        finally:
+            self._left += self._registry.take_back(others)
 
     def _note_ahead(self, step: ComputedStep) -> None:
         """Return whether the step after this one has begun."""
@@ -329,7 +358,11 @@ class EngineLoop:
             outcome.spared,
             n_survivors,
             outcome.n_threads,
+            tuple(map(state_of, step.members)),
         )
+        self._last_step = record
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("%s", worded(record))
         self._trace.append(record)
         self._observer.step_done(record, n_wasted)
 
@@ -337,3 +370,21 @@ class EngineLoop:
 def n_accepted(outcome: StepOutcome, seq: int) -> int:
     """Return the number of drafted tokens that a step accepted for a sequence: one token more is sampled."""
     return next((max(0, len(row.sampled) - 1) for row in outcome.rows if row.seq == seq), 0)
+
+
+def state_of(member: StepMember) -> PartState:
+    choices, cancelled = member.request.choices, member.request.cancellation.requested
+    if not choices:
+        return PartState(0, 0, cancelled)
+    choice = choices[member.index]
+    return PartState(len(choice.generated), choice.max_tokens, cancelled)
+
+
+def worded(record: StepRecord) -> str:
+    """Return the log's line about a step."""
+    parts = [
+        f"{part.request} {part.phase} {part.n_tokens}, generated {state.n_generated} of {state.max_tokens}"
+        + (", cancelled" if state.cancelled else "")
+        for part, state in zip(record.sequences, record.states, strict=True)
+    ]
+    return f"step {record.number} {record.status} in {record.seconds * 1e3:.1f} ms: {'; '.join(parts)}"

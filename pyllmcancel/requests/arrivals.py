@@ -58,14 +58,14 @@ class Arrivals:
         return newer
 
     def _end_superseded(self, accepted: Accepted) -> None:
-        """Report requests that were cancelled for a newer one, and end those of them that were waiting."""
+        """Report requests that were cancelled for a newer one, and end those of them that were withdrawn."""
         for cancelled in accepted.cancelled:
             self._observers.request_cancelled(cancelled)
             if cancelled.superseded_by is not None:
                 facts = {"request_id": cancelled.id, "superseded_by": cancelled.superseded_by}
                 logger.info("request %s superseded by %s", cancelled.id, cancelled.superseded_by, extra=facts)
         for cancelled in accepted.withdrawn:
-            self._endings.conclude_waiting(cancelled)
+            self._endings.conclude_withdrawn(cancelled)
 
     def _log(self, request: Request) -> None:
         if not logger.isEnabledFor(logging.INFO):

@@ -1,8 +1,9 @@
 """The cancel of a request, and its one ending: sealed, forgotten, logged, counted, reported.
 
 A request is ended by the thread that is responsible for it, after its computation has stopped and its slots are free.
-That is the engine thread or, for a request that waits, a thread that cancels it: by taking it out of the queue that
-thread becomes responsible for it.
+That is the engine thread or, for a request that waits or that the running step does not compute, a thread that cancels
+it: by withdrawing the request that thread becomes responsible for it. The slots of a running request that was withdrawn
+are given back after the step, before any other request can get one.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Endings:
             return False
         self._observers.request_cancelled(request)
         if self._registry.withdraw(request):
-            self.conclude_waiting(request)
+            self.conclude_withdrawn(request)
         else:
             # The engine thread may be asleep, because every running request is paused.
             self._registry.wake()
@@ -50,10 +51,8 @@ class Endings:
         for request in self._registry.requests():
             self.cancel(request, CancelReason.SHUTDOWN)
 
-    def conclude_waiting(self, request: Request) -> None:
-        """End a cancelled request that never left the queue. The caller has withdrawn it, and so is responsible for
-        it.
-        """
+    def conclude_withdrawn(self, request: Request) -> None:
+        """End a cancelled request. The caller has withdrawn it, and so is responsible for it."""
         outbox = Outbox()
         self.conclude(request, FinishReason.CANCELLED, outbox)
         outbox.flush()

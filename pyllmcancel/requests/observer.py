@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyllmcancel.requests.request import NO_OWNER
@@ -35,6 +35,17 @@ class StepPart(NamedTuple):
     n_accepted: int = 0
 
 
+class PartState(NamedTuple):
+    """The state of a part's choice when the step was recorded: the tokens generated before the step, and their limit.
+
+    A text that is embedded or scored generates nothing.
+    """
+
+    n_generated: int
+    max_tokens: int
+    cancelled: bool
+
+
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     """One step as it happened.
@@ -57,6 +68,10 @@ class StepRecord:
         The number of sequences whose request was not cancelled.
     threads
         The number of threads that computed the step.
+    states
+        The state of each of `sequences`.
+    left
+        The ids of the requests that ended in this step, or between it and the next one. Added by the engine thread.
     """
 
     number: int
@@ -67,6 +82,8 @@ class StepRecord:
     spared: bool = False
     survivors: int = 0
     threads: int = 1
+    states: tuple[PartState, ...] = ()
+    left: list[str] = field(default_factory=list)
 
     @property
     def n_tokens(self) -> int:

@@ -1,8 +1,9 @@
 """The registry of requests: the live ones, the waiting ones, supersede keys, families. All are under one lock.
 
 A request waits in the queue until the engine thread, or a thread that cancels it, takes it out. That thread is then
-responsible for it, and ends it. The registry is the one place where threads meet: each method is one short critical
-section.
+responsible for it, and ends it. While a step runs, the engine thread offers the running requests that the step does not
+compute: a thread that cancels one of them takes that one over in the same way. The registry is the one place where
+threads meet: each method is one short critical section.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Registry:
         self._families = Families()
         self._holds = Holds()
         self._requests: dict[tuple[str, str], Request] = {}  # by owner and id: accepted and not ended
+        self._offered: set[Request] = set()  # running requests that the running step does not compute
         self._withdrawn: set[Request] = set()  # requests among those that their cancellers are about to end
         self._history = defaultdict[str, deque["RequestSummary"]](lambda: deque(maxlen=history))
         self._news = False  # set for the engine thread, which clears it when it looks
@@ -151,15 +153,28 @@ class Registry:
         return held or any(member.cancels(request) for member in lineage)
 
     def withdraw(self, request: Request) -> bool:
-        """Take a waiting request out, to end it; False if it is not, or no longer, waiting."""
+        """Take a waiting or an offered request over, to end it; False if it is neither, or not any more."""
         with self._lock:
             return self._withdraw(request)
 
     def _withdraw(self, request: Request) -> bool:
-        withdrawn = self._waiting.withdraw(request)
+        withdrawn = self._waiting.withdraw(request) or request in self._offered
         if withdrawn:
+            self._offered.discard(request)
             self._withdrawn.add(request)
         return withdrawn
+
+    def offer(self, requests: Iterable[Request]) -> None:
+        """Let cancellers take over these running requests until `take_back`; called by the engine thread."""
+        with self._lock:
+            self._offered.update(requests)
+
+    def take_back(self, requests: Iterable[Request]) -> list[Request]:
+        """Return those of the offered requests that were taken over: each is ended by its canceller."""
+        with self._lock:
+            taken = [request for request in requests if request not in self._offered]
+            self._offered.clear()
+            return taken
 
     def take_next(self, choose: Callable[[Sequence[Request]], Request | None]) -> Request | None:
         """Hand a waiting request to the engine thread: the one that `choose` selects from the next request of each
@@ -237,6 +252,7 @@ class Registry:
         """
         with self._lock:
             self._closed, self._died_of = True, died_of
+            self._offered.clear()
             self._changed.notify_all()
             taken = [request for request in self._requests.values() if request not in self._withdrawn]
             for request in taken:

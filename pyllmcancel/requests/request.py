@@ -1,8 +1,9 @@
 """A request and its choices, from acceptance to the ending.
 
 One thread at most is responsible for a request: none while it is in the waiting queue, then the engine thread, which
-admits it, or the canceller that withdraws it. Only that thread writes its mutable fields; others read them. The
-exception is `superseded_by`, which the registry writes under its lock.
+admits it, or the canceller that withdraws it. A canceller may also withdraw a running request from the engine thread,
+while a step runs that does not compute the request. Only the responsible thread writes its mutable fields; others read
+them. The exception is `superseded_by`, which the registry writes under its lock.
 """
 
 from __future__ import annotations
@@ -357,6 +358,14 @@ class Request:
         # The future is running from the start, so that a waiter that is cancelled cannot cancel it.
         self.ended.set_running_or_notify_cancel()
 
+    @property
+    def awaits_encoding(self) -> bool:
+        """True if pictures of the request may be encoded now, by a thread that computes beside the steps."""
+        return any(choice.unencoded for choice in self.choices)
+
+    def _slots(self) -> tuple[int, ...]:
+        return tuple(choice.seq for choice in self.choices if choice.seq is not None)
+
     def drop_media(self) -> None:
         """Drop the pictures of an ended request, by its responsible thread. They may be large, and the request and its
         choices refer to each other, so they live on until the garbage collector comes.
@@ -439,7 +448,7 @@ class Request:
             superseded_by=self.superseded_by,
             created_at=self.created_at,
             seconds=(self.ended_at or time.monotonic()) - self.arrived_at,
-            slots=tuple(choice.seq for choice in self.choices if choice.seq is not None),
+            slots=self._slots() if ending is None else (),
             paused=self.paused and self.status is not RequestStatus.FINISHED,
             ending=ending,
             times=self.times(),

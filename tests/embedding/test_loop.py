@@ -147,6 +147,19 @@ def test_requests_take_turns_so_that_many_texts_do_not_keep_one_waiting(rig: Rig
     rig.check_complete(first, *many)
 
 
+def test_a_cancel_ends_a_request_that_the_running_step_does_not_compute(rig: Rig) -> None:
+    first = rig.submit(text(1, 30), text(2, 30))
+    rig.held()
+    beside = rig.submit(text(3, 30))
+    rig.step()
+    assert rig.held() == [(2, 30)] or rig.held() == [(3, 30)]
+    other, texts = (beside, 0) if rig.held() == [(2, 30)] else (first, 30)
+    rig.engine.cancel(other)
+    assert other.ended.done()
+    assert rig.sinks[other.id].ending().usage.prompt_tokens == texts
+    rig.finish()
+
+
 def test_owners_take_turns_however_many_requests_each_has(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(parallel=3)
     rig.submit(text(1, 32), owner="many")

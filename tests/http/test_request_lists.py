@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.requests.observer import StepPart, StepRecord
+from pyllmcancel.requests.observer import PartState, StepPart, StepRecord
 from pyllmcancel.server.requests.answers import step_entry
 from tests.support.http_world import World, open_world
 
@@ -155,10 +155,14 @@ async def test_steps_tell_what_each_held_newest_first() -> None:
                     "n_tokens": n,
                     "n_drafted": 0,
                     "n_accepted": 0,
+                    "max_tokens": 3,
+                    "n_generated": n_generated,
+                    "cancelled": n_generated == 2,
                 }
             ]
-            for phase, n in (("decode", 1), ("decode", 1), ("prefill", 5))
+            for phase, n, n_generated in (("decode", 1, 2), ("decode", 1, 1), ("prefill", 5, 0))
         ]
+        assert [step["left"] for step in listed["data"]] == [["mine"], [], []]
         assert [step["threads"] for step in listed["data"]] == [1, 1, 1]
         last = (await world.get("/v1/steps?last=1")).json()
         assert [step["number"] for step in last["data"]] == [3]
@@ -169,6 +173,40 @@ async def test_a_number_of_steps_out_of_range_is_refused(last: str) -> None:
     async with open_world() as world:
         exchange = await world.get(f"/v1/steps?last={last}")
         assert (exchange.status, exchange.json()["error"]["param"]) == (400, "last")
+
+
+async def test_the_steps_of_a_batch_show_where_each_request_stands_and_who_leaves(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("DEBUG", "pyllmcancel.engine")
+    async with open_world(parallel=2) as world:
+        world.hold()
+        stays = world.complete("stays", max_tokens=5, ignore_eos=True, headers={"x-request-id": "stays"})
+        await world.added("stays")
+        await world.step(1)
+        leaves = world.complete("leaves", max_tokens=9, ignore_eos=True, headers={"x-request-id": "leaves"})
+        await world.added("leaves")
+        await world.step(3)
+        await world.held()
+        world.gate.move_on(0.99)
+        leaves.leave()
+        await world.cancelling("leaves")
+        world.gate.open()
+        await leaves.end()
+        assert (await stays.end()).status == 200
+        steps = (await world.get("/v1/steps")).json()["data"]
+        (last,) = [step for step in steps if step["left"] == ["leaves"]]
+        states = {part["request"]: part for part in last["sequences"]}
+        assert (states["leaves"]["max_tokens"], states["leaves"]["cancelled"]) == (9, True)
+        assert (states["stays"]["max_tokens"], states["stays"]["cancelled"]) == (5, False)
+        later = [step for step in steps if step["number"] > last["number"]]
+        assert all(part["request"] == "stays" for step in later for part in step["sequences"])
+        assert later[0]["left"] == ["stays"]
+        mine = [part["n_generated"] for step in steps for part in step["sequences"] if part["request"] == "stays"]
+        assert sorted(set(mine)) == [0, 1, 2, 3, 4]
+    lines = [record.message for record in caplog.records if record.message.startswith("step ")]
+    assert len(lines) == len(steps)
+    assert any("leaves decode 1, generated" in line and "of 9, cancelled" in line for line in lines)
 
 
 async def test_no_further_step_contains_a_request_whose_answer_is_complete() -> None:
@@ -191,8 +229,9 @@ async def test_no_further_step_contains_a_request_whose_answer_is_complete() -> 
 
 
 def test_the_record_of_a_step_can_be_shown_to_the_outside() -> None:
-    record = StepRecord(1, 0.0, 0.5, (StepPart("r", 0, "decode", 7, 3, n_drafted=6, n_accepted=4),), "ok")
-    assert step_entry(record)["sequences"] == [
-        {"request": "r", "choice": 0, "slot": 3, "phase": "decode", "n_tokens": 7, "n_drafted": 6, "n_accepted": 4}
-    ]
+    part = StepPart("r", 0, "decode", 7, 3, n_drafted=6, n_accepted=4)
+    record = StepRecord(1, 0.0, 0.5, (part,), "ok", states=(PartState(5, 9, cancelled=False),))
+    common = {"request": "r", "choice": 0, "slot": 3, "phase": "decode", "n_tokens": 7, "n_drafted": 6, "n_accepted": 4}
+    state = {"max_tokens": 9, "n_generated": 5, "cancelled": False}
+    assert step_entry(record)["sequences"] == [common | state]
     assert record.n_tokens == 7

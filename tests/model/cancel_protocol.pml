@@ -17,6 +17,8 @@
  *   SUPERSEDES_UNLOCKED   the older of a key is cancelled after the critical section that installs the newer
  *   SEALED_UNLOCKED       a request is sealed outside the registry's critical section (here, until spin found it)
  *   NOT_LET_GO            the flag aborts steps, and the engine thread does not end the request between them
+ *   OFFERS_MEMBERS        cancellers may also take over requests that the running step computes
+ *   FORGETS_TAKEN         the engine thread does not ask which of the offered requests were taken over
  *
  * With DIES the engine's thread may die, at any statement; then every request must still end once. Broken variants of that:
  *
@@ -58,7 +60,8 @@ bool known[N];                   /* Registry._requests: accepted and not ended *
 chan waiting = [N] of { byte };  /* WaitingQueue */
 byte newest = NONE;            /* SupersedeKeys, of the one key */
 bool held[N];                    /* Registry._holds */
-bool withdrawn[N];               /* Registry._withdrawn: taken out of the queue by a canceller, and not yet ended */
+bool withdrawn[N];               /* Registry._withdrawn: taken over by a canceller, and not yet ended */
+bool offered[N];                 /* Registry._offered: runs, and the running step does not compute it */
 
 /* Written by the engine thread only, except `left`: the client has hung up (Client.has_left). */
 bool runs[N];                    /* EngineLoop._running */
@@ -199,11 +202,12 @@ inline conclude(r, how)
 	write_ending(r)
 }
 
-/* WaitingQueue.withdraw, under the registry's lock: the thread that takes it out is responsible. */
+/* Registry._withdraw, under the registry's lock: the thread that takes it out is responsible. */
 inline withdraw(r, said)
 {
 	if
 	:: waiting ?? [eval(r)] -> waiting ?? eval(r); owner[r] = _pid; withdrawn[r] = true; said = true
+	:: !(waiting ?? [eval(r)]) && offered[r] -> offered[r] = false; owner[r] = _pid; withdrawn[r] = true; said = true
 	:: else -> said = false
 	fi
 }
@@ -219,7 +223,7 @@ inline cancel(r, why, said)
 		said = true;
 #endif
 		if
-		:: said -> conclude(r, stopped)  /* Endings.conclude_waiting */
+		:: said -> conclude(r, stopped)  /* Endings.conclude_withdrawn */
 #if defined(PAUSES) && !defined(CANCELS_QUIETLY)
 		:: else -> atomic { !registry_lock; tell_news() }   /* Registry.wake */
 #else
@@ -290,7 +294,7 @@ proctype submit(byte r)
 		unlock_registry()
 	};
 	if
-	:: theirs -> conclude(older, stopped)            /* Endings.conclude_waiting */
+	:: theirs -> conclude(older, stopped)            /* Endings.conclude_withdrawn */
 	:: else
 	fi;
 	if
@@ -401,6 +405,7 @@ inline bury()
 		closed = true;
 		do
 		:: i < N ->
+			offered[i] = false;
 			if
 #ifndef BURIES_WITHDRAWN
 			:: known[i] && !withdrawn[i] ->
@@ -516,6 +521,20 @@ turn:
 	fi;
 #endif
 	assert(!(in_step[0] && n_endings[0] || in_step[1] && n_endings[1] || in_step[2] && n_endings[2]));
+	/* EngineLoop._others_may_leave, Registry.offer */
+	atomic {
+		!registry_lock;
+		do
+		:: i < N ->
+#ifndef OFFERS_MEMBERS
+			offered[i] = runs[i] && !in_step[i];
+#else
+			offered[i] = runs[i];
+#endif
+			i++
+		:: else -> i = 0; break
+		od
+	};
 	do
 	:: poll < POLLS && !aborted ->
 		/* AbortGate::poll and decide: the flags are read one after the other, while others raise them */
@@ -533,6 +552,22 @@ turn:
 		}
 	:: else -> atomic { poll = 0; break }
 	od;
+	/* Registry.take_back. The slots of those that were taken over are given back by EngineLoop._end_cancelled. */
+	atomic {
+		!registry_lock;
+		do
+		:: i < N ->
+			if
+#ifndef FORGETS_TAKEN
+			:: runs[i] && !in_step[i] && !offered[i] -> runs[i] = false; n_run--
+#endif
+			:: else
+			fi;
+			offered[i] = false;
+			i++
+		:: else -> i = 0; break
+		od
+	};
 	/* AbortGate::disarm; then Context::commit and Generation.take, or Sequences::roll_back and Scheduler.resync */
 	do
 	:: atomic { i < N && in_step[i] ->

@@ -22,6 +22,8 @@ TWO_LIVE = "known[0]&&(reason[0]=="
 LOST = "||(ending[i]=="
 LEAKED = "||wanted[i]"
 NOT_OWNED = "owner[r]==_pid"
+IN_A_STEP = "in_step[r]"
+TAKEN_OVER = "owner[i]==_pid"
 NOT_TOLD = "accepted[0]<=n_endings[0]"
 NOT_RESUMED = "n_endings[2]==1"
 TAKEN = "owner[i]==254"
@@ -33,6 +35,8 @@ BROKEN = [
     ("NEWEST_BY_ACCEPTANCE", "KEYED", "arrival[older]<arrival[newer]"),
     ("SUPERSEDES_UNLOCKED", "KEYED", TWO_LIVE),
     ("SEALED_UNLOCKED", "KEYED", TWO_LIVE),
+    ("OFFERS_MEMBERS", "APART", IN_A_STEP),
+    ("FORGETS_TAKEN", "APART", TAKEN_OVER),
     ("BURIES_WITHDRAWN", "KEYED DIES", TAKEN),
     ("FORGETS_OWED", "KEYED DIES", NOT_TOLD),
     ("CANCELS_QUIETLY", "KEYED PAUSES", NOT_TOLD),

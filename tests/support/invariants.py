@@ -76,7 +76,8 @@ def check_no_work_after_end(driver: Driver, tracked: Tracked) -> None:
     for record in driver.watcher.steps[tracked.n_steps_at_end :]:
         assert reused or all(entry[0] != tracked.request.id for entry in record.sequences), "computed after the end"
     assert not driver.holds(tracked), "about to be computed after the end"
-    assert all(choice.seq is None for choice in tracked.request.choices), "holds a slot after the end"
+    if driver.gate.held() is None:  # a step that does not compute it may have been running when it was cancelled
+        assert all(choice.seq is None for choice in tracked.request.choices), "holds a slot after the end"
     assert tracked.request not in driver.engine.registry.requests()
 
 

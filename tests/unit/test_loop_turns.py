@@ -37,6 +37,7 @@ class Recorder:
         self.goes_ahead = False  # whether a step begins by itself, after those that have leave to go on too
         self.is_steady_now = True
         self.late: StepResult | None = None
+        self.beside_step: Callable[[], object] = lambda: None  # what happens while a step computes
 
     @property
     def scheduler(self) -> Recorder:
@@ -80,6 +81,7 @@ class Recorder:
 
     def compute(self, items: list[StepItem]) -> StepResult:
         self.calls.append("compute")
+        self.beside_step()
         return self._result(items, goes_on=True)
 
     def _result(self, items: list[StepItem], *, goes_on: bool) -> StepResult:

@@ -194,11 +194,20 @@ class StepSequence(Answer):
     ]
 
 
+class StepMember(StepSequence):
+    max_tokens: Annotated[int, Field(description="Limit of the tokens that may be generated; 0 for a text to embed.")]
+    n_generated: Annotated[int, Field(description="Tokens generated before this step.")]
+    cancelled: Annotated[bool, Field(description="A cancel came before the step's end.")]
+
+
 class StepEntry(Answer):
     number: int
     started_at: Annotated[float, Field(description="On the server's monotonic clock, in seconds.")]
     seconds: float
-    sequences: list[StepSequence]
+    sequences: list[StepMember]
+    left: Annotated[
+        list[str], Field(description="Ids of the requests that ended between this step's start and the next.")
+    ]
     status: StepStatus
     spared: Annotated[bool, Field(description="A member was cancelled, and the step finished for the others.")]
     survivors: int
@@ -318,7 +327,16 @@ def step_entry(record: StepRecord) -> StepEntry:
         "number": record.number,
         "started_at": record.started_at,
         "seconds": record.seconds,
-        "sequences": [step_sequence(part) for part in record.sequences],
+        "sequences": [
+            {
+                **step_sequence(part),
+                "max_tokens": state.max_tokens,
+                "n_generated": state.n_generated,
+                "cancelled": state.cancelled,
+            }
+            for part, state in zip(record.sequences, record.states, strict=True)
+        ],
+        "left": list(record.left),
         "status": cast("StepStatus", record.status),
         "spared": record.spared,
         "survivors": record.survivors,
