@@ -70,22 +70,22 @@ class Arrivals:
     def _log(self, request: Request) -> None:
         if not logger.isEnabledFor(logging.INFO):
             return
-        counts = self._registry.counts()
+        waiting, running = self._registry.load
         logger.info(
             "request %s added, owner %s, session %s, %s prompt tokens, waiting %d, running %d",
             request.id,
             request.owner or "-",
             ESCAPED(request.session or "-")[0].decode(),  # a client's text, which may contain line feeds
             f"{request.n_prompt_tokens:,}",
-            counts.waiting,
-            counts.running,
+            waiting,
+            running,
             extra={
                 "request_id": request.id,
                 "owner": request.owner or None,
                 "session": request.session,
                 "parent": request.parent,
                 "prompt_tokens": request.n_prompt_tokens,
-                "waiting": counts.waiting,
-                "running": counts.running,
+                "waiting": waiting,
+                "running": running,
             },
         )

@@ -124,8 +124,8 @@ class Endings:
         if not logger.isEnabledFor(logging.INFO) and ending.finish_reason is not FinishReason.ERROR:
             return
         facts = _facts(request, ending)
-        counts = self._registry.counts()
-        tail = f"waiting {counts.waiting}, running {counts.running}"
+        waiting, running = self._registry.load
+        tail = f"waiting {waiting}, running {running}"
         usage = ending.usage
         match ending.finish_reason:
             case FinishReason.CANCELLED:

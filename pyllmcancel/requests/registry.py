@@ -384,6 +384,13 @@ class Registry:
             ended = [summary for history in self._history.values() for summary in history]
         return sorted(ended, key=lambda summary: summary.created_at + summary.seconds, reverse=True)
 
+    @property
+    def load(self) -> tuple[int, int]:
+        """The numbers of waiting and of other requests that have not ended. The log's: at no cost per request."""
+        with self._lock:
+            waiting = len(self._waiting)
+            return waiting, len(self._requests) - waiting
+
     def counts(self, owner: str | None = None) -> Counts:
         with self._lock:
             requests = self._not_sealed(owner)

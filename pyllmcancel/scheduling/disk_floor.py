@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.engine")
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+UNREADABLE = (errno.ENOENT, errno.EIO)  # the file, not the process, is the reason
 REFUSALS = ("damaged", "other_identity", "disk_full", "too_large", "failed")
 # A prefix is written unless a file has all but this share of it: each turn of a conversation would write it again.
 MAX_MISSING = 1 / 8
@@ -46,6 +47,10 @@ MAX_MISSING = 1 / 8
 
 class FloorClosed(Exception):  # noqa: N818 - no error
     """The engine was closed before the identity was known."""
+
+
+class FetchDropped(Exception):  # noqa: N818 - no error
+    """Nobody waits any more for a file that is being read."""
 
 
 class DiskCounts(NamedTuple):
@@ -65,11 +70,15 @@ NOTHING_ON_DISK = DiskCounts(0, 0, 0, 0, 0, 0, dict.fromkeys(REFUSALS, 0))
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """A file that is read for a choice. `prefix` is written by the reading thread, before `done`."""
+    """A file that is read for a choice. `prefix` is written by the reading thread, before `done`.
+
+    `dropped` is set by the engine thread when nobody waits for the file any more.
+    """
 
     holder: Holder
     prefix: SwappedPrefix | None = None
     done: threading.Event = field(default_factory=threading.Event)
+    dropped: bool = False
 
 
 class DiskFloor:
@@ -233,18 +242,23 @@ class DiskFloor:
 
     def drop(self, key: Hashable) -> None:
         """Forget what was read, or is being read. Idempotent."""
-        self._fetches.pop(key, None)
+        fetch = self._fetches.pop(key, None)
+        if fetch is not None:
+            fetch.dropped = True
 
     def _read(self, entry: Entry, fetch: Fetch) -> None:
         try:
-            fetch.prefix = self._prefix_of(entry)
+            fetch.prefix = self._prefix_of(entry, fetch)
+        except FetchDropped:
+            pass
         except (DamagedFileError, UsageError) as error:
             self._refused["damaged"] += 1
             self._folder.discard(entry)
             logger.warning("%s is not used: %s", entry.path, error)
         except OSError as error:
             self._refused["failed"] += 1
-            self._folder.discard(entry)
+            if error.errno in UNREADABLE:
+                self._folder.discard(entry)
             logger.warning("%s could not be read: %s", entry.path, said(error))
         except Exception:
             self._refused["failed"] += 1
@@ -253,11 +267,16 @@ class DiskFloor:
             fetch.done.set()
             self.wake()
 
-    def _prefix_of(self, entry: Entry) -> SwappedPrefix | None:
+    def _prefix_of(self, entry: Entry, fetch: Fetch) -> SwappedPrefix | None:
+        def check() -> None:
+            if fetch.dropped:
+                raise FetchDropped
+
+        check()
         with open(entry.path, "rb") as file:
             if read_head(file) != entry.head:
                 raise DamagedFileError("the file is another one than at the start")
-            prefix = read_states(file, entry.head, self._blank)
+            prefix = read_states(file, entry.head, self._blank, check)
         if prefix is None:
             logger.warning("there is no memory for the prefix in %s", entry.path)
             return None

@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from pyllmcancel.adapters import UNADAPTED, Adapted
 from pyllmcancel.errors import Error
+from pyllmcancel.pausing import Pause
 from pyllmcancel.scheduling.swap_store import Holder
 
 if TYPE_CHECKING:
@@ -226,9 +227,9 @@ def _are(values: object, *kinds: Any) -> bool:
     )
 
 
-def read_states(file: IO[bytes], head: Head, blank: Blank) -> SwappedPrefix | None:
+def read_states(file: IO[bytes], head: Head, blank: Blank, check: Pause = lambda: None) -> SwappedPrefix | None:
     """Read and check the states, after `read_head`; None if there is no memory for them, DamagedFileError if anything
-    is wrong.
+    is wrong. `check` is called before each piece, and may raise.
     """
     made = blank(array("i", head.tokens).tolist(), head.least, [part[:2] for part in head.parts])
     if made is None:
@@ -237,6 +238,7 @@ def read_states(file: IO[bytes], head: Head, blank: Blank) -> SwappedPrefix | No
     for part, state in zip(head.parts, states, strict=True):
         checksum = 0
         for begin in range(0, part.n_bytes, AT_ONCE):
+            check()
             piece = state[begin : begin + AT_ONCE]
             if _read_into(file, piece) != len(piece):
                 raise DamagedFileError("the file was cut")

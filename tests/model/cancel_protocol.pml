@@ -498,7 +498,7 @@ turn:
 	:: else
 	fi;
 	/* Scheduler.plan: all who decode, or a prompt alone; Context::step, AbortGate::arm */
-	d_step {
+	atomic {  /* not d_step, which would always take the first */
 		if
 		:: true -> for (i : 0 .. N - 1) { in_step[i] = computes(i) }; n_members = n_busy
 		:: computes(0) -> in_step[0] = true; n_members = 1

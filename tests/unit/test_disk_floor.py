@@ -18,7 +18,7 @@ from pyllmcancel.adapters import Adapter
 from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.errors import UsageError
 from pyllmcancel.requests.request import NO_OWNER
-from pyllmcancel.scheduling import prefix_folder
+from pyllmcancel.scheduling import disk_floor, prefix_folder
 from pyllmcancel.scheduling.disk_floor import DiskFloor
 from pyllmcancel.scheduling.prefix_file import head_of
 from pyllmcancel.scheduling.prefix_folder import SUFFIX, PrefixFolder
@@ -187,6 +187,42 @@ def test_a_request_that_waits_for_a_file_can_be_cancelled(machine: Machine) -> N
     assert completes(other)
     reading.go_on()
     assert completes(answered(driver, PROMPT + MORE))
+
+
+def test_nothing_more_is_read_for_a_request_that_was_cancelled(machine: Machine) -> None:
+    driver = machine.start()
+    answered(driver, PROMPT)
+    driver.close()
+    reading = Stop()
+    driver = machine.start(blank=lambda *parts: (reading.here(), SwappedPrefix.blank(*parts))[1], parallel=1)
+    first = driver.submit(PROMPT + MORE, settle=False)
+    reading.wait_reached()
+    for tracked in (first, driver.submit(PROMPT + MORE + MORE, settle=False)):
+        driver.engine.cancel(tracked.request)
+        assert tracked.ending.cancel_reason is not None
+    reading.go_on()
+    driver.close()
+    assert (counts(driver).n_restored, sum(counts(driver).refused.values()), len(machine.files)) == (0, 0, 1)
+
+
+@pytest.mark.parametrize(("error", "n_files"), [(errno.EMFILE, 1), (errno.ENOMEM, 1), (errno.EIO, 0)])
+def test_a_file_stays_unless_it_is_the_reason_why_it_cannot_be_read(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, error: int, n_files: int
+) -> None:
+    driver = machine.start()
+    answered(driver, PROMPT)
+    driver.close()
+
+    def fail(*_: Any) -> Any:
+        raise OSError(error, os.strerror(error))
+
+    driver = machine.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(disk_floor, "open", fail, raising=False)
+        again = driver.submit(PROMPT + MORE, settle=False, max_tokens=1)
+        driver.gate.open()
+        assert completes(again)
+    assert (n_cached(again), len(machine.files), counts(driver).refused["failed"]) == (0, n_files, 1)
 
 
 def test_no_more_prefixes_are_read_at_once_than_there_are_slots(machine: Machine) -> None:
