@@ -99,15 +99,16 @@ class Leaving:
     Attributes
     ----------
     keeps
-        True if the request goes on without its client, whose stream can be taken up again. Then the leaving only closes
-        the connection to the process, as soon as the process has accepted the request.
+        The seconds for which the request waits for its model without its client, whose stream can be taken up again; 0
+        if it does not. Within them the leaving only closes the connection to the process, as soon as the process has
+        accepted the request.
     on_answer
         Called when the process begins to answer.
     """
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
-        self.keeps = False
+        self.keeps = 0.0
         self.on_answer: Callable[[], None] = lambda: None
         self._receive = receive
         self._exchange: Exchange | None = None
@@ -124,6 +125,15 @@ class Leaving:
         self.left = True
         if self._exchange is not None and not (self.keeps and self._exchange.is_new):
             self._exchange.close()
+        if self.keeps:
+            asyncio.get_running_loop().call_later(self.keeps, self._give_up)
+        self._end_wait()
+
+    def _give_up(self) -> None:
+        self.keeps = 0.0
+        self._end_wait()
+
+    def _end_wait(self) -> None:
         if self._future is not None and not self._future.done() and not self.keeps:
             self._future.set_exception(ClientLeft())
 

@@ -74,7 +74,7 @@ class Router:
         timeout = config.engine.request_timeout
         self._timeout = math.inf if timeout is None else timeout
         self._newer = NewerRequests(self.front)
-        self._keeps_streams = config.stream_keep > 0
+        self._stream_keep = config.stream_keep
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -104,7 +104,7 @@ class Router:
         fields = await fields_of(message.body)
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         spec = await self.named(fields.get("model", next(iter(query.get("model", ())), None)))
-        wishes = wishes_of(scope, fields, keeps_streams=self._keeps_streams)
+        wishes = wishes_of(scope, fields, stream_keep=self._stream_keep)
         loads = one_of(query.get("autoload"), default=self.autoload) and scope["method"] == "POST"
         if not loads and self.keeper.model(spec.name).state is not State.LOADED:
             raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
@@ -112,7 +112,7 @@ class Router:
             await exchange(message, self.keeper.processes[spec.name].socket, leaving, send)
             return
         routed = RoutedRequest(scope, spec.name, wishes)
-        leaving.keeps = bool(wishes.streams)  # then the request outlives its connection
+        leaving.keeps = wishes.keep_going if wishes.streams else 0.0  # then the request outlives its connection
         leaving.on_answer = routed.answers
         with self.requests.lists(routed):
             while (ended := await self._sent(routed, message, leaving, send)) is not None:

@@ -45,6 +45,8 @@ class Wishes(NamedTuple):
         The supersede key.
     streams
         The names by which its stream can be taken up again, if it will have such a stream.
+    keep_going
+        The seconds for which such a stream goes on without a reader.
     timeout
         The seconds from its arrival that it may take; infinite: no limit.
     keep_alive
@@ -55,6 +57,7 @@ class Wishes(NamedTuple):
     parent: str | None
     key: str | None
     streams: tuple[str, ...]
+    keep_going: float
     timeout: float
     keep_alive: float | None
 
@@ -65,10 +68,10 @@ async def fields_of(body: bytes) -> dict[str, Any]:
     return await asyncio.to_thread(scalars, body, WANTED)
 
 
-def wishes_of(scope: Scope, fields: dict[str, Any], *, keeps_streams: bool) -> Wishes:
+def wishes_of(scope: Scope, fields: dict[str, Any], *, stream_keep: float) -> Wishes:
     key = name_of(scope, fields, KEY_HEADERS, KEY_FIELDS)
     streams: tuple[str, ...] = ()
-    if keeps_streams and fields.get("stream") is True:
+    if stream_keep > 0 and fields.get("stream") is True:
         conversation = name_of(scope, fields, CONVERSATION_HEADERS, ())
         if conversation is not None:
             key = key or conversation_key(conversation)
@@ -77,7 +80,11 @@ def wishes_of(scope: Scope, fields: dict[str, Any], *, keeps_streams: bool) -> W
             streams = (request_id_of(scope),)
     session = name_of(scope, fields, SESSION_HEADERS, SESSION_FIELDS)
     parent = name_of(scope, fields, PARENT_HEADERS, PARENT_FIELDS)
-    return Wishes(session, parent, key, streams, seconds_in(fields), keep_alive(fields.get("keep_alive")))
+    asked = fields.get("keep_going")
+    seconds = (
+        min(asked, stream_keep) if isinstance(asked, float | int) and asked is not True and asked > 0 else stream_keep
+    )
+    return Wishes(session, parent, key, streams, seconds, seconds_in(fields), keep_alive(fields.get("keep_alive")))
 
 
 def name_of(scope: Scope, fields: dict[str, Any], headers: tuple[str, ...], names: tuple[str, ...]) -> str | None:

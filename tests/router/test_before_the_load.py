@@ -131,3 +131,15 @@ async def test_a_stream_that_is_kept_waits_for_its_model_without_its_client(tmp_
         assert f"request {COMPLETIONS} mine" in world.log_of("a")
         assert f"request {COMPLETIONS} neighbour" not in world.log_of("a")
         await world.until(lambda: "left" in world.log_of("a"))
+
+
+async def test_a_load_that_takes_longer_than_a_stream_goes_on_without_its_client_is_ended(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        world.hold_loads("a")
+        body = {"model": "a", "stream": True, "until": "never", "keep_going": 0.01}
+        request = world.begin("POST", COMPLETIONS, body, headers={"x-request-id": "mine"})
+        await world.waits("mine")
+        request.leave()
+        await request.end()
+        await world.until_state("a", State.UNLOADED)
+        assert f"request {COMPLETIONS} mine" not in world.log_of("a")
