@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import Any
 
 from pyllmcancel.errors import InvalidRequestError
 
@@ -20,6 +23,17 @@ SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p
 SAMPLERS_ON_REQUEST = ("infill",)
 # llama.cpp's letters for the samplers.
 SAMPLER_LETTERS = dict(zip("edskypmxti", (*SAMPLERS, *SAMPLERS_ON_REQUEST), strict=True))
+
+# What a model's file may advise, under ``general.sampling.``; llama.cpp's names, and ours.
+ADVICE = {
+    "temp": "temperature",
+    "penalty_repeat": "repeat_penalty",
+    "sequence": "samplers",
+    **{name: name for name in ("top_k", "top_p", "min_p", "xtc_probability", "xtc_threshold", "penalty_last_n")},
+    **{name: name for name in ("mirostat", "mirostat_tau", "mirostat_eta")},
+}
+
+logger = logging.getLogger("pyllmcancel.engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +173,24 @@ class SamplingParams:
         if not 0 <= seed < RANDOM_SEED:
             seed = int.from_bytes(sha256(b"%d" % seed).digest()[:8]) % RANDOM_SEED
         return replace(self, seed=seed)
+
+
+def advised_sampling(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of SamplingParams that a model's file advises. Invalid advice is ignored, and logged."""
+    found: dict[str, Any] = {}
+    for name, field in ADVICE.items():
+        text = metadata.get(f"general.sampling.{name}")
+        if text is None:
+            continue
+        kind: Any = type(getattr(SamplingParams(), field))
+        try:
+            value = tuple(filter(None, text.split(";"))) if kind is tuple else kind(float(text))
+            SamplingParams(**{field: value})
+        except (InvalidRequestError, ValueError, OverflowError) as error:
+            logger.warning("the model's file advises an invalid general.sampling.%s, which is ignored: %s", name, error)
+        else:
+            found[field] = value
+    return found
 
 
 def _between(name: str, value: float, low: float, high: float) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 # The engine's own lines; the server's access log has another name.
 ENGINE_LINE = re.compile(
-    r"pyllmcancel\.engine: request (?P<id>\S+) (?P<verb>added|superseded|cancelled|finished|failed)"
-    r"(?: \((?P<reason>[\w ]+)\))?(?: in (?P<phase>\w+))?"
+    r"pyllmcancel\.engine: request (?P<id>\S+) (?P<verb>added|cancelled|finished|failed)"
+    r"(?: \((?P<reason>[\w ]+?)(?: by [^)]+)?\))?(?: in (?P<phase>\w+))?"
 )
 LOAD = re.compile(r"waiting (\d+), running (\d+)$")
 ENDINGS = ("cancelled", "finished", "failed")

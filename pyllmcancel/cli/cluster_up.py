@@ -175,17 +175,17 @@ def command(replica: Replica, given: argparse.Namespace, arguments: argparse.Nam
         *("--host", replica.host, "--port", str(replica.port), "--threads", str(threads)),
         # Only the balancer knows the clients' addresses.
         *("--trusted-proxies", ",".join(dict.fromkeys((*given.trusted_proxies, LOOPBACK)))),
-        *stored(given.store, replica.name),
+        *stored(given.store, replica.name, arguments.port),
         *on_disk(given.cache_disk, replica.name),
         "--no-greeting",
     ]
 
 
-def stored(store: str | None, name: str) -> list[str]:
+def stored(store: str | None, name: str, port: int) -> list[str]:
     """Return the option of a server's own file of responses, beside the file that was named."""
     if store in ("off", "memory"):
         return ["--store", store]
-    path = default_path() if store is None else Path(store)
+    path = default_path(port) if store is None else Path(store)
     if path is None:
         return []
     if store is None:

@@ -13,8 +13,9 @@ import os
 import re
 import sys
 import threading
+import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -34,7 +35,7 @@ def set_up(form: str, level: str) -> None:
     errors.
     """
     formatter = JsonFormatter() if form == "json" else TextFormatter()
-    handler = logging.StreamHandler(sys.stderr)
+    handler = Handler(sys.stderr)
     handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler])
     # httpx logs every address. The addresses of the hub's files are signed: whoever has one may read the file.
@@ -63,6 +64,17 @@ def log_uncaught_of_thread(args: threading.ExceptHookArgs) -> None:
 def escaped(text: str) -> str:
     """Return `text` in one line, without effect on a terminal."""
     return UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+class Handler(logging.StreamHandler[TextIO]):
+    """Stamps a record when it writes it, under the lock, so that lines of several threads are in the order of their
+    times.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        record.created = time.time()
+        record.msecs = int(record.created % 1 * 1000)
+        super().emit(record)
 
 
 class TextFormatter(logging.Formatter):

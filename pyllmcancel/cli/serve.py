@@ -28,7 +28,7 @@ from pyllmcancel.cli.peers import fleet_settings, named
 from pyllmcancel.cli.placement_options import check_placement, placement_of
 from pyllmcancel.cli.projector_options import check_projector, projector_to_fetch
 from pyllmcancel.cli.router_options import Sources, serves_several
-from pyllmcancel.cli.serve_options import SAMPLING, SAMPLING_OPTIONS
+from pyllmcancel.cli.serve_options import SAMPLING_OPTIONS
 from pyllmcancel.cli.storage import open_store, storage_of
 from pyllmcancel.cli.tracing import open_tracing
 from pyllmcancel.config import EngineConfig
@@ -42,7 +42,7 @@ from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.hub.known_fetching import NamedModel
 from pyllmcancel.hub.names import ModelName
 from pyllmcancel.requests.observer import Observers
-from pyllmcancel.sampling import SAMPLERS, SamplingParams
+from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.server.config import ADMIN, ApiKey, Certificate, ServerConfig
 from pyllmcancel.server.http.listening import close_all
 from pyllmcancel.server.limits import Limits
@@ -184,6 +184,7 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         drain=arguments.drain,
         drain_delay=arguments.drain_delay,
         sampling=sampling_params(arguments),
+        sampling_given=frozenset(given_sampling(arguments)),
         seed=arguments.seed,
         n_predict=arguments.n_predict,
         chat_template=chat_template(arguments),
@@ -292,18 +293,22 @@ def worded(error: Exception) -> str:
 
 def sampling_params(arguments: argparse.Namespace) -> SamplingParams:
     """Return the defaults of requests; UsageError, which names the option, for a value that no request may have."""
-    options = {field: getattr(arguments, name.replace("-", "_")) for name, _, field, _ in SAMPLING_OPTIONS}
     known = KNOWN.get(name_of(arguments))
-    # An option that was not given still has the default itself, not an equal number.
     advised = {} if known is None else known.sampling
-    options |= {field: value for field, value in advised.items() if options[field] is getattr(SAMPLING, field)}
-    samplers = SAMPLERS if arguments.samplers is None else tuple(filter(None, arguments.samplers.split(";")))
     try:
-        return SamplingParams(**options, samplers=samplers)
+        return SamplingParams(**{**advised, **given_sampling(arguments)})
     except InvalidRequestError as error:
         field, _, rest = str(error).partition(" ")
         option = next((name for name, _, known, _ in SAMPLING_OPTIONS if known == field), None)
         raise UsageError(str(error) if option is None else f"--{option} {rest}") from None
+
+
+def given_sampling(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of SamplingParams that an option sets."""
+    given = {field: getattr(arguments, name.replace("-", "_")) for name, _, field, _ in SAMPLING_OPTIONS}
+    if arguments.samplers is not None:
+        given["samplers"] = tuple(filter(None, arguments.samplers.split(";")))
+    return {field: value for field, value in given.items() if value is not None}
 
 
 def all_keys(arguments: argparse.Namespace) -> tuple[tuple[ApiKey, ...], tuple[str, ...]]:

@@ -220,7 +220,8 @@ def _add_request_options(group: argparse._ArgumentGroup) -> None:
 def _add_sampling_options(group: argparse._ArgumentGroup) -> None:
     for name, also, field, text in SAMPLING_OPTIONS:
         default = getattr(SAMPLING, field)
-        add_option(group, name, whole if isinstance(default, int) else number, default, text, also=also)
+        convert = whole if isinstance(default, int) else number
+        add_option(group, name, convert, None, f"{text} [{default}]", also=also)  # None: the model's file may advise
     text = f"samplers to apply, in their order, separated by semicolons [{';'.join(SAMPLERS)}]"
     add_option(group, "samplers", str, None, text, metavar="NAMES")
     add_option(group, "seed", seed, None, "seed; -1 draws one for each request", also=("-s",))

@@ -25,7 +25,7 @@ def storage_of(arguments: argparse.Namespace) -> Storage | None:
         case "memory":
             return Storage(None, *limits)
         case None:
-            return Storage(default_path(), *limits)
+            return Storage(default_path(arguments.port), *limits)
         case path:
             return Storage(Path(path), *limits)
 
@@ -55,11 +55,13 @@ def on_disk(folder: Path | None, name: str) -> list[str]:
     return [] if folder is None else ["--cache-disk", str(folder / name)]
 
 
-def default_path() -> Path | None:
-    """Return the usual file, by XDG's rules for a program's state; None if there is no such folder."""
+def default_path(port: int) -> Path | None:
+    """Return the usual file of the server on a port, by XDG's rules for a program's state; None if there is no such
+    folder. A file has one server, and so has a port.
+    """
     state = os.environ.get("XDG_STATE_HOME", "")
     try:
         folder = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
     except RuntimeError:
         return None
-    return folder / "pyllmcancel" / "responses.db"
+    return folder / "pyllmcancel" / f"responses-{port}.db"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel._native import Model
     from pyllmcancel.embeddings.request import Embedded
+    from pyllmcancel.engine.call_options import Options
     from pyllmcancel.events import Sink
     from pyllmcancel.pooling import Pooling
     from pyllmcancel.requests.request import Origin, Request
@@ -32,6 +33,7 @@ class Calls(Controls, ABC):
     """The calls, for an engine that can `submit`. Each may be made from any thread."""
 
     model: Model
+    advised_sampling: Mapping[str, Any]
 
     @property
     @abstractmethod
@@ -48,7 +50,7 @@ class Calls(Controls, ABC):
     ) -> Request: ...
 
     def generate(
-        self, prompt: str | Sequence[int], params: GenerationParams | None = None, **options: Any
+        self, prompt: str | Sequence[int], params: GenerationParams | None = None, **options: Unpack[Options]
     ) -> ThreadStream:
         """Generate for a reader in a plain thread.
 
@@ -59,7 +61,8 @@ class Calls(Controls, ABC):
         params
             All parameters of the request; without them `options` count.
         options
-            Fields of GenerationParams or SamplingParams.
+            Fields of GenerationParams or SamplingParams. Those that are missing have the values that the model's file
+            advises, else the classes' defaults.
 
         Raises
         ------
@@ -71,15 +74,15 @@ class Calls(Controls, ABC):
             The engine is closed, or its thread has died.
         """
         sink = ThreadSink()
-        request = self.submit([self.tokens(prompt)], params or generation_params(**options), sink)
+        request = self.submit([self.tokens(prompt)], params or self._params(options), sink)
         return ThreadStream(request, self, sink)
 
     def agenerate(
-        self, prompt: str | Sequence[int], params: GenerationParams | None = None, **options: Any
+        self, prompt: str | Sequence[int], params: GenerationParams | None = None, **options: Unpack[Options]
     ) -> AsyncStream:
         """Generate for a reader in the running event loop. Parameters and errors are those of `generate`."""
         sink = LoopSink(asyncio.get_running_loop())
-        request = self.submit([self.tokens(prompt)], params or generation_params(**options), sink)
+        request = self.submit([self.tokens(prompt)], params or self._params(options), sink)
         return AsyncStream(request, self, sink)
 
     def embed(self, texts: Sequence[str | Sequence[int]], *, timeout: float | None = None) -> NDArray[np.float32]:
@@ -133,6 +136,10 @@ class Calls(Controls, ABC):
         """
         return self.model.tokenize(text, add_special=True, parse_special=True) if isinstance(text, str) else text
 
+    def _params(self, options: Options) -> GenerationParams:
+        advised = cast("Options", self.advised_sampling)
+        return generation_params(**{**advised, **options})
+
     def _embedded(self, texts: Sequence[Sequence[int]], timeout: float | None) -> list[NDArray[np.float32]]:
         """Wait for the results of texts, in their order."""
         sink = ThreadSink()
@@ -142,8 +149,9 @@ class Calls(Controls, ABC):
         return [found[index] for index in range(len(texts))]
 
 
-def generation_params(**options: Any) -> GenerationParams:
+def generation_params(**options: Unpack[Options]) -> GenerationParams:
     """Make GenerationParams from flat options, which include fields of SamplingParams."""
+    rest: dict[str, Any] = {**options}
     names = [field.name for field in fields(GenerationParams) if field.name != "sampling"]
-    own = {name: options.pop(name) for name in names if name in options}
-    return GenerationParams(sampling=SamplingParams(**options), **own)
+    own = {name: rest.pop(name) for name in names if name in rest}
+    return GenerationParams(sampling=SamplingParams(**rest), **own)

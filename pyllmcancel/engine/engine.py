@@ -34,6 +34,7 @@ from pyllmcancel.requests.registry import Counts, Registry
 from pyllmcancel.requests.request import NO_OWNER, GenerationParams, Request
 from pyllmcancel.requests.token_stream import FORKED
 from pyllmcancel.requests.watcher import Watcher
+from pyllmcancel.sampling import advised_sampling
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -61,6 +62,8 @@ class Engine(Calls):
     ----------
     media : MediaLibrary or None
         Makes prompts with pictures and sounds, if the model has a projector.
+    advised_sampling : dict
+        The fields of SamplingParams that the model's file advises, for requests that do not set them.
     stopped : concurrent.futures.Future of None
         Done when the engine thread has stopped: with None after `close`, else with the exception that ended the thread.
         Every request has its ending by then.
@@ -85,6 +88,7 @@ class Engine(Calls):
         self.workload = workload
         self.config = workload.config
         self.model = workload.model
+        self.advised_sampling = advised_sampling(self.model.metadata)
         self.media: MediaLibrary | None = workload.media
         self.trace = StepTrace(TRACED_STEPS)
         self.registry = Registry(self.config.max_queue, self.config.max_running)

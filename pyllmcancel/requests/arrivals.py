@@ -61,9 +61,6 @@ class Arrivals:
         """Report requests that were cancelled for a newer one, and end those of them that were withdrawn."""
         for cancelled in accepted.cancelled:
             self._observers.request_cancelled(cancelled)
-            if cancelled.superseded_by is not None:
-                facts = {"request_id": cancelled.id, "superseded_by": cancelled.superseded_by}
-                logger.info("request %s superseded by %s", cancelled.id, cancelled.superseded_by, extra=facts)
         for cancelled in accepted.withdrawn:
             self._endings.conclude_withdrawn(cancelled)
 

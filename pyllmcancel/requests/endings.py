@@ -130,10 +130,12 @@ class Endings:
         match ending.finish_reason:
             case FinishReason.CANCELLED:
                 assert ending.cancel_latency is not None
+                by = "" if request.superseded_by is None else f" by {request.superseded_by}"
                 logger.info(
-                    "request %s cancelled (%s) in %s after %s, stopped in %.1f ms, %s",
+                    "request %s cancelled (%s%s) in %s after %s, stopped in %.1f ms, %s",
                     request.id,
                     ending.cancel_reason,
+                    by,
                     ending.phase,
                     _progress(request, ending),
                     ending.cancel_latency * 1e3,

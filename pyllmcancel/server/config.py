@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -125,6 +125,8 @@ class ServerConfig:
         The number of seconds before that in which everything is served, while ``/health`` says that the server drains.
     sampling
         The defaults of parameters that a request does not set; their seed is ignored.
+    sampling_given
+        The fields of `sampling` that count even if the model's file advises other values.
     seed
         The seed of requests that name none; None draws one for each.
     n_predict
@@ -181,6 +183,7 @@ class ServerConfig:
     drain: float = 5.0
     drain_delay: float = 0.0
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    sampling_given: Set[str] = frozenset()
     seed: int | None = None
     n_predict: int | None = None
     chat_template: str | None = None

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Protocol
 
 from pydantic import Field
@@ -195,8 +196,10 @@ class ServerState:
 
     def _take(self, engine: Engine) -> None:
         """Make the parts that belong to the engine's model."""
-        model = engine.model
+        model, config = engine.model, self.config
         given = self.config.chat_template
+        advice = {name: value for name, value in engine.advised_sampling.items() if name not in config.sampling_given}
+        self.config = replace(config, sampling=replace(config.sampling, **advice))
         self.chat_template = ChatTemplate(
             given or model.chat_template,
             _special(model, "bos"),

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.sampling import SamplingParams
 from tests.support import fake_native
-from tests.support.http_world import open_world
+from tests.support.http_world import accepted, open_world
 
 pytestmark = pytest.mark.anyio
 
@@ -101,6 +102,23 @@ async def test_props_tell_what_is_served() -> None:
             0.8,
             -1,
         )
+
+
+async def test_requests_that_say_nothing_are_sampled_as_the_models_file_advises() -> None:
+    model = fake_native.Model()
+    model.metadata |= {"general.sampling.temp": "0.2", "general.sampling.top_k": "20", "general.sampling.top_p": "0.9"}
+    given = {"sampling": SamplingParams(top_k=40), "sampling_given": frozenset({"top_k"})}
+    async with open_world(model=model, **given) as world:
+        params = (await world.get("/props")).json()["default_generation_settings"]["params"]
+        assert (params["temperature"], params["top_k"], params["top_p"]) == (0.2, 40, 0.9)
+        requests = accepted(world)
+        await world.complete(max_tokens=1).end()
+        await world.chat(max_tokens=1, temperature=0.7).end()
+        await world.post("/completion", {"prompt": "x", "n_predict": 1, "top_p": 0.5})
+        sampled = [request.params.sampling for request in requests]
+        assert [(one.temperature, one.top_k, one.top_p) for one in sampled] == [
+            (0.2, 40, 0.9), (0.7, 40, 0.9), (0.2, 40, 0.5),
+        ]  # fmt: skip
 
 
 async def test_idle_slots() -> None:

@@ -124,7 +124,7 @@ def test_without_a_name_the_file_is_where_xdg_says_and_a_second_server_stores_in
         servers = [first.started(), second.started()]
         names = [create(server, max_output_tokens=1) for server in servers]
         assert [until_ended(server, name) for server, name in zip(servers, names, strict=True)] == ["incomplete"] * 2
-        assert (tmp_path / "pyllmcancel" / "responses.db").is_file()
+        assert (tmp_path / "pyllmcancel" / "responses-0.db").is_file()
         until(lambda: sorted("in memory only" in server.log for server in servers), lambda seen: seen == [False, True])
 
 

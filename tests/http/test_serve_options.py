@@ -144,6 +144,12 @@ def test_sampling_options_are_defaults_of_requests(options: str, name: str, valu
     assert getattr(config_of(*options.split()).sampling, name) == value
 
 
+def test_each_port_has_its_own_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYLLMCANCEL_STORE", raising=False)
+    paths = [config_of("--port", port).storage for port in ("8000", "8001")]
+    assert [one and one.path and one.path.name for one in paths] == ["responses-8000.db", "responses-8001.db"]
+
+
 @pytest.mark.parametrize(
     ("options", "expected"), [("", 512), ("-b 256", 256), ("-ub 1024", 1024), ("-ub 4096", 2048), ("-b 64 -ub 128", 64)]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.cli.logs import JsonFormatter, TextFormatter
+from pyllmcancel.cli.logs import Handler, JsonFormatter, TextFormatter
 
 FORMATTERS = {"text": TextFormatter(), "json": JsonFormatter()}
 HOSTILE = [
@@ -69,6 +70,16 @@ def test_json_has_the_time_with_its_zone_and_the_facts_as_fields() -> None:
         "request_id": "r1",
         "cancel_latency_ms": 1.5,
     }
+
+
+def test_lines_are_in_the_order_of_their_times() -> None:
+    written = io.StringIO()
+    handler = Handler(written)
+    handler.setFormatter(JsonFormatter())
+    for made_at in (2.0, 1.0):  # by two threads, of which the second one was faster
+        handler.handle(logging.makeLogRecord({"msg": "a line", "created": made_at}))
+    times = [json.loads(line)["time"] for line in written.getvalue().splitlines()]
+    assert times == sorted(times)
 
 
 def test_a_fact_takes_the_place_of_no_field_of_ours() -> None:

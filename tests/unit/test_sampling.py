@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
+from pyllmcancel.engine.call_options import Options
 from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.sampling import MAX_LOGPROBS, SamplingParams
+from pyllmcancel.requests.request import GenerationParams
+from pyllmcancel.sampling import MAX_LOGPROBS, SamplingParams, advised_sampling
 
 NAN = float("nan")
 
@@ -78,6 +81,27 @@ def test_minus_one_draws_a_seed() -> None:
     drawn = {SamplingParams(seed=-1).seed for _ in range(8)}
     assert len(drawn) > 1
     assert all(0 <= seed < 2**32 for seed in drawn)
+
+
+def test_the_options_of_calls_are_the_fields_of_both_classes() -> None:
+    known = {one.name: one.type for kind in (GenerationParams, SamplingParams) for one in fields(kind)}
+    del known["sampling"]
+    assert {name: kind.__forward_arg__ for name, kind in Options.__annotations__.items()} == known
+    with pytest.raises(TypeError, match="max_tokns"):
+        generation_params(max_tokns=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ({"temp": "0.200000", "top_p": "0.9"}, {"temperature": 0.2, "top_p": 0.9}),
+        ({"penalty_repeat": "1.1", "top_k": "20"}, {"repeat_penalty": 1.1, "top_k": 20}),
+        ({"sequence": "top_k;temperature"}, {"samplers": ("top_k", "temperature")}),
+        ({"temp": "warm", "top_p": "7", "sequence": "top_k;magic", "min_p": "nan", "top_k": "inf"}, {}),
+    ],
+)
+def test_a_models_file_advises_what_is_valid(text: dict[str, str], found: dict[str, object]) -> None:
+    assert advised_sampling({f"general.sampling.{name}": value for name, value in text.items()}) == found
 
 
 def test_flat_options_find_their_place() -> None:
