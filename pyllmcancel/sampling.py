@@ -184,8 +184,8 @@ def advised_sampling(metadata: Mapping[str, str]) -> dict[str, Any]:
             continue
         kind: Any = type(getattr(SamplingParams(), field))
         try:
-            value = tuple(filter(None, text.split(";"))) if kind is tuple else kind(float(text))
-            SamplingParams(**{field: value})
+            value: Any = tuple(filter(None, text.split(";"))) if kind is tuple else kind(float(text))
+            replace(SamplingParams(), **{field: value})
         except (InvalidRequestError, ValueError, OverflowError) as error:
             logger.warning("the model's file advises an invalid general.sampling.%s, which is ignored: %s", name, error)
         else:

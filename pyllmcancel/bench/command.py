@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rich.console import Console
 
@@ -26,6 +28,8 @@ from pyllmcancel.bench.workbench import Run, Workbench, open_workbench
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    Task = asyncio.Task[Any]
 
 EXPECTED = (ExchangeError, ProcessLookupError, TimeoutError, ValueError)
 Options = TypeVar("Options", bound="DataclassInstance")
@@ -45,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ExceptionGroup as group:
         sys.stderr.write(f"pyllmcancel: {first_of(group)}\n")
         return 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         sys.stderr.write("pyllmcancel: interrupted\n")
         return 130
     summaries = [entry["summary"] for entry in document["runs"]]
@@ -66,7 +70,16 @@ async def measure(target: Target, arguments: argparse.Namespace) -> tuple[list[R
         options = {"pid": arguments.pid, "prompt_seed": arguments.prompt_seed, "progress": progress}
         async with open_workbench(target, **options) as bench:
             server = await describe_server(bench.client)
-            runs = await runs_of(bench, arguments)
+            task = cast("Task", asyncio.current_task())
+            with suppress(NotImplementedError):  # on Windows
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+            try:
+                runs = await runs_of(bench, arguments)
+            except asyncio.CancelledError:  # SIGTERM, or Ctrl-C: what was measured until then is shown and written
+                runs = [run for run in bench.runs if run.exchanges]
+                if not runs:
+                    raise
+                sys.stderr.write("pyllmcancel: interrupted; these are the results until then\n")
             options = {name: shown(value) for name, value in vars(arguments).items() if name not in HIDDEN}
             return runs, as_json(runs, server=server, options=options, prompts=bench.prompts.how)
 

@@ -13,6 +13,7 @@ from pyllmcancel.bench.summary import Figures
 
 Shown = tuple[str, str, Callable[[Any], str]]
 NOTHING = "-"
+REST = "the process: hang-up to rest, ms"
 NAMED_ABOVE = ("chosen",)  # figures of a scenario that have a row of their own
 
 
@@ -42,7 +43,9 @@ def rows(summaries: Sequence[Figures]) -> list[tuple[str, ...]]:
     found = [(name, *(cell(summary, path, show) for summary in summaries)) for name, path, show in shown]
     for name in dict.fromkeys(name for summary in summaries for name in summary["figures"] if name not in NAMED_ABOVE):
         found += [(readable(name), *(plain(summary["figures"].get(name)) for summary in summaries))]
-    return [row for row in found if any(cell != NOTHING for cell in row[1:])]
+    # With a process id the row that needs one client, too, says so by a dash and its meaning.
+    kept = [REST] if any(summary["server"] for summary in summaries) else []
+    return [row for row in found if row[0] in kept or any(cell != NOTHING for cell in row[1:])]
 
 
 def meanings(shown: Sequence[tuple[str, ...]]) -> list[str]:
@@ -123,7 +126,7 @@ COMMON: tuple[Shown, ...] = (
     ("first token, ms (p50 / p90 / p99)", "ttft_ms", spread),
     ("between tokens, ms", "itl_ms", spread),
     ("whole answer, ms", "latency_ms", spread),
-    ("the process: hang-up to rest, ms", "server.cancel_latency_ms", spread),
+    (REST, "server.cancel_latency_ms", spread),
     ("CPU, s", "server.cpu_s", number),
     ("CPU for clients that had left", "server.cpu_after_leaving_share", percent),
 )
@@ -139,7 +142,7 @@ MEANINGS = {
     "first token, ms (p50 / p90 / p99)": "from a request's last byte to the first piece of text, of complete answers.",
     "between tokens, ms": "the same percentiles, of the gaps within complete answers.",
     "whole answer, ms": "the same percentiles, from a request's last byte to the end of a complete answer.",
-    "the process: hang-up to rest, ms": "until the server's process uses no more CPU time; needs --pid and one client.",
+    REST: "until the server's process uses no more CPU time; needs --pid and one client.",
     "CPU for clients that had left": "share of the server's CPU time after hang-ups, until the process rests.",
     "goodput, tokens/s": "tokens of complete answers, per second of the run.",
     "CPU while no client waited": "share of the server's CPU time while no request was open: at least this was wasted.",

@@ -70,6 +70,7 @@ class Workbench:
         self.client = client
         self.prompts = prompts
         self.pid = pid
+        self.runs: list[Run] = []  # those that have begun
         self._series = uuid.uuid4().hex[:8]
         self.prompt_seed = self._series if prompt_seed is None else prompt_seed
         self.progress = progress or ProgressBar()
@@ -118,13 +119,14 @@ class Workbench:
         watch = CpuWatch(self.pid) if self.pid is not None else None
         with watch or nullcontext():
             run = Run(scenario, asdict(options), began_at=time.monotonic())
+            self.runs.append(run)
             try:
                 yield run
-            finally:
+            finally:  # also if the measuring is interrupted
                 self.progress.end()
-            run.ended_at = time.monotonic()
+                run.ended_at = time.monotonic()
+                run.cpu = watch.samples if watch is not None else []  # goes on growing
             await self.settle()
-        run.cpu = watch.samples if watch is not None else []
 
 
 @asynccontextmanager

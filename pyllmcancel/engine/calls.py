@@ -137,8 +137,7 @@ class Calls(Controls, ABC):
         return self.model.tokenize(text, add_special=True, parse_special=True) if isinstance(text, str) else text
 
     def _params(self, options: Options) -> GenerationParams:
-        advised = cast("Options", self.advised_sampling)
-        return generation_params(**{**advised, **options})
+        return generation_params(**cast("Options", {**self.advised_sampling, **options}))
 
     def _embedded(self, texts: Sequence[Sequence[int]], timeout: float | None) -> list[NDArray[np.float32]]:
         """Wait for the results of texts, in their order."""

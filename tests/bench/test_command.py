@@ -38,6 +38,20 @@ def test_it_measures_a_real_server(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "goodput.png" in drawn
 
 
+def test_sigterm_shows_and_writes_what_was_measured_until_then(tmp_path: Path) -> None:
+    into = tmp_path / "found.json"
+    with ServerProcess("--n-predict", "4") as server:
+        url = server.started().url
+        command = [sys.executable, "-m", "pyllmcancel", "bench", "cancel", "--url", url, "--requests", "100000"]
+        with subprocess.Popen([*command, "--prompt-tokens", "8", "--json", into], stdout=subprocess.PIPE) as bench:
+            until(lambda: server.log.count("finished ("), lambda count: count > 20)
+            bench.terminate()
+            shown, _ = bench.communicate()
+    assert bench.returncode == 0
+    assert b"first token" in shown
+    assert json.loads(into.read_text())["runs"][0]["exchanges"]
+
+
 def test_a_server_that_is_not_there_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "cancel", "--url", "http://127.0.0.1:9"]) == 1
     [line] = capsys.readouterr().err.strip().splitlines()

@@ -49,6 +49,11 @@ def test_a_run_in_which_nothing_was_cut_is_warned_about() -> None:
         assert "none was" not in printed(harmless)
 
 
+def test_with_a_process_id_the_row_that_cannot_be_measured_says_what_it_needs() -> None:
+    found = summary_of("answered", "hung up", chosen=1)
+    assert "needs --pid and one client" in printed(found | {"server": {"cpu_s": 1.0}})
+
+
 def test_the_rows_that_are_shown_are_explained_and_no_others() -> None:
     text = printed(summary_of("answered", "hung up", chosen=1))
     assert "goodput, tokens/s: tokens of complete answers" in text

@@ -26,6 +26,9 @@ import pytest
 import yaml
 
 from pyllmcancel.cli import command_parser
+from pyllmcancel.errors import Error
+from pyllmcancel.hub.known import SMOLLM2
+from pyllmcancel.hub.known_fetching import NamedModel
 from tests.clients.model import serving
 from tests.clients.recipes import THERE
 from tests.docs.snippets import ALL, DATA, OURS, PAGES, SHELL, Way, commands, program, way
@@ -37,7 +40,6 @@ SHELL_BLOCKS = [block for block in ALL if block.language in SHELL]
 RUN = [block for block in ALL if way(block) is Way.RUN]
 # What a command's output must have, by a part of the command.
 OUTPUTS = {
-    "capital of France": r'"finish_reason": ?"(stop|length)"',
     "requests/story-1/cancel": r'(?=(.|\n)*"outcome": ?"cancelled")(?=(.|\n)*"code": ?"explicit")',
     # The clients are processes of their own, and on a busy machine the last one need not be the last to arrive.
     "X-Supersede: my-editor": r"(?=(.|\n)*499 )(?=(.|\n)*200  The three largest cit)",
@@ -233,6 +235,29 @@ def run_to_its_end(block: Block, server: ServerProcess, folder: Path, environmen
     assert process.returncode == 0, errors
     for part, pattern in OUTPUTS.items():
         assert part not in block.code or re.search(pattern, output), output
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> Iterator[ServerProcess]:
+    try:
+        path = NamedModel(SMOLLM2).fetch(lambda _: True)
+    except Error as error:
+        pytest.skip(f"SmolLM2 cannot be had: {error}")
+    with ServerProcess("--model", str(path), "--ctx-size", "4096") as process:
+        yield process.started()
+
+
+def test_the_first_chat_has_the_pages_answer(
+    smollm2: ServerProcess, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """`python tools/test_levels.py -- tests/docs/test_snippets.py -k first_chat` asks builds for other processors."""
+    (asked,) = [block for block in RUN if "capital of Japan" in block.code]
+    (told,) = [json.loads(block.code) for block in ALL if block.language == "json" and "Tokyo" in block.code]
+    with shell(asked, smollm2, tmp_path, environment) as process:
+        output, _ = process.communicate()
+    found = json.loads(output)
+    assert found["choices"][0]["message"]["content"] == told["choices"][0]["message"]["content"]
+    assert {name: found["usage"][name] for name in told["usage"]} == told["usage"]
 
 
 STREAMS = [block for block in RUN if "curl -N" in block.code]

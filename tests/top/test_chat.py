@@ -1,0 +1,79 @@
+"""`pyllmcancel chat`, on a terminal and without."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pyllmcancel.chat.template import CHATML
+from pyllmcancel.cli import main
+from pyllmcancel.top.chat import ChatError, answered, is_base
+from tests.clients.terminal import Terminal
+from tests.support.http_process import ServerProcess, until
+
+PIECE = b'data: {"choices": [{"delta": {"content": "Hi"}}]}\n\n'
+
+
+def chat(folder: Path, *arguments: str) -> Terminal:
+    return Terminal([sys.executable, "-m", "pyllmcancel", "chat", *arguments], os.environ, folder)
+
+
+def test_ctrl_c_cancels_the_answer_and_a_second_one_leaves(tmp_path: Path) -> None:
+    with (
+        ServerProcess("--ctx-size", "8192") as server,
+        chat(tmp_path, server.started().url) as mine,
+    ):
+        mine.until_drawn("\n>")
+        mine.press("tell me a story\n")
+        until(lambda: server.log, lambda log: " added, owner" in log)
+        mine.signal(signal.SIGINT)
+        mine.until_drawn("cancelled")
+        until(lambda: server.log, lambda log: "cancelled (disconnect)" in log)
+        mine.signal(signal.SIGINT)
+        assert mine.wait() == 0
+
+
+def test_a_model_is_loaded_for_the_conversation_and_unloaded_after_it(tmp_path: Path) -> None:
+    with chat(tmp_path, "stdlib-coder") as mine:
+        mine.until_drawn("\n>")
+        mine.press("\x04")
+        assert mine.wait() == 0
+
+
+def test_a_model_that_cannot_be_loaded_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["chat", str(tmp_path / "none.gguf")]) == 1
+    assert "there is no file" in capsys.readouterr().err
+    assert main(["chat", "http://127.0.0.1:9"]) == 1
+    assert "connection refused" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why"),
+    [
+        (200, PIECE, "not complete"),
+        (200, PIECE + b'data: {"error": {"message": "superseded"}}\n\n', "superseded"),
+        (400, b'{"error": {"message": "too long"}}', "too long"),
+    ],
+)
+def test_an_answer_that_was_cut_is_not_taken_for_a_whole_one(status: int, body: bytes, why: str) -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(status, content=body))
+    with httpx.Client(transport=transport, base_url="http://here") as client, pytest.raises(ChatError, match=why):
+        list(answered(client, []))
+
+
+@pytest.mark.parametrize(("template", "base"), [(CHATML, True), ("{{ messages }}", False)])
+def test_a_base_model_is_recognised(template: str, base: bool) -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, json={"chat_template": template}))
+    with httpx.Client(transport=transport, base_url="http://here") as client:
+        assert is_base(client) is base
+
+
+def test_text_of_a_whole_answer() -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=PIECE + b"data: [DONE]\n\n"))
+    with httpx.Client(transport=transport, base_url="http://here") as client:
+        assert list(answered(client, [])) == ["Hi"]
