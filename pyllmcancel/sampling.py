@@ -24,7 +24,7 @@ SAMPLERS_ON_REQUEST = ("infill",)
 # llama.cpp's letters for the samplers.
 SAMPLER_LETTERS = dict(zip("edskypmxti", (*SAMPLERS, *SAMPLERS_ON_REQUEST), strict=True))
 
-# What a model's file may advise, under ``general.sampling.``; llama.cpp's names, and ours.
+# The advice that a model's file may have under ``general.sampling.``: llama.cpp's names, and ours.
 ADVICE = {
     "temp": "temperature",
     "penalty_repeat": "repeat_penalty",

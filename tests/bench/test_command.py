@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.cli import main
-from tests.support.http_process import ServerProcess
+from tests.support.http_process import ServerProcess, until
 
 
 def test_it_measures_a_real_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,7 +43,7 @@ def test_sigterm_shows_and_writes_what_was_measured_until_then(tmp_path: Path) -
     into = tmp_path / "found.json"
     with ServerProcess("--n-predict", "4") as server:
         url = server.started().url
-        command = [sys.executable, "-m", "pyllmcancel", "bench", "cancel", "--url", url, "--requests", "100000"]
+        command = [sys.executable, "-m", "pyllmcancel", "bench", "cancel", "--url", url, "--requests", "400"]
         with subprocess.Popen([*command, "--prompt-tokens", "8", "--json", into], stdout=subprocess.PIPE) as bench:
             until(lambda: server.log.count("finished ("), lambda count: count > 20)
             bench.terminate()
