@@ -21,6 +21,7 @@ from pyllmcancel.top.feed import message_in, reason_of
 from pyllmcancel.top.text import plain
 from pyllmcancel.top.values import read_json
 
+SOCKET = "chat.sock"
 LOOK_EVERY = 0.2  # seconds, until the model is loaded
 END_SECONDS = 10.0
 TIMEOUT = httpx.Timeout(10.0, read=None)  # a prompt may take minutes
@@ -66,7 +67,7 @@ def connected(model: str, api_key: str, console: Console) -> Iterator[httpx.Clie
             yield client
         return
     with tempfile.TemporaryDirectory(prefix="pyllmcancel-chat-") as folder:
-        socket, log = Path(folder, "chat.sock"), Path(folder, "log")
+        socket, log = Path(folder, SOCKET), Path(folder, "log")
         command = [sys.executable, "-P", "-m", "pyllmcancel", "serve", model, "--host", str(socket), "--store", "off"]
         transport = httpx.HTTPTransport(uds=str(socket))
         # Ctrl-C must reach this process only.
@@ -94,7 +95,8 @@ def wait_until_loaded(server: subprocess.Popen[bytes], client: httpx.Client, con
                 lines = log.read_text("utf-8", "replace").splitlines()
                 raise ChatError(lines[-1].removeprefix("pyllmcancel: ") if lines else "the model could not be loaded")
             try:
-                if client.get("/health").is_success:
+                # httpx does not close the socket of a connection that could not be made.
+                if log.with_name(SOCKET).exists() and client.get("/health").is_success:
                     return
             except httpx.TransportError:
                 pass  # it does not listen yet
