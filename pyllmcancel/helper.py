@@ -26,7 +26,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 CPU_SECONDS = 2.0  # of one call
-OPENING_CPU_SECONDS = 30.0  # libraries are loaded, and a template is rendered dozens of times to find out its needs
+OPENING_CPU_SECONDS = 10.0  # libraries are loaded, and a template is rendered dozens of times to find out its needs
 WALL_SECONDS = 30.0  # of one call but the first; on a busy machine the limit of a processor's time comes first
 STUCK_SECONDS = 1.0  # without any time of a processor: stopped, frozen, or swapped out
 START_SECONDS = 90.0  # of the start and the first call
