@@ -219,7 +219,7 @@ SECTIONS = (
         "AIPerf",
         "NVIDIA's AIPerf 0.13.0 with the runs of its page on request cancellation, no network, and a pace of 100 looks "
         "a second for a free slot, because its own closed loop spins on a core. Its clients keep their connections. "
-        "Errors are those of requests that it did not cut itself. Runs with the page's own lengths name them in tokens.",
+        "Errors are those of requests that it did not cut itself. Runs with the page's own lengths name the tokens.",
         aiperf_rows(),
     ),
     Section(
