@@ -106,12 +106,12 @@ def exactly(arguments: dict[str, str]) -> dict[str, Any]:
 
 def with_short_answer(path: str, body: Body, answer: dict[str, str]) -> Body:
     schema = exactly(answer)
-    form = {"type": "json_schema", "name": "answer", "schema": schema}
+    form = {"name": "answer", "schema": schema}
     if path.endswith("/messages"):
         output = body.get("output_config", {}) | {"format": {"type": "json_schema", "schema": schema}}
         return body | {"output_config": output}
     if path.endswith("/responses"):
-        return body | {"text": body.get("text", {}) | {"format": form}}
+        return body | {"text": body.get("text", {}) | {"format": {"type": "json_schema"} | form}}
     return body | {"response_format": {"type": "json_schema", "json_schema": form}}
 
 
