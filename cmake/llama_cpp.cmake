@@ -63,14 +63,12 @@ if(PYLLMCANCEL_MODULES)
   add_ggml_as_modules()
 endif()
 add_subdirectory(${LLAMA_CPP_DIR} ${CMAKE_BINARY_DIR}/llama.cpp EXCLUDE_FROM_ALL SYSTEM)
-# Each of mtmd's 45 models includes the same headers, which takes the compiler ten times as long as the model. llama.cpp
-# joins the models of src in this way.
-get_target_property(mtmd_others mtmd SOURCES)
-list(FILTER mtmd_others EXCLUDE REGEX "^models/")
-list(TRANSFORM mtmd_others PREPEND ${LLAMA_CPP_DIR}/tools/mtmd/)
-set_source_files_properties(
-  ${mtmd_others} TARGET_DIRECTORY mtmd PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-set_target_properties(mtmd PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+if(NOT PYLLMCANCEL_LLAMA_TOOLS)
+  # Nothing calls these: changing the type of a model's weights, decoders of files (native/media has its own), speech.
+  leave_out(llama llama-quant.cpp)
+  leave_out(mtmd mtmd-helper.cpp mtmd-helper-gen.cpp)
+  include(cmake/llama_unity.cmake)
+endif()
 if(PYLLMCANCEL_MODULES AND UNIX AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|i686)$")
   add_variant_scores()
 endif()

@@ -11,7 +11,7 @@ namespace pyllmcancel {
 namespace {
 
 using Builder = common_chat_peg_builder;
-using Kind = ChatPart::Kind;
+
 
 // Reading a tree of n nodes and m bytes costs NODE_COST * n + m / BYTES_PER_UNIT, and each byte that comes pays CREDIT: the
 // tree of a long answer is not read for every byte. Text goes on without it.
@@ -69,7 +69,7 @@ ChatParser::~ChatParser() = default;
 std::vector<ChatPart> ChatParser::feed(std::string_view text, bool final) {
     parts_.clear();
     if (free_ && !text.empty()) {
-        add(Kind::content, mark_ + std::string(text));
+        add(ChatPart::Kind::content, mark_ + std::string(text));
         mark_.clear();
     } else if (!free_) {
         const std::size_t n_read = machine_.text().size();
@@ -220,10 +220,10 @@ bool ChatParser::show_tip() {
     const auto added = text.substr(tip_.end, now.end - tip_.end);
     if (tag == Builder::CONTENT) {
         shown_->content += added;
-        add(Kind::content, std::string(added));
+        add(ChatPart::Kind::content, std::string(added));
     } else if (tag == Builder::REASONING && !shown_->reasoning_content.empty()) {
         shown_->reasoning_content += added;
-        add(Kind::reasoning, std::string(added));
+        add(ChatPart::Kind::reasoning, std::string(added));
     } else if (!form_->has_plain_arguments() || shown_->tool_calls.empty() || tip_.end == tip_.begin) {
         return false;
     } else if (tag == Builder::TOOL_ARGS && text[now.begin] == '{') {
@@ -298,8 +298,8 @@ bool ChatParser::ends_in_text(const PegTree::Node & node) const {
 }
 
 void ChatParser::show_message(const common_chat_msg & message) {
-    add(Kind::reasoning, message.reasoning_content.substr(shown_->reasoning_content.size()));
-    add(Kind::content, message.content.substr(shown_->content.size()));
+    add(ChatPart::Kind::reasoning, message.reasoning_content.substr(shown_->reasoning_content.size()));
+    add(ChatPart::Kind::content, message.content.substr(shown_->content.size()));
     shown_->reasoning_content = message.reasoning_content;
     shown_->content = message.content;
     const std::size_t n_calls = message.tool_calls.size();
@@ -313,7 +313,7 @@ void ChatParser::show_call(std::size_t index, const common_chat_msg & message) {
     const common_chat_tool_call & call = message.tool_calls[index];
     if (index == shown_->tool_calls.size()) {
         shown_->tool_calls.push_back({call.name, "", call.id});
-        parts_.push_back({Kind::call, static_cast<int32_t>(index), call.name, call.id});
+        parts_.push_back({ChatPart::Kind::call, static_cast<int32_t>(index), call.name, call.id});
         n_calls_ = static_cast<int32_t>(index) + 1;
     }
     std::string & shown = shown_->tool_calls[index].arguments;
@@ -329,7 +329,7 @@ void ChatParser::show_held() {
         return;
     }
     if (*tag == Builder::CONTENT || *tag == Builder::REASONING) {
-        add(*tag == Builder::CONTENT ? Kind::content : Kind::reasoning, machine_.text().substr(from));
+        add(*tag == Builder::CONTENT ? ChatPart::Kind::content : ChatPart::Kind::reasoning, machine_.text().substr(from));
         shown_end_ = machine_.text().size();
     }
 }
@@ -341,16 +341,16 @@ void ChatParser::end_of_grammar() {
     if (machine_.ended_in_mark() && rest.size() <= machine_.mark_size()) {
         mark_ = std::move(rest);
     } else {
-        add(Kind::content, std::move(rest));
+        add(ChatPart::Kind::content, std::move(rest));
     }
 }
 
 void ChatParser::give_up() {
     free_ = true;
-    add(Kind::content, machine_.text().substr(std::min(shown_end_, machine_.text().size())));
+    add(ChatPart::Kind::content, machine_.text().substr(std::min(shown_end_, machine_.text().size())));
 }
 
-void ChatParser::add(Kind kind, std::string text) {
+void ChatParser::add(ChatPart::Kind kind, std::string text) {
     if (!text.empty()) {
         parts_.push_back({kind, 0, std::move(text), {}});
     }
@@ -358,7 +358,7 @@ void ChatParser::add(Kind kind, std::string text) {
 
 void ChatParser::add_arguments(std::size_t index, std::string text) {
     if (!text.empty()) {
-        parts_.push_back({Kind::arguments, static_cast<int32_t>(index), std::move(text), {}});
+        parts_.push_back({ChatPart::Kind::arguments, static_cast<int32_t>(index), std::move(text), {}});
     }
 }
 

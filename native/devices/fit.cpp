@@ -36,7 +36,7 @@ class FitGuard {
     AssertionsThrow throws_;
 };
 
-[[noreturn]] void refuse(const std::string & path, const std::string & fallback) {
+[[noreturn]] void refuse_fit(const std::string & path, const std::string & fallback) {
     const std::string why = log_errors();
     throw ModelLoadError(path + ": " + (why.empty() ? fallback : why));
 }
@@ -77,7 +77,7 @@ std::vector<DeviceUse> memory_use(const std::string & path, const Placement & pl
             told = common_get_device_memory_data(path.c_str(), &native, &context, used, n_layers, n_ctx_train,
                                                  n_experts, GGML_LOG_LEVEL_ERROR);
         } catch (const std::runtime_error & error) {
-            refuse(path, error.what());
+            refuse_fit(path, error.what());
         }
     }
     std::vector<DeviceUse> found;
@@ -107,7 +107,7 @@ std::optional<Placement> fitted(const std::string & path, const Placement & plac
         case COMMON_PARAMS_FIT_STATUS_FAILURE: return std::nullopt;
         case COMMON_PARAMS_FIT_STATUS_ERROR: break;
     }
-    refuse(path, "its use of memory could not be measured");
+    refuse_fit(path, "its use of memory could not be measured");
 }
 
 } // namespace pyllmcancel

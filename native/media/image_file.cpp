@@ -1,6 +1,7 @@
 #include "media/image_file.hpp"
 
-// mtmd-helper.cpp has its functions.
+#define STB_IMAGE_IMPLEMENTATION
+#define STB_IMAGE_STATIC
 #include "stb/stb_image.h"
 
 #include <algorithm>

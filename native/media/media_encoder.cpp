@@ -3,7 +3,7 @@
 #include "clip.h"
 #include "media/image_file.hpp"
 #include "media/sound_file.hpp"
-#include "mtmd-helper.h"
+#include "mtmd.h"
 #include "platform/assertions.hpp"
 #include "platform/errors.hpp"
 #include "platform/log.hpp"
@@ -83,7 +83,7 @@ void check_width(const Model & model, const std::string & path) {
 }
 
 mtmd_context * load(const Model & model, const std::string & path, const MediaParams & params, EncodeGate & gate) {
-    mtmd_helper_log_set(log_callback(), nullptr);
+    mtmd_log_set(log_callback(), nullptr);
     mtmd_context_params native = mtmd_context_params_default();
     native.use_gpu = params.offload;
     native.print_timings = false;

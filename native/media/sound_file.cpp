@@ -1,6 +1,6 @@
 #include "media/sound_file.hpp"
 
-// mtmd-helper.cpp keeps its own copy of these functions to itself, and decodes a file in one go.
+// llama.cpp's mtmd-helper.cpp, which is not compiled, would decode a file in one go.
 #define MINIAUDIO_IMPLEMENTATION
 #define MA_NO_DEVICE_IO
 #define MA_NO_ENCODING
