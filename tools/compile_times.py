@@ -29,8 +29,9 @@ def main(build: Path) -> None:
     for output, taken in seconds.items():
         if output.endswith((".o", ".obj")):
             sums[next((part for key, part in PARTS.items() if key in output), "others")].append(taken)
-    for part, times in {**sums, "all": [taken for times in sums.values() for taken in times]}.items():
-        sys.stdout.write(f"{part:24}{sum(times):8.0f} s in {len(times)} objects\n")
+    sums["all"] = [taken for times in sums.values() for taken in times]
+    for part, taken in sums.items():
+        sys.stdout.write(f"{part:24}{sum(taken):8.0f} s in {len(taken)} objects\n")
 
 
 if __name__ == "__main__":
