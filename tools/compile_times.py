@@ -26,9 +26,9 @@ def main(build: Path) -> None:
         start, end, _, output, _ = line.split("\t")
         seconds[output] = (int(end) - int(start)) / 1000  # the last time that it was made
     sums: dict[str, list[float]] = defaultdict(list)
-    for output, taken in seconds.items():
+    for output, one in seconds.items():
         if output.endswith((".o", ".obj")):
-            sums[next((part for key, part in PARTS.items() if key in output), "others")].append(taken)
+            sums[next((part for key, part in PARTS.items() if key in output), "others")].append(one)
     sums["all"] = [taken for times in sums.values() for taken in times]
     for part, taken in sums.items():
         sys.stdout.write(f"{part:24}{sum(taken):8.0f} s in {len(taken)} objects\n")
