@@ -663,6 +663,7 @@ class Context:
         sampler: Sampler,
         flag: CancelFlag,
         *,
+        n_held: int = 0,
         n_reusable: int = ...,
         n_described: int = 0,
         adapters: Scales = (),
@@ -673,6 +674,9 @@ class Context:
 
         Parameters
         ----------
+        n_held
+            The number of tokens, all text, that `seq` holds and that come before `tokens`. So what is known already
+            is not handed over again. They count as leading tokens.
         n_reusable
             The limit of leading tokens that may be reused of what the cells hold; without it, there is none. The caller
             knows by which adapters the cells were computed.

@@ -27,6 +27,7 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
         cbool trust_any_memory
 
     cdef cppclass OpenOptions:
+        int32_t n_held
         int32_t n_reusable
         int32_t n_described
         AdapterScales adapters

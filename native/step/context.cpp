@@ -124,6 +124,12 @@ int32_t Context::open(int32_t seq, std::vector<llama_token> tokens, std::shared_
     if (tokens.empty()) {
         throw UsageError("a sequence needs at least one token");
     }
+    const int32_t n_held = options.n_held;
+    if (n_held != 0 && (n_held < 0 || n_held > sequence.n_committed || !sequence.media.empty() ||
+                        !options.media.empty() || options.n_described > 0)) {
+        throw UsageError("sequence " + std::to_string(seq) + " does not hold " + std::to_string(n_held) +
+                         " tokens of text, or its tokens cannot be described");
+    }
     MediaSpans media(options.media, tokens);
     if (!media.empty() && options.n_described > 0) {
         throw UsageError("the tokens of a prompt with pictures cannot be described");
@@ -131,9 +137,18 @@ int32_t Context::open(int32_t seq, std::vector<llama_token> tokens, std::shared_
     check_tokens(media.empty() ? tokens : text_of(tokens, media), model_->vocab());
     model_->adapters().check(options.adapters);
     const int32_t n_reusable = options.n_described > 0 ? 0 : options.n_reusable;
-    sequences_.rewind(seq, common_prefix(seq, tokens, n_reusable));
+    const std::size_t n_known = static_cast<std::size_t>(n_held) + tokens.size();
+    if (n_held > 0 && sequence.tokens.capacity() < n_known) {
+        sequence.tokens.reserve(2 * n_known); // before anything changes, and not at each call
+    }
+    sequences_.rewind(seq, sequences_.common_prefix(seq, tokens, n_reusable, n_held));
     sequence.n_described = std::min(options.n_described, static_cast<int32_t>(tokens.size()));
-    sequence.tokens = std::move(tokens);
+    if (n_held > 0) {
+        sequence.tokens.resize(static_cast<std::size_t>(n_held));
+        sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
+    } else {
+        sequence.tokens = std::move(tokens);
+    }
     sequence.media = std::move(media);
     sequence.inputs = std::move(options.media);
     sequence.sampler = std::move(sampler);

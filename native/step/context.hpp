@@ -38,6 +38,7 @@ llama_context_params llama_params(const ContextParams & params);
 
 // The way in which a request starts on a sequence.
 struct OpenOptions {
+    int32_t n_held = 0; // committed tokens of the idle sequence that come before the given ones; they are all text
     int32_t n_reusable = std::numeric_limits<int32_t>::max(); // leading tokens that the sequence's cells may give
     int32_t n_described = 0; // leading tokens whose logprobs are wanted, which are then all computed
     AdapterScales adapters; // that compute the tokens from `adapted_from` on; those before are computed without any

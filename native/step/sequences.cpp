@@ -33,10 +33,11 @@ int32_t Sequences::least_reusable(int32_t seq) const {
     return first <= 0 ? 1 : std::min(n_committed, first + n_swa_);
 }
 
-int32_t Sequences::common_prefix(int32_t seq, const std::vector<llama_token> & tokens, int32_t most) const {
+int32_t Sequences::common_prefix(int32_t seq, const std::vector<llama_token> & tokens, int32_t most,
+                                 int32_t n_held) const {
     const ContextSequence & sequence = at(seq);
-    const auto n_committed = static_cast<std::size_t>(sequence.n_committed);
-    const int32_t n_equal = pyllmcancel::common_prefix(sequence.tokens.data(), n_committed, tokens);
+    const auto n_compared = static_cast<std::size_t>(sequence.n_committed - n_held);
+    const int32_t n_equal = n_held + pyllmcancel::common_prefix(sequence.tokens.data() + n_held, n_compared, tokens);
     const int32_t n_tokens = sequence.media.whole(std::min(n_equal, most));
     if (n_tokens <= 0) {
         return 0;

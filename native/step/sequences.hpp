@@ -50,8 +50,8 @@ class Sequences : public SequenceTable<ContextSequence> {
     int32_t least_reusable(int32_t seq) const;
 
     // Returns how many of `tokens`, and of the first `most`, idle or open `seq` could give to a request that starts with
-    // them.
-    int32_t common_prefix(int32_t seq, const std::vector<llama_token> & tokens, int32_t most) const;
+    // them. `tokens` may begin behind the first `n_held` tokens that `seq` has committed, which count then, too.
+    int32_t common_prefix(int32_t seq, const std::vector<llama_token> & tokens, int32_t most, int32_t n_held = 0) const;
 
     // Have `seq` hold exactly its first `n_tokens` tokens, or none if the memory cannot be restored; or what is before a
     // picture, if they end inside one where no prefix may. `state_is_true` is

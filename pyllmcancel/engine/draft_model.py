@@ -271,24 +271,32 @@ class DraftModel:
         """Open a sequence for a choice; returns the number of tokens to compute before a draft."""
         if self._context is None:
             return None, 0
-        tokens = choice.tokens
         flag = cast("CancelFlag", choice.request.cancellation.flag)
-        place = self._place_of(choice) or self._free_place(choice, tokens)
+        place = self._place_of(choice)
+        n_held = 0 if place is None else place.n_valid
+        if place is None:
+            place = self._free_place(choice, choice.tokens)
         place.choice, place.owner = choice, choice.request.owner
         self._n_calls += 1
         place.used_at = self._n_calls
         try:
-            n_pending = self._start(place, choice, tokens, flag)
+            n_pending = self._start(place, choice, n_held, flag)
         except Error as error:  # such as a token that the draft model does not have
+            place.n_valid = 0
             self._give_up([choice], str(error))
             return None, 0
         return (place, n_pending) if n_pending else (None, 0)
 
-    def _start(self, place: Place, choice: Choice, tokens: Sequence[int], flag: CancelFlag) -> int:
-        """Open the place's sequence; returns the number of tokens to compute before a draft, or 0 if there is none."""
+    def _start(self, place: Place, choice: Choice, n_held: int, flag: CancelFlag) -> int:
+        """Open the place's sequence; returns the number of tokens to compute before a draft, or 0 if there is none.
+
+        Its cells are known to hold the first `n_held` tokens, from the place's first one on.
+        """
         assert self._context is not None
-        place.n_valid = self._context.open(place.seq, tokens, place.sampler, flag)
-        return len(tokens) - place.n_valid
+        n_held = min(n_held, choice.n_known - 1)  # the last token is always computed
+        tokens = choice.tokens_from(n_held)
+        place.n_valid = self._context.open(place.seq, tokens, place.sampler, flag, n_held=n_held)
+        return choice.n_known - place.n_valid
 
     def _close(self, places: Iterable[Place]) -> None:
         if self._context is None:

@@ -111,13 +111,15 @@ class Heads(DraftModel):
             found.append(n_valid if self._goes_on(place, n_valid, choice) else 0)
         return found
 
-    def _start(self, place: Place, choice: Choice, tokens: Sequence[int], flag: CancelFlag) -> int:
+    def _start(self, place: Place, choice: Choice, n_held: int, flag: CancelFlag) -> int:
         assert self._context is not None
         assert choice.seq is not None
         # The cells of drafted tokens were computed with the heads' own states: they are left out.
         n_valid = place.n_valid
         if self._goes_on(place, n_valid, choice):
-            n_valid = self._context.open(place.seq, tokens[place.first :], place.sampler, flag, n_reusable=n_valid)
+            n_held = min(n_held, choice.n_known - place.first - 1)
+            tokens = choice.tokens_from(place.first + n_held)
+            n_valid = self._context.open(place.seq, tokens, place.sampler, flag, n_held=n_held, n_reusable=n_valid)
             if not self._goes_on(place, n_valid, choice):
                 self._context.close(place.seq, keep=False)
                 n_valid = 0
@@ -125,11 +127,11 @@ class Heads(DraftModel):
             n_valid = 0
         if n_valid == 0:
             place.first, place.n_valid = self._first_of(choice), 0
-            if place.first >= len(tokens):
+            if place.first >= choice.n_known:
                 return 0
-            self._context.open(place.seq, tokens[place.first :], place.sampler, flag, n_reusable=0)
+            self._context.open(place.seq, choice.tokens_from(place.first), place.sampler, flag, n_reusable=0)
         place.n_valid = n_valid
-        n_pending = len(tokens) - place.first - n_valid
+        n_pending = choice.n_known - place.first - n_valid
         try:
             self._context.follow(place.seq, self._model_context, choice.seq, first=place.first, n_tokens=n_pending)
         except Error:

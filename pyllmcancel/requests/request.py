@@ -156,7 +156,15 @@ class Choice:
     @property
     def tokens(self) -> list[int]:
         """All tokens that are known: the prompt, what was generated, and what will be."""
-        return [*self.prompt, *self.generated, *self.foretold]
+        return self.tokens_from(0)
+
+    def tokens_from(self, first: int) -> list[int]:
+        """Return the known tokens from that number on; no others are copied."""
+        found: list[int] = []
+        for part in (self.prompt, self.generated, self.foretold):
+            found += part[first:]
+            first = max(0, first - len(part))
+        return found
 
     def drafted(self) -> Iterator[Drafted]:
         """Yield the tokens that were drafted, by their sources; a request's prediction even if nothing was."""

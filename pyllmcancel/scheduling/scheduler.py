@@ -416,7 +416,6 @@ class Scheduler:
     def _open_in(self, choice: Choice, seq: int, *, n_reusable: int) -> None:
         """Have `choice` compute in the idle `seq`, with at most `n_reusable` of its tokens there."""
         flag = cast("CancelFlag", choice.request.cancellation.flag)
-        media = {"media": choice.media} if choice.media else {}
         choice.n_committed = self._context.open(
             seq,
             choice.tokens,
@@ -426,7 +425,7 @@ class Scheduler:
             n_described=choice.n_described,
             adapters=choice.adapted.scales,
             adapted_from=choice.adapted.begin if choice.adapted.scales else 0,
-            **media,
+            media=choice.media,
         )
         choice.seq = seq
 

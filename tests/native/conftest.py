@@ -24,7 +24,7 @@ from tests.support.tiny_models import write_tiny_llama
 # on the processor: sooner or later a choice hangs on that. Without it what is left is the seventh digit, which decides
 # none in these tests.
 SAME_TOKENS_IN_COMPANY = {"flash_attention": 0, "type_k": 0, "type_v": 0}
-OPEN_OPTIONS = ("n_reusable", "n_described", "adapters", "adapted_from")
+OPEN_OPTIONS = ("n_held", "n_reusable", "n_described", "adapters", "adapted_from")
 
 
 @dataclass(slots=True)

@@ -48,6 +48,29 @@ def test_a_kept_prefix_is_gone_on_from(world: World) -> None:
     assert world.run(context, 0, 4) == world.alone(PROMPT, 4)
 
 
+@pytest.mark.parametrize(("n_held", "n_more"), [(25, 1), (25, 15), (10, 30), (24, 1)])
+def test_only_tokens_that_are_not_held_are_handed_over(world: World, n_held: int, n_more: int) -> None:
+    context, prompt = world.context(), PROMPT[: n_held + n_more]
+    world.open(context, 0, PROMPT[:25])
+    context.step([(0, 25)])
+    context.close(0, keep=True)
+    world.open(context, 0, prompt[n_held:], n_held=n_held)
+    assert context.tokens(0) == prompt
+    assert context.n_committed(0) == (min(25, len(prompt) - 1) if world.keeps_truth or len(prompt) > 25 else 0)
+    assert world.run(context, 0, 4) == world.alone(prompt, 4)
+
+
+@pytest.mark.parametrize(("n_held", "options"), [(26, {}), (-1, {}), (25, {"n_described": 1})])
+def test_more_than_is_held_is_refused(world: World, n_held: int, options: dict[str, Any]) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT)
+    context.step([(0, 25)])
+    context.close(0, keep=True)
+    with pytest.raises(UsageError, match="does not hold"):
+        world.open(context, 0, OTHER, n_held=n_held, **options)
+    assert context.n_committed(0) == 25
+
+
 def test_the_last_token_is_always_computed_for_its_logits(world: World) -> None:
     context = world.context()
     world.open(context, 0, PROMPT)

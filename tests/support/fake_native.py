@@ -283,6 +283,7 @@ class Context:
         sampler: Sampler,
         flag: CancelFlag,
         *,
+        n_held: int = 0,
         n_reusable: int = sys.maxsize,
         n_described: int = 0,
         adapters: Scales = (),
@@ -294,6 +295,8 @@ class Context:
             sequence = self._at(seq)
             if sequence.open or not tokens:
                 raise UsageError(f"sequence {seq} is open already, or gets no tokens")
+            if n_held and (not 0 < n_held <= len(sequence.cells) or sequence.media or media or n_described):
+                raise UsageError(f"sequence {seq} does not hold {n_held} tokens of text")
             in_media = {start + row: token for start, chunk in media for row, token in enumerate(chunk.tokens)}
             for number, token in enumerate(tokens):
                 if in_media.get(number, 0) != token or token >= 0:
@@ -301,10 +304,11 @@ class Context:
             if media and n_described:
                 raise UsageError("the tokens of a prompt with pictures cannot be described")
             self.model.check_adapters(adapters)
+            tokens = [*sequence.tokens[:n_held], *tokens]
             self._truncate(sequence, self._common_prefix(sequence, tokens, 0 if n_described else n_reusable))
             sequence.adapters, sequence.adapted_from = tuple(adapters), adapted_from
             sequence.n_described, sequence.media = n_described, list(media)
-            sequence.tokens, sequence.sampler, sequence.flag = list(tokens), sampler, flag
+            sequence.tokens, sequence.sampler, sequence.flag = tokens, sampler, flag
             sequence.logits, sequence.open = None, True
             return len(sequence.cells)
 

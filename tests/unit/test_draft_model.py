@@ -12,6 +12,7 @@ import pytest
 from pyllmcancel.engine.draft_model import MAX_FAILURES
 from pyllmcancel.errors import Error
 from pyllmcancel.events import FinishReason
+from pyllmcancel.requests.request import Choice
 from pyllmcancel.step import StepItem, StepResult, StepStatus
 from tests.support import fake_native
 from tests.support.driver import CHUNK, Driver, Tracked, complete
@@ -289,6 +290,17 @@ def test_nobody_else_goes_on_from_them(drafting: Driver, options: dict[str, Any]
     steps = DraftSteps(drafting)
     asked(drafting, longer, max_tokens=8, **options)
     assert steps.n_tokens() > len(longer)
+
+
+def test_a_draft_costs_the_new_tokens_only(drafting: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[int] = []
+    draft_context(drafting).before_open = lambda tokens: copied.append(len(tokens))
+    known = Choice.tokens_from
+    monkeypatch.setattr(Choice, "tokens_from", lambda *parts: (copied.append(len(found := known(*parts))), found)[1])
+    tracked, _ = asked(drafting)
+    n_known = tracked.request.choices[0].n_known
+    assert n_known < sum(copied) < 6 * n_known  # as often as a token is known, drafted for and found to be true
+    assert complete(tracked)
 
 
 @pytest.mark.parametrize("kv_unified", [True, False])
