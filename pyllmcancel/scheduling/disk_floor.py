@@ -121,10 +121,10 @@ class DiskFloor:
             self._known.result(seconds)
 
     def close(self) -> None:
-        """Finish the file that is being written, and leave the folder. Idempotent."""
+        """Finish the file that is being written, delete what was erased, and leave the folder. Idempotent."""
         self._closing = True
         self._reader.close()
-        self._writer.close()
+        self._writer.close(finish=True)
         self._folder.close()
 
     @property
@@ -188,13 +188,16 @@ class DiskFloor:
             self.wake()
 
     def erase(self, tokens: Sequence[int], holder: Holder) -> None:
-        """Delete the files of prefixes that `tokens` begins with."""
+        """Forget the prefixes that `tokens` begins with, and have their files deleted."""
         if self._identity is None:
             return
-        erase = partial(self._folder.erase, packed(tokens), self._identity, holder.owner)
-        erase()
-        if self._writes:  # maybe one of these prefixes
-            self._writer.submit(erase)
+        forget = partial(self._folder.forget, packed(tokens), self._identity, holder.owner)
+        self._writer.submit(partial(self._erase, forget(), forget))
+
+    def _erase(self, found: list[Entry], forget: Callable[[], list[Entry]]) -> None:
+        """Delete files, and those that have been written of the same prefixes since."""
+        for entry in [*found, *forget()]:
+            self._folder.discard(entry)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

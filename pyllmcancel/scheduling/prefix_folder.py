@@ -134,11 +134,13 @@ class PrefixFolder:
         with suppress(OSError):
             entry.path.unlink()
 
-    def erase(self, tokens: bytes, identity: str, owner: str) -> None:
-        """Delete the files of prefixes that the packed `tokens` begin with."""
-        for entry in list(self._of(identity, owner)):
-            if tokens.startswith(entry.head.tokens):
-                self.discard(entry)
+    def forget(self, tokens: bytes, identity: str, owner: str) -> list[Entry]:
+        """Forget the prefixes that the packed `tokens` begin with; return their files, which are to be discarded."""
+        found = [entry for entry in self._of(identity, owner) if tokens.startswith(entry.head.tokens)]
+        with self._mutex:
+            for entry in found:
+                self._entries.pop(entry.path, None)
+        return found
 
     def _of(self, identity: str, owner: str) -> Iterator[Entry]:
         return (entry for entry in self.entries(identity) if entry.head.owner == owner)

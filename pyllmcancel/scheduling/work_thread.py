@@ -22,12 +22,12 @@ class WorkThread:
         self._thread.start()
 
     def submit(self, call: Call) -> None:
-        """Have a call made; it is not, after `close`."""
+        """Have a call made; it is not made after `close`."""
         self._calls.put(call)
 
-    def close(self) -> None:
-        """Finish the call that is being made, and make no other. Idempotent."""
-        while True:
+    def close(self, *, finish: bool = False) -> None:
+        """Finish the call that is being made and, with `finish`, those that wait; make no other. Idempotent."""
+        while not finish:
             try:
                 self._calls.get_nowait()
             except Empty:

@@ -505,6 +505,42 @@ def test_what_is_erased_while_it_is_written_is_gone(machine: Machine, monkeypatc
     assert machine.files == []
 
 
+def test_the_engine_does_not_wait_for_the_deletion_of_what_is_erased(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleting, unlink, written, write = Stop(), Path.unlink, threading.Event(), prefix_folder.write
+    monkeypatch.setattr(prefix_folder, "write", lambda *parts: (write(*parts), written.set())[0])
+    driver = machine.start(named_slots=True)
+    answered(driver, PROMPT, slot=0)
+    assert written.wait(TEST_LIMIT)
+    assert disk_of(driver).wait_until_free(TEST_LIMIT)  # it is known, too
+    (file,) = machine.files
+    monkeypatch.setattr(Path, "unlink", lambda *parts, **options: (deleting.here(), unlink(*parts, **options))[1])
+    assert driver.engine.slots.erase(NO_OWNER, 0).result(TEST_LIMIT) > len(PROMPT)
+    deleting.wait_reached()
+    assert n_cached(answered(driver, PROMPT + MORE)) == 0  # the file is still there
+    deleting.go_on()
+    driver.close()
+    assert file not in machine.files
+
+
+def test_what_is_erased_is_gone_if_the_close_comes_first(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    writing, write = Stop(), prefix_folder.write
+    driver = machine.start(named_slots=True)
+    disk = disk_of(driver)
+    monkeypatch.setattr(prefix_folder, "write", lambda *parts: (writing.here(), write(*parts))[1])
+    monkeypatch.setattr(disk, "wait_until_free", lambda _seconds: False)  # as if the disk took longer than a close
+    thread = disk._writer._thread
+    join = thread.join
+    # The file is written once the close has dropped what it drops.
+    monkeypatch.setattr(thread, "join", lambda: (writing.go_on(), join())[1])
+    answered(driver, PROMPT, slot=0)
+    writing.wait_reached()
+    assert driver.engine.slots.erase(NO_OWNER, 0).result(TEST_LIMIT) > len(PROMPT)
+    driver.close()
+    assert machine.files == []
+
+
 def test_a_close_waits_for_the_hash_if_there_is_something_to_write(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
