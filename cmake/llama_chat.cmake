@@ -23,12 +23,10 @@ add_library(llama_chat STATIC EXCLUDE_FROM_ALL
   ${COMMON_DIR}/jinja/value.cpp
 )
 # Of its Jinja only what holds values: native/chat/chat_engine.cpp has templates rendered by another engine, to which this one
-# function of values.cpp gives the variables.
-set_source_files_properties(${COMMON_DIR}/jinja/value.cpp
-                            PROPERTIES COMPILE_DEFINITIONS global_from_json=pyllmcancel_global_from_json)
-# The fit would put a log callback into the whole process for a while, with its data on its stack, though other engines
-# may log meanwhile. native/devices/fit.cpp defines what does nothing instead.
-set_source_files_properties(${COMMON_DIR}/fit.cpp PROPERTIES COMPILE_DEFINITIONS llama_log_set=pyllmcancel_keep_log)
+# function of values.cpp gives the variables. And the fit would put a log callback into the whole process for a while, with
+# its data on its stack, though other engines may log meanwhile. native/devices/fit.cpp defines what does nothing instead.
+target_compile_definitions(llama_chat PRIVATE
+  global_from_json=pyllmcancel_global_from_json llama_log_set=pyllmcancel_keep_log)
 # By its folder too: llama.cpp has another unicode.h.
 target_include_directories(llama_chat SYSTEM PUBLIC ${COMMON_DIR} ${LLAMA_CPP_DIR})
 target_include_directories(llama_chat SYSTEM PRIVATE ${LLAMA_CPP_DIR}/vendor)
@@ -36,7 +34,12 @@ target_link_libraries(llama_chat PUBLIC llama ggml Threads::Threads)
 target_compile_options(llama_chat PRIVATE -w)
 optimize_less(llama_chat -O1)
 if(PYLLMCANCEL_UNITY)
-  get_target_property(llama_chat_sources llama_chat SOURCES)
-  list(FILTER llama_chat_sources INCLUDE REGEX "\\.cpp$")
-  compile_in_parts(llama_chat all 3 -O1 ${llama_chat_sources})
+  get_target_property(parser_files llama_chat SOURCES)
+  list(FILTER parser_files INCLUDE REGEX "\\.cpp$")
+  set(other_files ${parser_files})
+  list(FILTER parser_files INCLUDE REGEX "/parsers/")
+  # json.cpp has an ordered_json of its own.
+  list(REMOVE_ITEM other_files ${parser_files} ${COMMON_DIR}/json.cpp)
+  compile_together(llama_chat parsers -O1 ${parser_files})
+  compile_together(llama_chat others -O1 ${other_files})
 endif()

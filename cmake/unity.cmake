@@ -18,6 +18,10 @@ endif()
 function(optimize_less target level)
   if(reduces_optimization)
     target_compile_options(${target} PRIVATE ${level})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      # Half a gigabyte before GCC looks what of its memory it no longer needs.
+      target_compile_options(${target} PRIVATE --param=ggc-min-heapsize=500000)
+    endif()
   endif()
 endfunction()
 
