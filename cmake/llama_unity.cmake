@@ -1,4 +1,4 @@
-# Which files of llama.cpp are compiled together. An object takes 1 GiB of memory at most, and none is so long that a second
+# Which files of llama.cpp are compiled together. An object takes 1.1 GiB of memory at most, and none is so long that a second
 # processor waits for it at the end. Files that use std::regex are together: its templates take longer than the files.
 
 # The C++ files of a target in a folder of llama.cpp, absolute.
