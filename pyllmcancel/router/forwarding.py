@@ -74,7 +74,6 @@ class Message:
         query: bytes = scope.get("query_string", b"")
         kept = [(name, value) for name, value in scope["headers"] if name not in OF_REQUEST]
         kept.append((b"x-request-id", request_id_of(scope).encode()))
-        kept.append((ARRIVED, arrival_told(scope)))
         client = scope.get("client")
         if client is not None:
             kept.append((b"x-forwarded-for", str(client[0]).encode("latin-1")))
@@ -113,7 +112,11 @@ class Leaving:
         self._receive = receive
         self._exchange: Exchange | None = None
         self._future: asyncio.Future[Any] | None = None
-        self.left = False
+        self.left_at: float | None = None  # in monotonic seconds
+
+    @property
+    def left(self) -> bool:
+        return self.left_at is not None
 
     @contextmanager
     def heard(self) -> Iterator[None]:
@@ -122,7 +125,7 @@ class Leaving:
             yield
 
     def _note(self) -> None:
-        self.left = True
+        self.left_at = time.monotonic()
         if self._exchange is not None and not (self.keeps and self._exchange.is_new):
             self._exchange.close()
         if self.keeps:
@@ -131,6 +134,8 @@ class Leaving:
 
     def _give_up(self) -> None:
         self.keeps = 0.0
+        if self._exchange is not None:
+            self._exchange.close()  # the process has not begun to answer
         self._end_wait()
 
     def _end_wait(self) -> None:
@@ -171,8 +176,9 @@ async def exchange(
         The process ended before it answered, or this one may open no more connections.
     ClientLeft
     """
+    headers = [*message.headers, (ARRIVED, arrival_told(leaving.scope, leaving.left_at))]
     try:
-        begun = await Exchange.begin(socket, message.method, message.target, message.headers, message.body)
+        begun = await Exchange.begin(socket, message.method, message.target, headers, message.body)
     except (ConnectionError, FileNotFoundError):
         raise NotReached from None
     except OSError as error:

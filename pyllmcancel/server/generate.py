@@ -63,7 +63,7 @@ async def generate(
         return EventStreamResponse(stream, events)
     kept = KeptStream(keeping, stream, events)
     streams.begin(kept)
-    return KeptResponse(kept)
+    return KeptResponse(kept, is_read=keeping.left_at is None)
 
 
 async def submit(

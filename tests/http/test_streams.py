@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -314,6 +315,28 @@ async def test_a_reader_that_comes_back_in_time_keeps_it_alive() -> None:
         world.gate.open()
         await reader.end()
         assert reader.body.decode().endswith(ENDED)
+
+
+async def test_a_client_that_left_while_its_model_was_loaded_is_gone_since_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left_at = time.monotonic() - 300.0
+    monkeypatch.setattr("pyllmcancel.server.streams.names.left_at_of", lambda _scope: left_at)
+    async with open_world(stream_keep=600.0) as world:
+        late = await ask(world, "late", keep_going=299.0).end()
+        assert late.status == 499
+        world.hold()
+        asked = ask(world)
+        await world.step(2)
+        await asked.until_body(b"data: ")
+        kept = found(world)
+        assert kept.n_readers == 0  # the process in front is none
+        assert kept._timer is not None
+        assert kept._timer.when() < left_at + 600.0 + 2 * LIMIT
+        world.gate.open()
+        await asked.end()
+        assert [entry["id"] for entry in await world.requests()] == ["mine"]  # nothing was computed for the other
+        assert (await world.ended("mine"))["status"] == "finished"
 
 
 async def test_it_is_forgotten_when_it_has_been_kept_long_enough() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -119,15 +120,19 @@ async def test_a_stream_that_is_kept_waits_for_its_model_without_its_client(tmp_
         body = {"model": "a", "stream": True, "until": "never", "keep_going": by == "keep_going"}
         request = world.begin("POST", COMPLETIONS, body, headers=headers)
         await world.waits("mine")
+        before = time.monotonic()
         request.leave()
         neighbour = world.complete("a", "neighbour")
         await world.waits("neighbour")
         neighbour.leave()
         await neighbour.end()
         assert world.keeper.model("a").state is State.LOADING
+        after = time.monotonic()
         world.let_load("a")
         await request.end()
-        # Its process has begun to answer, and keeps what comes.
+        # Its process has begun to answer, keeps what comes, and knows when the client left.
+        (told,) = [line for line in world.log_of("a") if line.startswith("had left at ")]
+        assert before <= float(told.rpartition(" ")[2]) <= after
         assert f"request {COMPLETIONS} mine" in world.log_of("a")
         assert f"request {COMPLETIONS} neighbour" not in world.log_of("a")
         await world.until(lambda: "left" in world.log_of("a"))
@@ -143,3 +148,15 @@ async def test_a_load_that_takes_longer_than_a_stream_goes_on_without_its_client
         await request.end()
         await world.until_state("a", State.UNLOADED)
         assert f"request {COMPLETIONS} mine" not in world.log_of("a")
+
+
+async def test_a_process_that_does_not_answer_in_time_is_left_by_a_stream_without_a_client(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        (tmp_path / "a.unseen").touch()
+        body = {"model": "a", "stream": True, "until": "never", "keep_going": 0.01}
+        request = world.begin("POST", COMPLETIONS, body, headers={"x-request-id": "mine"})
+        await world.until(lambda: f"request {COMPLETIONS} mine" in world.log_of("a"))
+        request.leave()
+        await request.end()
+        (tmp_path / "a.unseen").unlink()
+        await world.until(lambda: "left" in world.log_of("a"))

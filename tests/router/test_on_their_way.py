@@ -162,7 +162,7 @@ async def test_a_process_learns_when_a_request_arrived_in_front(tmp_path: Path) 
         assert before[1] <= int(at_us) <= after[1]
 
 
-@pytest.mark.parametrize("told", ["1.5 7", "1.5", "soon 7", "1e300 7", ""])
+@pytest.mark.parametrize("told", ["1.5 7", "1.5 7 2.5", "1.5", "soon 7", "1.5 7 soon", "1e300 7", ""])
 @pytest.mark.parametrize("is_behind", [True, False])
 async def test_only_a_process_behind_another_believes_it(told: str, *, is_behind: bool) -> None:
     state: dict[str, Any] = {}
@@ -174,7 +174,9 @@ async def test_only_a_process_behind_another_believes_it(told: str, *, is_behind
     context = RequestContext(app, is_behind=is_behind)
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"x-arrived", told.encode())]}
     await context(scope, None, None)  # type: ignore[arg-type]
-    if is_behind and told == "1.5 7":
+    if is_behind and told in ("1.5 7", "1.5 7 2.5"):
         assert (state["arrived_at"], state["arrived_us"]) == (1.5, 7)
+        assert state["left_at"] == (2.5 if told == "1.5 7 2.5" else None)
     else:
+        assert state["left_at"] is None
         assert began <= state["arrived_at"] <= time.monotonic()  # no later one is believed, either

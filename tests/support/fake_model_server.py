@@ -69,6 +69,8 @@ class Model:
             self.answer(writer, 503 if loads else 200, told)
         else:
             self.log(f"request {target} {headers.get('x-request-id')}")
+            if left := headers.get("x-arrived", "").split(" ")[2:]:
+                self.log(f"had left at {left[0]}")
             asked = json.loads(body) if body else {}
             if (CONTROL / f"{self.name}.ends").exists():
                 self.answer(writer, 503, {"error": {"code": "shutdown"}})

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 access_log = logging.getLogger("pyllmcancel.access")
 
 PEERS_PATH = "/v1/peers"  # the endpoint to which other replicas connect
-ARRIVED = b"x-arrived"  # the process in front of several models' says in it when a request arrived
+# The process in front of several models' says in it when a request arrived, and when its client left, if it has.
+ARRIVED = b"x-arrived"
 SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 
 
@@ -53,18 +54,25 @@ def arrival_us_of(scope: Scope) -> int:
     return arrived_us
 
 
-def arrival_told(scope: Scope) -> bytes:
+def left_at_of(scope: Scope) -> float | None:
+    """Return the time, in monotonic seconds, at which the client had left the process in front; None if it had not."""
+    left_at: float | None = scope["state"].get("left_at")
+    return left_at
+
+
+def arrival_told(scope: Scope, left_at: float | None) -> bytes:
     """Return the value of `ARRIVED`: processes of one machine have the same monotonic clock."""
-    return f"{arrival_of(scope)!r} {arrival_us_of(scope)}".encode()
+    left = "" if left_at is None else f" {left_at!r}"
+    return f"{arrival_of(scope)!r} {arrival_us_of(scope)}{left}".encode()
 
 
-def told_arrival(scope: Scope, now: float, now_us: int) -> tuple[float, int]:
-    """Return the time of arrival that the process in front says; now if it says none, or a later one."""
+def told_arrival(scope: Scope, now: float, now_us: int) -> tuple[float, int, float | None]:
+    """Return the times that the process in front says; now for an arrival if it says none, or a later one."""
     told = next((value for name, value in scope["headers"] if name == ARRIVED), b"").split(b" ")
     with suppress(ValueError):
-        at, at_us = told
-        return min(now, float(at)), min(now_us, int(at_us))
-    return now, now_us
+        at, at_us, *left = told
+        return min(now, float(at)), min(now_us, int(at_us)), min(now, float(left[0])) if left else None
+    return now, now_us, None
 
 
 def mark_client_gone(scope: Scope) -> None:
@@ -103,8 +111,8 @@ class RequestContext:
         request_id = given if given is not None and sane else new_request_id()
         scope.setdefault("state", {})["request_id"] = request_id
         began, began_us = time.monotonic(), time.time_ns() // 1000
-        arrived = told_arrival(scope, began, began_us) if self._is_behind else (began, began_us)
-        scope["state"]["arrived_at"], scope["state"]["arrived_us"] = arrived
+        told = told_arrival(scope, began, began_us) if self._is_behind else (began, began_us, None)
+        scope["state"].update(zip(("arrived_at", "arrived_us", "left_at"), told, strict=True))
         ids = dict.fromkeys(shape_of(scope).id_headers, request_id)
         status = 0
 

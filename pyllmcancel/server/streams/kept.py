@@ -35,10 +35,18 @@ class Keeping:
         The name by which its stream is found: the conversation's, or the request's id.
     seconds
         The time for which the answer goes on without a reader, and for which it is kept after its end.
+    left_at
+        The time, in monotonic seconds, at which its first reader had left already; None if it had not.
     """
 
     name: str
     seconds: float
+    left_at: float | None = None
+
+    @property
+    def left(self) -> float:
+        """The seconds for which the answer may still go on without a reader."""
+        return self.seconds if self.left_at is None else self.left_at + self.seconds - time.monotonic()
 
 
 def conversation_key(conversation: str) -> str:
@@ -68,6 +76,7 @@ class KeptStream:
         self.n_readers = 0
         self.started, self.completed = time.time(), 0.0
         self._seconds = keeping.seconds
+        self._keeping = keeping
         self._stream = stream
         self._events = events
         self._timer: asyncio.TimerHandle | None = None
@@ -85,7 +94,7 @@ class KeptStream:
 
     async def run(self) -> None:
         """Write the answer to its end."""
-        self._expect_reader()
+        self._expect_reader(self._keeping.left)
         try:
             await self._events.write_to(self._write, api_error)
         except Exception as error:
@@ -124,23 +133,23 @@ class KeptStream:
             yield
         finally:
             self.n_readers -= 1
-            self._expect_reader()
+            self._expect_reader(self._seconds)
 
-    def _expect_reader(self) -> None:
+    def _expect_reader(self, seconds: float) -> None:
         if self.n_readers == 0 and not self.log.ended:
-            self._set_timer(self.cancel, CancelReason.DISCONNECT)
+            self._set_timer(seconds, self.cancel, CancelReason.DISCONNECT)
 
     def expire(self, forget: Callable[[KeptStream], object]) -> None:
         """Call `forget` when it has been kept long enough after its end."""
-        self._set_timer(forget, self)
+        self._set_timer(self._seconds, forget, self)
 
     def forgotten(self) -> None:
         if self.log.ended:
             self._stop_timer()
 
-    def _set_timer(self, action: Callable[..., object], *arguments: object) -> None:
+    def _set_timer(self, seconds: float, action: Callable[..., object], *arguments: object) -> None:
         self._stop_timer()
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, action, *arguments)
+        self._timer = asyncio.get_running_loop().call_later(seconds, action, *arguments)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

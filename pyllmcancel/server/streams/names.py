@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.http.request_context import request_id_of
+from pyllmcancel.server.http.request_context import left_at_of, request_id_of
+from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.origin import conversation_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.streams.kept import Keeping
@@ -24,6 +25,8 @@ def keeping_of(request: Request, body: GeneratingBody) -> Keeping | None:
     ------
     InvalidRequestError
         The conversation's name has a wrong form, or `keep_going` is not for a stream.
+    ClientLeft
+        The client left the process in front so long ago that nothing is to be computed.
     """
     wish, most = body.keep_going or None, state_of(request).config.stream_keep
     if body.runs_alone:
@@ -37,4 +40,7 @@ def keeping_of(request: Request, body: GeneratingBody) -> Keeping | None:
     if wish is None and conversation is None:
         return None
     seconds = wish if isinstance(wish, float) else math.inf
-    return Keeping(conversation or request_id_of(request.scope), min(seconds, most))
+    keeping = Keeping(conversation or request_id_of(request.scope), min(seconds, most), left_at_of(request.scope))
+    if keeping.left <= 0.0:
+        raise ClientLeft
+    return keeping

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from pyllmcancel.server.errors.responses import ApiError
@@ -43,11 +44,18 @@ class StreamFollower:
 
 
 class KeptResponse(FollowingResponse):
-    """The events of a kept stream, from a place on, for one reader. Its leaving cancels nothing."""
+    """The events of a kept stream, from a place on, for one reader. Its leaving cancels nothing.
 
-    def __init__(self, kept: KeptStream, place: int = 0) -> None:
+    Parameters
+    ----------
+    is_read
+        False if the client has left the process in front: then the answer has no reader yet.
+    """
+
+    def __init__(self, kept: KeptStream, place: int = 0, *, is_read: bool = True) -> None:
         super().__init__(StreamFollower(kept, place), 0.0)  # the stream has pings of its own
         self._kept = kept
+        self._is_read = is_read
 
     @property
     def request(self) -> Request:
@@ -55,7 +63,7 @@ class KeptResponse(FollowingResponse):
         return self._kept.request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._kept.reading():
+        with self._kept.reading() if self._is_read else nullcontext():
             await super().__call__(scope, receive, send)
 
 
