@@ -141,7 +141,8 @@ cdef class Context:
         return self.at_rest().n_padding()
 
     def open(self, int32_t seq, tokens, Sampler sampler not None, CancelFlag flag not None, *,
-             int32_t n_held=0, int32_t n_reusable=INT32_MAX, int32_t n_described=0, adapters=(), int32_t adapted_from=0, media=()):
+             int32_t n_held=0, int32_t n_reusable=INT32_MAX, int32_t n_described=0, adapters=(),
+             int32_t adapted_from=0, media=()):
         cdef vector[llama_token] c_tokens = tokens
         cdef OpenOptions options
         options.n_held = n_held
