@@ -73,7 +73,7 @@ class World:
     def used_before(self) -> None:
         """Each session has been used, when there was room everywhere."""
         for session, name in enumerate(self._names):
-            at = self._last[session] = self.balancers[0].hashed(name, float("inf"))
+            at = self._last[session] = self.balancers[0].hashed(name, (float("inf"),))
             for process in self.balancers:
                 for table in (process.keys, process.sessions) if session < self._n_typing else (process.sessions,):
                     if (entry := table.enter(name, 0.0)) is not None:

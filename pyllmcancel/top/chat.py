@@ -16,6 +16,7 @@ import httpx
 from rich.console import Console
 
 from pyllmcancel.chat.template import CHATML
+from pyllmcancel.cluster.child import bound
 from pyllmcancel.sse import BrokenFeedError, EventDecoder
 from pyllmcancel.top.feed import message_in, reason_of
 from pyllmcancel.top.text import plain
@@ -69,6 +70,8 @@ def connected(model: str, api_key: str, console: Console) -> Iterator[httpx.Clie
     with tempfile.TemporaryDirectory(prefix="pyllmcancel-chat-") as folder:
         socket, log = Path(folder, SOCKET), Path(folder, "log")
         command = [sys.executable, "-P", "-m", "pyllmcancel", "serve", model, "--host", str(socket), "--store", "off"]
+        if sys.platform == "linux":
+            command = bound(command)
         transport = httpx.HTTPTransport(uds=str(socket))
         # Ctrl-C must reach this process only.
         with (

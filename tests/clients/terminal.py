@@ -96,6 +96,10 @@ class Terminal(AbstractContextManager["Terminal"]):
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
+    def children(self) -> list[int]:
+        pid = self._process.pid
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
     def wait(self) -> int:
         """Wait until the program has ended by itself; its status."""
         return self._process.wait(PATIENCE)

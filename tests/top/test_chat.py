@@ -13,8 +13,9 @@ import pytest
 from pyllmcancel.chat.template import CHATML
 from pyllmcancel.cli import main
 from pyllmcancel.top.chat import ChatError, answered, is_base
+from tests.clients.model import serving
 from tests.clients.terminal import Terminal
-from tests.support.http_process import ServerProcess, until
+from tests.support.http_process import until
 
 PIECE = b'data: {"choices": [{"delta": {"content": "Hi"}}]}\n\n'
 
@@ -24,10 +25,7 @@ def chat(folder: Path, *arguments: str) -> Terminal:
 
 
 def test_ctrl_c_cancels_the_answer_and_a_second_one_leaves(tmp_path: Path) -> None:
-    with (
-        ServerProcess("--ctx-size", "8192") as server,
-        chat(tmp_path, server.started().url) as mine,
-    ):
+    with serving(tmp_path) as server, chat(tmp_path, server.url) as mine:
         mine.until_drawn("\n>")
         mine.press("tell me a story\n")
         until(lambda: server.log, lambda log: " added, owner" in log)
@@ -43,6 +41,15 @@ def test_a_model_is_loaded_for_the_conversation_and_unloaded_after_it(tmp_path: 
         mine.until_drawn("\n>")
         mine.press("\x04")
         assert mine.wait() == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_the_server_of_a_chat_that_is_killed_ends(tmp_path: Path) -> None:
+    with chat(tmp_path, "stdlib-coder") as mine:
+        mine.until_drawn("\n>")
+        (server,) = mine.children()
+        mine.signal(signal.SIGKILL)
+        until(Path(f"/proc/{server}").exists, lambda there: not there)
 
 
 def test_a_model_that_cannot_be_loaded_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
