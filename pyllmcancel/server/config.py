@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # The treatment of fields that have no effect: ignored silently, reported in the log and a header, or refused.
 UnknownFields = Literal["ignore", "warn", "refuse"]
+Implied = Literal["client-ip", "user", "session"]  # by what a request that names no supersede key gets one
 ReasoningFormat = Literal["none", "auto", "deepseek", "deepseek-legacy"]
 
 ADMIN = "admin"  # the owner of the administrator's own requests
@@ -172,7 +173,7 @@ class ServerConfig:
     """
 
     engine: EngineConfig
-    supersede: Literal["client-ip", "user", "session"] | None = None
+    supersede: Implied | None = None
     supersede_chats: bool = False
     trusted_proxies: tuple[str, ...] = ()
     api_keys: tuple[ApiKey, ...] = ()

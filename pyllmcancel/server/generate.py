@@ -21,6 +21,7 @@ from pyllmcancel.server.http.body_limit import body_is_used
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import is_client_gone, mark_client_gone
 from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
+from pyllmcancel.server.origin import key_by
 from pyllmcancel.server.streams.kept import KeptStream
 from pyllmcancel.server.streams.reading import KeptResponse
 
@@ -89,6 +90,8 @@ async def submit(
         error.param = body.own_name(error.param)
         raise
     state.preparations.supersede(origin)
+    if origin.get("supersede") is None and state.config.supersede is None:
+        state.pile_up.note(origin["owner"], key_by("client-ip", incoming.http, body), request)
     # Other servers, and applications that mount this one, cancel the task of a client that has left.
     return AsyncStream(request, engine, sink, CancelReason.DISCONNECT)
 

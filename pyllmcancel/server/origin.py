@@ -21,6 +21,7 @@ from pyllmcancel.server.streams.kept import conversation_key
 if TYPE_CHECKING:
     from fastapi import Request
 
+    from pyllmcancel.server.config import Implied
     from pyllmcancel.server.wire.fields import GeneratingBody
 
 # In the order in which they are looked for.
@@ -117,23 +118,28 @@ def is_name(name: str) -> bool:
 
 
 def implied_key(request: Request, body: GeneratingBody, session: str | None) -> str | None:
-    """Return the key of a request that names none, by ``--supersede``: one for each class of endpoint.
+    """Return the key of a request that names none, by ``--supersede``."""
+    how = state_of(request).config.supersede
+    return None if how is None else key_by(how, request, body, session)
+
+
+def key_by(how: Implied, request: Request, body: GeneratingBody, session: str | None = None) -> str | None:
+    """Return the key that a request would have by ``--supersede``: one for each class of endpoint.
 
     It begins with a blank, so that no client can name it. Requests that generate nothing, as editors send them to warm
     the cache up, have none: they must not supersede what their user waits for.
     """
-    config = state_of(request).config
     kind = body.request_class
-    if config.supersede is None or kind is None or (kind == "chat" and not config.supersede_chats) or body.only_warms:
+    if kind is None or (kind == "chat" and not state_of(request).config.supersede_chats) or body.only_warms:
         return None
-    match config.supersede:
+    match how:
         case "client-ip":
             name = None if request.client is None else request.client.host
         case "user":
             name = body.end_user
         case "session":
             name = session
-    return None if not name else f" {config.supersede} {name} {kind}"
+    return None if not name else f" {how} {name} {kind}"
 
 
 def trace_context_of(request: Request, model: str) -> TraceContext:

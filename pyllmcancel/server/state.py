@@ -29,6 +29,7 @@ from pyllmcancel.server.live.feed import Feed
 from pyllmcancel.server.live.gauges import FeedGauges
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.media.fetching import Fetcher
+from pyllmcancel.server.pile_up import PileUp
 from pyllmcancel.server.preparing import Preparations
 from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.server.streams.gauges import StreamGauges
@@ -107,6 +108,7 @@ class ServerState:
         self.feed = Feed(self.metrics, Shares(config.limits.max_event_clients, several=config.shared))
         self.chat_template = ChatTemplate(None)  # the model's, once it is loaded; each use may raise
         self.preparations = Preparations(shared=config.shared)
+        self.pile_up = PileUp()
         self.streams = KeptStreams(several=config.shared)
         self.fetcher = Fetcher(config.media.max_bytes)
         self.media_room = MediaRoom(config.media.max_prepared, several=config.shared)

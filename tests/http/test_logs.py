@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.http_process import ServerProcess
-from tests.support.http_world import COMPLETIONS, open_world
+from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 
 pytestmark = pytest.mark.anyio
 SESSION = "one \u00e9 [31m"
@@ -51,6 +51,44 @@ async def test_every_line_about_a_request_has_its_id(caplog: pytest.LogCaptureFi
         await world.begin("POST", COMPLETIONS, b"{", headers={"x-request-id": "third"}).end()
     lines = [record for record in caplog.records if record.name.startswith("pyllmcancel.")]
     assert {vars(record)["request_id"] for record in lines} == {"first", "second", "third"}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "options", "n_lines"),
+    [
+        (COMPLETIONS, {}, {}, 1),
+        (COMPLETIONS, {"supersede": "k"}, {}, 0),
+        (COMPLETIONS, {"max_tokens": 0}, {}, 0),
+        (COMPLETIONS, {}, {"supersede": "user"}, 0),
+        (CHAT, {}, {}, 0),
+    ],
+)
+async def test_completions_that_pile_up_are_reported_once(
+    path: str, fields: dict[str, Any], options: dict[str, Any], n_lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="pyllmcancel")
+    body = {"prompt": "hello"} if path == COMPLETIONS else {"messages": [{"role": "user", "content": "hello"}]}
+
+    async def ask(world: World, name: str, port: int, address: str = "10.0.0.1") -> None:
+        options = {"headers": {"x-request-id": name}, "client": (address, port)}
+        world.begin("POST", path, body | fields, **options)
+        await world.added(name)
+
+    def lines() -> int:
+        return caplog.text.count("--supersede client-ip would have cancelled all but the newest")
+
+    async with open_world(**options) as world:
+        world.hold()
+        await ask(world, "other", 9, "10.0.0.2")
+        for number in range(3):
+            await ask(world, f"key-{number}", number)
+        await world.post("/v1/requests/key-0/cancel?wait=false")
+        await ask(world, "key-3", 3)
+        assert lines() == 0  # three live ones of the address
+        for number in range(4, 7):
+            await ask(world, f"key-{number}", number)
+            assert lines() == n_lines
+        world.gate.open()
 
 
 async def test_with_lines_switched_off_no_facts_are_gathered(caplog: pytest.LogCaptureFixture) -> None:
