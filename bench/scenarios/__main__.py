@@ -7,12 +7,14 @@ import sys
 from pathlib import Path
 
 from bench.parts import Part, parser_of, run_parts
-from bench.scenarios import flood, long_soak, resume, storming, tabby
+from bench.scenarios import flood, leaving, long_soak, resume, storming, tabby
 from bench.scenarios.harness import Bench
 from pyllmcancel.models import packaged_model_path
 
 SCENARIOS: dict[str, Part[Bench]] = {
     "tabby": tabby.run,
+    "queued-clients-leave": leaving.run_queued,
+    "editor-closes": leaving.run_keys,
     "flood": flood.run,
     "resume": resume.run,
     "storm": storming.run,
