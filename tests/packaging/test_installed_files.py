@@ -32,6 +32,15 @@ def test_every_licence_is_in_the_metadata(distribution: metadata.Distribution) -
         assert kept[licence.name].read_text(encoding="utf-8") == licence.read_text(encoding="utf-8")
 
 
+def test_the_licence_expression_covers_what_the_pages_load() -> None:
+    expression = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["license"]
+    named = set(expression.split(" AND "))
+    loaded = tomllib.loads((ROOT / "pyllmcancel/page/vendor/VENDORED.toml").read_text("utf-8"))["package"]
+    for package in loaded:
+        choices = (set(choice.split(" AND ")) for choice in package["licence"].split(" OR "))
+        assert any(choice <= named for choice in choices), package["name"]
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [

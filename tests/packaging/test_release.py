@@ -248,6 +248,8 @@ def test_the_bill_names_what_is_compiled_in_and_what_the_page_loads(tmp_path: Pa
     bill = json.loads(text)
     ours = bill["metadata"]["component"]
     assert ours["hashes"] == [{"alg": "SHA-256", "content": checksums.sha256(wheel)}]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert ours["licenses"] == [{"expression": project["license"]}]
     inside = {one["name"]: one["purl"] for one in ours["components"]}
     assert inside["llama.cpp"].startswith("pkg:github/ggml-org/llama.cpp@")
     assert {"json", "swagger-ui-dist", "htm"} <= inside.keys()

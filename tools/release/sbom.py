@@ -71,7 +71,7 @@ def bill(source: Path, version: str, wheel: Path, packages: dict[str, str], when
         name="pyllmcancel",
         version=version,
         type=ComponentType.APPLICATION,
-        licenses=licences("MIT"),
+        licenses=licences(tomllib.loads((source / "pyproject.toml").read_text("utf-8"))["project"]["license"]),
         purl=purl,
         bom_ref=str(purl),
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256(wheel))],
