@@ -8,7 +8,14 @@
 namespace pyllmcancel {
 
 // Why a row of logits could not be sampled. The request that got it fails; no other does.
-enum class LogitFault : int32_t { none = 0, not_finite = 1, all_equal = 2, grammar = 3, too_complex = 4, no_memory = 5 };
+enum class LogitFault : int32_t {
+    none = 0,
+    not_finite = 1,
+    all_equal = 2,
+    grammar = 3,
+    too_complex = 4,
+    no_memory = 5
+};
 
 struct TokenLogprob {
     llama_token token;
