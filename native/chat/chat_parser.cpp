@@ -12,7 +12,6 @@ namespace {
 
 using Builder = common_chat_peg_builder;
 
-
 // Reading a tree of n nodes and m bytes costs NODE_COST * n + m / BYTES_PER_UNIT, and each byte that comes pays CREDIT: the
 // tree of a long answer is not read for every byte. Text goes on without it.
 constexpr int64_t NODE_COST = 8;
@@ -329,7 +328,8 @@ void ChatParser::show_held() {
         return;
     }
     if (*tag == Builder::CONTENT || *tag == Builder::REASONING) {
-        add(*tag == Builder::CONTENT ? ChatPart::Kind::content : ChatPart::Kind::reasoning, machine_.text().substr(from));
+        add(*tag == Builder::CONTENT ? ChatPart::Kind::content : ChatPart::Kind::reasoning,
+            machine_.text().substr(from));
         shown_end_ = machine_.text().size();
     }
 }
