@@ -560,6 +560,8 @@ class MediaEncoder:
         UsageError
             It cannot be decoded or prepared.
         """
+    def n_image_tokens(self, width: int, height: int) -> int:
+        """Return the number of tokens of a picture of this size, which is not decoded; UsageError as `parts`."""
     def encode(self, chunk: MediaChunk, audience: Audience) -> bool:
         """Make the rows of `chunk`; False, and nothing is kept, if all of `audience` have left."""
     def raise_at(self, node: int, flag: CancelFlag) -> None:

@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr, unique_ptr
 from libcpp.string cimport string
@@ -62,6 +62,7 @@ cdef extern from "media/media_encoder.hpp" namespace "pyllmcancel" nogil:
         cbool has_vision()
         cbool has_audio()
         int32_t sample_rate()
+        int64_t n_image_tokens(int32_t width, int32_t height) except +translate_exception
         cbool encode(
             CppMediaChunk & chunk, const shared_ptr[const CppAudience] & audience
         ) except +translate_exception

@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr, unique_ptr
 from libcpp.string cimport string
@@ -144,6 +144,12 @@ cdef class MediaEncoder:
         for i in range(made.size()):
             found.append(media_chunk(made[i].chunk) if made[i].chunk.get() != NULL else list(made[i].tokens))
         return found
+
+    def n_image_tokens(self, int width, int height):
+        cdef int64_t count
+        with nogil:
+            count = self.c_obj.get().n_image_tokens(width, height)
+        return count
 
     def encode(self, MediaChunk chunk not None, Audience audience not None):
         cdef shared_ptr[const CppAudience] listeners = <shared_ptr[const CppAudience]> audience.c_obj

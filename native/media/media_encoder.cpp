@@ -122,6 +122,29 @@ std::vector<llama_token> checked(std::vector<llama_token> tokens) {
     return tokens;
 }
 
+int64_t count_tokens(const Chunks & chunks, bool texts) {
+    int64_t count = 0;
+    for (std::size_t i = 0; i < mtmd_input_chunks_size(chunks.get()); ++i) {
+        const mtmd_input_chunk * chunk = mtmd_input_chunks_get(chunks.get(), i);
+        if (texts || mtmd_input_chunk_get_type(chunk) != MTMD_INPUT_CHUNK_TYPE_TEXT) {
+            count += static_cast<int64_t>(mtmd_input_chunk_get_n_tokens(chunk));
+        }
+    }
+    return count;
+}
+
+// Makes a failed assertion of mtmd a UsageError.
+template <typename Function> auto unless_asserted(const Function & function) {
+    const AssertionsThrow guard;
+    try {
+        return function();
+    } catch (const UsageError &) {
+        throw;
+    } catch (const std::runtime_error & error) {
+        throw UsageError(std::string("it cannot be prepared: ") + error.what());
+    }
+}
+
 } // namespace
 
 MediaEncoder::MediaEncoder(std::shared_ptr<const Model> model, const std::string & path, const MediaParams & params)
@@ -161,41 +184,41 @@ MediaPart MediaEncoder::part(const mtmd_input_chunk * chunk, llama_token & next)
     return {{}, std::make_shared<MediaChunk>(layout, owned(mtmd_input_chunk_copy(chunk)), n_bytes)};
 }
 
+Chunks MediaEncoder::tokenized(const mtmd_bitmap * bitmap) const {
+    Chunks chunks(mtmd_input_chunks_init(), mtmd_input_chunks_free);
+    const std::string marker = mtmd_get_marker(mtmd_.get());
+    const mtmd_input_text text{marker.data(), marker.size(), /* add_special */ false, /* parse_special */ true};
+    clear_log_errors();
+    if (mtmd_tokenize(mtmd_.get(), chunks.get(), &text, &bitmap, 1) != 0) {
+        throw UsageError("it cannot be prepared: " + why("mtmd does not say why"));
+    }
+    return chunks;
+}
+
 std::vector<MediaPart> MediaEncoder::parts(std::string_view file, bool is_audio, std::optional<llama_token> first,
                                            const CancelFlag & flag, double seconds) {
-    const AssertionsThrow guard;
-    try {
+    return unless_asserted([&] {
         const BitmapOwner bitmap =
             is_audio ? read_sound(file, sample_rate(), flag, seconds) : read_image(file, flag, seconds);
-        const std::unique_ptr<mtmd_input_chunks, decltype(&mtmd_input_chunks_free)> chunks(mtmd_input_chunks_init(),
-                                                                                           mtmd_input_chunks_free);
-        const mtmd_bitmap * given = bitmap.get();
-        const std::string marker = mtmd_get_marker(mtmd_.get());
-        const mtmd_input_text text{marker.data(), marker.size(), /* add_special */ false, /* parse_special */ true};
-        clear_log_errors();
-        if (mtmd_tokenize(mtmd_.get(), chunks.get(), &text, &given, 1) != 0) {
-            throw UsageError("it cannot be prepared: " + why("mtmd does not say why"));
-        }
+        const Chunks chunks = tokenized(bitmap.get());
         if (flag.raised()) {
             throw UsageError("cancelled");
         }
-        int64_t n_rows = 0;
-        for (std::size_t i = 0; i < mtmd_input_chunks_size(chunks.get()); ++i) {
-            const mtmd_input_chunk * chunk = mtmd_input_chunks_get(chunks.get(), i);
-            const bool is_text = mtmd_input_chunk_get_type(chunk) == MTMD_INPUT_CHUNK_TYPE_TEXT;
-            n_rows += is_text ? 0 : static_cast<int64_t>(mtmd_input_chunk_get_n_tokens(chunk));
-        }
-        llama_token next = first ? *first : take_tokens(n_rows);
+        llama_token next = first ? *first : take_tokens(count_tokens(chunks, /* texts */ false));
         std::vector<MediaPart> found;
         for (std::size_t i = 0; i < mtmd_input_chunks_size(chunks.get()); ++i) {
             found.push_back(part(mtmd_input_chunks_get(chunks.get(), i), next));
         }
         return found;
-    } catch (const UsageError &) {
-        throw;
-    } catch (const std::runtime_error & error) { // a failed assertion
-        throw UsageError(std::string("it cannot be prepared: ") + error.what());
-    }
+    });
+}
+
+int64_t MediaEncoder::n_image_tokens(int32_t width, int32_t height) const {
+    return unless_asserted([&] {
+        const BitmapOwner bitmap(
+            mtmd_bitmap_init(static_cast<uint32_t>(width), static_cast<uint32_t>(height), /* a placeholder */ nullptr));
+        return count_tokens(tokenized(bitmap.get()), /* texts */ true);
+    });
 }
 
 bool MediaEncoder::encode(MediaChunk & chunk, const std::shared_ptr<const Audience> & audience) {

@@ -32,6 +32,8 @@ struct MediaPart {
     std::shared_ptr<MediaChunk> chunk; // null for text
 };
 
+using Chunks = std::unique_ptr<mtmd_input_chunks, decltype(&mtmd_input_chunks_free)>;
+
 // A projector: makes embeddings of pictures and sounds for one model.
 //
 // parts() may be called by any number of threads; encode() by one at a time, a second one gets ContextBusy.
@@ -55,6 +57,9 @@ class MediaEncoder {
     std::vector<MediaPart> parts(std::string_view file, bool is_audio, std::optional<llama_token> first,
                                  const CancelFlag & flag, double seconds);
 
+    // The tokens that stand for a picture of this size, without its pixels. Throws UsageError.
+    int64_t n_image_tokens(int32_t width, int32_t height) const;
+
     // Makes the rows of `chunk`; false, and nothing is kept, if all of `audience` have left. Throws UsageError if it cannot.
     bool encode(MediaChunk & chunk, const std::shared_ptr<const Audience> & audience);
 
@@ -70,6 +75,7 @@ class MediaEncoder {
         void operator()(mtmd_context * context) const noexcept { mtmd_free(context); }
     };
 
+    Chunks tokenized(const mtmd_bitmap * bitmap) const;
     MediaPart part(const mtmd_input_chunk * chunk, llama_token & next) const;
     llama_token take_tokens(int64_t count);
 

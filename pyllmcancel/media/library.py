@@ -123,8 +123,8 @@ class MediaLibrary:
             tokens += self._model.tokenize(piece, add_special=False, parse_special=parse_special) if piece else []
             if number < len(media):
                 pause()
-                if n_ctx is not None and len(tokens) >= n_ctx:
-                    raise ContextLengthError(len(tokens), n_ctx, at_least=True)
+                if n_ctx is not None:
+                    self.check_fit(media, limits, n_ctx, number, len(tokens))
                 parts = self._parts(media[number], number, owner, limits, pause)
                 holding.add(parts, number)
                 for part in parts:
@@ -132,9 +132,37 @@ class MediaLibrary:
                         runs.append(MediaRun(len(tokens), part))
                     tokens += part if isinstance(part, list) else part.tokens
                 pause()
+        if n_ctx is not None:
+            self.check_fit(media, limits, n_ctx, len(media), len(tokens))
         found = MediaRuns(runs)
         found.held = holding.held
         return MediaPrompt(tokens, found)
+
+    def check_fit(
+        self, media: Sequence[Media], limits: MediaLimits, n_ctx: int, done: int = 0, n_tokens: int = 0
+    ) -> None:
+        """Refuse a prompt whose pictures do not fit, by their headers: nothing is decoded.
+
+        Parameters
+        ----------
+        done, n_tokens
+            As many of `media` are in the prompt already, which has that many tokens. A sound counts for none.
+
+        Raises
+        ------
+        MediaError, ContextLengthError
+            As `prepare`.
+        """
+        for index in range(done, len(media)):
+            if media[index].kind is MediaKind.IMAGE:
+                size = check(media[index], index, limits, no_pause, whole=False)
+                assert size is not None, "a picture has a size"
+                try:
+                    n_tokens += self._encoder.n_image_tokens(*size)
+                except UsageError as error:
+                    raise MediaError(f"the image cannot be used: {error}", index) from error
+        if n_tokens >= n_ctx:
+            raise ContextLengthError(n_tokens, n_ctx, at_least=done < len(media))
 
     def _parts(self, media: Media, index: int, owner: str, limits: MediaLimits, pause: FlaggedPause) -> Parts:
         if NEEDS[media.kind] not in self.modalities:

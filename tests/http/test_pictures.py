@@ -365,6 +365,22 @@ async def test_neither_a_text_nor_a_refusal_waits_for_pictures_that_are_decoded(
         assert [exchange.status for exchange in await asyncio.gather(*decoding)] == [200] * len(decoding)
 
 
+async def test_pictures_that_do_not_fit_by_their_headers_are_refused_before_they_are_decoded() -> None:
+    async with seeing() as (world, library):
+        library.n_least = 5_000
+        for path, body, param in (
+            (CHAT, chat(RED_URL), "messages"),
+            (RESPONSES, {"input": [{"role": "user", "content": [INPUT]}]}, "input"),
+            (MESSAGES, {"max_tokens": 2, "messages": [{"role": "user", "content": [BLOCK]}]}, "messages"),
+        ):
+            exchange = await world.post(path, body)
+            assert (exchange.status, exchange.json()["error"]["code"]) == (400, "context_length_exceeded")
+            assert exchange.json()["error"]["param"] == param
+        assert library.given == []
+        counted = await world.post(f"{MESSAGES}/count_tokens", {"messages": [{"role": "user", "content": [BLOCK]}]})
+        assert counted.status == 200
+
+
 @pytest.mark.parametrize(
     ("part", "status", "words"),
     [

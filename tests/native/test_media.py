@@ -51,8 +51,11 @@ class Sight:
         return _native.Context(self.model, **SIZES | options)
 
     def prompt(self, library: MediaLibrary, *seeds: int, size: tuple[int, int] = WIDE) -> MediaPrompt:
-        media = [Media.of(MediaKind.IMAGE, noise_png(*size, seed=seed)) for seed in seeds]
-        return library.prepare("look: " + library.marker * len(seeds) + " what is it?", media)
+        return library.prepare("look: " + library.marker * len(seeds) + " what is it?", pictures(*seeds, size=size))
+
+
+def pictures(*seeds: int, size: tuple[int, int]) -> list[Media]:
+    return [Media.of(MediaKind.IMAGE, noise_png(*size, seed=seed)) for seed in seeds]
 
 
 @pytest.fixture(scope="module", params=PAIRS)
@@ -265,6 +268,9 @@ def test_two_pictures_and_any_size(sight: Sight) -> None:
         except MediaError:
             assert size not in (WIDE, TALL)
             continue
+        assert encoder.n_image_tokens(*size) == len(
+            library.prepare(library.marker, pictures(1, size=size), add_special=False)
+        )
         encode(encoder, prompt)
         assert len(answer(sight, prompt, 3)) == 3
 

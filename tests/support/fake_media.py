@@ -127,6 +127,11 @@ class MediaEncoder:
         chunk = MediaChunk(first, ROWS, data, **self._shape)  # type: ignore[arg-type]
         return [list(BEFORE), chunk, list(AFTER)]
 
+    def n_image_tokens(self, width: int, height: int) -> int:
+        if width < 1 or height < 1:
+            raise UsageError("it cannot be prepared: it has no pixels")
+        return len(BEFORE) + ROWS + len(AFTER)
+
     def encode(self, chunk: MediaChunk, audience: Audience) -> bool:
         if not self._busy.acquire(blocking=False):
             raise ContextBusy("another thread encodes")

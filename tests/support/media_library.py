@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pyllmcancel.errors import ContextLengthError
 from pyllmcancel.media.checks import MediaLimits, check
 from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import Media, Modality
@@ -29,7 +30,12 @@ class RecordingLibrary:
         self.given: list[tuple[str, list[Media]]] = []
         self.owners: list[str] = []
         self.on_prepare: Callable[[FlaggedPause], object] = lambda _: None
+        self.n_least: int | None = None  # of tokens, if the headers of pictures say so
         self._model = model
+
+    def check_fit(self, _media: Sequence[Media], _limits: MediaLimits, n_ctx: int) -> None:
+        if self.n_least is not None:
+            raise ContextLengthError(self.n_least, n_ctx, at_least=True)
 
     def prepare(
         self,

@@ -397,9 +397,14 @@ def test_a_prompt_that_does_not_fit_is_refused_before_all_of_its_pictures_are_de
         text, decoded = library.marker * len(media), []
         parts = made.encoder.parts
         made.encoder.parts = lambda data, **options: (decoded.append(data), parts(data, **options))[1]  # type: ignore[method-assign]
-        with pytest.raises(ContextLengthError, match="at least 24 tokens"):
-            library.prepare(text, media, n_ctx=20)
-        assert len(decoded) == 3
+        with pytest.raises(ContextLengthError, match="at least 80 tokens"):
+            library.prepare(text, media, n_ctx=80)
+        with pytest.raises(ContextLengthError, match="at least 20 tokens"):
+            library.prepare("four" + library.marker * 2 + "four", media[:2], n_ctx=20)
+        assert decoded == []
+        with pytest.raises(ContextLengthError, match="has 20 tokens"):
+            library.prepare("four" + library.marker + "12345678", media[:1], n_ctx=20)
+        assert len(decoded) == 1
         counted = library.prepare(text, media, keeps=False)
         assert (len(counted), counted.runs) == (10 * (ROWS + 2), ())
 

@@ -79,7 +79,8 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
 async def chat_length(incoming: Incoming[ChatBody]) -> int:
     """Return the number of tokens of a conversation, even if they do not fit; raises as `chat_turn`."""
     state, body = incoming.state, incoming.body
-    asked = await gathered(incoming.http, state, given_in(body.media), incoming.origin, "messages")
+    given = given_in(body.media)
+    asked = await gathered(incoming.http, state, given, incoming.origin, "messages", must_fit=False)
 
     def work(pause: FlaggedPause) -> int:
         inputs = template_inputs(body, state.chat_template, tool_plan(body), state.config.chat)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyllmcancel.errors import InvalidRequestError, MediaError
+from pyllmcancel.errors import ContextLengthError, InvalidRequestError, MediaError
 from pyllmcancel.media.checks import MediaLimits, check
 from pyllmcancel.media.errors import BadMedia
 from pyllmcancel.media.library import NEEDS
@@ -89,9 +90,17 @@ def given_in(parts: Iterable[MediaPart]) -> list[Given]:
 
 
 async def gathered(
-    request: Request, state: ServerState, given: Sequence[Given], origin: Origin, param: str
+    request: Request,
+    state: ServerState,
+    given: Sequence[Given],
+    origin: Origin,
+    param: str,
+    *,
+    must_fit: bool = True,
 ) -> Gathered:
     """Return a request's pictures and sounds, those by URL fetched. The request is listed meanwhile.
+
+    Unless the request `must_fit`, its pictures may have more tokens than the context.
 
     Raises
     ------
@@ -107,19 +116,38 @@ async def gathered(
     if any(one.url for one in given):
         fetched = await state.preparations.wait(request, _fetched(request, state, asked), origin)
         asked = replace(asked, given=fetched)
-    await state.preparations.run(request, partial(check_heads, state, asked), origin)
+    await state.preparations.run(request, partial(check_heads, state, asked, must_fit), origin)
     return asked
 
 
-def check_heads(state: ServerState, asked: Gathered, pause: Pause) -> None:
+def check_heads(state: ServerState, asked: Gathered, must_fit: bool, pause: Pause) -> None:
     """Raise the error of a file that is too large, or no picture or sound, by its header: nothing is decoded, and so
     nothing else that is being decoded has to be waited for. For a worker.
     """
+    assert state.engine.media is not None, "gathered() has checked this"
+    found: list[Media] = []
+    limits = limits_of(state)
     for place, one in enumerate(asked.given):
         try:
-            check(_media(one, state, pause), place, limits_of(state), pause, whole=False)
+            found.append(_media(one, state, pause))
+            check(found[place], place, limits, pause, whole=False)
         except (BadMedia, MediaError) as error:
             raise asked.error(place, error) from None
+    if must_fit:
+        with named(asked, range(len(found))):
+            state.engine.media.check_fit(found, limits, state.engine.n_ctx)
+
+
+@contextmanager
+def named(asked: Gathered, places: Sequence[int]) -> Iterator[None]:
+    """Have errors of the library name the field, and each picture or sound by its place in the request."""
+    try:
+        yield
+    except MediaError as error:
+        raise asked.error(places[error.index], error) from None
+    except ContextLengthError as error:
+        error.param = asked.param
+        raise
 
 
 def limits_of(state: ServerState) -> MediaLimits:
@@ -183,7 +211,7 @@ def media_tokens(
     ordered = [found[asked.given[place].marker][1] for place in places]
     # A template, or the client itself, may have written the token that begins texts.
     begins = prompt.startswith(state.texts.bos) if state.texts.bos else False
-    try:
+    with named(asked, places):
         return media.prepare(
             text,
             ordered,
@@ -195,8 +223,6 @@ def media_tokens(
             room=state.media_room,
             pause=pause,
         )
-    except MediaError as error:
-        raise asked.error(places[error.index], error) from None
 
 
 def _media(one: Given, state: ServerState, pause: Pause) -> Media:
