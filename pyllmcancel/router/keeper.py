@@ -187,6 +187,10 @@ class Keeper:
         self._measure(process)
         self._act()
 
+    def is_stuck(self, process: ModelProcess) -> None:
+        self.roster.stuck(process.name)
+        self._act()
+
     def _measure(self, process: ModelProcess) -> None:
         taken = 0 if process.pid is None else resident_bytes(process.pid)
         # A mapped file is read when it is used, and so are cells.

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from pyllmcancel.cluster.child import Child
 from pyllmcancel.router.upstream import Broken, ask
+from pyllmcancel.system import cpu_time
 
 logger = logging.getLogger("pyllmcancel.router")
 
@@ -23,6 +24,7 @@ LOOK_EVERY = 0.05  # seconds between two looks while the model loads
 LOOK_LATER = 1.0  # and afterwards
 # Windows has neither; nothing starts there.
 SIGKILL, SIGHUP, SIGCONT = (getattr(signal, name, 0) for name in ("SIGKILL", "SIGHUP", "SIGCONT"))
+STUCK_SECONDS = 2.0  # without an answer and without any time of a processor: stopped, frozen, or swapped out
 LAST_LINES = 12  # of its log, which say why it ended
 HEALTH = b"/health"
 # The beginning of a line that says why a model could not be loaded.
@@ -37,6 +39,8 @@ class Listener(Protocol):
     def has_progress(self, process: ModelProcess) -> None: ...
 
     def has_requests(self, process: ModelProcess, n_requests: int, asked_at: float) -> None: ...
+
+    def is_stuck(self, process: ModelProcess) -> None: ...
 
     def has_ended(self, process: ModelProcess, status: int) -> None: ...
 
@@ -86,6 +90,7 @@ class ModelProcess:
         self._listener = listener
         self._child = Child(name, command, self._heard, environment)
         self._hurry: asyncio.TimerHandle | None = None
+        self._stuck: asyncio.TimerHandle | None = None  # set while it is asked
         self._task = asyncio.create_task(self._live(), name=f"model {name}")
 
     @property
@@ -126,11 +131,15 @@ class ModelProcess:
     async def look(self) -> None:
         """Ask the process how far it is, and how many requests it has."""
         asked_at = time.monotonic()
+        self._watch_for_stuck()
         try:
             head, body = await ask(self.socket, HEALTH, self._headers)
             told: Any = json.loads(body)
         except (OSError, TimeoutError, Broken, ValueError):
             return
+        finally:
+            if self._stuck is not None:
+                self._stuck.cancel()
         if head.status == 200:
             if not self.is_ready and not self._stopped:
                 self.is_ready = True
@@ -141,6 +150,13 @@ class ModelProcess:
             self.progress, self.stage = told.get("progress"), told.get("stage", "loading")
             if before != (self.progress, self.stage):
                 self._listener.has_progress(self)
+
+    def _watch_for_stuck(self, before: int | None = None) -> None:
+        """Report the process as stuck for as long as it uses no processor while it is asked: one that computes does."""
+        used = None if self.pid is None else cpu_time(self.pid)
+        if used is not None and used == before:
+            self._listener.is_stuck(self)
+        self._stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self._watch_for_stuck, used)
 
     def stop(self, *, kill: bool, patience: float) -> None:
         """End the process: at once, or after its drain, for which it has `patience` seconds. Idempotent: a second

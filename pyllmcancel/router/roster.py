@@ -313,6 +313,10 @@ class Roster:
             model.used_at = now
         model.n_inside, model.unknown = n_requests, False
 
+    def stuck(self, name: str) -> None:
+        """The model's process computes nothing, and will not say how many requests it has: it counts as having none."""
+        self.models[name].asked_after = -math.inf
+
     def ended(self, name: str, now: float, why: str = "", *, hopeless: bool = False) -> None:
         """The model's process has ended.
 

@@ -200,6 +200,16 @@ def test_a_process_that_does_not_tell_its_requests_is_asked_once_more_and_then_h
     assert machine.after(rules.ANSWERS_WITHIN) == [Stop("a", kill=False)]
 
 
+def test_a_process_that_is_stuck_is_not_waited_for() -> None:
+    machine = Machine("a", "b", most=1)
+    machine.serve("a")
+    machine.n_inside["a"] = None
+    machine.want("b")
+    assert machine.after(2.0) == []
+    machine.roster.stuck("a")
+    assert machine.after() == [Stop("a", kill=False)]
+
+
 def test_requests_that_queued_up_go_on_when_nobody_waits_for_the_room() -> None:
     machine = Machine("a", "b", most=1)
     machine.want("a")
