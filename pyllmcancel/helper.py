@@ -29,6 +29,7 @@ CPU_SECONDS = 2.0  # of one call
 OPENING_CPU_SECONDS = 10.0  # libraries are loaded, and a template is rendered dozens of times to find out its needs
 WALL_SECONDS = 30.0  # of one call but the first; on a busy machine the limit of a processor's time comes first
 STUCK_SECONDS = 1.0  # without any time of a processor: stopped, frozen, or swapped out
+PATIENT_SECONDS = 5.0  # likewise, of the second attempt: the machine may be busy
 START_SECONDS = 90.0  # of the start and the first call
 MEMORY_MIB = 512  # above the memory at its start
 MAX_ANSWER = 64 << 20  # bytes
@@ -139,7 +140,7 @@ class Helper:
         except HelperLost as error:
             logger.warning("a helper process is started again: %s", error)
         try:
-            return attempt(WALL_SECONDS)
+            return attempt(PATIENT_SECONDS)
         except HelperLost as error:
             raise BusyError(f"no helper process survives at present: {error}") from error
 

@@ -40,6 +40,7 @@ logger = logging.getLogger("pyllmcancel.engine")
 
 # seconds without a request until idle housekeeping, so that a client that continues at once is not delayed
 IDLE_AFTER = 0.1
+MAX_LEFT = 256  # requests that a step's record names as those that left
 
 
 class ComputedStep(NamedTuple):
@@ -236,7 +237,8 @@ class EngineLoop:
 
     def _remove(self, request: Request) -> None:
         self._running.remove(request)
-        if self._last_step is not None:
+        # Known answers end without a step, any number of them before the next one.
+        if self._last_step is not None and len(self._last_step.left) < MAX_LEFT:
             self._last_step.left.append(request.id)
 
     def _publish(self) -> None:

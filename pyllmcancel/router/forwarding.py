@@ -113,6 +113,7 @@ class Leaving:
         self._exchange: Exchange | None = None
         self._future: asyncio.Future[Any] | None = None
         self.left_at: float | None = None  # in monotonic seconds
+        self._gives_up: asyncio.TimerHandle | None = None
 
     @property
     def left(self) -> bool:
@@ -121,15 +122,25 @@ class Leaving:
     @contextmanager
     def heard(self) -> Iterator[None]:
         """Inside the block, ClientLeft is raised by `until` when the client leaves."""
-        with watched(self._receive, self._note):
-            yield
+        try:
+            with watched(self._receive, self._note):
+                yield
+        finally:
+            if self._gives_up is not None:
+                self._gives_up.cancel()
+
+    def keep(self, seconds: float) -> None:
+        """Let the request wait for its model without its client, for so long after the leaving."""
+        self.keeps = seconds
+        if self.left_at is not None and seconds:
+            left_for = time.monotonic() - self.left_at
+            self._gives_up = asyncio.get_running_loop().call_later(seconds - left_for, self._give_up)
 
     def _note(self) -> None:
         self.left_at = time.monotonic()
         if self._exchange is not None and not (self.keeps and self._exchange.is_new):
             self._exchange.close()
-        if self.keeps:
-            asyncio.get_running_loop().call_later(self.keeps, self._give_up)
+        self.keep(self.keeps)
         self._end_wait()
 
     def _give_up(self) -> None:

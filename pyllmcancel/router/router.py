@@ -112,7 +112,7 @@ class Router:
             await exchange(message, self.keeper.processes[spec.name].socket, leaving, send)
             return
         routed = RoutedRequest(scope, spec.name, wishes)
-        leaving.keeps = wishes.keep_going if wishes.streams else 0.0  # then the request outlives its connection
+        leaving.keep(wishes.keep_going if wishes.streams else 0.0)  # then the request outlives its connection
         leaving.on_answer = routed.answers
         with self.requests.lists(routed):
             while (ended := await self._sent(routed, message, leaving, send)) is not None:

@@ -295,14 +295,15 @@ def escaped(text: str) -> str:
 async def told_by(socket: Path, request: Request) -> tuple[int, Any, Response]:
     """Return the status, the content and the whole of a process's answer to this request; ApiError if it is late."""
     message = Message.of(request.scope, b"")
-    exchange = await Exchange.begin(socket, message.method, message.target, message.headers, b"")
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
-            head, content = await exchange.head(), await exchange.whole()
-    except TimeoutError:
+            exchange = await Exchange.begin(socket, message.method, message.target, message.headers, b"")
+            try:
+                head, content = await exchange.head(), await exchange.whole()
+            finally:
+                exchange.close()
+    except (TimeoutError, OSError):
         raise unreached() from None
-    finally:
-        exchange.close()
     response = Response(content, head.status)
     response.raw_headers = [(name, value) for name, value in head.headers if name not in OF_ANSWER]
     is_json = head.get(b"content-type").startswith(b"application/json")

@@ -98,6 +98,8 @@ class Preparations:
         self._closed = False
         self._workers = Workers(N_THREADS, "pyllmcancel-prepare", per_owner=N_THREADS - shared)
         self._decoders = Workers(N_THREADS, "pyllmcancel-decode", per_owner=N_THREADS - shared)
+        # A submission cannot be cancelled before its end, so it does not wait for templates or schemas.
+        self._submitters = Workers(N_THREADS, "pyllmcancel-submit", per_owner=N_THREADS - shared)
 
     def live(self, owner: str | None = None) -> list[Preparation]:
         """Return the preparations of one owner, or of all."""
@@ -206,7 +208,7 @@ class Preparations:
         with self._listed(origin) as preparation:
             try:
                 # Not `preparation` itself: its cancel would leave the submitted request to nobody.
-                accepted = await self._workers.run(_receive_nothing, work, Work(preparation.owner))
+                accepted = await self._submitters.run(_receive_nothing, work, Work(preparation.owner))
                 preparation.accepted = accepted
                 if preparation.reason is not None:
                     cancel(accepted, preparation.reason)
@@ -240,11 +242,13 @@ class Preparations:
             preparation.server_ends()
         self._workers.close()
         self._decoders.close()
+        self._submitters.close()
 
     async def wait_closed(self) -> None:
         """Close, and wait for the work in progress."""
         await self._workers.wait_closed()
         await self._decoders.wait_closed()
+        await self._submitters.wait_closed()
 
 
 async def _receive_nothing() -> Any:

@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 import httpx
 from rich.console import Console
 
-from pyllmcancel.chat.template import CHATML
 from pyllmcancel.cluster.child import bound
 from pyllmcancel.sse import BrokenFeedError, EventDecoder
 from pyllmcancel.top.feed import message_in, reason_of
@@ -107,9 +106,9 @@ def wait_until_loaded(server: subprocess.Popen[bytes], client: httpx.Client, con
 
 
 def is_base(client: httpx.Client) -> bool:
-    """Return whether the server stands in with ChatML because the model's file has no template."""
+    """Return whether the model's file has no chat template."""
     props = read_json(client.get("/props").content)
-    return isinstance(props, dict) and props.get("chat_template") == CHATML
+    return isinstance(props, dict) and props.get("chats") is False
 
 
 def talk(client: httpx.Client, console: Console) -> None:

@@ -100,6 +100,7 @@ async def test_a_compressed_body_is_read_however_it_is_cut(encoding: str) -> Non
         *((encoding, b'{"prompt": "plain"}', "invalid_encoding") for encoding in ("gzip", "zstd")),
         *((encoding, PACKERS[encoding](b"{}")[:-1], "invalid_encoding") for encoding in ("gzip", "deflate", "zstd")),
         ("gzip", gzip.compress(b"{}") + b"more", "invalid_encoding"),
+        ("zstd", zstd.compress(b"") * 1_001, "invalid_encoding"),
         *((encoding, b"{}", "unsupported_encoding") for encoding in ("br", "gzip, gzip", "nonsense")),
     ],
 )

@@ -10,7 +10,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pyllmcancel.chat.template import CHATML
 from pyllmcancel.cli import main
 from pyllmcancel.top.chat import ChatError, answered, is_base
 from tests.clients.model import serving
@@ -73,9 +72,9 @@ def test_an_answer_that_was_cut_is_not_taken_for_a_whole_one(status: int, body: 
         list(answered(client, []))
 
 
-@pytest.mark.parametrize(("template", "base"), [(CHATML, True), ("{{ messages }}", False)])
-def test_a_base_model_is_recognised(template: str, base: bool) -> None:
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, json={"chat_template": template}))
+@pytest.mark.parametrize(("props", "base"), [({"chats": False}, True), ({"chats": True}, False), ({}, False)])
+def test_a_base_model_is_recognised(props: dict[str, bool], base: bool) -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, json=props))
     with httpx.Client(transport=transport, base_url="http://here") as client:
         assert is_base(client) is base
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
 from pyllmcancel.server.http.connections import Connections, Turns
-from pyllmcancel.server.http.protocol import WatchfulProtocol
+from pyllmcancel.server.http.protocol import AT_ONCE, WatchfulProtocol
 from pyllmcancel.server.limits import Limits
 
 
@@ -195,3 +197,58 @@ async def test_what_only_reads_does_not_wait_for_all_requests_that_came_before()
             transport.abort()
         for ours, _ in pairs:
             ours.close()
+
+
+@asynccontextmanager
+async def one_connection(limits: Limits, app: ASGIApp) -> AsyncIterator[tuple[socket.socket, WatchfulProtocol]]:
+    config = Config(app, lifespan="off")
+    config.load()
+    protocol = partial(
+        WatchfulProtocol, limits, Connections(9, 9), config=config, server_state=ServerState(), app_state={}
+    )
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours:
+        transport, made = await asyncio.get_running_loop().connect_accepted_socket(protocol, theirs)
+        try:
+            yield ours, made
+        finally:
+            transport.abort()
+
+
+async def never(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("method", ["POST", "GET"])
+async def test_more_of_a_head_does_not_begin_its_time_anew(method: str) -> None:
+    async with one_connection(Limits(), never) as (_, protocol):
+        protocol.data_received(method[:1].encode())
+        begun = protocol._timer._handle
+        for letter in f"{method[1:]} / HTTP/1.1\r\nHost: x\r\n":
+            protocol.data_received(letter.encode())
+        assert begun is not None
+        assert protocol._timer._handle is begun
+
+
+@pytest.mark.anyio
+async def test_a_request_that_waits_for_its_turn_at_the_end_gets_a_503() -> None:
+    async with one_connection(Limits(), never) as (client, protocol):
+        protocol.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        protocol.shutdown()
+        assert b" 503 " in (await asyncio.get_running_loop().sock_recv(client, 1 << 16)).partition(b"\r\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("head", "waits"),
+    [
+        (b"POST /v1/completions HTTP/1.1", True),
+        (b"POST /v1/requests/one/cancel HTTP/1.1", False),
+        (b"POST /v1/sessions/one/cancel?wait=false HTTP/1.1", False),
+        (b"DELETE /v1/requests/one HTTP/1.1", False),
+        (b"GET /health HTTP/1.1", False),
+    ],
+)
+def test_cancels_and_what_only_reads_wait_for_no_turn(head: bytes, waits: bool) -> None:
+    assert (AT_ONCE.match(head) is None) is waits

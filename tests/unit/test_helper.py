@@ -179,7 +179,7 @@ def test_a_call_whose_process_is_stopped_each_time_is_not_blamed(
         if helper.pid is not None and helper._opens_until is None:
             os.kill(helper.pid, signal.SIGSTOP)
 
-    monkeypatch.setattr("pyllmcancel.helper.WALL_SECONDS", 0.5)
+    monkeypatch.setattr("pyllmcancel.helper.PATIENT_SECONDS", 0.5)
     with pytest.raises(BusyError) as refused:
         render(helper, "endless", stop)
     told = api_error(refused.value)

@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS, owner_of
-from pyllmcancel.server.http.encodings import Decoder, is_decoded
+from pyllmcancel.server.http.encodings import Decoder, drop_encoding_headers
 from pyllmcancel.server.http.request_context import mark_client_gone
 from pyllmcancel.server.limits import LINGER_SECONDS, SMALL_BODY
 from pyllmcancel.shares import Shares
@@ -83,7 +83,7 @@ class BodyLimit:
                     await asyncio.sleep(0)  # others have their turns between two parts
         if decoder is not None:
             decoder.end()
-            is_decoded(scope)
+            drop_encoding_headers(scope)
         return b"".join(pieces)
 
     def _check(self, length: int) -> None:

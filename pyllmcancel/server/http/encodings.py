@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PIECE = 1 << 16  # bytes that are decompressed at once
 WINDOW: Mapping[int, int] = {zstd.DecompressionParameter.window_log_max: 23}  # 8 MiB, HTTP's limit (RFC 9659)
 NAMES = {"x-gzip": "gzip"}
+MAX_STREAMS = 1_000  # in a row: an empty one costs a decompressor
 CLOSE = {"Connection": "close"}  # the rest of the body is not read
 
 
@@ -44,6 +45,7 @@ class Decoder:
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
         self._stream: Any = None
+        self._n_streams = 0
 
     @classmethod
     def of(cls, scope: Scope) -> Decoder | None:
@@ -67,9 +69,13 @@ class Decoder:
                     if not data:
                         return
                     self._stream = MAKERS[self._encoding](data)
+                    self._n_streams += 1
+                    if self._n_streams > MAX_STREAMS:
+                        raise self._invalid(f"it has more than {MAX_STREAMS} parts")
                 piece = self._stream.decompress(data, PIECE)
                 data = self._stream.unused_data if self._stream.eof else getattr(self._stream, "unconsumed_tail", b"")
-                yield piece
+                if piece:
+                    yield piece
         except (zlib.error, zstd.ZstdError) as error:
             raise self._invalid(str(error)) from None
 
@@ -83,7 +89,7 @@ class Decoder:
         return ApiError(400, message, code="invalid_encoding", extra_headers=CLOSE)
 
 
-def is_decoded(scope: Scope) -> None:
+def drop_encoding_headers(scope: Scope) -> None:
     """Take the headers out of a request that are not those of its decompressed body."""
     stale = (b"content-encoding", b"content-length")
     scope["headers"] = [pair for pair in scope["headers"] if pair[0].lower() not in stale]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from contextlib import suppress
 from functools import partial
@@ -30,8 +31,9 @@ READ_AHEAD = 1 << 20
 # hundred chunks, each an event of its own.
 LEAST_AT_ONCE, MAX_AT_ONCE = 1 << 9, 1 << 12
 READ_SECONDS = 0.002
-# Requests that begin so need no turn: health checks and lists are answered while hundreds of others begin.
-READS_ONLY = b"GET "
+# Health checks, lists and cancels need no turn: they are answered while hundreds of other requests begin.
+AT_ONCE = re.compile(rb"GET |DELETE |POST \S+/cancel\b")
+END_OF_HEAD = b"\r\n\r\n"
 
 
 class WatchfulProtocol(H11Protocol):
@@ -58,6 +60,7 @@ class WatchfulProtocol(H11Protocol):
         self._others = connections
         self._at_once = LEAST_AT_ONCE
         self._stage: Stage | None = None
+        self._awaits_turn = False  # with a request whose head is complete
         self._connection: Connection | None = None  # set when the connection is made
         self._timer = Timer(self.loop)  # of its stage
 
@@ -105,17 +108,21 @@ class WatchfulProtocol(H11Protocol):
             self._others.flows(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._stage in (Stage.HEAD, Stage.NEXT) and not data.startswith(READS_ONLY):
+        between = self._stage in (Stage.HEAD, Stage.NEXT)
+        # Part of a head is read at once: its time-out goes on.
+        if between and END_OF_HEAD in data.lstrip() and not AT_ONCE.match(data):
             # Until its turn it neither sends more nor runs out of time, nor makes way for another connection.
             self.transport.pause_reading()
             self._timer.stop()
-            self._stage = None
+            self._unset_keepalive_if_required()
+            self._stage, self._awaits_turn = None, True
             self._others.works(self)
             self._others.turns.wait(partial(self._take_turn, data))
         else:
             self._read(data)
 
     def _take_turn(self, data: bytes) -> None:
+        self._awaits_turn = False
         if not self.transport.is_closing():
             self.transport.resume_reading()
             self._read(data)
@@ -151,8 +158,8 @@ class WatchfulProtocol(H11Protocol):
         self._note_stage()
 
     def shutdown(self) -> None:
-        """Answer 503 to a request whose body is incomplete; let another one end, and close the connection then."""
-        if self._stage is Stage.BODY:
+        """Answer 503 to a request that has not begun; let another one end, and close the connection then."""
+        if self._stage is Stage.BODY or self._awaits_turn:
             self._refuse(ApiError(503, "the server is shutting down", "server_error", code="shutdown"))
         elif self._stage is Stage.ANSWER:
             # Not uvicorn's: some versions tell the application that the client has left.
