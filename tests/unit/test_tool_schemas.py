@@ -16,6 +16,8 @@ from pyllmcancel.chat.template import ChatForm, chat_form
 from pyllmcancel.constraints.gbnf_schema import MAX_NODES, answer_schema, arguments_schema
 from pyllmcancel.constraints.tool_schemas import with_schemas
 from pyllmcancel.engine.compiled import compiled_module
+from pyllmcancel.pausing import no_pause
+from pyllmcancel.server.chat.prompt import render
 from tests.support.gbnf_texts import Grammar
 
 TEMPLATES = Path(__file__).parents[2] / "vendor/llama.cpp/models/templates"
@@ -278,3 +280,12 @@ def test_the_schema_of_an_answer_is_made_ready_too(name: str) -> None:
     form = form_of(opened(name), json_schema=schema, tool_choice="auto")
     assert form.unenforced_of_answer == ("properties.mail.format",)
     compiled_module().check_grammar(form.grammar)
+
+
+@pytest.mark.parametrize(
+    "own", [{"tools": [{}]}, {"json_schema": {}, "tools": [{}]}, {"chat_template_kwargs": {"a": 1}}, {}]
+)
+def test_what_a_template_remembers_of_a_requests_own_inputs_is_its_owners(own: dict[str, Any]) -> None:
+    template = Mock(**{"apply.side_effect": lambda inputs, _: inputs})
+    found = [render(Mock(messages=[]), template, own, owner, no_pause) for owner in ("a", "b")]
+    assert (found[0] == found[1]) is not bool(own)

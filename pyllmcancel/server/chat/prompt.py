@@ -25,7 +25,11 @@ USUAL_ROLES = ("system", "developer", "user", "assistant", "tool")
 OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 
 
-def render(body: ChatBody, template: ChatTemplate, inputs: Mapping[str, Any], pause: Pause) -> ChatForm:
+# Inputs that are a request's own.
+OWN_INPUTS = ("tools", "json_schema", "grammar", "chat_template_kwargs")
+
+
+def render(body: ChatBody, template: ChatTemplate, inputs: Mapping[str, Any], owner: str, pause: Pause) -> ChatForm:
     """Return the conversation as the model was trained to read it, and the form of its answer.
 
     Parameters
@@ -38,6 +42,10 @@ def render(body: ChatBody, template: ChatTemplate, inputs: Mapping[str, Any], pa
     InvalidRequestError
         The template refuses the messages, or does not know a role.
     """
+    if any(inputs.get(name) for name in OWN_INPUTS):
+        # The compiled template remembers forms of answers by all inputs but the messages. Another owner's request with
+        # the same tools must not be quicker for it.
+        inputs = {**inputs, "owner": owner}
     form = template.apply(inputs, pause)
     # Checked after rendering: the template's own refusal says more.
     for message in body.messages:

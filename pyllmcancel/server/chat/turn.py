@@ -84,7 +84,7 @@ async def chat_length(incoming: Incoming[ChatBody]) -> int:
 
     def work(pause: FlaggedPause) -> int:
         inputs = template_inputs(body, state.chat_template, tool_plan(body), state.config.chat)
-        prompt = render(body, state.chat_template, inputs, pause).prompt
+        prompt = render(body, state.chat_template, inputs, incoming.origin["owner"], pause).prompt
         state.texts.check_length(len(prompt), "messages")
         return len(prompt_tokens(incoming, prompt, asked, pause, must_fit=False))
 
@@ -118,9 +118,10 @@ def read_chat(
     inputs = template_inputs(body, template, plan, state.config.chat)
     if isinstance(wanted, NamedSchema) and template.wraps_content and not plan.may_call:
         inputs["json_schema"] = wanted.schema
-    form = render(body, template, inputs, pause)
+    owner = incoming.origin["owner"]
+    form = render(body, template, inputs, owner, pause)
     if plan.may_call and not is_followable(form):
-        form = without_too_much(render(body, template, inputs | {"enforces_schemas": False}, pause))
+        form = without_too_much(render(body, template, inputs | {"enforces_schemas": False}, owner, pause))
     pause()
     tokens = prompt_tokens(incoming, form.prompt, asked, pause)
     prediction = state.texts.predicted(body.predicted, pause)

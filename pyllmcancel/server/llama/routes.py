@@ -206,6 +206,7 @@ async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody,
             body,
             state.chat_template,
             template_inputs(body, state.chat_template, tool_plan(body), state.config.chat),
+            incoming.origin["owner"],
             pause,
         )
         prompt = form.prompt
