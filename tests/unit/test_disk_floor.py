@@ -172,12 +172,18 @@ def test_while_a_file_is_read_other_requests_go_on(machine: Machine) -> None:
     assert n_cached(returning) == len(PROMPT)
 
 
-def test_a_request_that_waits_for_a_file_can_be_cancelled(machine: Machine) -> None:
+def with_a_slow_file(machine: Machine) -> tuple[Driver, Stop]:
+    """Start a server of one slot that has `PROMPT` in a file, and stops when it reads the file."""
     driver = machine.start()
     answered(driver, PROMPT)
     driver.close()
     reading = Stop()
     driver = machine.start(blank=lambda *parts: (reading.here(), SwappedPrefix.blank(*parts))[1], parallel=1)
+    return driver, reading
+
+
+def test_a_request_that_waits_for_a_file_can_be_cancelled(machine: Machine) -> None:
+    driver, reading = with_a_slow_file(machine)
     tracked = driver.submit(PROMPT + MORE, settle=False)
     reading.wait_reached()
     driver.engine.cancel(tracked.request)
@@ -190,11 +196,7 @@ def test_a_request_that_waits_for_a_file_can_be_cancelled(machine: Machine) -> N
 
 
 def test_nothing_more_is_read_for_a_request_that_was_cancelled(machine: Machine) -> None:
-    driver = machine.start()
-    answered(driver, PROMPT)
-    driver.close()
-    reading = Stop()
-    driver = machine.start(blank=lambda *parts: (reading.here(), SwappedPrefix.blank(*parts))[1], parallel=1)
+    driver, reading = with_a_slow_file(machine)
     first = driver.submit(PROMPT + MORE, settle=False)
     reading.wait_reached()
     for tracked in (first, driver.submit(PROMPT + MORE + MORE, settle=False)):
