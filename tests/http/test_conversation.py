@@ -83,7 +83,7 @@ def test_a_role_that_it_does_not_know_is_refused(role: str) -> None:
     body = ChatBody.model_validate({"messages": [{"role": role, "content": "x"}]})
     try:
         with pytest.raises(InvalidRequestError, match=role) as caught:
-            render(body, template, template_inputs(body, template, tool_plan(body), DEFAULTS), no_pause)
+            render(body, template, template_inputs(body, template, tool_plan(body), DEFAULTS), "", no_pause)
         assert caught.value.param == "messages"
     finally:
         template.close()
