@@ -1,4 +1,4 @@
-"""``serve`` with several models: which there are, and the command of each model's process."""
+"""``serve`` with several models, or several replicas of one: which there are, and the command of each process."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from pyllmcancel.cli.options import (
     add_switch,
     natural,
     number,
+    positive_int,
     seconds_or_off,
     variable_of,
 )
 from pyllmcancel.cli.parser import dashed, nearest
 from pyllmcancel.cli.storage import on_disk
+from pyllmcancel.config import default_threads
 from pyllmcancel.errors import UsageError
 from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.models import PACKAGED_NAME, packaged_model_path
@@ -32,9 +34,11 @@ from pyllmcancel.router.preset import Section, read_preset
 from pyllmcancel.router.spec import Catalog, Spec, models_in
 
 MAX_GIB = 1 << 20
+MAX_REPLICAS = 256
+THREADS = {"threads", "t"}  # keys of a preset
 MOST = 4  # models at once, as in llama-server
 # Keys of a preset that are no options of a process.
-OWN_KEYS = {"load-on-startup", "pin", "alias", "model", "m", "hf-repo", "hf", "hfr", "sleep-idle-seconds"}
+OWN_KEYS = {"load-on-startup", "pin", "replicas", "alias", "model", "m", "hf-repo", "hf", "hfr", "sleep-idle-seconds"}
 # Keys of llama-server's that have no effect here.
 WITHOUT_EFFECT = {"stop-timeout", "dedup-cache-models"}
 # Options of the process in front, which its children do not get.
@@ -42,7 +46,7 @@ OF_FRONT = {
     *("named", "model", "models", "hf_repo", "hf_file", "alias", "host", "port", "cors_origins", "allowed_hosts"),
     *("ssl_key_file", "ssl_cert_file", "trusted_proxies", "peers", "peer_key", "peer_key_file", "replica", "store"),
     *("models_dir", "models_preset", "models_max", "models_memory", "models_autoload", "sleep_idle_seconds"),
-    *("cache_disk", "fit_print"),
+    *("replicas", "cache_disk", "fit_print"),
     *("ui", "supersede_none"),
 }
 VARIABLES_OF_FRONT = [variable_of(one.replace("_", "-")) for one in OF_FRONT]
@@ -63,6 +67,8 @@ class EachModel(argparse.Action):
 
 
 def add_router_options(group: argparse._ArgumentGroup) -> None:
+    text = "processes of each model, which share its requests, and divide the compute threads"
+    add_option(group, "replicas", positive_int, 1, text)
     text = "folder of GGUF files, each of which can be asked for by its name; folders in it count as one model each"
     add_option(group, "models-dir", Path, None, text, metavar="FOLDER")
     text = "file of models and their options: llama-server's INI, or TOML"
@@ -84,7 +90,7 @@ def gibibytes(text: str) -> float:
 
 
 def serves_several(arguments: argparse.Namespace) -> bool:
-    several = len(getattr(arguments, "models", None) or ()) > 1
+    several = len(getattr(arguments, "models", None) or ()) > 1 or arguments.replicas > 1
     sleeps = arguments.sleep_idle_seconds > 0
     return several or sleeps or arguments.models_dir is not None or arguments.models_preset is not None
 
@@ -172,6 +178,9 @@ class Sources:
         return self._made(name, None if known else file, options, section)
 
     def _made(self, name: str, path: Path | None, options: tuple[str, ...], section: Section) -> Spec:
+        replicas = self._replicas(name, section)
+        if replicas > 1 and not (self._arguments.threads or THREADS & section.keys()):
+            options = (*options, f"--threads={max(1, default_threads() // replicas)}")
         aliases = tuple(filter(None, (one.strip() for one in section.get("alias", "").split(","))))
         idle = section.get("sleep-idle-seconds")
         return Spec(
@@ -182,7 +191,18 @@ class Sources:
             pinned=is_on(section.get("pin", "false"), f"[{name}] pin"),
             starts=is_on(section.get("load-on-startup", "false"), f"[{name}] load-on-startup"),
             idle_after=self._idle if idle is None else (seconds_or_off(idle) or math.inf),
+            replicas=replicas,
         )
+
+    def _replicas(self, name: str, section: Section) -> int:
+        """Return the number of a model's processes; UsageError if the section's is none, or there are too many."""
+        try:
+            replicas = positive_int(section["replicas"]) if "replicas" in section else self._arguments.replicas
+        except argparse.ArgumentTypeError as error:
+            raise UsageError(f"[{name}] of --models-preset: replicas {error}") from None
+        if replicas > MAX_REPLICAS:
+            raise UsageError(f"a model may have {MAX_REPLICAS} replicas at most, not {replicas}")
+        return int(replicas)
 
     def _options(self, name: str, section: Section) -> list[str]:
         """Return the options of a section; those of the command line come after, and count more, as in llama-server."""
@@ -216,7 +236,7 @@ class Sources:
             raise UsageError(f"[{name}] of --models-preset: {key} {error.message}") from None
 
     def command(self, spec: Spec, socket: Path, key: str) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Return the command of a model's process, and the variables to add to its environment.
+        """Return the command of one of a model's processes, and the variables to add to its environment.
 
         The processes know each other, and trust only the one in front.
         """

@@ -1,4 +1,4 @@
-"""``serve`` with several models: the process in front of theirs."""
+"""``serve`` with several models, or several replicas of one: the process in front of theirs."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def in_front(arguments: argparse.Namespace) -> argparse.Namespace:
     Raises UsageError for options that need one.
     """
     if arguments.peers or arguments.replica is not None:
-        raise UsageError("--peers and --replica do not go with several models: their processes are each other's peers")
+        raise UsageError("--peers and --replica do not go with several models or replicas: those know each other")
     if sys.platform != "linux":
-        raise UsageError("several models need Linux: each is served by a process that must end with this one")
+        raise UsageError("several models or replicas need Linux: their processes must end with this one")
     front = argparse.Namespace(**vars(arguments))
     front.model = front.hf_repo = front.hf_file = front.named = front.alias = None
     return front
@@ -100,7 +100,7 @@ def checked(arguments: argparse.Namespace, sources: Sources) -> Catalog:
     if arguments.models_dir is not None and not arguments.models_dir.is_dir():
         raise UsageError(f"--models-dir {arguments.models_dir} is not a folder")
     if not has_library():
-        raise UsageError("several models need httpx: pip install 'pyllmcancel[fleet]'")
+        raise UsageError("several models or replicas need httpx: pip install 'pyllmcancel[fleet]'")
     if len(getattr(arguments, "models", None) or ()) < 2 and arguments.model is not None:
         arguments.models = (arguments.model,)  # it may be in the environment, or an argument without an option
     single = arguments.models_dir is None and arguments.models_preset is None

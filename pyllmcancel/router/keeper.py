@@ -11,9 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from pyllmcancel.errors import UsageError
+from pyllmcancel.router.actions import Action, Admit, Look, Measure, Refuse, Start, Stop
 from pyllmcancel.router.fits import DoesNotFit, Fits
+from pyllmcancel.router.model import Model, State, Ticket
+from pyllmcancel.router.places import Claim, Places
 from pyllmcancel.router.process import ModelProcess, reason_in, resident_bytes
-from pyllmcancel.router.roster import Action, Admit, Look, Measure, Model, Refuse, Roster, Start, State, Stop, Ticket
+from pyllmcancel.router.roster import Roster
 from pyllmcancel.router.spec import Catalog, Command, Spec
 from pyllmcancel.server.errors.responses import ApiError
 
@@ -57,7 +60,7 @@ class Keeper:
         self.catalog = catalog
         self.roster = roster
         self.processes: dict[str, ModelProcess] = {}
-        self.last_lines: dict[str, list[str]] = {}  # of models that failed
+        self.last_lines: dict[str, list[str]] = {}  # of processes that failed
         self.n_loads_cancelled = 0
         self.starting = set[str]()  # models that are to be loaded before this process is ready
         self.created = int(time.time())
@@ -68,6 +71,7 @@ class Keeper:
         self._write = write
         self.key = key
         self._waiting: dict[Ticket, asyncio.Future[ModelProcess]] = {}
+        self._places = Places()
         self._n_started = 0
         self._fits = Fits(command, folder, check)
         self._measuring = set[asyncio.Task[None]]()
@@ -91,8 +95,8 @@ class Keeper:
         for why in self.catalog.passed_over:
             if why not in known:
                 logger.warning("%s", why)
-        for spec in self.catalog.specs.values():
-            self.roster.add(spec.name, spec.size, pinned=spec.pinned, idle_after=spec.idle_after)
+        for name, spec in self.catalog.workers.items():
+            self.roster.add(name, spec.size, of=spec.name, pinned=spec.pinned, idle_after=spec.idle_after)
 
     async def reread(self, *, removes: bool = False) -> None:
         """Read the list again. With `removes`, models that are not listed any more, or otherwise, are unloaded.
@@ -111,12 +115,13 @@ class Keeper:
         if changed and not removes:
             # A loaded model stays as it is until somebody asks for the change.
             for old in changed:
-                if self.roster.models[old.name].state is not State.UNLOADED:
+                if any(one.state is not State.UNLOADED for one in self.roster.workers(old.name)):
                     catalog.keep(old)
         before, self.catalog = self.catalog, catalog
         self._list(before.passed_over)
         for old in changed if removes else ():
-            self.roster.unload(old.name, f"the model {old.name} has been changed or removed")
+            for one in self.roster.workers(old.name):
+                self.roster.unload(one.name, f"the model {old.name} has been changed or removed")
         self._act()
 
     def next_change(self) -> asyncio.Event:
@@ -135,18 +140,29 @@ class Keeper:
     def model(self, name: str) -> Model:
         return self.roster.models[name]
 
+    def workers(self, spec: Spec) -> list[Model]:
+        """Return a model's processes, the ones that are listed."""
+        return self.roster.workers(spec.name)[: spec.replicas]
+
+    def serving(self, spec: Spec) -> ModelProcess | None:
+        """Return a process of the model that serves; None if there is none."""
+        chosen = self._places.choose(self.workers(spec), Claim(spec.name))
+        return self.processes[chosen.name] if chosen.state is State.LOADED else None
+
     def ready(self) -> list[ModelProcess]:
         """Return the processes that serve."""
         return [one for one in self.processes.values() if one.is_ready]
 
     # -- wishes -------------------------------------------------------------------------------------------------------
 
-    def want(self, name: str) -> tuple[Ticket, asyncio.Future[ModelProcess]]:
+    def want(self, claim: Claim) -> tuple[Ticket, asyncio.Future[ModelProcess]]:
         """Return a request's ticket, and the process, as soon as the request may be sent to it.
 
         The future raises ApiError if it never may. `drop` must follow.
         """
-        ticket = self.roster.want(name, self.now())
+        chosen = self._places.choose(self.workers(self.catalog.specs[claim.model]), claim)
+        ticket = self.roster.want(chosen.name, self.now())
+        self._places.note(ticket, claim)
         future = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         if self.closing:
             future.set_exception(ApiError(503, "the server is shutting down", "server_error", code="shutdown"))
@@ -158,21 +174,33 @@ class Keeper:
         future = self._waiting.pop(ticket, None)
         if future is not None and not future.cancel() and not future.cancelled():
             future.exception()  # it was heard, or nobody is left to hear it
+        self._places.drop(ticket)
         self.roster.drop(ticket, self.now(), keep=keep)
         self._act()
 
-    def load(self, name: str) -> None:
-        self.roster.ask(name, self.now())
+    def has_other(self, claim: Claim) -> bool:
+        """Return whether a process takes the request, other than the one that did not."""
+        return any(one.is_open and one.name != claim.avoids for one in self.roster.workers(claim.model))
+
+    def load(self, spec: Spec) -> None:
+        for one in self.workers(spec):
+            self.roster.ask(one.name, self.now())
         self._act()
 
-    def unload(self, name: str) -> None:
-        self.roster.unload(name, f"the model {name} was unloaded")
+    def unload(self, spec: Spec) -> None:
+        for one in self.roster.workers(spec.name):
+            self.roster.unload(one.name, f"the model {spec.name} was unloaded")
+        self._act()
+
+    def restart(self, spec: Spec) -> None:
+        """Start the model's processes anew, one after the other, each when its requests have ended."""
+        self.roster.renew(spec.name)
         self._act()
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
     def is_ready(self, process: ModelProcess) -> None:
-        self.roster.loaded(process.name, self.now())
+        self.roster.loaded(process.name, self.now(), process.n_slots)
         self.last_lines.pop(process.name, None)
         seconds = self.model(process.name).load_seconds
         logger.info("%s is loaded after %.1f s", process.name, seconds)
@@ -194,7 +222,7 @@ class Keeper:
     def _measure(self, process: ModelProcess) -> None:
         taken = 0 if process.pid is None else resident_bytes(process.pid)
         # A mapped file is read when it is used, and so are cells.
-        spec = self.catalog.specs.get(process.name)
+        spec = self.catalog.workers.get(process.name)
         expected = 0 if spec is None else max(spec.size, self._fits.known(spec))
         self.roster.measured(process.name, max(taken, expected))
 
@@ -239,18 +267,34 @@ class Keeper:
         self.tell()
         if self.closing:
             return
+        self._place_again()
         for action in self.roster.decide(self.now()):
             try:
                 self._do(action)
             except Exception:  # of one model: what is to be done for the others is lost if it is not done now
                 logger.exception("this could not be done: %s", action)
-        self.starting = {name for name in self.starting if self.model(name).is_coming}
+        self.starting = {name for name in self.starting if self._is_coming(self.roster.workers(name))}
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self.roster.next_at < math.inf:
             wait = max(0.0, self.roster.next_at - self.now())
             self._timer = asyncio.get_running_loop().call_later(wait, self._act)
+
+    def _place_again(self) -> None:
+        """Send requests that wait for a process to another one of their model that takes them."""
+        for one in self.roster.models.values():
+            for ticket in list(one.waiting) if not one.is_open else ():
+                claim = self._places.claim_of(ticket)
+                chosen = self._places.choose(self.roster.workers(one.of), claim)
+                if chosen.is_open:
+                    self.roster.move(ticket, chosen.name)
+                    self._places.note(ticket, claim)
+
+    @staticmethod
+    def _is_coming(workers: Sequence[Model]) -> bool:
+        """Return whether a model that does not serve yet is about to."""
+        return any(one.is_coming for one in workers) and not any(one.state is State.LOADED for one in workers)
 
     def _do(self, action: Action) -> None:
         match action:
@@ -270,7 +314,7 @@ class Keeper:
                 self._refuse(ticket, ApiError(503, why, "server_error", code="model_not_loaded"))
 
     def _start(self, name: str) -> None:
-        spec = self.catalog.specs.get(name)
+        spec = self.catalog.workers.get(name)
         if spec is None:
             self.roster.gone(name, f"the model {name} has been removed")
             asyncio.get_running_loop().call_soon(self._act)
@@ -293,10 +337,11 @@ class Keeper:
             write=self._write,
             listener=self,
             key=self.key,
+            model=spec.name,
         )
 
     def _measure_first(self, name: str, *, whole: bool) -> None:
-        spec = self.catalog.specs.get(name)
+        spec = self.catalog.workers.get(name)
         if spec is None:
             self.roster.fits(name)  # its start finds that it is gone
             asyncio.get_running_loop().call_soon(self._act)
@@ -306,17 +351,18 @@ class Keeper:
         task.add_done_callback(self._measuring.discard)
 
     async def _measured_first(self, spec: Spec, *, whole: bool) -> None:
+        name = spec.worker
         try:
             need = await self._fits.need(spec, whole=whole)
         except DoesNotFit as error:
-            why, self.last_lines[spec.name] = error.args
+            why, self.last_lines[name] = error.args
             logger.error("%s", why)
-            self.roster.unfit(spec.name, why, self.now())
+            self.roster.unfit(name, why, self.now())
         except Exception:
-            logger.exception("%s could not be measured, and is loaded without", spec.name)
-            self.roster.fits(spec.name)
+            logger.exception("%s could not be measured, and is loaded without", name)
+            self.roster.fits(name)
         else:
-            self.roster.fits(spec.name, need, whole=whole)
+            self.roster.fits(name, need, whole=whole)
         self._act()
 
     def _stop(self, name: str, *, kill: bool) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from fastapi.responses import Response
 
 from pyllmcancel.router.feed import seated
-from pyllmcancel.router.roster import State
-from pyllmcancel.router.routes_models import status_of
+from pyllmcancel.router.model import State
+from pyllmcancel.router.routes_models import shown_of, status_of
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.live.response import until_left
@@ -77,7 +77,7 @@ class LlamaModelsFeed(Response):
         if (progress := status.get("progress")) is not None:
             told["progress"] = {"stages": [STAGE], "current": STAGE, "value": progress}
         if status["value"] == "unloaded":
-            told["exit_code"] = int(self._keeper.model(spec.name).state is State.FAILED)
+            told["exit_code"] = int(shown_of(self._keeper, spec).state is State.FAILED)
         return told
 
 

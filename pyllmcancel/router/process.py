@@ -56,6 +56,8 @@ class ModelProcess:
         Called with lines of its log.
     key
         The key by which it knows this process.
+    model
+        The model whose process it is.
 
     Attributes
     ----------
@@ -63,6 +65,8 @@ class ModelProcess:
         The Unix socket on which it serves.
     progress
         The share of the load that is done; None before the process tells.
+    n_slots
+        The number of requests that it computes at once, once it serves.
     """
 
     def __init__(
@@ -74,11 +78,14 @@ class ModelProcess:
         environment: Mapping[str, str],
         write: Callable[[list[str]], None],
         listener: Listener,
+        model: str,
         key: str | None = None,
     ) -> None:
         self.name = name
+        self.model = model
         self.socket = socket
         self.progress: float | None = None
+        self.n_slots = 1
         self.stage = "loading"
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
         self.is_ready = False
@@ -142,7 +149,7 @@ class ModelProcess:
                 self._stuck.cancel()
         if head.status == 200:
             if not self.is_ready and not self._stopped:
-                self.is_ready = True
+                self.is_ready, self.n_slots = True, int(told.get("slots", 1))
                 self._listener.is_ready(self)
             self._listener.has_requests(self, int(told.get("waiting", 0)) + int(told.get("running", 0)), asked_at)
         elif told.get("status") == "loading":

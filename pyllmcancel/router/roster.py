@@ -1,11 +1,12 @@
 """Which models are loaded, and whose turn is next: a state machine without input, output, or a clock of its own.
 
-The rule:
+An entry stands for one process of a model. A model has one, or several, its replicas. The rule:
 
 1. Models that are wanted and not loaded wait in a line, by their oldest requests' arrival. The first takes free room,
    or that of the least recently used models that are neither pinned, computing, nor loaded for less time than their
    load took.
 2. While the model that is to give way computes, its new requests wait in the line, too.
+3. A replica beside one that serves takes free room only, after all that wait. The replicas of a model go idle together.
 
 So a load never ends a computation, and no model waits for ever while others are used without a pause. Clients that
 alternate between two models spend at most about half of the time on loads.
@@ -15,182 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from enum import Enum
+
+from pyllmcancel.router.actions import Action, Admit, Look, Measure, Refuse, Start, Stop
+from pyllmcancel.router.model import ANSWERS_WITHIN, Model, State, Ticket
 
 TRIES = 3  # starts in a row that may fail
 FIRST_PAUSE = 0.5  # seconds before the second start; then twice as long each time
 LONG_LIFE = 60.0  # seconds of service after which the tries are counted anew
-ANSWERS_WITHIN = 10.0  # seconds in which a process must say how many requests it has
-FAILED_SECONDS = 30.0  # in which requests for a model that failed are refused at once
-
-
-class State(Enum):
-    """The state of a model's process."""
-
-    UNLOADED = "unloaded"
-    LOADING = "loading"
-    LOADED = "loaded"
-    ENDING = "ending"
-    FAILED = "failed"
-
-
-class Ticket:
-    """One request's wish for a model."""
-
-    __slots__ = ("arrived", "name")
-
-    def __init__(self, name: str, arrived: float) -> None:
-        self.name = name
-        self.arrived = arrived
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start the model's process."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """Find out whether the model's file is one and, if `whole`, what it will take, without loading it; report it to
-    `Roster.fits` or `Roster.unfit`.
-    """
-
-    name: str
-    whole: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """End the model's process; with `kill` at once, since nobody waits for what it does."""
-
-    name: str
-    kill: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Ask the model's process how many requests it has, and report the answer to `Roster.inside`."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Admit:
-    """Send the request to the model's process."""
-
-    ticket: Ticket
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """Answer the request with an error."""
-
-    ticket: Ticket
-    why: str
-
-
-Action = Start | Measure | Stop | Look | Admit | Refuse
-
-
-@dataclass(slots=True)
-class Model:
-    """The facts about one model. Written by its `Roster` only.
-
-    Attributes
-    ----------
-    need
-        The bytes that it takes, or will take.
-    is_file
-        True if its file was found to be a model's since it was loaded last.
-    is_measured
-        True if `need` was measured, too, or cannot be.
-    is_measuring
-        True while this is found out.
-    asked
-        True if it was asked for by itself, so that its load goes on without a request.
-    waiting, running
-        The requests that wait for it, the oldest first, and those that were sent to it.
-    n_inside
-        The number of requests that its process has, as it told last: some outlive their connection.
-    asked_after
-        The time of the last end of a connection: what the process told before says nothing of that request.
-    unknown
-        True if the process has told nothing since then.
-    idle_after
-        The seconds without a request after which it is unloaded, as its last request wished; infinite: never.
-    usual_idle
-        The same, if a request has no wish.
-    asleep
-        True if it was unloaded for that reason.
-    """
-
-    name: str
-    need: int = 0
-    pinned: bool = False
-    state: State = State.UNLOADED
-    is_file: bool = False
-    is_measured: bool = False
-    is_measuring: bool = False
-    asked: bool = False
-    waiting: dict[Ticket, None] = field(default_factory=dict)
-    running: set[Ticket] = field(default_factory=set)
-    n_inside: int = 0
-    asked_after: float = -math.inf
-    unknown: bool = False
-    yields: bool = False
-    asked_at: float = 0.0
-    started_at: float = 0.0
-    loaded_at: float = 0.0
-    load_seconds: float = 0.0
-    used_at: float = -math.inf
-    idle_after: float = math.inf
-    usual_idle: float = math.inf
-    asleep: bool = False
-    tries: int = 0
-    retry_at: float = -math.inf
-    failed_at: float = 0.0
-    why: str = ""
-
-    @property
-    def wanted(self) -> bool:
-        return self.asked or bool(self.waiting)
-
-    @property
-    def is_coming(self) -> bool:
-        return self.wanted or self.state is State.LOADING
-
-    @property
-    def since(self) -> float:
-        """The arrival of its oldest wish."""
-        oldest = next((ticket.arrived for ticket in self.waiting), math.inf)
-        return min(oldest, self.asked_at if self.asked else math.inf)
-
-    @property
-    def has_requests(self) -> bool:
-        """True if it is known to have any."""
-        return bool(self.running) or (self.n_inside > 0 and not self.unknown)
-
-    def is_unsure(self, now: float) -> bool:
-        """Return whether it may have requests, of which its process will tell."""
-        return self.unknown and now < self.asked_after + ANSWERS_WITHIN
-
-    def is_busy(self, now: float) -> bool:
-        return self.has_requests or self.is_unsure(now)
-
-    def is_refused(self, now: float) -> bool:
-        """Return whether it has failed lately, so that requests for it are refused at once."""
-        return self.state is State.FAILED and now < self.failed_at + FAILED_SECONDS
-
-    @property
-    def takes_room(self) -> bool:
-        return self.state in (State.LOADING, State.LOADED, State.ENDING)
-
-    @property
-    def stays_until(self) -> float:
-        return self.loaded_at + self.load_seconds
 
 
 class Roster:
@@ -202,20 +34,31 @@ class Roster:
         The limit of models that are loaded at once; infinite: no limit.
     room
         The limit of bytes that they take together; infinite: no limit.
+
+    Attributes
+    ----------
+    models
+        The processes by their names.
     """
 
     def __init__(self, most: float = math.inf, room: float = math.inf) -> None:
         self.most = most
         self.room = room
         self.models: dict[str, Model] = {}
+        self._workers: dict[str, list[Model]] = {}  # by model
         self.next_at = math.inf  # when `decide` should be called again, though nothing has happened
         self._actions: list[Action] = []
 
     # -- the list -----------------------------------------------------------------------------------------------------
 
-    def add(self, name: str, need: int = 0, *, pinned: bool = False, idle_after: float = math.inf) -> None:
-        """Add a model, or change one."""
-        model = self.models.setdefault(name, Model(name))
+    def add(
+        self, name: str, need: int = 0, *, of: str | None = None, pinned: bool = False, idle_after: float = math.inf
+    ) -> None:
+        """Add a process of the model `of`, by default the model that has the process' name; or change it."""
+        model = self.models.get(name)
+        if model is None:
+            model = self.models[name] = Model(name, of or name)
+            self._workers.setdefault(model.of, []).append(model)
         if model.usual_idle != idle_after:
             model.idle_after = model.usual_idle = idle_after
         model.pinned = pinned
@@ -243,6 +86,10 @@ class Roster:
 
     # -- wishes -------------------------------------------------------------------------------------------------------
 
+    def workers(self, of: str) -> list[Model]:
+        """Return the processes of a model."""
+        return self._workers[of]
+
     def want(self, name: str, now: float) -> Ticket:
         """A request for the model has arrived."""
         model, ticket = self.models[name], Ticket(name, now)
@@ -253,6 +100,12 @@ class Roster:
             self._forgive(model)
         model.waiting[ticket] = None
         return ticket
+
+    def move(self, ticket: Ticket, name: str) -> None:
+        """Let a request that waits wait for another process of its model."""
+        del self.models[ticket.name].waiting[ticket]
+        ticket.name = name
+        self.models[name].waiting[ticket] = None
 
     def ask(self, name: str, now: float) -> None:
         """Somebody asks for the model by itself."""
@@ -283,24 +136,30 @@ class Roster:
     def unload(self, name: str, why: str) -> None:
         """Somebody wants the model's room back: all who wait for it are refused."""
         model = self.models[name]
-        model.asked, model.asleep = False, False
+        model.asked = model.asleep = model.renews = model.drains = False
         self._refuse_all(model, why)
         if model.state in (State.LOADING, State.LOADED):
             self._stop(model, kill=model.state is State.LOADING)
 
+    def renew(self, of: str) -> None:
+        """Start the model's processes anew, one after the other, each when its requests have ended."""
+        for model in self.workers(of):
+            model.renews = model.state is State.LOADED
+
     def gone(self, name: str, why: str) -> None:
         """The model that was to be started is not listed any more."""
         model = self.models[name]
-        model.state, model.asked = State.UNLOADED, False
+        model.state, model.asked, model.drains = State.UNLOADED, False, False
         self._refuse_all(model, why)
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
-    def loaded(self, name: str, now: float) -> None:
-        """The model's process serves."""
+    def loaded(self, name: str, now: float, slots: float = 1) -> None:
+        """The model's process serves, so many requests at once."""
         model = self.models[name]
         if model.state is State.LOADING:
-            model.state, model.asked, model.asleep = State.LOADED, False, False
+            model.state, model.slots = State.LOADED, slots
+            model.asked = model.asleep = model.drains = False
             model.loaded_at = model.used_at = now
             model.load_seconds = now - model.started_at
 
@@ -331,6 +190,9 @@ class Roster:
         state, model.state = model.state, State.UNLOADED
         model.n_inside, model.unknown, model.is_file, model.is_measured = 0, False, False, False
         model.running.clear()  # their connections are closed, and each has its error
+        model.renews = False
+        if model.drains:
+            model.asked, model.asked_at = True, now
         if state is State.ENDING:
             return
         if state is State.LOADED:
@@ -348,6 +210,8 @@ class Roster:
         """The model, which has no process, cannot be loaded."""
         model = self.models[name]
         model.state, model.failed_at, model.asked, model.why = State.FAILED, now, False, why
+        for one in self.workers(model.of):  # the others go on as they are
+            one.renews = one.drains = False
         self._refuse_all(model, why)
 
     # -- decisions ----------------------------------------------------------------------------------------------------
@@ -361,29 +225,36 @@ class Roster:
             model.yields = False
         while self._start_next(now):
             pass
-        for model in self.models.values():
-            if model.state is State.LOADED and not model.yields:
-                self._admit_all(model)
-        self._sleep(now)
+        for workers in self._workers.values():
+            self._renew_next(workers, now)
+            for model in workers:
+                if model.is_open:
+                    self._admit_all(model)
+            self._sleep(workers, now)
         actions, self._actions = self._actions, []
         return actions
 
     def _leave_loads(self) -> None:
         for model in self.models.values():
-            if model.state is State.LOADING and not model.wanted:
+            if model.state is State.LOADING and not (model.wanted or self._is_beside(model)):
                 self._stop(model, kill=True)
+
+    def _is_beside(self, model: Model) -> bool:
+        """Return whether another process of its model serves."""
+        return any(one.state is State.LOADED for one in self.workers(model.of) if one is not model)
 
     def _forget_tries(self, now: float) -> None:
         for model in self.models.values():
-            if not model.wanted and model.state is State.UNLOADED and model.retry_at <= now:
+            is_left = not (model.wanted or self._is_beside(model))
+            if is_left and model.state is State.UNLOADED and model.retry_at <= now:
                 model.tries = 0
 
     def _start_next(self, now: float) -> bool:
         """Start the first in the line, or see to it that it gets room; returns whether there may be a next one."""
-        model = next(self._line(now), None)
+        others = [one for one in self.models.values() if one.takes_room]
+        model = next((one for one in self._line(now) if one.wanted or self._fits(one, others)), None)
         if model is None:
             return False
-        others = [one for one in self.models.values() if one.takes_room]
         fits = self._fits(model, others)
         # Its load could fail, or need more room than its file has bytes: that is known before another one has to go.
         whole = self.room < math.inf or not fits
@@ -407,7 +278,7 @@ class Roster:
     def _line(self, now: float) -> Iterator[Model]:
         found = []
         for model in self.models.values():
-            if model.state is State.UNLOADED and model.wanted:
+            if model.state is State.UNLOADED and (model.wanted or self._is_beside(model)):
                 if model.retry_at > now:
                     self._again_at(model.retry_at)
                 else:
@@ -415,7 +286,8 @@ class Roster:
         return iter(sorted(found, key=lambda model: model.since))
 
     def _fits(self, model: Model, others: list[Model]) -> bool:
-        return len(others) < self.most and sum(one.need for one in others) + model.need <= self.room
+        n_models = len({model.of, *(one.of for one in others)})
+        return n_models <= self.most and sum(one.need for one in others) + model.need <= self.room
 
     def _make_room(self, model: Model, others: list[Model], now: float, *, stops: bool) -> None:
         """Choose the models that give way; with `stops` unload them as soon as none computes, and each has stayed long
@@ -423,7 +295,7 @@ class Roster:
         """
         left = [one for one in others if one.state is not State.ENDING]
         chosen: list[Model] = []
-        for one in sorted(left, key=lambda one: (one.has_requests, one.used_at)):
+        for one in sorted(left, key=self._rank):
             if self._fits(model, left):
                 break
             if one.state is State.LOADED and not one.pinned:
@@ -438,6 +310,12 @@ class Roster:
         if all(one.yields and self._is_idle(one, now) for one in chosen) and stops:
             for one in chosen:
                 self._stop(one, kill=False)
+
+    def _rank(self, model: Model) -> tuple[bool, float, str, bool]:
+        """Return what orders processes by how soon they give way, those of one model together."""
+        workers = self.workers(model.of)
+        is_busy, used_at = any(one.has_requests for one in workers), max(one.used_at for one in workers)
+        return is_busy, used_at, model.of, model.has_requests
 
     def _is_idle(self, model: Model, now: float) -> bool:
         """Return whether the model has no request; if nobody knows, have its process asked, and return False."""
@@ -457,15 +335,30 @@ class Roster:
             model.running.add(ticket)
             self._actions.append(Admit(ticket))
 
-    def _sleep(self, now: float) -> None:
-        for model in self.models.values():
-            if model.state is State.LOADED and not (model.has_requests or model.pinned or model.waiting):
-                until = model.used_at + model.idle_after
-                if now < until:
-                    self._again_at(until)
-                elif self._is_idle(model, now):
-                    model.asleep = True
-                    self._stop(model, kill=False)
+    def _renew_next(self, workers: list[Model], now: float) -> None:
+        """Let the next process drain that is to be started anew, and end it as soon as it has no requests."""
+        if not any(one.drains for one in workers):
+            for one in [one for one in workers if one.renews and one.state is State.LOADED][:1]:
+                one.drains = True
+        for one in workers:
+            if one.renews and one.drains and one.state is State.LOADED and self._is_idle(one, now):
+                self._stop(one, kill=False)
+
+    def _sleep(self, workers: list[Model], now: float) -> None:
+        """Unload a model that nobody uses."""
+        loaded = [one for one in workers if one.state is State.LOADED]
+        if not loaded or any(one.has_requests or one.pinned or one.waiting for one in workers):
+            return
+        latest = max(loaded, key=lambda one: one.used_at)
+        until = latest.used_at + latest.idle_after
+        if now < until:
+            self._again_at(until)
+            return
+        found = [self._is_idle(one, now) for one in loaded]
+        if all(found):
+            for one in loaded:
+                one.asleep = True
+                self._stop(one, kill=False)
 
     def _stop(self, model: Model, *, kill: bool) -> None:
         model.state = State.ENDING

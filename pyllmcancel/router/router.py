@@ -24,8 +24,9 @@ from pyllmcancel.router.forwarding import (
     read_body,
 )
 from pyllmcancel.router.front import Front
+from pyllmcancel.router.model import State
 from pyllmcancel.router.newer import NewerRequests
-from pyllmcancel.router.roster import State
+from pyllmcancel.router.places import Claim, names_of
 from pyllmcancel.router.routed import By, RoutedRequest, RoutedRequests
 from pyllmcancel.router.spec import replica_of
 from pyllmcancel.router.wishes import fields_of, wishes_of
@@ -106,22 +107,29 @@ class Router:
         spec = await self.named(fields.get("model", next(iter(query.get("model", ())), None)))
         wishes = wishes_of(scope, fields, stream_keep=self._stream_keep)
         loads = one_of(query.get("autoload"), default=self.autoload) and scope["method"] == "POST"
-        if not loads and self.keeper.model(spec.name).state is not State.LOADED:
-            raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
-        if scope["method"] != "POST":
-            await exchange(message, self.keeper.processes[spec.name].socket, leaving, send)
-            return
+        if not loads:
+            serving = self.keeper.serving(spec)
+            if serving is None:
+                raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
+            if scope["method"] != "POST":
+                await exchange(message, serving.socket, leaving, send)
+                return
         routed = RoutedRequest(scope, spec.name, wishes)
         leaving.keep(wishes.keep_going if wishes.streams else 0.0)  # then the request outlives its connection
         leaving.on_answer = routed.answers
+        claim = Claim(spec.name, routed.owner, names_of(routed.id, wishes), len(message.body))
         with self.requests.lists(routed):
-            while (ended := await self._sent(routed, message, leaving, send)) is not None:
+            while (ended := await self._sent(routed, claim, message, leaving, send)) is not None:
                 routed.comes_back()
-                await self._waited(routed, ended.end(), leaving)
+                claim = claim._replace(avoids=ended.name)
+                if not self.keeper.has_other(claim):
+                    await self._waited(routed, ended.end(), leaving)
 
-    async def _sent(self, routed: RoutedRequest, message: Message, leaving: Leaving, send: Send) -> ModelProcess | None:
+    async def _sent(
+        self, routed: RoutedRequest, claim: Claim, message: Message, leaving: Leaving, send: Send
+    ) -> ModelProcess | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
-        ticket, future = self.keeper.want(routed.model)
+        ticket, future = self.keeper.want(claim)
         try:
             process, waited = await self._admitted(routed, future, leaving)
             routed.goes_to(process)

@@ -10,7 +10,9 @@ from pydantic import Field
 
 from pyllmcancel import __version__
 from pyllmcancel.router.body_fields import scalars
-from pyllmcancel.router.roster import State
+from pyllmcancel.router.model import State
+from pyllmcancel.router.places import COMES
+from pyllmcancel.router.spec import replica_of
 from pyllmcancel.server.errors.responses import RETRY_AFTER_SECONDS, ApiError
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.openapi.description import answers, errors
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pyllmcancel.router.keeper import Keeper
-    from pyllmcancel.router.roster import Model
+    from pyllmcancel.router.model import Model
     from pyllmcancel.router.router import Router
     from pyllmcancel.router.spec import Spec
 
@@ -46,6 +48,14 @@ class StatusAnswer(Answer):
     ]
 
 
+class ReplicaState(Answer):
+    name: str
+    status: StatusAnswer
+    # The next two are for those who see all requests.
+    waiting: NotRequired[Annotated[int, Field(description="Requests that wait for it.")]]
+    running: NotRequired[Annotated[int, Field(description="Requests that it has.")]]
+
+
 class RoutedModel(Answer):
     id: str
     object: Literal["model"]
@@ -55,6 +65,7 @@ class RoutedModel(Answer):
     default: bool
     pinned: bool
     status: StatusAnswer
+    replicas: NotRequired[Annotated[list[ReplicaState], Field(description="Its processes, if they are several.")]]
     size: Annotated[int, Field(description="Bytes that it takes, or its file.")]
     # The next three are for those who see all requests.
     waiting: NotRequired[Annotated[int, Field(description="Requests that wait for it.")]]
@@ -102,9 +113,9 @@ async def load_model(request: Request) -> Any:
     """The answer comes at once; `/v1/models` says how far the load is."""
     spec = await asked_for(request)
     keeper = router_of(request).keeper
-    if keeper.model(spec.name).state is State.LOADED:
+    if all(one.state is State.LOADED for one in keeper.workers(spec)):
         raise ApiError(400, f"the model {spec.name} is already loaded", param="model", code="already_loaded")
-    keeper.load(spec.name)
+    keeper.load(spec)
     return Done(success=True)
 
 
@@ -113,9 +124,22 @@ async def unload_model(request: Request) -> Any:
     """Requests that run have the time of `--drain`; those that wait get an error. A load is broken off."""
     spec = await asked_for(request)
     keeper = router_of(request).keeper
-    if value_of(keeper, spec) == "unloaded":
+    if value_of(shown_of(keeper, spec)) == "unloaded":
         raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
-    keeper.unload(spec.name)
+    keeper.unload(spec)
+    return Done(success=True)
+
+
+@router.post("/models/restart", responses=answers(Done) | errors(403, 404), summary="Start its processes anew")
+async def restart_model(request: Request) -> Any:
+    """One process after the other gets no new requests, ends when its live ones have ended, and is started again. The
+    answer comes at once.
+    """
+    spec = await asked_for(request)
+    keeper = router_of(request).keeper
+    if keeper.serving(spec) is None:
+        raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
+    keeper.restart(spec)
     return Done(success=True)
 
 
@@ -136,7 +160,7 @@ async def health(request: Request) -> JSONResponse:
     keeper = router_of(request).keeper
     if keeper.closing:
         return JSONResponse({"status": "draining", "error": None}, 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
-    starting = [keeper.processes[name].progress or 0.0 for name in keeper.starting if name in keeper.processes]
+    starting = [one.progress or 0.0 for one in keeper.processes.values() if one.model in keeper.starting]
     if keeper.starting:
         told = {"status": "loading", "stage": "loading", "progress": min(starting, default=0.0), "error": None}
         return JSONResponse(told, 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
@@ -144,13 +168,13 @@ async def health(request: Request) -> JSONResponse:
     if not state_of(request).config.shared:  # no key is needed here, and owners must not learn of each other
         models = keeper.roster.models.values()
         healthy["waiting"] = sum(len(model.waiting) for model in models)
-        healthy["running"] = sum(max(len(model.running), model.n_inside) for model in models)
+        healthy["running"] = sum(map(running_on, models))
     return JSONResponse(healthy)
 
 
 def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> RoutedModel:
     """Return the entry of a model; what other owners do with it is there if all requests may be seen."""
-    model = keeper.model(spec.name)
+    workers, shown = keeper.workers(spec), shown_of(keeper, spec)
     entry: RoutedModel = {
         "id": spec.name,
         "object": "model",
@@ -159,22 +183,40 @@ def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> RoutedModel:
         "aliases": list(spec.aliases),
         "default": spec is keeper.catalog.default,
         "pinned": spec.pinned,
-        "status": status_of(keeper, spec),
-        "size": model.need,
-        "load_seconds": round(model.load_seconds, 3) if model.load_seconds else None,
+        "status": status_of(keeper, spec, all_seen=all_seen),
+        "size": sum(one.need for one in workers if one.takes_room) or shown.need,
+        "load_seconds": round(shown.load_seconds, 3) if shown.load_seconds else None,
     }
+    if spec.replicas > 1:
+        entry["replicas"] = [replica_entry(keeper, one, all_seen=all_seen) for one in workers]
     if all_seen:
-        entry["waiting"] = len(model.waiting)
-        entry["running"] = max(len(model.running), model.n_inside)
-        entry["used_seconds_ago"] = None if model.used_at < 0 else round(keeper.now() - model.used_at, 3)
-    else:
-        entry["status"].pop("lines", None)
-        entry["status"].pop("reason", None)
+        used_at = max(one.used_at for one in workers)
+        entry["waiting"] = sum(len(one.waiting) for one in workers)
+        entry["running"] = sum(map(running_on, workers))
+        entry["used_seconds_ago"] = None if used_at < 0 else round(keeper.now() - used_at, 3)
     return entry
 
 
-def value_of(keeper: Keeper, spec: Spec) -> Value:
-    model = keeper.model(spec.name)
+def replica_entry(keeper: Keeper, worker: Model, *, all_seen: bool) -> ReplicaState:
+    entry: ReplicaState = {
+        "name": replica_of(worker.name),
+        "status": status_of_worker(keeper, worker, all_seen=all_seen),
+    }
+    if all_seen:
+        entry |= {"waiting": len(worker.waiting), "running": running_on(worker)}
+    return entry
+
+
+def running_on(worker: Model) -> int:
+    return max(len(worker.running), worker.n_inside)
+
+
+def shown_of(keeper: Keeper, spec: Spec) -> Model:
+    """Return the process whose state is that of the model: one that serves, or else the one that is next to serve."""
+    return min(keeper.workers(spec), key=lambda one: (COMES.index(one.state), not one.wanted, not one.asleep))
+
+
+def value_of(model: Model) -> Value:
     match model.state:
         case State.LOADED:
             return "loaded"
@@ -185,19 +227,24 @@ def value_of(keeper: Keeper, spec: Spec) -> Value:
     return "sleeping" if model.asleep else "unloaded"
 
 
-def status_of(keeper: Keeper, spec: Spec) -> StatusAnswer:
-    model, process = keeper.model(spec.name), keeper.processes.get(spec.name)
-    status = StatusAnswer(value=value_of(keeper, spec))
+def status_of(keeper: Keeper, spec: Spec, *, all_seen: bool = True) -> StatusAnswer:
+    return status_of_worker(keeper, shown_of(keeper, spec), all_seen=all_seen)
+
+
+def status_of_worker(keeper: Keeper, model: Model, *, all_seen: bool) -> StatusAnswer:
+    process = keeper.processes.get(model.name)
+    status = StatusAnswer(value=value_of(model))
     if status["value"] == "loading":
         is_there = process is not None and model.state is State.LOADING
         status["stage"] = process.stage if process is not None and is_there else "waiting"
-        reason = reason_to_wait(model, keeper.roster.models.values(), keeper.now())
+        reason = reason_to_wait(model, keeper.roster.models.values(), keeper.now()) if all_seen else ""
         if status["stage"] == "waiting" and reason:
             status["reason"] = reason
         status["progress"] = process.progress if process is not None and is_there else None
     if model.why and model.state in (State.FAILED, State.UNLOADED):
         status["error"] = model.why
-        status["lines"] = keeper.last_lines.get(spec.name, [])
+        if all_seen:
+            status["lines"] = keeper.last_lines.get(model.name, [])
     if model.state is State.FAILED:
         status["failed"] = True
     return status
@@ -209,13 +256,13 @@ def reason_to_wait(model: Model, models: Collection[Model], now: float) -> str:
         return "its process ended, and will be started again"
     for one in models:
         if one.state in (State.LOADING, State.ENDING):
-            return f"{one.name} is being {'loaded' if one.state is State.LOADING else 'unloaded'}"
+            return f"{one.of} is being {'loaded' if one.state is State.LOADING else 'unloaded'}"
         if one.state is State.UNLOADED and one.wanted and one.since < model.since:
-            return f"{one.name} was asked for earlier"
+            return f"{one.of} was asked for earlier"
     held = [one for one in models if one.state is State.LOADED and not one.pinned]
-    if busy := [one.name for one in held if one.is_busy(now)]:
+    if busy := list(dict.fromkeys(one.of for one in held if one.is_busy(now))):
         return f"{', '.join(busy)} {'has' if len(busy) == 1 else 'have'} requests"
-    staying = [one.name for one in held if one.stays_until > now]
+    staying = dict.fromkeys(one.of for one in held if one.stays_until > now)
     return f"{', '.join(staying)} must stay for as long as the load took" if staying else ""
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyllmcancel.router.routed import RoutedRequest
+    from pyllmcancel.router.spec import Spec
     from pyllmcancel.server.fleet.messages import Message as FleetMessage
     from pyllmcancel.server.fleet.messages import Reply
 
@@ -237,8 +238,8 @@ async def props(request: Request) -> Any:
     if "model" not in request.query_params and several:
         return props_of_all(found.keeper, found)
     spec = await found.named(request.query_params.get("model"))
-    process = found.keeper.processes.get(spec.name)
-    if process is not None and process.is_ready:
+    process = found.keeper.serving(spec)
+    if process is not None:
         with suppress(Broken, OSError, ValueError):  # it is about to end
             status, told, response = await told_by(process.socket, request)
             return response if several or status != 200 else told | {"is_sleeping": False}
@@ -249,27 +250,32 @@ async def props(request: Request) -> Any:
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Return the metrics of all processes, each sample with the label `model`."""
+    """Return the metrics of all processes, each sample with the label `model`, and `replica` if there are several."""
     check_may_see_all(request)
-    ready = router_of(request).keeper.ready()
+    keeper = router_of(request).keeper
+    ready = keeper.ready()
     told = await asyncio.gather(*(told_by(one.socket, request) for one in ready), return_exceptions=True)
     note_unreached(
         request.scope, [one for one, answer in zip(ready, told, strict=True) if isinstance(answer, ApiError)]
     )
     texts = {
-        one.name: bytes(answer[2].body).decode()
+        labels_of(one, keeper.catalog.workers.get(one.name)): bytes(answer[2].body).decode()
         for one, answer in zip(ready, told, strict=True)
         if not isinstance(answer, BaseException) and answer[0] == 200
     }
     return Response(labelled(texts), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
+def labels_of(process: ModelProcess, spec: Spec | None) -> str:
+    several = spec is not None and spec.replicas > 1
+    return f'model="{escaped(process.model)}"' + (f',replica="{replica_of(process.name)}"' if several else "")
+
+
 def labelled(texts: dict[str, str]) -> str:
     """Merge texts in Prometheus' format: the samples of a name stay together, each with the label of its text."""
     heads: dict[str, list[str]] = {}
     samples: dict[str, list[str]] = {}
-    for model, text in texts.items():
-        label = f'model="{escaped(model)}"'
+    for label, text in texts.items():
         name = ""
         for line in text.splitlines():
             if line.startswith("#"):

@@ -36,6 +36,10 @@ class Spec:
         True if it is loaded at the start.
     idle_after
         The seconds without a request after which it is unloaded.
+    replicas
+        The number of its processes.
+    number
+        Which of them this is, from 1 on, where one is meant.
     """
 
     name: str
@@ -45,10 +49,22 @@ class Spec:
     pinned: bool = False
     starts: bool = False
     idle_after: float = math.inf
+    replicas: int = 1
+    number: int = 1
+
+    @property
+    def worker(self) -> str:
+        """The name of its process: that of the model, but for further replicas."""
+        return self.name if self.number == 1 else f"{self.name}:{self.number}"
+
+    @property
+    def workers(self) -> list[Spec]:
+        """Each of its processes."""
+        return [replace(self, number=number) for number in range(1, self.replicas + 1)]
 
     @property
     def replica(self) -> str:
-        return replica_of(self.name)
+        return replica_of(self.worker)
 
     @property
     def size(self) -> int:
@@ -57,15 +73,15 @@ class Spec:
 
 
 Command = Callable[[Spec, Path], tuple[Sequence[str], Mapping[str, str]]]
-"""Makes the command of a model's process, and the variables to add to its environment."""
+"""Makes the command of one of a model's processes, and the variables to add to its environment."""
 
 
-def replica_of(model: str) -> str:
-    """Return a model's name in headers and names of files: its own if that fits, or else one that no other has."""
-    name = fitting(model)
-    if name == model and name[0] != "-":
+def replica_of(worker: str) -> str:
+    """Return a process' name in headers and names of files: its own if that fits, or else one that no other has."""
+    name = fitting(worker)
+    if name == worker and name[0] != "-":
         return name
-    unique = hashlib.sha256(model.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    unique = hashlib.sha256(worker.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     return f"{name.strip('-')[:64] or 'model'}-{unique}"
 
 
@@ -79,6 +95,8 @@ class Catalog:
 
     Attributes
     ----------
+    workers
+        Each process of each model, by its name.
     default
         The first one whose file is a model's, or is not here yet; the first one if there is none.
     passed_over
@@ -87,7 +105,7 @@ class Catalog:
     Raises
     ------
     UsageError
-        Two models have the same name.
+        Two models, or a model and another one's process, have the same name.
     """
 
     def __init__(self, specs: Iterable[Spec], check: Callable[[Path], None] = lambda _path: None) -> None:
@@ -101,9 +119,14 @@ class Catalog:
                     " a section of --models-preset gives one of them another name"
                 )
             self.specs[spec.name] = spec
+        self.workers: dict[str, Spec] = {}
         for spec in self.specs.values():
             for name in (spec.name, *spec.aliases):
                 self._names.setdefault(name, spec.name)
+            for worker in spec.workers:
+                if worker.number > 1 and worker.worker in self.specs:
+                    raise UsageError(f"a model is called {worker.worker}, as a replica of {spec.name} would be")
+                self.workers[worker.worker] = worker
         self.default = next(iter(self.specs.values()), None)
         self.passed_over: list[str] = []
         for spec in self.specs.values():
@@ -125,6 +148,7 @@ class Catalog:
         if self.default is None or self.default.name == spec.name:
             self.default = spec
         self.specs[spec.name] = spec
+        self.workers |= {worker.worker: worker for worker in spec.workers}
         self._names[spec.name] = spec.name
         for name in spec.aliases:
             self._names.setdefault(name, spec.name)

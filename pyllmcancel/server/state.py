@@ -63,6 +63,7 @@ class Healthy(Answer):
     stores: NotRequired[Annotated[bool, Field(default=True, description="False while the disk is full.")]]
     waiting: NotRequired[Annotated[int, Field(default=0)]]
     running: NotRequired[Annotated[int, Field(default=0)]]
+    slots: NotRequired[Annotated[int, Field(description="For servers that know this one: requests that run at once.")]]
 
 
 class Unhealthy(Answer):
@@ -344,7 +345,8 @@ class ServerState:
         if self.config.shared and not to_peer:  # no key is needed here, and owners must not learn of each other
             return healthy
         counts = self._engine.counts()
-        return {**healthy, "waiting": counts.waiting, "running": counts.running}
+        healthy |= {"waiting": counts.waiting, "running": counts.running}
+        return {**healthy, "slots": self._engine.config.parallel} if to_peer else healthy
 
 
 def state_of(request: Request) -> ServerState:

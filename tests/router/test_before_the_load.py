@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.requests.request import NO_OWNER
-from pyllmcancel.router.roster import State
+from pyllmcancel.router.model import State
 from pyllmcancel.server.config import ApiKey
 from pyllmcancel.server.http.request_context import PEERS_PATH
 from tests.router.world import COMPLETIONS, RouterWorld, open_router

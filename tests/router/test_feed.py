@@ -12,7 +12,7 @@ import pytest
 
 from pyllmcancel.router import feed as feed_module
 from pyllmcancel.router.feed import whole_events
-from pyllmcancel.router.roster import State
+from pyllmcancel.router.model import State
 from pyllmcancel.router.upstream import Broken
 from pyllmcancel.server.config import ApiKey
 from tests.router.world import RouterWorld, open_router

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.router import forwarding, upstream
-from pyllmcancel.router.roster import State
+from pyllmcancel.router.model import State
 from pyllmcancel.server.config import ApiKey
 from tests.router.world import COMPLETIONS, open_router
 from tests.support.http_asgi import Exchange

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.router.roster import State
+from pyllmcancel.router.model import State
 from pyllmcancel.router.upstream import Exchange, Unread
 from pyllmcancel.server.config import ApiKey
 from pyllmcancel.server.limits import SMALL_BODY

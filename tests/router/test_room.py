@@ -13,8 +13,8 @@ import pytest
 
 from pyllmcancel.router.fits import DoesNotFit, Fits
 from pyllmcancel.router.keeper import Keeper
+from pyllmcancel.router.model import State
 from pyllmcancel.router.process import ModelProcess
-from pyllmcancel.router.roster import State
 from pyllmcancel.router.spec import Spec
 from tests.router.world import MODEL, RouterWorld, open_router, opened
 

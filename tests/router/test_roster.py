@@ -10,7 +10,9 @@ from collections.abc import Sequence
 import pytest
 
 import pyllmcancel.router.roster as rules
-from pyllmcancel.router.roster import Action, Admit, Look, Measure, Refuse, Roster, Start, State, Stop, Ticket
+from pyllmcancel.router.actions import Action, Admit, Look, Measure, Refuse, Start, Stop
+from pyllmcancel.router.model import ANSWERS_WITHIN, FAILED_SECONDS, State, Ticket
+from pyllmcancel.router.roster import Roster
 
 GIB = 1 << 30
 
@@ -196,8 +198,8 @@ def test_a_process_that_does_not_tell_its_requests_is_asked_once_more_and_then_h
     machine.want("b")
     assert machine.roster.decide(machine.now + 2.0) == [Measure("b", whole=True), Look("a")]
     machine.roster.fits("b")
-    assert machine.roster.next_at == machine.now + rules.ANSWERS_WITHIN
-    assert machine.after(rules.ANSWERS_WITHIN) == [Stop("a", kill=False)]
+    assert machine.roster.next_at == machine.now + ANSWERS_WITHIN
+    assert machine.after(ANSWERS_WITHIN) == [Stop("a", kill=False)]
 
 
 def test_a_process_that_is_stuck_is_not_waited_for() -> None:
@@ -342,7 +344,7 @@ def test_a_model_that_failed_is_tried_again_later_or_when_somebody_asks() -> Non
     machine.after()
     machine.ended("a", "not a GGUF file", hopeless=True)
     assert machine.state("a") is State.FAILED
-    machine.now += rules.FAILED_SECONDS
+    machine.now += FAILED_SECONDS
     machine.want("a")
     assert machine.after() == [Start("a")]
     machine.ended("a", "not a GGUF file", hopeless=True)
@@ -562,7 +564,7 @@ def test_a_model_that_cannot_be_loaded_takes_no_other_ones_room() -> None:
     again = machine.want("b")
     assert machine.after() == [Refuse(again, "it is no model")]
     machine.want("b")
-    machine.now += rules.FAILED_SECONDS
+    machine.now += FAILED_SECONDS
     machine.want("b")
     assert Measure("b", whole=True) in machine.after()  # the file may have been replaced
 
@@ -614,3 +616,142 @@ def test_a_model_that_has_no_room_any_more_is_measured_after_all() -> None:
     machine.roster.fits("a", whole=False)
     machine.roster.fits("b", whole=False)
     assert machine.after() == [Start("a"), Measure("b", whole=True)]
+
+
+# -- replicas ---------------------------------------------------------------------------------------------------------
+
+
+def with_replicas(*names: str, **options: float) -> Machine:
+    """Models with two processes each, the second one named after the first."""
+    machine = Machine(**options)  # type: ignore[arg-type]
+    for name in names:
+        machine.roster.add(name, 1, of=name)
+        machine.roster.add(f"{name}:2", 1, of=name)
+    return machine
+
+
+def loaded_with_replicas(*names: str, **options: float) -> Machine:
+    machine = with_replicas(*names, **options)
+    for name in names:
+        machine.roster.ask(name, machine.now)
+        assert machine.after() == [Start(name)]
+        assert machine.loaded(name) == [Start(f"{name}:2")]
+        assert machine.loaded(f"{name}:2") == []
+    return machine
+
+
+def test_the_further_replicas_load_once_the_first_one_serves() -> None:
+    machine = with_replicas("a")
+    ticket = machine.want("a")
+    assert machine.after() == [Start("a")]
+    assert machine.loaded("a") == [Admit(ticket), Start("a:2")]
+    assert machine.loaded("a:2") == []
+
+
+def test_a_load_that_nobody_waits_for_brings_no_replicas() -> None:
+    machine = with_replicas("a")
+    ticket = machine.want("a")
+    machine.after()
+    machine.drop(ticket)
+    assert machine.after() == [Stop("a", kill=True)]
+    assert machine.ended("a") == []
+
+
+def test_a_further_replica_makes_no_room_for_itself() -> None:
+    machine = with_replicas("a", "b", room=3)
+    for name in ("a", "b"):
+        machine.roster.ask(name, machine.now)
+    assert machine.after() == [Start("a"), Start("b")]
+    assert machine.loaded("a") == [Start("a:2")]
+    assert machine.loaded("b") == []
+    assert machine.loaded("a:2") == []
+    assert machine.after(60.0) == []  # nobody uses a, which b:2 could replace
+    assert machine.state("b:2") is State.UNLOADED
+
+
+def test_replicas_that_load_give_way_with_their_model() -> None:
+    machine = with_replicas("a", "b", room=2)
+    machine.roster.ask("b", machine.now)
+    machine.after()
+    assert machine.loaded("b") == [Start("b:2")]
+    machine.want("a")
+    assert machine.after(10.0) == [Stop("b", kill=False)]
+    assert machine.ended("b") == [Stop("b:2", kill=True), Start("a")]
+
+
+def test_replicas_count_as_one_model() -> None:
+    machine = loaded_with_replicas("a", most=1)
+    assert [one.state for one in machine.roster.workers("a")] == [State.LOADED] * 2
+    machine.roster.add("b", 1)
+    machine.want("b")
+    assert machine.after(10.0) == [Stop("a", kill=False), Stop("a:2", kill=False)]
+    assert machine.ended("a") == []
+    assert machine.ended("a:2") == [Start("b")]
+
+
+def test_replicas_sleep_together() -> None:
+    machine = loaded_with_replicas("a")
+    for name in ("a", "a:2"):
+        machine.roster.models[name].idle_after = machine.roster.models[name].usual_idle = 5.0
+    used = machine.want("a:2")
+    assert machine.after() == [Admit(used)]
+    assert machine.after(60.0) == []
+    machine.drop(used)
+    assert machine.after(4.0) == []
+    assert machine.after(1.0) == [Stop("a", kill=False), Stop("a:2", kill=False)]
+
+
+def test_a_replica_that_dies_comes_back_and_is_tried_three_times_beside_the_other() -> None:
+    machine = loaded_with_replicas("a")
+    machine.ended("a:2", "signal 9")
+    for pause in (0.5, 1.0):
+        assert machine.after(pause) == [Start("a:2")]
+        assert machine.ended("a:2", "signal 9") == []
+    assert machine.state("a:2") is State.FAILED
+    assert machine.after(1e6) == []
+    machine.roster.ask("a:2", machine.now)
+    assert machine.after() == [Start("a:2")]
+
+
+def test_a_rolling_restart_drains_one_process_after_the_other() -> None:
+    machine = loaded_with_replicas("a")
+    streams = [machine.want("a"), machine.want("a:2")]
+    machine.after()
+    machine.roster.renew("a")
+    assert machine.after() == []
+    assert [one.is_open for one in machine.roster.workers("a")] == [False, True]
+    machine.drop(streams[0])
+    assert machine.after() == [Stop("a", kill=False)]
+    assert machine.ended("a") == [Start("a")]
+    assert machine.roster.models["a:2"].is_open
+    assert machine.loaded("a") == []
+    assert [one.is_open for one in machine.roster.workers("a")] == [True, False]
+    machine.drop(streams[1])
+    assert machine.after() == [Stop("a:2", kill=False)]
+    assert machine.ended("a:2") == [Start("a:2")]
+    machine.loaded("a:2")
+    assert machine.after(60.0) == []
+    assert all(one.is_open for one in machine.roster.workers("a"))
+
+
+def test_a_rolling_restart_ends_with_a_process_that_cannot_be_started() -> None:
+    machine = loaded_with_replicas("a")
+    machine.roster.renew("a")
+    assert machine.after() == [Stop("a", kill=False)]
+    assert machine.ended("a") == [Start("a")]
+    assert machine.ended("a", "it does not fit", hopeless=True) == []
+    assert (machine.state("a"), machine.roster.models["a:2"].is_open) == (State.FAILED, True)
+
+
+def test_the_only_process_of_a_model_is_started_anew_and_its_requests_wait() -> None:
+    machine = Machine("a")
+    machine.serve("a")
+    stream = machine.want("a")
+    machine.after()
+    machine.roster.renew("a")
+    later = machine.want("a")
+    assert machine.after() == []
+    machine.drop(stream)
+    assert machine.after() == [Stop("a", kill=False)]
+    assert machine.ended("a") == [Start("a")]
+    assert machine.loaded("a") == [Admit(later)]

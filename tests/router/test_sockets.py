@@ -106,7 +106,7 @@ async def test_a_stream_whose_process_dies_ends_with_an_error_and_its_last_chunk
         client = await RawClient.to(port)
         client.ask('{"model": "a", "stream": true, "until": "never"}')
         await client.head()
-        world.keeper.unload("a")
+        world.keeper.unload(world.specs[0])
         assert b'"model_ended"' in events(await client.chunks())[-1]
         client.writer.close()
 

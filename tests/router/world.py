@@ -15,7 +15,8 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.errors import UsageError
 from pyllmcancel.router.app import create_router_app
 from pyllmcancel.router.keeper import Keeper
-from pyllmcancel.router.roster import Roster, State
+from pyllmcancel.router.model import State
+from pyllmcancel.router.roster import Roster
 from pyllmcancel.router.spec import Catalog, Spec
 from pyllmcancel.server.config import ServerConfig
 from tests.support.http_asgi import LIMIT, Exchange
@@ -73,7 +74,7 @@ class RouterWorld:
             raise UsageError(f"{path.name} is no model")
 
     def command(self, spec: Spec, socket: Path) -> tuple[list[str], dict[str, str]]:
-        command = [sys.executable, "-I", "-S", str(FAKE), "--host", str(socket), "--alias", spec.name]
+        command = [sys.executable, "-I", "-S", str(FAKE), "--host", str(socket), "--alias", spec.worker]
         return command, {"CONTROL": str(self.folder)}
 
     # -- the processes ------------------------------------------------------------------------------------------------

@@ -65,7 +65,8 @@ class Model:
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         if target == "/health":
             loads = (CONTROL / f"{self.name}.loads").exists()
-            told = {"status": "loading", "progress": 0.5} if loads else {"status": "ok", "running": self.n_running}
+            ok = {"status": "ok", "running": self.n_running, "slots": 4}
+            told = {"status": "loading", "progress": 0.5} if loads else ok
             self.answer(writer, 503 if loads else 200, told)
         else:
             self.log(f"request {target} {headers.get('x-request-id')}")

@@ -1,0 +1,150 @@
+"""The facts about a model's process, from which the `Roster` decides."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+
+ANSWERS_WITHIN = 10.0  # seconds in which a process must say how many requests it has
+FAILED_SECONDS = 30.0  # in which requests for a model that failed are refused at once
+
+
+class State(Enum):
+    """The state of a model's process."""
+
+    UNLOADED = "unloaded"
+    LOADING = "loading"
+    LOADED = "loaded"
+    ENDING = "ending"
+    FAILED = "failed"
+
+
+class Ticket:
+    """One request's wish for a model."""
+
+    __slots__ = ("arrived", "name")
+
+    def __init__(self, name: str, arrived: float) -> None:
+        self.name = name  # of the process that it waits for, or was sent to
+        self.arrived = arrived
+
+
+@dataclass(slots=True)
+class Model:
+    """The facts about one process of a model. Written by its `Roster` only.
+
+    Attributes
+    ----------
+    of
+        The model whose process it is.
+    slots
+        The number of requests that it computes at once.
+    renews
+        True if it is to be started anew.
+    drains
+        True from then on until it serves again: it gets no new requests.
+    need
+        The bytes that it takes, or will take.
+    is_file
+        True if its file was found to be a model's since it was loaded last.
+    is_measured
+        True if `need` was measured, too, or cannot be.
+    is_measuring
+        True while this is found out.
+    asked
+        True if it was asked for by itself, so that its load goes on without a request.
+    waiting, running
+        The requests that wait for it, the oldest first, and those that were sent to it.
+    n_inside
+        The number of requests that its process has, as it told last: some outlive their connection.
+    asked_after
+        The time of the last end of a connection: what the process told before says nothing of that request.
+    unknown
+        True if the process has told nothing since then.
+    idle_after
+        The seconds without a request after which it is unloaded, as its last request wished; infinite: never.
+    usual_idle
+        The same, if a request has no wish.
+    asleep
+        True if it was unloaded for that reason.
+    """
+
+    name: str
+    of: str = ""
+    slots: float = 1
+    renews: bool = False
+    drains: bool = False
+    need: int = 0
+    pinned: bool = False
+    state: State = State.UNLOADED
+    is_file: bool = False
+    is_measured: bool = False
+    is_measuring: bool = False
+    asked: bool = False
+    waiting: dict[Ticket, None] = field(default_factory=dict)
+    running: set[Ticket] = field(default_factory=set)
+    n_inside: int = 0
+    asked_after: float = -math.inf
+    unknown: bool = False
+    yields: bool = False
+    asked_at: float = 0.0
+    started_at: float = 0.0
+    loaded_at: float = 0.0
+    load_seconds: float = 0.0
+    used_at: float = -math.inf
+    idle_after: float = math.inf
+    usual_idle: float = math.inf
+    asleep: bool = False
+    tries: int = 0
+    retry_at: float = -math.inf
+    failed_at: float = 0.0
+    why: str = ""
+
+    @property
+    def wanted(self) -> bool:
+        return self.asked or bool(self.waiting)
+
+    @property
+    def is_coming(self) -> bool:
+        return self.wanted or self.state is State.LOADING
+
+    @property
+    def is_open(self) -> bool:
+        """True if it takes new requests."""
+        return self.state is State.LOADED and not self.yields and not self.drains
+
+    @property
+    def n_requests(self) -> int:
+        """As far as is known."""
+        return max(len(self.running), 0 if self.unknown else self.n_inside)
+
+    @property
+    def since(self) -> float:
+        """The arrival of its oldest wish."""
+        oldest = next((ticket.arrived for ticket in self.waiting), math.inf)
+        return min(oldest, self.asked_at if self.asked else math.inf)
+
+    @property
+    def has_requests(self) -> bool:
+        """True if it is known to have any."""
+        return bool(self.running) or (self.n_inside > 0 and not self.unknown)
+
+    def is_unsure(self, now: float) -> bool:
+        """Return whether it may have requests, of which its process will tell."""
+        return self.unknown and now < self.asked_after + ANSWERS_WITHIN
+
+    def is_busy(self, now: float) -> bool:
+        return self.has_requests or self.is_unsure(now)
+
+    def is_refused(self, now: float) -> bool:
+        """Return whether it has failed lately, so that requests for it are refused at once."""
+        return self.state is State.FAILED and now < self.failed_at + FAILED_SECONDS
+
+    @property
+    def takes_room(self) -> bool:
+        return self.state in (State.LOADING, State.LOADED, State.ENDING)
+
+    @property
+    def stays_until(self) -> float:
+        return self.loaded_at + self.load_seconds
