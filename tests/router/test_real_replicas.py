@@ -1,0 +1,95 @@
+"""Two replicas of one model, with their real processes: what is named is found, on whichever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from tests.clients.model import write_patient_model
+from tests.support.http_process import START_LIMIT, RawClient, ServerProcess, fresh_id, until
+
+NAMES = ["stdlib", "stdlib:2"]
+ENDLESS: dict[str, Any] = {"stream": True, "max_tokens": 30_000}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    model = write_patient_model(tmp_path_factory.mktemp("replicas") / "stdlib.gguf")
+    with ServerProcess(str(model), "--replicas", "2", "--ctx-size", "32768", "--spec-type", "none") as process:
+        process.started()
+        until(lambda: [one["status"]["value"] for one in replicas(process)], lambda v: v == ["loaded"] * 2, START_LIMIT)
+        yield process
+
+
+def replicas(server: ServerProcess) -> list[dict[str, Any]]:
+    (entry,) = server.http.get("/v1/models").json()["data"]
+    found: list[dict[str, Any]] = entry["replicas"]
+    return found
+
+
+def place(server: ServerProcess, request_id: str) -> str:
+    """The replica of a request, when it runs."""
+    name: str = server.wait_for(request_id, status="running")["replica"]
+    return name
+
+
+def test_the_newest_request_of_a_key_lives_and_stays_where_the_older_one_was(server: ServerProcess) -> None:
+    key = fresh_id()
+    with ExitStack() as clients:
+        older, newer, *others = (clients.enter_context(RawClient(server.port)) for _ in range(5))
+        first = older.post(supersede=key, **ENDLESS)
+        its_place = place(server, first)
+        places = [its_place, *(place(server, one.post(**ENDLESS)) for one in others)]
+        assert sorted(places) == sorted(NAMES * 2)
+        second = newer.post(supersede=key, **ENDLESS)
+        seen = server.wait_for(first, status="cancelled")
+        assert (seen["cancel_reason"], seen["superseded_by"]) == ("superseded", second)
+        assert place(server, second) == its_place
+
+
+def test_an_id_in_use_is_refused_though_another_replica_is_free(server: ServerProcess) -> None:
+    with RawClient(server.port) as client:
+        mine = client.post(**ENDLESS)
+        place(server, mine)
+        body = {"prompt": "def f", "max_tokens": 1}
+        refused = server.http.post("/v1/completions", json=body, headers={"X-Request-Id": mine})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "id")
+        assert server.http.post(f"/v1/requests/{mine}/cancel").json()["outcome"] == "cancelled"
+
+
+def test_a_response_is_found_and_continued_wherever_it_was_made(server: ServerProcess) -> None:
+    made = []
+    with RawClient(server.port) as client:
+        for _ in range(4):
+            body = {"input": "def f", "max_output_tokens": 4}
+            made.append(server.http.post("/v1/responses", json=body).json()["id"])
+            if len(made) == 2:  # the next ones go to the other replica
+                place(server, client.post(**ENDLESS))
+        for one in made:
+            assert server.http.get(f"/v1/responses/{one}").json()["id"] == one
+            body = {"input": "and", "max_output_tokens": 4, "previous_response_id": one}
+            assert server.http.post("/v1/responses", json=body).json()["previous_response_id"] == one
+
+
+def test_a_stream_is_taken_up_again_on_the_replica_that_has_it(server: ServerProcess) -> None:
+    with RawClient(server.port) as other:
+        place(server, other.post(**ENDLESS))
+        for number in range(2):
+            name = fresh_id()
+            body = {"prompt": "def f", "stream": True, "max_tokens": 8}
+            whole = server.http.post("/v1/completions", json=body, headers={"X-Conversation-Id": name}).text
+            assert server.http.get(f"/v1/stream/{name}").text == whole, number
+
+
+def test_lists_and_metrics_name_both_replicas(server: ServerProcess) -> None:
+    with RawClient(server.port) as first, RawClient(server.port) as second:
+        ids = [one.post(**ENDLESS) for one in (first, second)]
+        assert sorted(place(server, one) for one in ids) == NAMES
+        listed = server.http.get("/v1/requests?status=running").json()["data"]
+        assert sorted(one["replica"] for one in listed if one["id"] in ids) == NAMES
+        text = server.http.get("/metrics").text
+        for name in NAMES:
+            assert f'pyllmcancel_requests_waiting{{model="stdlib",replica="{name}"}}' in text
