@@ -9,7 +9,6 @@
 | `company` | how many answers change with the requests that they are computed beside |
 | `drafting` | what drafted tokens gain, beside llama-server, and that they change no answer |
 | `busy` | speed and cancels beside 0 to 8 busy programs |
-| `fleet_simulation` | 1,000 replicas by the balancer's rules: what moves, which supersedes are missed |
 
 `peers` starts servers, `prepare` installs them, `random_model` writes models with random weights. The clients, and the
 reading of a process's CPU time, are those of the package: `pyllmcancel.bench`.

@@ -15,6 +15,12 @@ import pytest
 HERE = Path(__file__).parent
 LONG: dict[str, tuple[str, ...]] = {
     "router/test_real_models.py": (),
+    "router/test_real_replicas.py": ("test_an_id_in_use_is_refused_though_another_replica_is_free",),
+    "router/test_replicas.py": (
+        "test_eight_streams_without_names_take_four_slots_of_each",
+        "test_a_rolling_restart_cuts_no_stream",
+    ),
+    "deploy/test_haproxy.py": ("test_owners_have_names_of_their_own",),
     "router/test_feed.py": ("test_the_feed_outlives_the_models_and_tells_their_states",),
     # Each starts processes.
     "router/test_asking.py": (
@@ -128,14 +134,6 @@ LONG: dict[str, tuple[str, ...]] = {
     "proxies/test_litellm.py": (),
     "network/test_pulled_cable.py": ("test_it_is_noticed_in_time[in_decode-stream]",),
     "ray/test_death.py": (),
-    "cluster/test_death.py": (),
-    "cluster/test_up.py": (
-        "test_what_makes_no_sense_is_told_before_anything_is_started",
-        "test_at_a_signal_what_is_live_gets_its_end_and_nothing_is_left",
-    ),
-    "cluster/test_scaling.py": (),
-    "cluster/test_owners.py": (),
-    "cluster/test_leaving.py": (),
     "browser/test_layout.py": ("test_what_does_not_fit_and_what_nobody_can_use_is_found",),
     "browser/test_cross_origin_pages.py": ("test_a_page_of_another_cancels_nothing",),
     "browser/test_models.py": (),

@@ -37,7 +37,7 @@ def command_parser() -> Parser:
     """Return the parser of the command line, with the environment's defaults as they are now."""
     # The import takes a second on a busy machine. Here a Ctrl-C during it ends the program without a traceback.
     from pyllmcancel import __version__
-    from pyllmcancel.cli import bench, chat, cluster, models, serve, top
+    from pyllmcancel.cli import bench, chat, models, serve, top
     from pyllmcancel.cli.parser import Parser
 
     parser = Parser(prog="pyllmcancel", description="An LLM server whose cancels are exact.")
@@ -45,7 +45,6 @@ def command_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", required=True)
     serve.add_parser(commands)
     chat.add_parser(commands)
-    cluster.add_parser(commands)
     models.add_parser(commands)
     top.add_parser(commands)
     bench.add_parser(commands)

@@ -18,8 +18,6 @@ CHOICE = re.compile(r"invalid choice: '([^']*)'")
 class Parser(argparse.ArgumentParser):
     """The parser of the command and of its subcommands."""
 
-    passes_on = False  # unknown options are passed on to another command: `passed_on`
-
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As the base class, except that a command's own parser refuses unknown options, since it knows the names.
 
@@ -30,9 +28,6 @@ class Parser(argparse.ArgumentParser):
         if not hasattr(found, "given"):
             found.given = given  # by the command's own parser, which comes first
             found.parser = self
-        if self.passes_on:
-            found.passed_on = unknown
-            return found, []
         if unknown and not any(isinstance(one, argparse._SubParsersAction) and one.required for one in self._actions):
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._suggested(unknown)}")
         return found, unknown

@@ -15,10 +15,10 @@ from pyllmcancel.cli.listening import opened
 from pyllmcancel.cli.model_argument import check_model_file, is_of_hub
 from pyllmcancel.cli.peers import has_library
 from pyllmcancel.cli.router_options import Sources, without_front_variables
-from pyllmcancel.cluster.output import to_stderr
 from pyllmcancel.errors import UsageError
 from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.models import PACKAGED_NAME
+from pyllmcancel.router.output import to_stderr
 from pyllmcancel.server.http.listening import close_all
 
 if TYPE_CHECKING:

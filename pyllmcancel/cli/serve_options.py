@@ -82,7 +82,7 @@ SAMPLING_OPTIONS: tuple[tuple[str, tuple[str, ...], str, str], ...] = (
 
 def add_all(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
-    # For `cluster up`: its servers are reached through the balancer.
+    # For the processes behind the one in front, through which they are reached.
     parser.add_argument("--no-greeting", dest="greets", action="store_false", help=argparse.SUPPRESS)
     for title, (text, add) in GROUPS.items():
         add(parser.add_argument_group(title, text))
@@ -334,5 +334,5 @@ GROUPS: dict[str, tuple[str, Callable[[argparse._ArgumentGroup], None]]] = {
     ),
     "limits": ("Limits of what one client can ask of the server.", _add_limit_options),
     "access": ("API keys, pages and names that are served, HTTPS.", _add_access_options),
-    "peers": ("Several servers as one: docs/scale-out.md.", add_peer_options),
+    "peers": ("Servers on several machines as one: docs/scale-out.md.", add_peer_options),
 }

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pyllmcancel.cluster.child import bound
 from pyllmcancel.errors import UsageError
+from pyllmcancel.router.child import bound
 from pyllmcancel.router.process import LAST_LINES, SIGKILL, reason_in
 from pyllmcancel.router.spec import Command, Spec, shards
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from pyllmcancel.cluster.child import Child
+from pyllmcancel.router.child import Child
 from pyllmcancel.router.upstream import Broken, ask
 from pyllmcancel.system import cpu_time
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import httpx
 from rich.console import Console
 
-from pyllmcancel.cluster.child import bound
+from pyllmcancel.router.child import bound
 from pyllmcancel.sse import BrokenFeedError, EventDecoder
 from pyllmcancel.top.feed import message_in, reason_of
 from pyllmcancel.top.text import plain

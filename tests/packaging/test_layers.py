@@ -20,7 +20,7 @@ PACKAGE = ROOT / "pyllmcancel"
 # named themselves.
 LAYERS = {
     "commands": "cli __main__ ray",
-    "servers": "server bench top hub cluster router",
+    "servers": "server bench top hub router",
     "engine": "pyllmcancel engine",
     "embeddings": "embeddings",
     "scheduling": "scheduling",

@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from typing import Any
 
 from tests.ray.cluster import RayReplica
-from tests.support.balancer import with_headers
 from tests.support.http_process import COMPLETIONS, RawClient, fresh_id, post_bytes
 
 LONG = {"max_tokens": 1_900, "ignore_eos": True}
@@ -30,3 +29,8 @@ def running(replica: RayReplica, request_id: str) -> dict[str, Any]:
 def ended(replica: RayReplica, request_id: str) -> dict[str, Any]:
     """Wait until it has ended."""
     return replica.wait_for(request_id, status=lambda status: status in ("cancelled", "finished", "error"))
+
+
+def with_headers(request: bytes, headers: dict[str, str]) -> bytes:
+    head, separator, body = request.partition(b"\r\n\r\n")
+    return head + "".join(f"\r\n{name}: {value}" for name, value in headers.items()).encode() + separator + body

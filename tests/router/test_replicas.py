@@ -8,6 +8,7 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,10 @@ async def open_replicas(folder: Path, **options: Any) -> AsyncIterator[RouterWor
 def places(world: RouterWorld) -> Counter[str]:
     """The numbers of completions that each process has got."""
     return Counter({name: sum(COMPLETIONS in line for line in world.log_of(name)) for name in BOTH})
+
+
+def is_started_twice(world: RouterWorld, name: str) -> bool:
+    return world.starts(name) == 2
 
 
 async def test_the_server_is_ready_with_the_first_process_and_lists_the_model_once(tmp_path: Path) -> None:
@@ -155,7 +160,7 @@ async def test_a_rolling_restart_cuts_no_stream(tmp_path: Path) -> None:
             assert world.pid(name) == before[name]
             (tmp_path / f"{name}.end").touch()
             assert (await streams[name].end()).events[-1] == "[DONE]"
-            await world.until(lambda name=name: world.starts(name) == 2)
+            await world.until(partial(is_started_twice, world, name))
             await world.until_state(name, State.LOADED)
         await world.until(lambda: all(one.is_open for one in world.keeper.workers(world.specs[0])))
         assert (world.starts("m"), world.starts("m:2")) == (2, 2)

@@ -109,13 +109,24 @@ class Nginx(Proxy):
 
 
 class HAProxy(Proxy):
+    """`second` is the port of the recipe's other server, which is left out without."""
+
     program, advice = "haproxy", "apt install haproxy"
+
+    def __init__(
+        self, upstream: int, folder: Path, settings: dict[str, str | None] | None = None, *, second: int | None = None
+    ) -> None:
+        self._second = second
+        super().__init__(upstream, folder, settings)
 
     def command(self, upstream: int, folder: Path, settings: dict[str, str | None]) -> list[str]:
         whole = (DEPLOY / "haproxy.cfg").read_text()
         whole = changed(whole, "    {} {}", settings, after="mode http")
         whole = replaced(whole, "bind :8080 ", f"bind 127.0.0.1:{self.port} ")
-        whole = replaced(whole, "server one 127.0.0.1:8000", f"server one 127.0.0.1:{upstream}")
+        if self._second is None:
+            whole = re.sub(r"(?m)^ *server two .*\n", "", whole)
+        for name, port in (("one 127.0.0.1:8000", upstream), ("two 127.0.0.1:8001", self._second)):
+            whole = whole.replace(f"server {name}", f"server {name.partition(' ')[0]} 127.0.0.1:{port}")
         (folder / "haproxy.cfg").write_text(whole)
         return [str(self.path()), "-db", "-f", str(folder / "haproxy.cfg")]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from pyllmcancel.cluster import output
-from pyllmcancel.cluster.output import LINE, Output
+from pyllmcancel.router import output
+from pyllmcancel.router.output import LINE, Output
 
 
 @dataclass

@@ -19,7 +19,7 @@ def test_the_environment_has_no_effect_on_the_page(monkeypatch: pytest.MonkeyPat
 
 def test_the_page_has_every_command_and_group() -> None:
     text = page()
-    for command in ("serve", "cluster haproxy", "cluster up", "models", "models get", "top", "bench cancel"):
+    for command in ("serve", "models", "models get", "top", "bench cancel"):
         assert f"\n## `pyllmcancel {command}`\n" in text
     for group in GROUPS:
         assert f"\n### serve: {group}\n" in text

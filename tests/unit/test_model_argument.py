@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from pyllmcancel.cli import command_parser, main
-from pyllmcancel.cli.cluster_up import served
 from pyllmcancel.cli.serve import model_to_fetch, server_config
 from pyllmcancel.hub.fetching import HubModel
 
@@ -73,10 +72,6 @@ def test_two_models_are_refused(capsys: pytest.CaptureFixture[str], given: str) 
         status = ended.code
     assert status == 2
     assert "exclude each other" in capsys.readouterr().err
-
-
-def test_a_cluster_serves_it_too(model: Path) -> None:
-    assert served([str(model), "--threads", "1"]).model == model
 
 
 def test_a_directory_is_refused_with_the_files_that_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

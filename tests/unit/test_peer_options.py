@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pyllmcancel.cli import cluster_up, peers, serve, serve_options
+from pyllmcancel.cli import peers, serve, serve_options
 from pyllmcancel.cli.parser import Parser
-from pyllmcancel.cluster.haproxy import Program
 from pyllmcancel.errors import UsageError
 from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.fleet.addresses import Address
@@ -94,42 +93,3 @@ def test_what_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(peers, "NEEDED", "no_such_library")
     with pytest.raises(UsageError, match=r"--peers needs no_such_library: pip install 'pyllmcancel\[fleet\]'"):
         config(*ONE)
-
-
-@pytest.mark.parametrize("installed", [True, False])
-def test_the_servers_of_a_cluster_are_peers_where_the_extra_is_installed(
-    installed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster_up, "has_library", lambda: installed)
-    monkeypatch.setattr(Program, "find", lambda *_: Program("haproxy", (2, 6)))
-    parser = Parser(prog="pyllmcancel", allow_abbrev=False)
-    cluster_up.add_parser(parser.add_subparsers())
-    plan = cluster_up.plan_of(parser.parse_args(["up", "--replicas", "2", "--port", "0", "--api-key", "k"]))
-    urls = [f"http://{one.address}" for one in plan.settings.replicas]
-    peers_of_each = [command[command.index("--peers") + 1] for command in plan.commands if "--peers" in command]
-    assert peers_of_each == ([",".join(urls)] * 2 if installed else [])
-    assert list(plan.environment) == (["PYLLMCANCEL_PEER_KEY"] if installed else [])
-    assert not set(plan.environment.values()) & {word for command in plan.commands for word in command}
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ((), []),
-        (("--host", "localhost,my-box,::1"), ["--allowed-hosts", "my-box"]),
-        (("--host", "*"), []),
-        (("--allowed-hosts", "chat.example", "--host", "my-box"), ["--allowed-hosts", "chat.example,my-box"]),
-        (("--allowed-hosts", "*"), []),
-        (("--host", "my-box", "--api-key", "k"), []),
-        (("--host", "my-box", "--api-key", "k", "--allowed-hosts", "x"), ["--allowed-hosts", "x,my-box"]),
-    ],
-)
-def test_the_servers_of_a_cluster_are_known_by_the_names_of_their_balancer(
-    options: tuple[str, ...], expected: list[str]
-) -> None:
-    parser = Parser(prog="pyllmcancel", allow_abbrev=False)
-    cluster_up.add_parser(parser.add_subparsers())
-    arguments = parser.parse_args(["up", *options])
-    given = cluster_up.served(arguments.passed_on)
-    hosts = arguments.host.split(",")
-    assert list(cluster_up.known_as(hosts, given, cluster_up.checked(given))) == expected
