@@ -1,4 +1,4 @@
-"""``pyllmcancel models status``, ``load`` and ``unload``: the models of a running server."""
+"""``pyllmcancel models status``, ``load``, ``unload`` and ``restart``: the models of a running server."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
@@ -23,6 +24,7 @@ LOOK_EVERY = 0.2
 STATUS = "List the models of a running server, and whether they are loaded."
 LOAD = "Have a running server load a model, and wait until it is loaded. Ctrl-C breaks the load off."
 UNLOAD = "Have a running server unload a model. Its requests have the time of the server's --drain to end."
+RESTART = "Have a running server start a model's processes anew, one after the other. No request ends by it."
 
 
 class Refused(Exception):  # noqa: N818
@@ -30,7 +32,9 @@ class Refused(Exception):  # noqa: N818
 
 
 def add_commands(commands: Commands) -> None:
-    for name, text, run in (("status", STATUS, show), ("load", LOAD, load), ("unload", UNLOAD, unload)):
+    actions = {"unload": UNLOAD, "restart": RESTART}
+    told = [(name, text, partial(act, f"/models/{name}")) for name, text in actions.items()]
+    for name, text, run in (("status", STATUS, show), ("load", LOAD, load), *told):
         parser = commands.add_parser(name, help=re.split("[.,]", text)[0].lower(), description=text, allow_abbrev=False)
         if name != "status":
             parser.add_argument("name", metavar="NAME", help="id of the model")
@@ -77,7 +81,9 @@ def told(model: dict[str, Any]) -> str:
     if status.get("failed"):
         return "failed"
     progress = status.get("progress")
-    return f"{status['value']} {progress:.0%}" if progress is not None else str(status["value"])
+    words = f"{status['value']} {progress:.0%}" if progress is not None else str(status["value"])
+    values = [one["status"]["value"] for one in model.get("replicas", ())]
+    return f"{words} ({values.count('loaded')} of {len(values)})" if values else words
 
 
 def load(arguments: argparse.Namespace) -> int:
@@ -95,8 +101,8 @@ def load(arguments: argparse.Namespace) -> int:
         raise
 
 
-def unload(arguments: argparse.Namespace) -> int:
-    asked(arguments, "/models/unload", {"model": arguments.name})
+def act(path: str, arguments: argparse.Namespace) -> int:
+    asked(arguments, path, {"model": arguments.name})
     return 0
 
 

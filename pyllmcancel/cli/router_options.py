@@ -34,7 +34,7 @@ from pyllmcancel.router.preset import Section, read_preset
 from pyllmcancel.router.spec import Catalog, Spec, models_in
 
 MAX_GIB = 1 << 20
-MAX_REPLICAS = 256
+MAX_REPLICAS = 64
 THREADS = {"threads", "t"}  # keys of a preset
 MOST = 4  # models at once, as in llama-server
 # Keys of a preset that are no options of a process.

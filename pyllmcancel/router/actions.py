@@ -1,4 +1,4 @@
-"""What a `Roster` decides is to be done."""
+"""The actions that a `Roster` decides on."""
 
 from __future__ import annotations
 

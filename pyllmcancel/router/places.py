@@ -26,7 +26,7 @@ Name = tuple[str, str]  # its kind, and the name itself
 
 
 class Claim(NamedTuple):
-    """What decides the place of a request.
+    """The facts that decide the place of a request.
 
     Attributes
     ----------

@@ -155,7 +155,7 @@ class Roster:
     # -- processes ----------------------------------------------------------------------------------------------------
 
     def loaded(self, name: str, now: float, slots: float = 1) -> None:
-        """The model's process serves, so many requests at once."""
+        """The model's process serves, with this number of requests at once."""
         model = self.models[name]
         if model.state is State.LOADING:
             model.state, model.slots = State.LOADED, slots

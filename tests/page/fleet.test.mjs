@@ -127,6 +127,16 @@ test("each loaded model of a server is a replica; one that is unloaded is none, 
   deepEqual([names(fleet), fleet.ended.map(({ id }) => id), fleet.find("r").id], [["coder"], ["r"], "r"]);
 });
 
+test("a model's replicas stay as long as each is loaded, and are its groups of lanes", () => {
+  const state = (name, value) => ({ name, status: { value } });
+  const chat = (second) => served("chat", "loaded", { replicas: [state("chat", "loaded"), state("chat:2", second)] });
+  const fleet = fed(models([chat("loaded")], { begins: true }), snapshot("chat"), snapshot("chat:2"));
+  const groups = () => fleet.groupsOf(fleet.served.value.models[0]).map(({ name }) => name);
+  deepEqual([names(fleet), groups()], [["chat", "chat:2"], ["chat", "chat:2"]]);
+  fleet.take(models([chat("unloaded")]), 0);
+  deepEqual([names(fleet), groups()], [["chat"], ["chat"]]);
+});
+
 test("the feed goes on with another model's process, which keeps what is known of it", () => {
   const fleet = fed(models([served("chat", "loaded"), served("coder", "loaded")], { begins: true }), snapshot("chat"), snapshot("coder"), added("coder", "r", 11));
   const coder = fleet.modelOf("coder");

@@ -1,4 +1,4 @@
-"""``pyllmcancel models status``, ``load`` and ``unload``, against a server that answers as it was told."""
+"""``pyllmcancel models status``, ``load``, ``unload`` and ``restart``, against a server that answers as it was told."""
 
 from __future__ import annotations
 
@@ -66,12 +66,14 @@ def entry(value: str, **status: Any) -> dict[str, Any]:
 
 
 def test_status_is_a_table(server: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
-    models = [entry("loaded"), entry("loading", progress=0.4), entry("unloaded", failed=True, error="too large")]
+    replicas = [{"status": {"value": value}} for value in ("loaded", "loading")]
+    models = [entry("loaded") | {"replicas": replicas}, entry("loading", progress=0.4)]
+    models.append(entry("unloaded", failed=True, error="too large"))
     server.answers["/v1/models"] = [(200, {"data": models})]
     assert run(server, "status") == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["MODEL", "STATUS", "SIZE", "RUNNING", "WAITING"]
-    assert [re.split(r" {2,}", line)[1] for line in lines[:3]] == ["loaded", "loading 40%", "failed"]
+    assert [re.split(r" {2,}", line)[1] for line in lines[:3]] == ["loaded (1 of 2)", "loading 40%", "failed"]
     assert lines[3:] == ["too large"]
     assert server.asked == [("/v1/models", None, "Bearer secret")]
 
@@ -82,6 +84,13 @@ def test_load_waits_until_the_model_is_loaded(server: Scripted) -> None:
     assert run(server, "load", "a") == 0
     assert server.asked[0][:2] == ("/models/load", {"model": "a"})
     assert len(server.asked) == 4
+
+
+@pytest.mark.parametrize("action", ["unload", "restart"])
+def test_the_server_is_told_the_model(server: Scripted, action: str) -> None:
+    server.answers[f"/models/{action}"] = [(200, {"success": True})]
+    assert run(server, action, "a") == 0
+    assert server.asked == [(f"/models/{action}", {"model": "a"}, "Bearer secret")]
 
 
 def test_a_load_that_fails_says_why(server: Scripted, capsys: pytest.CaptureFixture[str]) -> None:

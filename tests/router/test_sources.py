@@ -253,3 +253,45 @@ def test_each_model_keeps_its_prefixes_in_a_folder_of_its_own(tmp_path: Path) ->
     command, _ = sources.command(spec, tmp_path / "m1.sock", "secret")
     child = parsed(*command[command.index("serve") + 1 :])
     assert child.cache_disk == tmp_path / "kept" / "model-one"
+
+
+def test_replicas_are_processes_of_one_model_that_divide_the_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyllmcancel.cli.router_options.default_threads", lambda: 5)
+    path = gguf(tmp_path / "m.gguf")
+    arguments = parsed(str(path), "--replicas", "2", "--store", "/x/r.db", "--cache-disk", "/x/cache")
+    sources = Sources(arguments, arguments.given, arguments.parser)
+    (spec,) = checked(arguments, sources).specs.values()
+    assert (spec.starts, spec.replicas, list(sources.read().workers)) == (True, 2, ["m", "m:2"])
+    children = []
+    for worker in spec.workers:
+        command, _ = sources.command(worker, tmp_path / "m1.sock", "secret")
+        children.append(parsed(*command[command.index("serve") + 1 :]))
+    assert [(one.alias, one.replica, one.threads, one.replicas) for one in children] == [
+        ("m", "m", 2, 1),
+        ("m", "m:2", 2, 1),
+    ]
+    assert [one.store for one in children] == ["/x/r-m.db", "/x/r-m:2.db"]
+    assert len({one.cache_disk for one in children}) == 2
+    given = read(str(path), "--replicas", "9", "--threads", "3").specs["m"]
+    assert given.options == ("--threads", "3", f"--model={path}")
+    assert "--threads=1" in read(str(path), "--replicas", "9").specs["m"].options
+
+
+def test_a_section_has_replicas_of_its_own(tmp_path: Path) -> None:
+    preset, a, b = tmp_path / "models.ini", gguf(tmp_path / "a.gguf"), gguf(tmp_path / "b.gguf")
+    preset.write_text(f"[a]\nmodel = {a}\nreplicas = 3\nt = 7\n[b]\nmodel = {b}\n")
+    specs = read("--models-preset", str(preset), "--replicas", "2").specs
+    assert {name: spec.replicas for name, spec in specs.items()} == {"a": 3, "b": 2}
+    assert [one for one in specs["a"].options if one.startswith("--threads")] == ["--threads=7"]
+    for text in ("none", "0", "65"):
+        preset.write_text(f"[a]\nmodel = {tmp_path / 'a.gguf'}\nreplicas = {text}\n")
+        with pytest.raises(UsageError, match="replica"):
+            read("--models-preset", str(preset))
+
+
+def test_a_model_may_not_have_the_name_of_a_replica(tmp_path: Path) -> None:
+    files = [str(gguf(tmp_path / f"{name}.gguf")) for name in ("a", "a:2")]
+    with pytest.raises(UsageError, match="a model is called a:2, as a replica of a would be"):
+        read("-m", files[0], "-m", files[1], "--replicas", "2")

@@ -15,26 +15,35 @@ export function Models({ fleet, served, chosen, onChoose }) {
     <section class="card" aria-labelledby="models-title">
       <div class="row"><h2 id="models-title" class="grow">Models</h2><span class="dim small">${`${nLoaded} of ${plural(served.models.length, "model")} loaded. The requests below are those of all models.`}</span></div>
       <ul class="replicas">${served.models.map((one) => html`
-        <li key=${one.id}><${Card} one=${one} model=${fleet.replicas.get(one.replica)?.model ?? null} manages=${served.manages} isChosen=${one.replica === chosen} onChoose=${onChoose} /></li>`)}</ul>
+        <li key=${one.id}><${Card} one=${one} processes=${fleet.groupsOf(one)} manages=${served.manages} chosen=${chosen} onChoose=${onChoose} /></li>`)}</ul>
     </section>`;
 }
 
-function Card({ one, model, manages, isChosen, onChoose }) {
+function Card({ one, processes, manages, chosen, onChoose }) {
   const state = stateOf(one);
-  const isShown = state === "ready" && model !== null;
+  const isChosen = processes.some(({ name }) => name === chosen);
+  const isShown = state === "ready" && processes.length > 0;
   const name = html`<bdi>${shorten(one.id, 40)}</bdi>`;
   return html`
     <div class=${`replica-card model-card${isChosen && isShown ? " chosen" : ""}`} role="group" aria-label=${one.id}>
       <span class="row replica-name">
-        ${isShown ? html`<button class="quiet name-button grow ellipsis" aria-pressed=${isChosen} title=${`Show the figures of ${one.id}`} onClick=${() => onChoose(one.replica)}><b>${name}</b></button>` : html`<b class="grow ellipsis" title=${one.id}>${name}</b>`}
+        ${isShown ? html`<button class="quiet name-button grow ellipsis" aria-pressed=${isChosen} title=${`Show the figures of ${one.id}`} onClick=${() => onChoose(processes[0].name)}><b>${name}</b></button>` : html`<b class="grow ellipsis" title=${one.id}>${name}</b>`}
         ${isChosen && isShown && html`<span class="dim small">shown</span>`}
         <span class=${`badge ${state}`}>${state === "unloaded" ? "not loaded" : state}</span>
       </span>
-      ${state === "loading" ? html`<span class="load num"><${LoadBar} model=${one} /><span class="small">${stateWords(one)}</span></span>` : html`<span class="dim small num">${isShown ? html`<${Figures} model=${model} />` : about(one)}</span>`}
+      ${state === "loading" ? html`<span class="load num"><${LoadBar} model=${one} /><span class="small">${stateWords(one)}</span></span>` : html`<span class="dim small num">${isShown && one.replicas === undefined ? html`<${Figures} model=${processes[0].model} />` : about(one)}</span>`}
+      ${isShown && one.replicas !== undefined && html`<${Processes} processes=${processes} of=${one.replicas.length} chosen=${chosen} onChoose=${onChoose} />`}
       ${one.waiting > 0 && html`<span class="small num">${one.waiting === 1 ? "1 request waits for it" : `${plural(one.waiting, "request")} wait for it`}</span>`}
       ${state === "failed" && html`<${Failure} status=${one.status} />`}
       ${manages && html`<${Actions} one=${one} state=${state} />`}
     </div>`;
+}
+
+function Processes({ processes, of, chosen, onChoose }) {
+  return html`
+    ${processes.length < of && html`<span class="small">${`${processes.length} of ${plural(of, "replica")}`}</span>`}
+    ${processes.map(({ name, model }) => html`
+      <span class="small" key=${name}><button class="quiet name-button" aria-pressed=${name === chosen} title=${`Show the figures of ${name}`} onClick=${() => onChoose(name)}><bdi>${shorten(name, 40)}</bdi></button> <${Figures} model=${model} /></span>`)}`;
 }
 
 function about({ size, load_seconds: seconds, default: isDefault, aliases }) {

@@ -26,7 +26,7 @@ export function EngineView() {
   const served = useObservable(fleet.served);
   const [name, choose] = useReplica(fleet);
   const model = fleet.modelOf(name);
-  const isAlone = served?.models.length === 1; // a server of one model, which may sleep
+  const isAlone = served?.models.length === 1 && served.models[0].replicas === undefined; // a server of one model, which may sleep
   const of = name === "" || isAlone ? "" : html` <span class="dim">of ${name}</span>`;
   const loaded = served === null ? null : loadedGroups(served);
   const isIdle = loaded?.length === 0;
@@ -51,8 +51,7 @@ export function EngineView() {
 
 // The lanes of every model that has a process: one that is about to end may still compute.
 function loadedGroups(served) {
-  const known = served.models.map(({ id, replica }) => ({ name: id, model: fleet.replicas.get(replica)?.model ?? null }));
-  return known.filter(({ model }) => model !== null);
+  return served.models.flatMap((one) => fleet.groupsOf(one).map(({ name, model }) => ({ name: one.replicas ? name : one.id, model })));
 }
 
 function openedNow() {

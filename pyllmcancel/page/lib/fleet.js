@@ -82,6 +82,11 @@ export class Fleet {
   // Return the present time by the clock of the request's replica.
   nowOf(entry) { return this.modelOf(entry.replica).serverNow() ?? Date.now() / 1000; }
 
+  // Return what is known of a model's processes: the name of each, and its Model.
+  groupsOf(served) {
+    return processesOf(served).map(({ name }) => ({ name, model: this.replicas.get(name)?.model ?? null })).filter(({ model }) => model !== null);
+  }
+
   #models() { return [...this.replicas.values()].map((one) => one.model).filter((model) => model !== null); }
 
   #made(name) { return new Model(name, () => (this.#uids += 1)); }
@@ -117,7 +122,7 @@ export class Fleet {
   // Take the list of all models. A model that is not loaded has no replica, but for as long as it has requests.
   #serves(event) {
     if (event.begins) this.begin();
-    for (const { replica, status, running = 0 } of event.models) if (status.value !== "loaded" && running === 0) this.#remove(replica);
+    for (const { name, status, running = 0 } of event.models.flatMap(processesOf)) if (status.value !== "loaded" && running === 0) this.#remove(name);
     this.#waiting.take(event.requests, (id) => this.#models().some((model) => model.find(id)?.live));
     this.served.set(event);
     this.events.set(event);
@@ -154,4 +159,9 @@ export class Fleet {
   }
 
   #tell({ model, lost }) { if (model !== null) model.lost = this.#isLost || lost !== null; }
+}
+
+// Return the processes of a model: its replicas, or the only one.
+function processesOf({ replica, status, running, replicas = [{ name: replica, status, running }] }) {
+  return replicas;
 }

@@ -62,7 +62,10 @@ function TypeAhead() {
   for (const pane of panes) useModel(pane.changed, PACE);
   const turn = useObservable(showing.state);
   // A request without the name of a model is the default's.
-  const used = fleet.modelOf(modelOf(useObservable(fleet.served), "")?.replica ?? "");
+  const served = modelOf(useObservable(fleet.served), "");
+  const used = fleet.modelOf(served?.replica ?? "");
+  const replicas = served?.replicas === undefined ? [] : fleet.groupsOf(served);
+  const groups = replicas.length > 0 ? replicas : [{ name: "", model: used }];
   const [shown, setShown] = useState(null); // the script whose showing has ended
 
   const show = async (makeScript) => {
@@ -102,7 +105,7 @@ function TypeAhead() {
       </div>
       <section class="card try-engine" aria-labelledby="engine-title">
         <div class="row try-key"><h3 id="engine-title">In the engine</h3><${Legend} /></div>
-        <${Timeline} key=${used.replica} model=${used} filter=${isOurs} compact span=${10} label="Timeline of this page's requests" />
+        <${Timeline} key=${used.replica} groups=${groups} filter=${isOurs} compact span=${10} label="Timeline of this page's requests" />
       </section>
       <div class="try-panes">
         ${panes.map(paneView)}
