@@ -179,8 +179,8 @@ class Keeper:
         self._act()
 
     def has_other(self, claim: Claim) -> bool:
-        """Return whether a process takes the request, other than the one that did not."""
-        return any(one.is_open and one.name != claim.avoids for one in self.roster.workers(claim.model))
+        """Return whether a process takes the request, other than those that did not."""
+        return any(one.is_open and one.name not in claim.avoids for one in self.roster.workers(claim.model))
 
     def load(self, spec: Spec) -> None:
         for one in self.workers(spec):

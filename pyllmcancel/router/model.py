@@ -40,6 +40,10 @@ class Model:
         The model whose process it is.
     slots
         The number of requests that it computes at once.
+    is_listed
+        True if it is among the processes of its model, as those are configured now.
+    is_stuck
+        True if it computes nothing, and does not answer.
     renews
         True if it is to be started anew.
     drains
@@ -73,6 +77,8 @@ class Model:
     name: str
     of: str = ""
     slots: float = 1
+    is_listed: bool = True
+    is_stuck: bool = False
     renews: bool = False
     drains: bool = False
     need: int = 0

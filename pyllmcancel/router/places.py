@@ -35,14 +35,14 @@ class Claim(NamedTuple):
     weight
         The bytes of its body, which stand for its tokens: nobody in front counts those.
     avoids
-        The process that did not take it.
+        The processes that did not take it.
     """
 
     model: str
     owner: str = ""
     names: tuple[Name, ...] = ()
     weight: int = 0
-    avoids: str | None = None
+    avoids: frozenset[str] = frozenset()
 
 
 def names_of(request_id: str, wishes: Wishes) -> tuple[Name, ...]:
@@ -81,9 +81,8 @@ class Places:
 
     def choose(self, workers: Sequence[Model], claim: Claim) -> Model:
         """Return the process for a request, or, if none takes requests, the one that is likely to be the first."""
-        ready = {one.name: one for one in workers if one.is_open}
-        if len(ready) > 1:
-            ready.pop(claim.avoids or "", None)
+        takers = {one.name: one for one in workers if one.is_open}
+        ready = {name: one for name, one in takers.items() if not (one.is_stuck or name in claim.avoids)} or takers
         if not ready:
             return min(workers, key=lambda one: COMES.index(one.state))
         if len(ready) > 1:

@@ -61,7 +61,7 @@ class Roster:
             self._workers.setdefault(model.of, []).append(model)
         if model.usual_idle != idle_after:
             model.idle_after = model.usual_idle = idle_after
-        model.pinned = pinned
+        model.pinned, model.is_listed = pinned, True
         if model.state is State.UNLOADED:
             model.need, model.is_file, model.is_measured = need, False, False
         else:
@@ -149,7 +149,7 @@ class Roster:
     def gone(self, name: str, why: str) -> None:
         """The model that was to be started is not listed any more."""
         model = self.models[name]
-        model.state, model.asked, model.drains = State.UNLOADED, False, False
+        model.state, model.asked, model.drains, model.is_listed = State.UNLOADED, False, False, False
         self._refuse_all(model, why)
 
     # -- processes ----------------------------------------------------------------------------------------------------
@@ -170,11 +170,12 @@ class Roster:
             return
         if model.n_inside and not n_requests:
             model.used_at = now
-        model.n_inside, model.unknown = n_requests, False
+        model.n_inside, model.unknown, model.is_stuck = n_requests, False, False
 
     def stuck(self, name: str) -> None:
         """The model's process computes nothing, and will not say how many requests it has: it counts as having none."""
-        self.models[name].asked_after = -math.inf
+        model = self.models[name]
+        model.asked_after, model.is_stuck = -math.inf, True
 
     def ended(self, name: str, now: float, why: str = "", *, hopeless: bool = False) -> None:
         """The model's process has ended.
@@ -188,7 +189,8 @@ class Roster:
         """
         model = self.models[name]
         state, model.state = model.state, State.UNLOADED
-        model.n_inside, model.unknown, model.is_file, model.is_measured = 0, False, False, False
+        model.n_inside, model.unknown, model.is_stuck = 0, False, False
+        model.is_file = model.is_measured = False
         model.running.clear()  # their connections are closed, and each has its error
         model.renews = False
         if model.drains:
@@ -240,8 +242,8 @@ class Roster:
                 self._stop(model, kill=True)
 
     def _is_beside(self, model: Model) -> bool:
-        """Return whether another process of its model serves."""
-        return any(one.state is State.LOADED for one in self.workers(model.of) if one is not model)
+        """Return whether it is to serve beside another process of its model."""
+        return model.is_listed and any(one.state is State.LOADED for one in self.workers(model.of) if one is not model)
 
     def _forget_tries(self, now: float) -> None:
         for model in self.models.values():

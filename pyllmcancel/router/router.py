@@ -121,9 +121,10 @@ class Router:
         with self.requests.lists(routed):
             while (ended := await self._sent(routed, claim, message, leaving, send)) is not None:
                 routed.comes_back()
-                claim = claim._replace(avoids=ended.name)
+                claim = claim._replace(avoids=claim.avoids | {ended.name})
                 if not self.keeper.has_other(claim):
                     await self._waited(routed, ended.end(), leaving)
+                    claim = claim._replace(avoids=frozenset())
 
     async def _sent(
         self, routed: RoutedRequest, claim: Claim, message: Message, leaving: Leaving, send: Send

@@ -147,6 +147,8 @@ class Catalog:
         """Have a model as it was in the former list, with its names, as far as no other model has them now."""
         if self.default is None or self.default.name == spec.name:
             self.default = spec
+        for worker in self.specs.get(spec.name, spec).workers:
+            self.workers.pop(worker.worker, None)
         self.specs[spec.name] = spec
         self.workers |= {worker.worker: worker for worker in spec.workers}
         self._names[spec.name] = spec.name

@@ -16,8 +16,8 @@ class Replicas:
         self.workers = {name: Model(name, "m", slots=SLOTS, state=State.LOADED) for name in names}
         self.places = Places(most)
 
-    def chosen(self, *names: Name, owner: str = "", weight: int = 0, avoids: str | None = None) -> str:
-        claim = Claim("m", owner, names, weight, avoids)
+    def chosen(self, *names: Name, owner: str = "", weight: int = 0, avoids: tuple[str, ...] = ()) -> str:
+        claim = Claim("m", owner, names, weight, frozenset(avoids))
         return self.places.choose(list(self.workers.values()), claim).name
 
     def send(self, *names: Name, owner: str = "", weight: int = 0, to: str | None = None) -> Ticket:
@@ -104,9 +104,19 @@ def test_names_of_a_process_that_takes_nothing_go_elsewhere() -> None:
 
 def test_a_process_that_did_not_take_a_request_is_avoided_while_another_one_does() -> None:
     replicas = Replicas("a", "b")
-    assert replicas.chosen(avoids="a") == "b"
+    assert replicas.chosen(avoids=("a",)) == "b"
+    assert replicas.chosen(avoids=("a", "b")) == "a"
     replicas.workers["b"].state = State.LOADING
-    assert replicas.chosen(avoids="a") == "a"
+    assert replicas.chosen(avoids=("a",)) == "a"
+
+
+def test_a_stuck_process_gets_requests_only_if_all_are_stuck() -> None:
+    replicas = Replicas("a", "b")
+    replicas.send((KEY, "k"), to="a")
+    replicas.workers["a"].is_stuck = True
+    assert [replicas.chosen(), replicas.chosen((KEY, "k"))] == ["b", "b"]
+    replicas.workers["b"].is_stuck = True
+    assert replicas.chosen((KEY, "k")) == "a"
 
 
 def test_without_a_process_that_serves_the_next_one_to_do_so_is_waited_for() -> None:

@@ -178,3 +178,12 @@ async def test_all_processes_are_unloaded_and_loaded_together(tmp_path: Path) ->
         await world.post("/models/load", {"model": "m"})
         for name in BOTH:
             await world.until_state(name, State.LOADED)
+
+
+async def test_a_request_waits_for_the_next_process_if_all_have_died(tmp_path: Path) -> None:
+    async with open_replicas(tmp_path) as world:
+        for name in BOTH:
+            os.kill(world.pid(name), signal.SIGKILL)
+        assert (await world.complete("m").end()).status == 200
+        for name in BOTH:
+            await world.until(partial(is_started_twice, world, name))

@@ -755,3 +755,12 @@ def test_the_only_process_of_a_model_is_started_anew_and_its_requests_wait() -> 
     assert machine.after() == [Stop("a", kill=False)]
     assert machine.ended("a") == [Start("a")]
     assert machine.loaded("a") == [Admit(later)]
+
+
+def test_a_replica_that_is_not_listed_any_more_is_not_loaded_again() -> None:
+    machine = with_replicas("a")
+    machine.roster.ask("a", machine.now)
+    machine.after()
+    assert machine.loaded("a") == [Start("a:2")]
+    machine.roster.gone("a:2", "removed")
+    assert machine.after(60.0) == []

@@ -285,6 +285,9 @@ def test_a_section_has_replicas_of_its_own(tmp_path: Path) -> None:
     specs = read("--models-preset", str(preset), "--replicas", "2").specs
     assert {name: spec.replicas for name, spec in specs.items()} == {"a": 3, "b": 2}
     assert [one for one in specs["a"].options if one.startswith("--threads")] == ["--threads=7"]
+    catalog = read("--models-preset", str(preset))
+    catalog.keep(Spec(name="a", path=None, options=(), replicas=2))
+    assert list(catalog.workers) == ["b", "a", "a:2"]
     for text in ("none", "0", "65"):
         preset.write_text(f"[a]\nmodel = {tmp_path / 'a.gguf'}\nreplicas = {text}\n")
         with pytest.raises(UsageError, match="replica"):
