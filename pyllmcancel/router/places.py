@@ -97,8 +97,9 @@ class Places:
                     return one
         return min(ready.values(), key=self._work)
 
-    def _work(self, one: Model) -> tuple[float, int, int]:
-        return min(one.n_requests, one.slots), self._weights[one.name], one.n_requests
+    def _work(self, one: Model) -> tuple[float, int, int, float]:
+        """Return how much a process has to do; of two without work the one that was used earlier comes first."""
+        return min(one.n_requests, one.slots), self._weights[one.name], one.n_requests, one.used_at
 
     def note(self, ticket: Ticket, claim: Claim) -> None:
         """The request goes, or waits, where its ticket says."""

@@ -43,6 +43,12 @@ def test_requests_without_names_are_spread_and_none_waits_while_there_is_a_free_
     assert replicas.chosen() == "a"
 
 
+def test_sessions_without_live_requests_are_spread() -> None:
+    replicas = Replicas("a", "b")
+    replicas.workers["a"].used_at = 1.0
+    assert replicas.chosen((SESSION, "s")) == "b"
+
+
 def test_what_waits_goes_where_the_bodies_are_smaller() -> None:
     replicas = Replicas("a", "b")
     for weight in (900, 5, 5, 5):
