@@ -16,7 +16,6 @@ PLACES = (
     ("deploy/Containerfile", "pyllmcancel:{}"),
     ("deploy/Containerfile", "dist/{}"),
     ("deploy/kubernetes/server.yaml", "pyllmcancel:{}"),
-    ("deploy/kubernetes/balancer-config.yaml", "written by pyllmcancel {};"),
     ("docs/deploying.md", "pyllmcancel:{}"),
     ("docs/deploying.md", "dist/{}"),
     ("docs/deploying.md", "python -m tools.release {}"),
