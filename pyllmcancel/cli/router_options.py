@@ -247,7 +247,7 @@ class Sources:
             *("--peers", f"unix://{socket.parent}"),
             *on_disk(self._arguments.cache_disk, f"model-{spec.replica}"),
         ]
-        environment = {variable_of("peer-key"): key}
+        environment = {variable_of("peer-key"): key, "NOTIFY_SOCKET": ""}  # the front reports
         # -P: Python finds the installed package, not a checkout in which the command is run.
         return [sys.executable, "-P", "-m", "pyllmcancel", "serve", *spec.options, *own], environment
 

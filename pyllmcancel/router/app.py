@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from pyllmcancel.server.http.error_handlers import add_error_handlers
 from pyllmcancel.server.http.listening import quiet_about_files, url_of
 from pyllmcancel.server.http.protocol import WatchfulProtocol
 from pyllmcancel.server.limits import GIL_SECONDS
+from pyllmcancel.server.running.supervision import Supervision
 from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
@@ -105,6 +107,8 @@ class RouterServer(uvicorn.Server):
         self._connections = connections
         self._hangups = hangups
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._supervision = Supervision.of(os.environ, lambda: keeper.health)
+        self._reporting: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -118,8 +122,15 @@ class RouterServer(uvicorn.Server):
             logger.info(
                 "running on %s, with %d models: %s", url_of(listener, secure=self.config.is_ssl), len(names), shown
             )
+        self._supervision.start()
+        self._reporting = asyncio.create_task(self._report_ready(), name="report that the models are loaded")
         gc.collect()
         gc.freeze()
+
+    async def _report_ready(self) -> None:
+        while self._keeper.health == "loading":
+            await self._keeper.next_change().wait()
+        self._supervision.look()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain; a second signal, of either kind, ends the drain."""
@@ -130,9 +141,13 @@ class RouterServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logger.info("ending: the models' processes end first")
+        self._supervision.stopping()
+        if self._reporting is not None:
+            self._reporting.cancel()
         self._connections.close()
         await self._keeper.close()
         await super().shutdown(sockets)
+        self._supervision.stop()
 
 
 def serve_models(

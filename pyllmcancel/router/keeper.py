@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.router.actions import Action, Admit, Look, Measure, Refuse, Start, Stop
@@ -148,6 +149,11 @@ class Keeper:
         """Return a process of the model that serves; None if there is none."""
         chosen = self._places.choose(self.workers(spec), Claim(spec.name))
         return self.processes[chosen.name] if chosen.state is State.LOADED else None
+
+    @property
+    def health(self) -> Literal["ok", "loading", "draining"]:
+        """The word of ``/health``."""
+        return "draining" if self.closing else "loading" if self.starting else "ok"
 
     def ready(self) -> list[ModelProcess]:
         """Return the processes that serve."""

@@ -158,11 +158,11 @@ async def asked_for(request: Request) -> Spec:
 @router.head("/v1/health", include_in_schema=False)
 async def health(request: Request) -> JSONResponse:
     keeper = router_of(request).keeper
-    if keeper.closing:
-        return JSONResponse({"status": "draining", "error": None}, 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
-    starting = [one.progress or 0.0 for one in keeper.processes.values() if one.model in keeper.starting]
-    if keeper.starting:
-        told = {"status": "loading", "stage": "loading", "progress": min(starting, default=0.0), "error": None}
+    if keeper.health != "ok":
+        told: dict[str, Any] = {"status": keeper.health, "error": None}
+        if keeper.health == "loading":
+            starting = [one.progress or 0.0 for one in keeper.processes.values() if one.model in keeper.starting]
+            told |= {"stage": "loading", "progress": min(starting, default=0.0)}
         return JSONResponse(told, 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
     healthy: dict[str, Any] = {"status": "ok"}
     if not state_of(request).config.shared:  # no key is needed here, and owners must not learn of each other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -9,16 +10,25 @@ from typing import Any
 import pytest
 
 from tests.clients.model import write_patient_model
-from tests.support.http_process import START_LIMIT, RawClient, ServerProcess, fresh_id, until
+from tests.support.http_process import LIMIT, START_LIMIT, RawClient, ServerProcess, fresh_id, until
 
 NAMES = ["stdlib", "stdlib:2"]
 ENDLESS: dict[str, Any] = {"stream": True, "max_tokens": 30_000}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def supervisor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(tmp_path_factory.mktemp("supervisor") / "notify"))
+        supervisor.settimeout(LIMIT)
+        yield supervisor
+
+
+@pytest.fixture(scope="module")
+def server(supervisor: socket.socket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     model = write_patient_model(tmp_path_factory.mktemp("replicas") / "stdlib.gguf")
-    with ServerProcess(str(model), "--replicas", "2", "--ctx-size", "32768", "--spec-type", "none") as process:
+    options = (str(model), "--replicas", "2", "--ctx-size", "32768", "--spec-type", "none")
+    with ServerProcess(*options, environment={"NOTIFY_SOCKET": supervisor.getsockname()}) as process:
         process.started()
         until(lambda: [one["status"]["value"] for one in replicas(process)], lambda v: v == ["loaded"] * 2, START_LIMIT)
         yield process
@@ -34,6 +44,14 @@ def place(server: ServerProcess, request_id: str) -> str:
     """The replica of a request, when it runs."""
     name: str = server.wait_for(request_id, status="running")["replica"]
     return name
+
+
+def test_the_supervisor_is_told_once_by_the_process_in_front(server: ServerProcess, supervisor: socket.socket) -> None:
+    assert server.http.get("/health").status_code == 200
+    assert supervisor.recv(4096) == b"READY=1\nSTATUS=serving"
+    supervisor.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        supervisor.recv(4096)
 
 
 def test_the_newest_request_of_a_key_lives_and_stays_where_the_older_one_was(server: ServerProcess) -> None:

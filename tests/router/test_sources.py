@@ -218,7 +218,7 @@ def test_a_models_process_gets_a_socket_a_name_and_no_option_of_the_front(tmp_pa
     assert (str(child.model), child.host, child.port, child.alias) == (str(one), str(tmp_path / "m1.sock"), 8000, "one")
     assert (child.store, child.peers, child.replica) == ("x-one.db", (f"unix://{tmp_path}",), "one")
     assert child.cache_disk == Path("d/model-one"), "one server uses a folder at a time"
-    assert environment == {"PYLLMCANCEL_PEER_KEY": "secret"}
+    assert environment == {"PYLLMCANCEL_PEER_KEY": "secret", "NOTIFY_SOCKET": ""}
     assert "secret" not in command  # other users see it
 
 
