@@ -117,11 +117,11 @@ class RouterServer(uvicorn.Server):
             self._hangups.handled_by(self._loop, cast("ServerState", self._state))
         await super().startup(sockets)
         for listener in sockets or ():
-            names = list(self._keeper.catalog.specs)
+            specs = list(self._keeper.catalog.specs.values())
+            names = [one.name + (f" ({one.replicas} replicas)" if one.replicas > 1 else "") for one in specs]
             shown = ", ".join(names[:MAX_SHOWN]) + (", …" if len(names) > MAX_SHOWN else "")
-            logger.info(
-                "running on %s, with %d models: %s", url_of(listener, secure=self.config.is_ssl), len(names), shown
-            )
+            address = url_of(listener, secure=self.config.is_ssl)
+            logger.info("running on %s, with %d model%s: %s", address, len(names), "s"[: len(names) != 1], shown)
         self._supervision.start()
         self._reporting = asyncio.create_task(self._report_ready(), name="report that the models are loaded")
         gc.collect()
