@@ -141,13 +141,14 @@ class Keeper:
     def model(self, name: str) -> Model:
         return self.roster.models[name]
 
-    def workers(self, spec: Spec) -> list[Model]:
-        """Return a model's processes, the ones that are listed."""
-        return self.roster.workers(spec.name)[: spec.replicas]
+    def workers(self, model: str) -> list[Model]:
+        """Return a model's processes, as they are listed; those that it had, if it is not listed any more."""
+        spec = self.catalog.specs.get(model)
+        return self.roster.workers(model)[: None if spec is None else spec.replicas]
 
     def serving(self, spec: Spec) -> ModelProcess | None:
         """Return a process of the model that serves; None if there is none."""
-        chosen = self._places.choose(self.workers(spec), Claim(spec.name))
+        chosen = self._places.choose(self.workers(spec.name), Claim(spec.name))
         return self.processes[chosen.name] if chosen.state is State.LOADED else None
 
     @property
@@ -166,7 +167,7 @@ class Keeper:
 
         The future raises ApiError if it never may. `drop` must follow.
         """
-        chosen = self._places.choose(self.workers(self.catalog.specs[claim.model]), claim)
+        chosen = self._places.choose(self.workers(claim.model), claim)
         ticket = self.roster.want(chosen.name, self.now())
         self._places.note(ticket, claim)
         future = self._waiting[ticket] = asyncio.get_running_loop().create_future()
@@ -189,7 +190,7 @@ class Keeper:
         return any(one.is_open and one.name not in claim.avoids for one in self.roster.workers(claim.model))
 
     def load(self, spec: Spec) -> None:
-        for one in self.workers(spec):
+        for one in self.workers(spec.name):
             self.roster.ask(one.name, self.now())
         self._act()
 

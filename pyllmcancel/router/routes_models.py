@@ -113,7 +113,7 @@ async def load_model(request: Request) -> Any:
     """The answer comes at once; `/v1/models` says how far the load is."""
     spec = await asked_for(request)
     keeper = router_of(request).keeper
-    if all(one.state is State.LOADED for one in keeper.workers(spec)):
+    if all(one.state is State.LOADED for one in keeper.workers(spec.name)):
         raise ApiError(400, f"the model {spec.name} is already loaded", param="model", code="already_loaded")
     keeper.load(spec)
     return Done(success=True)
@@ -174,7 +174,7 @@ async def health(request: Request) -> JSONResponse:
 
 def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> RoutedModel:
     """Return the entry of a model; what other owners do with it is there if all requests may be seen."""
-    workers, shown = keeper.workers(spec), shown_of(keeper, spec)
+    workers, shown = keeper.workers(spec.name), shown_of(keeper, spec)
     entry: RoutedModel = {
         "id": spec.name,
         "object": "model",
@@ -213,7 +213,7 @@ def running_on(worker: Model) -> int:
 
 def shown_of(keeper: Keeper, spec: Spec) -> Model:
     """Return the process whose state is that of the model: one that serves, or else the one that is next to serve."""
-    return min(keeper.workers(spec), key=lambda one: (COMES.index(one.state), not one.wanted, not one.asleep))
+    return min(keeper.workers(spec.name), key=lambda one: (COMES.index(one.state), not one.wanted, not one.asleep))
 
 
 def value_of(model: Model) -> Value:

@@ -162,7 +162,7 @@ async def test_a_rolling_restart_cuts_no_stream(tmp_path: Path) -> None:
             assert (await streams[name].end()).events[-1] == "[DONE]"
             await world.until(partial(is_started_twice, world, name))
             await world.until_state(name, State.LOADED)
-        await world.until(lambda: all(one.is_open for one in world.keeper.workers(world.specs[0])))
+        await world.until(lambda: all(one.is_open for one in world.keeper.workers("m")))
         assert (world.starts("m"), world.starts("m:2")) == (2, 2)
 
 
@@ -187,3 +187,13 @@ async def test_a_request_waits_for_the_next_process_if_all_have_died(tmp_path: P
         assert (await world.complete("m").end()).status == 200
         for name in BOTH:
             await world.until(partial(is_started_twice, world, name))
+
+
+async def test_a_request_whose_model_is_removed_while_it_waits_is_refused(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "m", specs={"m": {"replicas": 2}}, loads=BOTH) as world:
+        request = world.complete("m", "mine")
+        await world.waits("mine")
+        world.specs = []
+        await world.get("/models?reload=1")
+        assert (await request.end()).json()["error"]["code"] == "model_not_loaded"
+        await world.until(lambda: not world.keeper.processes)
