@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator
 
 from pyllmcancel.router.actions import Action, Admit, Look, Measure, Refuse, Start, Stop
-from pyllmcancel.router.model import ANSWERS_WITHIN, Model, State, Ticket
+from pyllmcancel.router.model import ANSWERS_WITHIN, FAILED_SECONDS, Model, State, Ticket
 
 TRIES = 3  # starts in a row that may fail
 FIRST_PAUSE = 0.5  # seconds before the second start; then twice as long each time
@@ -223,6 +223,7 @@ class Roster:
         self.next_at = math.inf
         self._leave_loads()
         self._forget_tries(now)
+        self._try_again(now)
         for model in self.models.values():
             model.yields = False
         while self._start_next(now):
@@ -250,6 +251,14 @@ class Roster:
             is_left = not (model.wanted or self._is_beside(model))
             if is_left and model.state is State.UNLOADED and model.retry_at <= now:
                 model.tries = 0
+
+    def _try_again(self, now: float) -> None:
+        """Have replicas that failed tried again, once each time: no request of theirs could, while others serve."""
+        for model in self.models.values():
+            if model.is_refused(now) and self._is_beside(model):
+                self._again_at(model.failed_at + FAILED_SECONDS)
+            elif model.state is State.FAILED and self._is_beside(model):
+                model.state, model.tries, model.retry_at = State.UNLOADED, TRIES - 1, -math.inf
 
     def _start_next(self, now: float) -> bool:
         """Start the first in the line, or see to it that it gets room; returns whether there may be a next one."""
