@@ -27,7 +27,7 @@ async def uploads(world: World, path: str = COMPLETIONS, **headers: str) -> Exch
         arrived.set()
         return arrive(**origin)
 
-    world.engine.arrive = arriving  # type: ignore[method-assign, assignment]
+    world.engine.arrive = arriving  # type: ignore[method-assign]
     exchange = world.begin("POST", path, content=None, headers={"x-request-id": "mine"} | headers)
     async with asyncio.timeout(LIMIT):
         await arrived.wait()
