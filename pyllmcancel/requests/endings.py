@@ -3,7 +3,8 @@
 A request is ended by the thread that is responsible for it, after its computation has stopped and its slots are free.
 That is the engine thread or, for a request that waits or that the running step does not compute, a thread that cancels
 it: by withdrawing the request that thread becomes responsible for it. The slots of a running request that was withdrawn
-are given back after the step, before any other request can get one.
+are given back after the step, before any other request can get one. A request in preparation is ended by the thread
+that does some work for it, or else by the one that cancels it.
 """
 
 from __future__ import annotations
@@ -45,11 +46,14 @@ class Endings:
             self._registry.wake()
         return True
 
-    def shut_down(self) -> None:
-        """Accept no more requests, and cancel all there are; the engine thread ends when all of them have ended."""
+    def shut_down(self, *, accepted: bool = True) -> None:
+        """Accept no more requests, and cancel those in preparation and, by default, the `accepted` ones; the engine
+        thread ends when all of them have ended.
+        """
         self._registry.close()
         for request in self._registry.requests():
-            self.cancel(request, CancelReason.SHUTDOWN)
+            if accepted or request.status is RequestStatus.PREPARING:
+                self.cancel(request, CancelReason.SHUTDOWN)
 
     def conclude_withdrawn(self, request: Request) -> None:
         """End a cancelled request. The caller has withdrawn it, and so is responsible for it."""

@@ -23,6 +23,7 @@ from pyllmcancel.router.shortcut import Shortcut
 from pyllmcancel.server import page
 from pyllmcancel.server.app import add_middleware
 from pyllmcancel.server.http.api_keys import KeyRing
+from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.connections import Connections
 from pyllmcancel.server.http.error_handlers import add_error_handlers
 from pyllmcancel.server.http.listening import quiet_about_files, url_of
@@ -86,6 +87,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, *, autoload: bool) -
     page.page_files()
     add_error_handlers(app)
     app.add_middleware(Shortcut, router=router, routes=routes)
+    app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
     add_middleware(app, config, state.keys)
     return app
 

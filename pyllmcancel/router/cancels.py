@@ -226,7 +226,7 @@ class Cancels:
             if (reply := await self._front.ask(process, message, messages.Cancelled)) is None:
                 break  # its process has ended, or is stuck
             told = reply.live.get(answer["id"]) or reply.ended.get(answer["id"])
-            # A preparation that has ended is not known any more.
+            # A request that was refused meanwhile is not known any more.
             latest = {**told[-1]} if told else {"cancel_latency_ms": round((time.monotonic() - began) * 1e3, 3)}
             answer = by_us(answer | latest)
         return answer

@@ -15,9 +15,9 @@ import pytest
 from pyllmcancel.errors import MediaError
 from pyllmcancel.media.values import MediaKind, Modality
 from pyllmcancel.pausing import Pause
+from pyllmcancel.server.limits import PREPARERS
 from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.media.settings import MediaSettings
-from pyllmcancel.server.preparing import N_THREADS
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, open_world
 from tests.support.media_files import data_url, gif, jpeg_head, mp3, png, wav
@@ -355,7 +355,7 @@ async def test_neither_a_text_nor_a_refusal_waits_for_pictures_that_are_decoded(
     async with seeing(media=MediaSettings(max_pixels=100)) as (world, library):
         may_end = threading.Event()
         library.on_prepare = lambda _pause: may_end.wait()
-        decoding = [asyncio.create_task(world.post(CHAT, chat(RED_URL))) for _ in range(N_THREADS + 1)]
+        decoding = [asyncio.create_task(world.post(CHAT, chat(RED_URL))) for _ in range(PREPARERS + 1)]
         try:
             large = {"type": "image_url", "image_url": {"url": data_url(png(11, 10))}}
             assert (await world.post(CHAT, chat(large))).status == 413

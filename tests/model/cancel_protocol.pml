@@ -234,7 +234,7 @@ inline cancel(r, why, said)
 	fi
 }
 
-/* Engine.submit, in the event loop or, for long prompts, in a thread; then Engine._accept and Registry.accept. */
+/* Engine.accept and Registry.accept; what comes before, from the arrival on, is in preparation.pml. */
 proctype submit(byte r)
 {
 	byte older = NONE, newer = NONE;
@@ -244,7 +244,7 @@ proctype submit(byte r)
 	atomic {
 		!registry_lock;
 		if
-		:: closed -> goto refused                /* Registry._check */
+		:: closed -> goto refused                /* Registry._check_open */
 		:: else
 		fi;
 		if                                       /* SupersedeKeys.install */

@@ -35,7 +35,7 @@ LAYERS = {
 DIALECTS = ("server.openai", "server.llama", "server.anthropic", "server.embeddings", "server.responses")
 CANCELLERS = {
     f"requests.{name}"
-    for name in ("endings.Endings.cancel", "registry.Registry.accept", "registry.Registry._supersede")
+    for name in ("endings.Endings.cancel", "registry.Registry._cancelled_on_arrival", "registry.Registry._supersede")
 }
 
 

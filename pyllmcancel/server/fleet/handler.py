@@ -105,7 +105,6 @@ class MessageHandler:
         """
         if news.arrived_us > time.time_ns() // 1000 + MAX_AHEAD_US:
             return None
-        self._state.preparations.heed(news.owner, news.key, news.rank)
         newer = self._state.engine.heed(news.owner, news.key, news.rank)
         return None if newer is None else news.model_copy(update=newer._asdict())
 
@@ -115,15 +114,13 @@ class MessageHandler:
         see = self._see(message.owner)
         if message.on_their_way:
             self._state.engine.registry.hold_arrived(message.ids, message.owner)
-        found = {request_id: see.find(request_id, message.hold) for request_id in message.ids}
-        every = [target for targets in found.values() for target in targets]
-        done = iter(await cancelled(see, every, patience, wait=message.wait))
+        found = {one: target for one in message.ids if (target := see.find(one, message.hold)) is not None}
+        done = await cancelled(see, found.values(), patience, wait=message.wait)
         live: dict[str, list[CancelAnswer]] = {}
         ended: dict[str, list[CancelAnswer]] = {}
-        for request_id, targets in found.items():
-            for target in targets:
-                side = ended if isinstance(target, RequestSummary) else live
-                side.setdefault(request_id, []).append(next(done))
+        for (request_id, target), answer in zip(found.items(), done, strict=True):
+            side = ended if isinstance(target, RequestSummary) else live
+            side[request_id] = [answer]
         return Cancelled(live=live, ended=ended)
 
     async def cancel_families(self, message: CancelFamilies, patience: float | None = None) -> FamilyCancelled:
@@ -133,9 +130,8 @@ class MessageHandler:
         known, targets = set[str](), dict["Target", None]()
         for name in message.sessions:
             family = self._family_to_cancel(name, message)
-            members = see.members(message.owner, name, family)
-            known |= (family or {}).keys() | ({name} if members else set())
-            targets |= dict.fromkeys(members)
+            known |= (family or {}).keys()
+            targets |= {request: None for members in (family or {}).values() for request in members}
         requests = await cancelled(see, targets, patience, wait=message.wait)
         return FamilyCancelled(sessions=sorted(known), requests=requests)
 
@@ -143,7 +139,7 @@ class MessageHandler:
         registry = self._state.engine.registry
         descendants, owner = message.descendants, message.owner
         if message.hold == 0.0:
-            # With too many holds already, preparations that are not listed yet are not reached.
+            # With too many holds already, requests that are not listed yet are not reached.
             with suppress(QueueFullError):
                 return registry.family_to_cancel(name, owner, descendants=descendants, known_elsewhere=True)
             return None
@@ -197,7 +193,7 @@ class MessageHandler:
         if message.ids is None:
             found = see.summaries()
         else:
-            found = [summary_of(targets[-1]) for one in message.ids if (targets := see.find(one))]
+            found = [summary_of(target) for one in message.ids if (target := see.find(one)) is not None]
         return Requests(
             data=[
                 see.entry(one)

@@ -21,16 +21,18 @@ from pyllmcancel.media.library import NEEDS
 from pyllmcancel.media.sounds import is_sound
 from pyllmcancel.media.values import Media, MediaKind
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.body_limit import hold_more
 from pyllmcancel.server.media import sources
 from pyllmcancel.server.media.parts import WORDS
+from pyllmcancel.server.preparing import prepare, prepares
+from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
     from fastapi import Request
 
     from pyllmcancel.media.values import MediaPrompt
     from pyllmcancel.pausing import FlaggedPause, Pause
-    from pyllmcancel.requests.request import Origin
     from pyllmcancel.server.media.parts import MediaPart
     from pyllmcancel.server.state import ServerState
 
@@ -89,16 +91,8 @@ def given_in(parts: Iterable[MediaPart]) -> list[Given]:
     return [Given(part.marker, part.source, part.kind) for part in parts]
 
 
-async def gathered(
-    request: Request,
-    state: ServerState,
-    given: Sequence[Given],
-    origin: Origin,
-    param: str,
-    *,
-    must_fit: bool = True,
-) -> Gathered:
-    """Return a request's pictures and sounds, those by URL fetched. The request is listed meanwhile.
+async def gathered(request: Request, given: Sequence[Given], param: str, *, must_fit: bool = True) -> Gathered:
+    """Return a request's pictures and sounds, those by URL fetched.
 
     Unless the request `must_fit`, its pictures may have more tokens than the context.
 
@@ -109,14 +103,14 @@ async def gathered(
     RequestCancelled, EngineClosedError
         The request was cancelled, or the server ends.
     """
-    asked = Gathered(given, param, origin["owner"])
+    asked, state = Gathered(given, param, owner_of(request.scope)), state_of(request)
     if not asked:
         return asked
     check_asked(state, asked)
     if any(one.url for one in given):
-        fetched = await state.preparations.wait(request, _fetched(request, state, asked), origin)
-        asked = replace(asked, given=fetched)
-    await state.preparations.run(request, partial(check_heads, state, asked, must_fit), origin)
+        async with prepares(request):
+            asked = replace(asked, given=await _fetched(request, state, asked))
+    await prepare(request, partial(check_heads, state, asked, must_fit), state.preparers)
     return asked
 
 
