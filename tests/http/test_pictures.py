@@ -15,6 +15,7 @@ import pytest
 from pyllmcancel.errors import MediaError
 from pyllmcancel.media.values import MediaKind, Modality
 from pyllmcancel.pausing import Pause
+from pyllmcancel.server.media import sources
 from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.media.settings import MediaSettings
 from pyllmcancel.server.preparing import N_THREADS
@@ -363,6 +364,15 @@ async def test_neither_a_text_nor_a_refusal_waits_for_pictures_that_are_decoded(
         finally:
             may_end.set()
         assert [exchange.status for exchange in await asyncio.gather(*decoding)] == [200] * len(decoding)
+
+
+async def test_a_source_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_read = []
+    read = sources.read
+    monkeypatch.setattr(sources, "read", lambda source, settings: (n_read.append(1), read(source, settings))[1])
+    async with seeing() as (world, library):
+        assert (await world.post(CHAT, chat(RED_URL, AUDIO))).status == 200
+        assert len(library.given[0][1]) == len(n_read) == 2
 
 
 async def test_pictures_that_do_not_fit_by_their_headers_are_refused_before_they_are_decoded() -> None:
