@@ -583,6 +583,15 @@ async def test_fetched_bytes_count_as_the_bodys() -> None:
             assert (exchange.status, error_of(exchange)["code"]) == (503, "busy")
 
 
+async def test_files_of_this_machine_count_as_the_bodys(tmp_path: Path) -> None:
+    (tmp_path / "red.png").write_bytes(RED)
+    async with open_world(max_bodies=1, media=MediaSettings(path=tmp_path)) as world:
+        world.engine.media = RecordingLibrary(world.model)  # type: ignore[assignment]
+        assert (await world.post(CHAT, chat(RED_URL))).status == 200
+        exchange = await world.post(CHAT, chat({"type": "image_url", "image_url": {"url": "file://red.png"}}))
+        assert (exchange.status, error_of(exchange)["code"]) == (503, "busy")
+
+
 ENDS = ["client", "cancel", "newer", "shutdown"]
 
 
