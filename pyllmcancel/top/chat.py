@@ -83,30 +83,25 @@ def started(model: str, folder: Path, console: Console) -> Iterator[Path]:
         command = bound(command)
     # As systemd does it: the server reports that it is ready to the first, and its end closes the second.
     ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ready.bind(str(news))
     alive, held = socket.socketpair()
-    with log.open("wb") as errors, ready, alive:
-        ready.bind(str(news))
-        with held:
-            # Ctrl-C must reach this process only.
-            server = subprocess.Popen(
-                command,
-                stdout=errors,
-                stderr=errors,
-                start_new_session=True,
-                pass_fds=[held.fileno()],
-                env=os.environ | {"NOTIFY_SOCKET": str(news)},
-            )
-        with server:
+    environment = os.environ | {"NOTIFY_SOCKET": str(news)}
+    with log.open("wb") as output, held:
+        # Ctrl-C must reach this process only.
+        server = subprocess.Popen(
+            command, stdout=output, stderr=output, start_new_session=True, pass_fds=[held.fileno()], env=environment
+        )
+    with ready, alive, server:
+        try:
+            with console.status("loading"):
+                wait_until_loaded(ready, alive, log)
+            yield path
+        finally:
+            server.terminate()
             try:
-                with console.status("loading"):
-                    wait_until_loaded(ready, alive, log)
-                yield path
-            finally:
-                server.terminate()
-                try:
-                    server.wait(END_SECONDS)
-                except subprocess.TimeoutExpired:
-                    server.kill()
+                server.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                server.kill()
 
 
 def wait_until_loaded(ready: socket.socket, alive: socket.socket, log: Path) -> None:
