@@ -119,7 +119,7 @@ async def gathered(
         fetched = await state.preparations.wait(request, _fetched(request, state, asked), origin)
         asked = replace(asked, given=fetched)
     files = await state.preparations.run(request, partial(read_files, state, asked, must_fit), origin)
-    # What base64 stands for is counted already, by the longer base64 in the body; a file on this machine is not.
+    # The longer base64 in the body counts already; a file on this machine does not.
     beyond = (len(file.data) - len(one.source) for file, one in zip(files, asked.given, strict=True))
     hold_more(request.scope, sum(max(0, n_bytes) for n_bytes in beyond))
     return replace(asked, files=files)
