@@ -2,10 +2,12 @@
 
 A key is a file of this folder, or one test of it. Its value names the tests that stay in the short run: a function with
 all of its cases, or one case, in which ``*`` is any text. ``pytest -m ""`` runs everything.
+``python -m tests.long_tests`` prints the files.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -208,3 +210,7 @@ def mark_long_tests(items: Iterable[pytest.Item], *, whole_files: bool) -> None:
 def is_meant(name: str, forms: Iterable[str]) -> bool:
     """Return whether a name of the table matches a test, which has several forms of a name."""
     return any(fnmatchcase(form, name.replace("[", "[[]")) for form in forms)
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(sorted({f"tests/{key.partition('::')[0]}\n" for key in LONG}))

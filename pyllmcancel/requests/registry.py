@@ -223,13 +223,20 @@ class Registry:
             self._withdrawn.add(request)
         return withdrawn
 
-    def offer(self, requests: Iterable[Request]) -> None:
-        """Let cancellers take over these running requests until `take_back`; called by the engine thread."""
+    def offer(self, requests: Iterable[Request]) -> list[Request]:
+        """Let cancellers take over these running requests until `take_back`; called by the engine thread.
+
+        Returns those that are cancelled by now. They are not offered: the engine thread has to end them.
+        """
         with self._lock:
-            self._offered.update(requests)
+            cancelled = [request for request in requests if request.cancellation.requested]
+            self._offered.update(set(requests).difference(cancelled))
+            return cancelled
 
     def take_back(self, requests: Iterable[Request]) -> list[Request]:
-        """Return those of the offered requests that were taken over: each is ended by its canceller."""
+        """Return those of the requests that were taken over, or not offered: each ends without the engine thread's
+        next turn.
+        """
         with self._lock:
             taken = [request for request in requests if request not in self._offered]
             self._offered.clear()
