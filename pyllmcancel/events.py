@@ -21,6 +21,7 @@ class RequestStatus(StrEnum):
     """
 
     PREPARING = "preparing"
+    LOADING = "loading"
     WAITING = "waiting"
     PREFILL = "prefill"
     DECODE = "decode"

@@ -46,11 +46,11 @@ class Arrivals:
         """List a request that has to be prepared; InvalidRequestError, QueueFullError or EngineClosedError, and nothing
         is changed, if it cannot be listed.
         """
-        self._end_cancelled(self._registry.arrive(request))
+        end_cancelled(self._observers, self._endings, self._registry.arrive(request))
 
     def name(self, request: Request, names: Names) -> None:
         """Note the groups of a request in preparation; raises as `arrive`, or RequestCancelled."""
-        self._end_cancelled(self._registry.name(request, names))
+        end_cancelled(self._observers, self._endings, self._registry.name(request, names))
 
     def begin_work(self, request: Request, give_up: GiveUp) -> None:
         """Make the caller responsible for a request in preparation until `end_work`, which any thread may call.
@@ -82,7 +82,7 @@ class Arrivals:
         accepted = self._registry.accept(request)
         self._observers.request_added(request)
         self._log(request)
-        self._end_cancelled(accepted)
+        end_cancelled(self._observers, self._endings, accepted)
         timeout = request.params.timeout if request.params.timeout is not None else self._timeout
         if timeout is not None:
             self._watcher.at_deadline(request, request.arrived_at + timeout)
@@ -93,15 +93,8 @@ class Arrivals:
         Returns the newest request of the key that is known here, if it is newer than that one.
         """
         newer, accepted = self._registry.heed(owner, key, rank)
-        self._end_cancelled(accepted)
+        end_cancelled(self._observers, self._endings, accepted)
         return newer
-
-    def _end_cancelled(self, accepted: Accepted) -> None:
-        """Report requests that were cancelled, and end those of them that were withdrawn."""
-        for cancelled in accepted.cancelled:
-            self._observers.request_cancelled(cancelled)
-        for cancelled in accepted.withdrawn:
-            self._endings.conclude_withdrawn(cancelled)
 
     def _log(self, request: Request) -> None:
         if not logger.isEnabledFor(logging.INFO):
@@ -125,3 +118,11 @@ class Arrivals:
                 "running": running,
             },
         )
+
+
+def end_cancelled(observers: Observers, endings: Endings, accepted: Accepted) -> None:
+    """Report requests that were cancelled, and end those of them that were withdrawn."""
+    for cancelled in accepted.cancelled:
+        observers.request_cancelled(cancelled)
+    for cancelled in accepted.withdrawn:
+        endings.conclude_withdrawn(cancelled)

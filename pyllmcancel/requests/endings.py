@@ -28,11 +28,18 @@ logger = logging.getLogger("pyllmcancel.engine")
 
 
 class Endings:
-    """Writes the one ending of each request."""
+    """Writes the one ending of each request.
 
-    def __init__(self, registry: Registry, observers: Observers) -> None:
+    Parameters
+    ----------
+    logs
+        Log them.
+    """
+
+    def __init__(self, registry: Registry, observers: Observers, *, logs: bool = True) -> None:
         self._registry = registry
         self._observers = observers
+        self._logs = logs
 
     def cancel(self, request: Request, reason: CancelReason) -> bool:
         """Cancel `request`, from any thread; returns whether this call decided its fate."""
@@ -125,7 +132,7 @@ class Endings:
             outbox.pay()
 
     def _log(self, request: Request, ending: Ending) -> None:
-        if not logger.isEnabledFor(logging.INFO) and ending.finish_reason is not FinishReason.ERROR:
+        if not self._logs or not (logger.isEnabledFor(logging.INFO) or ending.finish_reason is FinishReason.ERROR):
             return
         facts = _facts(request, ending)
         waiting, running = self._registry.load

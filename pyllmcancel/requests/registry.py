@@ -56,6 +56,8 @@ class Registry:
         # Requests that are not accepted yet, each with the function that gives up the work in progress for it. The
         # function is called with the lock held, so it must be quick.
         self._preparing: dict[Request, GiveUp | None] = {}
+        # Requests that are computed elsewhere, each with the function that tells of its cancel, called likewise.
+        self._given_out: dict[Request, GiveUp] = {}
         self._offered: set[Request] = set()  # running requests that the running step does not compute
         self._withdrawn: set[Request] = set()  # requests among those that their cancellers are about to end
         self._history = defaultdict[str, deque["RequestSummary"]](lambda: deque(maxlen=history))
@@ -119,8 +121,9 @@ class Registry:
             self._keys.remove(request)
             return True
 
-    def accept(self, request: Request) -> Accepted:
-        """Have a request wait for its turn, or raise and change nothing.
+    def accept(self, request: Request, give_up: GiveUp | None = None) -> Accepted:
+        """Have a request wait for its turn, or raise and change nothing. With `give_up` it does not wait: it is
+        computed elsewhere, as by `give_out`.
 
         A request that is not listed arrives with this. RequestCancelled is raised for one that was cancelled while it
         was prepared. Of two requests with one key, the one that arrived earlier is cancelled. That is the new request
@@ -129,14 +132,18 @@ class Registry:
         with self._lock:
             self._check_preparing(request, may_be_new=True)
             self._check_open()
-            self._check_queue(request)
+            if give_up is None:
+                self._check_queue(request)
             has_arrived = request in self._preparing
             if not has_arrived:
                 self._arrive(request)
             self._preparing.pop(request, None)
             superseding = self._keys.install(request)
             request.status = RequestStatus.WAITING
-            self._waiting.append(request)
+            if give_up is None:
+                self._waiting.append(request)
+            else:
+                self._given_out[request] = give_up
             older = self._keys.preparing(request.owner, request.supersede)
             rivals = [one for one in older if one.arrived_at < request.arrived_at]
             cancelled = [one for one in rivals if self._supersede(one, request.id)]
@@ -146,6 +153,15 @@ class Registry:
                 cancelled += self._cancelled_on_arrival(request)
             self._tell()
             return self._effects(cancelled)
+
+    def give_out(self, request: Request, give_up: GiveUp) -> None:
+        """Take a waiting request out of the queue, to be computed elsewhere: the caller is responsible for it.
+
+        `give_up` is called once, from any thread, when it is cancelled, with the lock held.
+        """
+        with self._lock:
+            if self._waiting.withdraw(request):
+                self._given_out[request] = give_up
 
     def _arrive(self, request: Request) -> None:
         if (request.owner, request.id) in self._requests:
@@ -211,7 +227,7 @@ class Registry:
             return self._withdraw(request)
 
     def _withdraw(self, request: Request) -> bool:
-        give_up = self._preparing.get(request)
+        give_up = self._preparing.get(request) or self._given_out.get(request)
         if give_up is not None:
             give_up()
             return False
@@ -297,6 +313,7 @@ class Registry:
         with self._lock:
             self._requests.pop((request.owner, request.id), None)
             self._withdrawn.discard(request)
+            self._given_out.pop(request, None)
             self._waiting.forget(request)
             self._history[request.owner].append(request.summary(ending))
             self._tell()

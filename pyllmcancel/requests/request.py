@@ -500,7 +500,8 @@ class RequestSummary:
     """A request as clients see it, while it lives and for a while after.
 
     `created_at` is in seconds since the epoch, and `seconds` is the request's age, or its whole duration. A `paused`
-    request has no slot, because its reader takes nothing. `max_tokens` is the requested limit for each choice.
+    request has no slot, because its reader takes nothing. `max_tokens` is the requested limit for each choice. In a
+    front, `model` and `replica` say which model it names, and which process has it.
     """
 
     id: str
@@ -526,3 +527,5 @@ class RequestSummary:
     paused: bool = False
     drafts: tuple[Drafted, ...] = ()
     adapters: tuple[tuple[int, float], ...] = ()
+    model: str | None = None
+    replica: str | None = None

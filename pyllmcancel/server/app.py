@@ -17,6 +17,7 @@ from pyllmcancel import __version__
 from pyllmcancel.engine.loading import Loading
 from pyllmcancel.server import page, routes_health, routes_models
 from pyllmcancel.server.anthropic import routes as anthropic_routes
+from pyllmcancel.server.behind import FrontLinks
 from pyllmcancel.server.bodies import arriving_paths
 from pyllmcancel.server.embeddings import routes as embeddings_routes
 from pyllmcancel.server.embeddings.rankings import routes as rankings_routes
@@ -234,3 +235,5 @@ def add_middleware(
     if config.trusted_proxies:
         app.add_middleware(TrustedProxies, proxies=config.trusted_proxies)
     app.add_middleware(PlainHeads)
+    if is_behind:
+        app.add_middleware(FrontLinks, links=app.state.server.links)

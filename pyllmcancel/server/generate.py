@@ -16,6 +16,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.requests.token_stream import AsyncStream, Bound, LoopSink
 from pyllmcancel.server.answer_events import SSE_HEADERS, AnswerEvents, worded
+from pyllmcancel.server.behind import tell_front
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.body_limit import body_is_used
 from pyllmcancel.server.http.connection import connection_of, watched
@@ -94,7 +95,9 @@ async def submit(
     if request.supersede is None and state.config.supersede is None:
         state.pile_up.note(request.owner, key_by("client-ip", incoming.http, body), request)
     # Other servers, and applications that mount this one, cancel the task of a client that has left.
-    return AsyncStream(request, engine, sink, CancelReason.DISCONNECT)
+    stream = AsyncStream(request, engine, sink, CancelReason.DISCONNECT)
+    tell_front(incoming.http.scope, request, engine.cancel)
+    return stream
 
 
 def is_laborious(prompts: Sequence[Sequence[int]], params: GenerationParams) -> bool:

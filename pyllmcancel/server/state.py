@@ -21,6 +21,7 @@ from pyllmcancel.errors import BusyError, Error, InvalidRequestError
 from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import new_marker
 from pyllmcancel.pooling import DOES_NOT_GENERATE
+from pyllmcancel.server.behind import Links
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import KeyRing
 from pyllmcancel.server.http.workers import Workers
@@ -114,6 +115,7 @@ class ServerState:
         self.fillers = Workers(PREPARERS, "pyllmcancel-fill", per_owner=PREPARERS - config.shared)
         self.pile_up = PileUp()
         self.streams = KeptStreams(several=config.shared)
+        self.links = Links(self.streams)  # to the server in front, if there is one
         self.fetcher = Fetcher(config.media.max_bytes)
         self.media_room = MediaRoom(config.media.max_prepared, several=config.shared)
         # In /props, for prompts in which clients write it themselves. llama-server reads the same variable.

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 import httpx
 from rich.console import Console
 
-from pyllmcancel.router.child import bound
-from pyllmcancel.router.folder import socket_folder
+from pyllmcancel.front.child import bound
+from pyllmcancel.front.folder import socket_folder
 from pyllmcancel.sse import BrokenFeedError, EventDecoder
 from pyllmcancel.top.feed import message_in, reason_of
 from pyllmcancel.top.text import plain

@@ -20,7 +20,7 @@ PACKAGE = ROOT / "pyllmcancel"
 # named themselves.
 LAYERS = {
     "commands": "cli __main__ ray",
-    "servers": "server bench top hub router",
+    "servers": "server bench top hub front",
     "engine": "pyllmcancel engine",
     "embeddings": "embeddings",
     "scheduling": "scheduling",

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import QueueFullError
 from pyllmcancel.requests.request import RequestSummary
 from pyllmcancel.server.errors.responses import ApiError
@@ -19,6 +20,7 @@ from pyllmcancel.server.fleet.messages import (
     Cancelled,
     CancelMatching,
     FamilyCancelled,
+    Leave,
     ListRequests,
     ListSessions,
     Matched,
@@ -27,6 +29,7 @@ from pyllmcancel.server.fleet.messages import (
     NameFamilies,
     Newer,
     News,
+    Nothing,
     Owned,
     Refused,
     Reply,
@@ -72,7 +75,7 @@ class MessageHandler:
                 return await self.cancel_families(message, patience=WAIT_SECONDS)
             case CancelMatching():
                 return await self.cancel_matching(message, patience=WAIT_SECONDS)
-            case AskResponse() | AskStream():
+            case AskResponse() | AskStream() | Leave():
                 return await self._ask(message)
             case _:
                 return self._look(message)
@@ -115,7 +118,7 @@ class MessageHandler:
         if message.on_their_way:
             self._state.engine.registry.hold_arrived(message.ids, message.owner)
         found = {one: target for one in message.ids if (target := see.find(one, message.hold)) is not None}
-        done = await cancelled(see, found.values(), patience, wait=message.wait)
+        done = await cancelled(see, found.values(), patience, wait=message.wait, reason=message.reason)
         live: dict[str, list[CancelAnswer]] = {}
         ended: dict[str, list[CancelAnswer]] = {}
         for (request_id, target), answer in zip(found.items(), done, strict=True):
@@ -158,8 +161,15 @@ class MessageHandler:
         targets = see.live(message.session, message.status)
         return Matched(requests=await cancelled(see, targets, patience, wait=message.wait))
 
-    async def _ask(self, message: AskResponse | AskStream) -> Reply:
-        return await (self.ask_stream(message) if isinstance(message, AskStream) else self.ask_response(message))
+    async def _ask(self, message: AskResponse | AskStream | Leave) -> Reply:
+        match message:
+            case AskStream():
+                return await self.ask_stream(message)
+            case AskResponse():
+                return await self.ask_response(message)
+            case Leave(owner=owner, id=request_id):
+                self._state.links.leave(owner, request_id)
+                return Nothing()
 
     async def ask_response(self, message: AskResponse) -> Responded:
         responses = self._state.responses
@@ -208,11 +218,16 @@ class MessageHandler:
 
 
 async def cancelled(
-    see: Visible, targets: Collection[Target], patience: float | None, *, wait: bool
+    see: Visible,
+    targets: Collection[Target],
+    patience: float | None,
+    *,
+    wait: bool,
+    reason: CancelReason = CancelReason.EXPLICIT,
 ) -> list[CancelAnswer]:
     """Cancel all requests at once, and report on them."""
     try:
         async with asyncio.timeout(patience if wait else None):
-            return await see.cancel(targets, wait=wait)
+            return await see.cancel(targets, wait=wait, reason=reason)
     except TimeoutError:
-        return await see.cancel(targets, wait=False)
+        return await see.cancel(targets, wait=False, reason=reason)

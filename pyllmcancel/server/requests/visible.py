@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Query
 from fastapi import Request as HttpRequest
 
+from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.request import NO_OWNER, Request, RequestSummary
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import is_admin, owner_of
@@ -65,9 +66,9 @@ class Visible:
 
     def entry(self, summary: RequestSummary) -> RequestEntry:
         """Return the entry of a request, with the readers of its stream if that can be taken up again."""
-        entry, kept = request_entry(summary), self._state.streams.of_request(summary.owner, summary.id)
-        if kept is not None and kept.request.created_at == summary.created_at:
-            entry["readers"] = kept.n_readers
+        entry, readers = request_entry(summary), self._state.streams.readers_of(summary)
+        if readers is not None:
+            entry["readers"] = readers
         return entry
 
     def sessions(self) -> list[SessionSummary]:
@@ -127,11 +128,13 @@ class Visible:
             return self.owner
         return only(self.owners_of_session(name), hold)
 
-    async def cancel(self, targets: Collection[Target], *, wait: bool) -> list[CancelAnswer]:
+    async def cancel(
+        self, targets: Collection[Target], *, wait: bool, reason: CancelReason = CancelReason.EXPLICIT
+    ) -> list[CancelAnswer]:
         """Cancel all requests, then report on them in their order; with `wait`, after the computation has stopped."""
         for target in targets:
             if isinstance(target, Request):
-                self._engine.cancel(target)
+                self._engine.cancel(target, reason)
         return [await report(target, wait=wait) for target in targets]
 
 
