@@ -60,7 +60,8 @@ class Client:
             self.conversation = []
         self.conversation += [self.chance.randrange(100, min(self.n_vocab, 40_000)) for _ in range(n_new)]
         params = generation_params(temperature=0.0, max_tokens=n_answer, ignore_eos=True)
-        self.request = generation.request([self.conversation], params, ThreadSink())
+        self.request = generation.request()
+        generation.fill(self.request, [self.conversation], params, ThreadSink())
         return self.request
 
     def leave(self, step: int) -> list[int]:

@@ -89,6 +89,14 @@ class Cancellation:
             self._flag.set()
             return True
 
+    def refuse(self) -> bool:
+        """Close the request to cancels, unless it is cancelled or sealed; return whether this call has closed it."""
+        with self._lock:
+            if self._sealed or self._reason is not None:
+                return False
+            self._sealed = True
+            return True
+
     def seal(self) -> CancelReason | None:
         """Close the request to further cancels; returns the reason if one had come before.
 

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 class RequestStatus(StrEnum):
     """The phase of a request. "Cancelling" is derived: cancelled and not yet FINISHED.
 
-    PREPARING comes before there is a `Request`, for example while its schema is being compiled.
+    PREPARING is from the arrival until the request is accepted, for example while its schema is being compiled.
     """
 
     PREPARING = "preparing"
+    LOADING = "loading"
     WAITING = "waiting"
     PREFILL = "prefill"
     DECODE = "decode"
@@ -177,3 +178,16 @@ class Sink(Protocol):
 
     def put(self, event: Event) -> None:
         """Take one event: in `loop`'s thread if there is one, else in any."""
+
+
+class NoSink:
+    """The sink of a request that nobody reads yet."""
+
+    loop = None
+    full = False
+
+    def put(self, event: Event) -> None:
+        """Ignore the event."""
+
+
+NO_SINK = NoSink()

@@ -43,7 +43,7 @@ class SamplingParams:
     Attributes
     ----------
     temperature
-        The temperature; below 1e-6 the likeliest token is taken, unless Mirostat is on.
+        The temperature; below 1e-6 the likeliest token is taken, even if Mirostat is on.
     top_k
         Keep the k likeliest tokens; 0 or less keeps all.
     top_p, min_p, typical_p
@@ -162,7 +162,7 @@ class SamplingParams:
     @property
     def is_greedy(self) -> bool:
         """True if the likeliest token is taken, whatever the seed is."""
-        return self.temperature < LEAST_TEMPERATURE and self.mirostat == 0
+        return self.temperature < LEAST_TEMPERATURE
 
     def with_seed(self, seed: int) -> SamplingParams:
         return replace(self, seed=seed)

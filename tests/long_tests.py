@@ -2,10 +2,12 @@
 
 A key is a file of this folder, or one test of it. Its value names the tests that stay in the short run: a function with
 all of its cases, or one case, in which ``*`` is any text. ``pytest -m ""`` runs everything.
+``python -m tests.long_tests`` prints the files.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,33 +16,32 @@ import pytest
 
 HERE = Path(__file__).parent
 LONG: dict[str, tuple[str, ...]] = {
-    "router/test_real_models.py": (),
-    "router/test_real_replicas.py": ("test_an_id_in_use_is_refused_though_another_replica_is_free",),
-    "router/test_replicas.py": (
+    "front/test_real_models.py": (),
+    "front/test_real_replicas.py": ("test_an_id_in_use_is_refused_though_another_replica_is_free",),
+    "front/test_replicas.py": (
         "test_eight_streams_without_names_take_four_slots_of_each",
         "test_a_rolling_restart_cuts_no_stream",
     ),
     "deploy/test_haproxy.py": ("test_owners_have_names_of_their_own",),
-    "router/test_feed.py": ("test_the_feed_outlives_the_models_and_tells_their_states",),
+    "front/test_feed.py": ("test_the_feed_outlives_the_models_and_tells_their_states",),
     # Each starts processes.
-    "router/test_asking.py": (
-        "test_a_stuck_process_delays_no_cancel_of_a_session",
-        "test_a_list_is_a_list_while_a_process_ends[/v1/requests]",
-        "test_a_stuck_process_gets_one_message_and_then_the_newest_of_each_key",
+    "front/test_cancels.py": (
+        "test_a_running_request_is_superseded_by_one_of_another_model",
+        "test_a_complete_answer_that_a_cancel_overtook_does_not_look_complete",
+        "test_a_stuck_process_keeps_nobody_waiting",
     ),
-    "router/test_on_their_way.py": (
+    "front/test_on_their_way.py": (
         "test_a_request_that_its_process_has_not_seen_is_cancelled[post]",
         "test_a_request_that_its_process_has_not_seen_is_listed",
-        "test_the_first_process_that_has_a_request_answers_for_it",
         "test_an_older_request_whose_body_came_late_supersedes_no_newer_one",
         "test_only_a_process_behind_another_believes_it",
     ),
-    "router/test_room.py": (
+    "front/test_room.py": (
         "test_a_model_that_cannot_be_loaded_takes_no_other_ones_room",
         "test_a_log_that_cannot_be_read_leaves_no_model_hanging[a line]",
         "test_one_model_that_cannot_be_started_holds_up_no_other",
     ),
-    "router/test_requests.py": (
+    "front/test_requests.py": (
         "test_a_request_reaches_the_model_that_it_names",
         "test_an_unknown_model_is_refused_with_those_there_are",
         "test_the_last_to_leave_a_load_ends_it",
@@ -208,3 +209,7 @@ def mark_long_tests(items: Iterable[pytest.Item], *, whole_files: bool) -> None:
 def is_meant(name: str, forms: Iterable[str]) -> bool:
     """Return whether a name of the table matches a test, which has several forms of a name."""
     return any(fnmatchcase(form, name.replace("[", "[[]")) for form in forms)
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(sorted({f"tests/{key.partition('::')[0]}\n" for key in LONG}))

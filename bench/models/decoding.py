@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import h11
 
 from bench.scenarios.report import Report
-from pyllmcancel.router.upstream import Chunks
+from pyllmcancel.front.upstream import Chunks
 
 if TYPE_CHECKING:
     from bench.models.settings import Settings

@@ -16,7 +16,7 @@ constexpr int32_t MIROSTAT_M = 100; // tokens in Mirostat 1's estimate; the pape
 } // namespace
 
 SamplerChain::SamplerChain(const Model & model, const SamplingParams & params)
-    : model_(model), params_(params), greedy_(params.temperature < LEAST_TEMPERATURE && params.mirostat == 0) {
+    : model_(model), params_(params), greedy_(params.temperature < LEAST_TEMPERATURE) {
     llama_sampler_chain_params chain_params = llama_sampler_chain_default_params();
     chain_params.no_perf = true;
     chain_.reset(llama_sampler_chain_init(chain_params));

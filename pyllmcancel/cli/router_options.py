@@ -28,10 +28,10 @@ from pyllmcancel.cli.parser import dashed, nearest
 from pyllmcancel.cli.storage import on_disk
 from pyllmcancel.config import default_threads
 from pyllmcancel.errors import UsageError
+from pyllmcancel.front.preset import Section, read_preset
+from pyllmcancel.front.spec import Catalog, Spec, models_in
 from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.models import PACKAGED_NAME, packaged_model_path
-from pyllmcancel.router.preset import Section, read_preset
-from pyllmcancel.router.spec import Catalog, Spec, models_in
 
 MAX_GIB = 1 << 20
 MAX_REPLICAS = 64

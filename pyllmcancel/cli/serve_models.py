@@ -16,13 +16,13 @@ from pyllmcancel.cli.model_argument import check_model_file, is_of_hub
 from pyllmcancel.cli.peers import has_library
 from pyllmcancel.cli.router_options import Sources, without_front_variables
 from pyllmcancel.errors import UsageError
+from pyllmcancel.front.output import to_stderr
 from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.models import PACKAGED_NAME
-from pyllmcancel.router.output import to_stderr
 from pyllmcancel.server.http.listening import close_all
 
 if TYPE_CHECKING:
-    from pyllmcancel.router.spec import Catalog
+    from pyllmcancel.front.spec import Catalog
     from pyllmcancel.server.config import Certificate, ServerConfig
     from pyllmcancel.server.running.key_rotation import Hangups
 
@@ -44,10 +44,10 @@ def run(
         return 1
     without_front_variables()
     # Not before: these imports take a second.
-    from pyllmcancel.router.app import serve_models
-    from pyllmcancel.router.folder import socket_folder
-    from pyllmcancel.router.keeper import Keeper
-    from pyllmcancel.router.roster import Roster
+    from pyllmcancel.front.app import serve_models
+    from pyllmcancel.front.folder import socket_folder
+    from pyllmcancel.front.keeper import Keeper
+    from pyllmcancel.front.roster import Roster
 
     key = secrets.token_hex(32)
     roster = Roster(arguments.models_max or math.inf, arguments.models_memory * GIB or math.inf)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyllmcancel.events import Delta, Usage
-from pyllmcancel.requests.request import GenerationParams, Request
-from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.requests.request import NO_PARAMS, Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,20 +49,18 @@ class Embedded(Delta):
 class EmbeddingRequest(Request):
     """A request whose answer is a vector for each of its texts; it generates nothing, so it has no choices."""
 
-    def __init__(
-        self,
-        texts: Sequence[Sequence[int]],
-        cancellation: Cancellation,
-        sink: Sink,
-        *,
-        timeout: float | None = None,
-        **origin: Unpack[Origin],
-    ) -> None:
-        params = GenerationParams(sampling=SamplingParams(), max_tokens=0, timeout=timeout)
-        super().__init__(params, cancellation, sink, **origin)
+    def __init__(self, cancellation: Cancellation, **origin: Unpack[Origin]) -> None:
+        super().__init__(cancellation, **origin)
+        self.texts: Sequence[Text] = ()
+        # Written by the engine thread only, once they are filled.
+        self.not_begun = deque[Text]()
+        self.n_left = 0
+
+    def fill(self, texts: Sequence[Sequence[int]], sink: Sink, timeout: float | None) -> None:
+        self.params = replace(NO_PARAMS, max_tokens=0, timeout=timeout)
+        self.sink = sink
         self.texts = [Text(self, index, tokens) for index, tokens in enumerate(texts)]
-        # Written by the engine thread only.
-        self.not_begun = deque(self.texts)
+        self.not_begun.extend(self.texts)
         self.n_left = len(self.texts)
 
     @property
@@ -76,7 +73,7 @@ class EmbeddingRequest(Request):
 
     def summary(self, ending: Ending | None = None) -> RequestSummary:
         """As `Request.summary`; `n` counts the texts."""
-        return replace(super().summary(ending), n=len(self.texts))
+        return replace(super().summary(ending), n=len(self.texts) or 1)
 
     def _slots(self) -> tuple[int, ...]:
         return tuple(text.seq for text in self.texts if text.seq is not None)

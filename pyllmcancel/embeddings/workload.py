@@ -47,7 +47,7 @@ LONGEST_CHOSEN = 2048  # in tokens; longer texts that cannot be split are served
 
 
 class Embedding:
-    """The workload that embeds. `request` may be called from any thread, all else by the engine thread only.
+    """The workload that embeds. `request` and `fill` may be called from any thread, all else by the engine thread only.
 
     Parameters
     ----------
@@ -127,21 +127,19 @@ class Embedding:
         """The number of compute threads of the running step, or of the last one."""
         return self._embedder.n_threads
 
-    def request(
-        self,
-        texts: Sequence[Sequence[int]],
-        sink: Sink,
-        *,
-        timeout: float | None = None,
-        **origin: Unpack[Origin],
-    ) -> EmbeddingRequest:
-        """Make a request with a flag of its own; InvalidRequestError if it can never be served in this form."""
+    def request(self, **origin: Unpack[Origin]) -> EmbeddingRequest:
+        """Make a request with a flag of its own, which is to be filled."""
+        return EmbeddingRequest(Cancellation(self._native.CancelFlag()), **origin)
+
+    def fill(
+        self, request: EmbeddingRequest, texts: Sequence[Sequence[int]], sink: Sink, timeout: float | None = None
+    ) -> None:
+        """Set what a request computes; InvalidRequestError if it can never be served in this form."""
         self._check(texts)
         if timeout is not None and not timeout >= 0.0:  # NaN is refused too
             raise InvalidRequestError("timeout must not be negative", "timeout")
-        request = EmbeddingRequest(texts, Cancellation(self._native.CancelFlag()), sink, timeout=timeout, **origin)
+        request.fill(texts, sink, timeout)
         request.adapters = self.adapters.scales()
-        return request
 
     def _check(self, texts: Sequence[Sequence[int]]) -> None:
         if not 1 <= len(texts) <= MAX_TEXTS:

@@ -1,9 +1,10 @@
 """The engine: submit a request, read its stream, cancel it. The only entry point to the layers below.
 
-The life of a request: ``Engine.submit`` → ``Registry.accept`` (supersede keys, waiting queue) → ``EngineLoop`` (admit,
-step, publish) → ``Endings.conclude``. A cancel goes ``Engine.cancel`` → ``Endings.cancel`` → ``Cancellation.request``
-(the flag that the compiled core reads) → ``Endings.conclude``, by the engine thread or, for a request that still waits,
-by the caller.
+The life of a request: ``Engine.arrive`` → ``Registry.arrive`` (its id, its session) → ``Engine.fill`` →
+``Registry.accept`` (supersede keys, waiting queue) → ``EngineLoop`` (admit, step, publish) → ``Endings.conclude``.
+``Engine.submit`` does at once all that comes before the loop. A cancel goes ``Engine.cancel`` → ``Endings.cancel`` →
+``Cancellation.request`` (the flag that the compiled core reads) → ``Endings.conclude``, by the engine thread or, for a
+request that still waits or is prepared, by the caller.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
@@ -28,9 +29,10 @@ from pyllmcancel.engine.thread import end_unclosed, say_last_words, work
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, said
 from pyllmcancel.pooling import DOES_NOT_GENERATE, DOES_NOT_POOL
 from pyllmcancel.requests.arrivals import Arrivals
+from pyllmcancel.requests.effects import Counts
 from pyllmcancel.requests.endings import Endings
 from pyllmcancel.requests.observer import NullObserver, Observers, StepTrace
-from pyllmcancel.requests.registry import Counts, Registry
+from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.request import NO_OWNER, GenerationParams, Request
 from pyllmcancel.requests.token_stream import FORKED
 from pyllmcancel.requests.watcher import Watcher
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, Unpack
 
+    from pyllmcancel.embeddings.request import EmbeddingRequest
     from pyllmcancel.events import Sink
     from pyllmcancel.media.library import MediaLibrary
     from pyllmcancel.pooling import Pooling
@@ -62,11 +65,13 @@ class Engine(Calls):
     ----------
     media : MediaLibrary or None
         Makes prompts with pictures and sounds, if the model has a projector.
+    arrivals : Arrivals
+        Requests that are being prepared: see `arrive`.
     advised_sampling : dict
         The fields of SamplingParams that the model's file advises, for requests that do not set them.
     stopped : concurrent.futures.Future of None
         Done when the engine thread has stopped: with None after `close`, else with the exception that ended the thread.
-        Every request has its ending by then.
+        Every accepted request has its ending by then.
 
     Examples
     --------
@@ -99,7 +104,7 @@ class Engine(Calls):
         self._loop = EngineLoop(
             workload, self.registry, self._endings, self._watcher, observer=self._observers, trace=self.trace
         )
-        self._arrivals = Arrivals(
+        self.arrivals = Arrivals(
             self.registry, self._endings, self._watcher, self._observers, timeout=self.config.request_timeout
         )
         self._slots: Slots | None = None
@@ -283,9 +288,10 @@ class Engine(Calls):
         QueueFullError, EngineClosedError
             The request cannot be accepted now. Nothing was changed.
         """
-        if not isinstance(self.workload, Generation):
-            raise InvalidRequestError(DOES_NOT_GENERATE, "model")
-        return self._accept(self.workload.request(prompts, params, sink, **origin))
+        request = self.workload.request(**origin)
+        self.fill(request, prompts, params, sink)
+        self.accept(request)
+        return request
 
     def submit_texts(
         self,
@@ -296,22 +302,63 @@ class Engine(Calls):
         **origin: Unpack[Origin],
     ) -> Request:
         """As `submit`, for texts to embed or score (token ids): `sink` gets an `Embedded` for each, and the ending."""
+        request = self.workload.request(**origin)
+        self.fill_texts(request, texts, sink, timeout)
+        self.accept(request)
+        return request
+
+    # -- submitting in steps: a request is listed, and can be cancelled, while its prompt is prepared -----------------
+
+    def arrive(self, **origin: Unpack[Origin]) -> Request:
+        """List a request that has to be prepared: have `arrivals` refuse it, or else `fill` it, and `accept` it.
+
+        Raises
+        ------
+        InvalidRequestError, QueueFullError, EngineClosedError
+            The request cannot be listed. Nothing was changed.
+        """
+        self._check_not_forked()
+        request = self.workload.request(**origin)
+        self.arrivals.arrive(request)
+        return request
+
+    def fill(self, request: Request, prompts: Sequence[Sequence[int]], params: GenerationParams, sink: Sink) -> None:
+        """Set what a request computes, as for `submit`; InvalidRequestError if it can never be served in this form."""
+        if not isinstance(self.workload, Generation):
+            raise InvalidRequestError(DOES_NOT_GENERATE, "model")
+        self.workload.fill(request, prompts, params, sink)
+
+    def fill_texts(
+        self, request: Request, texts: Sequence[Sequence[int]], sink: Sink, timeout: float | None = None
+    ) -> None:
+        """As `fill`, for texts to embed or score."""
         if not isinstance(self.workload, Embedding):
             raise InvalidRequestError(DOES_NOT_POOL, "model")
-        return self._accept(self.workload.request(texts, sink, timeout=timeout, **origin))
+        self.workload.fill(cast("EmbeddingRequest", request), texts, sink, timeout)
 
-    def _accept(self, request: Request) -> Request:
+    def accept(self, request: Request) -> None:
+        """Have a filled request wait for its turn; it arrives with this if it has not.
+
+        Raises
+        ------
+        QueueFullError, EngineClosedError
+            The request cannot be accepted now. Nothing was changed.
+        RequestCancelled
+            The request was cancelled while it was prepared.
+        """
+        self._check_not_forked()
+        self.arrivals.accept(request)
+
+    def _check_not_forked(self) -> None:
         if self.forked:
             raise EngineClosedError(FORKED)
-        self._arrivals.accept(request)
-        return request
 
     def heed(self, owner: str, key: str, rank: Rank) -> Rank | None:
         """Cancel an older request of this supersede key, because another process has accepted a newer one.
 
         Returns the newest request of the key that is known here, if it is newer than that one.
         """
-        return None if self.forked else self._arrivals.heed(owner, key, rank)
+        return None if self.forked else self.arrivals.heed(owner, key, rank)
 
     # -- cancelling ---------------------------------------------------------------------------------------------------
 
@@ -359,7 +406,7 @@ class Engine(Calls):
         """
         if self.forked:
             return
-        self.registry.close()
+        self._endings.shut_down(accepted=False)
         if not self.registry.wait_until_empty(drain):
             self._endings.shut_down()
         self._thread.join()

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 
 class Generation:
-    """The workload that generates text. `request` may be called from any thread, all else by the engine thread only.
+    """The workload that generates text. `request` and `fill` may be called from any thread, all else by the engine
+    thread only.
 
     Parameters
     ----------
@@ -136,18 +137,15 @@ class Generation:
         """The number of compute threads of the running step, or of the last one."""
         return self.context.n_threads
 
-    def request(
-        self,
-        prompts: Sequence[Sequence[int]],
-        params: GenerationParams,
-        sink: Sink,
-        **origin: Unpack[Origin],
-    ) -> Request:
-        """Make a request with a flag of its own; InvalidRequestError if it can never be served in this form."""
-        request = Request(params, Cancellation(self.native.CancelFlag()), sink, **origin)
+    def request(self, **origin: Unpack[Origin]) -> Request:
+        """Make a request with a flag of its own, which is to be filled."""
+        return Request(Cancellation(self.native.CancelFlag()), **origin)
+
+    def fill(self, request: Request, prompts: Sequence[Sequence[int]], params: GenerationParams, sink: Sink) -> None:
+        """Set what a request computes; InvalidRequestError if it can never be served in this form."""
+        request.params, request.sink = params, sink
         request.adapters = self.adapters.scales(params.adapters)
         request.choices = self._choice_maker.choices(request, prompts, self.n_ctx)
-        return request
 
     # -- into and out of slots ----------------------------------------------------------------------------------------
 

@@ -269,12 +269,13 @@ class EngineLoop:
     @contextmanager
     def _others_may_leave(self, members: Iterable[StepMember]) -> Iterator[None]:
         """Inside the block, in which a step of these members computes, a cancel of any other request ends that one at
-        once.
+        once; one that came before ends it here.
         """
-        computed = {member.request for member in members}
-        others = [one for one in self._running if one not in computed and not one.awaits_encoding]
-        self._registry.offer(others)
+        not_theirs = {member.request for member in members}.union(self._left)
+        others = [one for one in self._running if one not in not_theirs and not one.awaits_encoding]
         try:
+            for request in self._registry.offer(others):
+                self._endings.conclude_withdrawn(request)
             yield
         finally:
             self._left += self._registry.take_back(others)

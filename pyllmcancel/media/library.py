@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError, MediaError, UsageError
 from pyllmcancel.media.cache import MediaCache, MediaKey, Parts, chunks_of
 from pyllmcancel.media.checks import DEFAULT_LIMITS, MediaLimits, check
+from pyllmcancel.media.sounds import least_seconds, silence
 from pyllmcancel.media.values import Media, MediaKind, MediaPrompt, MediaRun, MediaRuns, Modality, new_marker
-from pyllmcancel.pausing import FlaggedPause, no_pause
+from pyllmcancel.pausing import FlaggedPause, Pause, no_pause
 
 if TYPE_CHECKING:
     from pyllmcancel._native import CancelFlag, MediaChunk, MediaEncoder, Model
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 # A file whose decoding takes longer is refused. An honest one takes a second or two.
 DECODE_SECONDS = {MediaKind.IMAGE: 10.0, MediaKind.AUDIO: 60.0}
+HALF_MINUTE = 30  # seconds
+ROUNDED = 2  # tokens, of what two sounds add for their last windows
 NEEDS = {MediaKind.IMAGE: Modality.VISION, MediaKind.AUDIO: Modality.AUDIO}
 
 
@@ -61,6 +64,7 @@ class MediaLibrary:
         self._image_size = image_size
         self._cache = MediaCache(cache_bytes)
         self._n_batch = n_batch
+        self._half_minute = self._tokens_of_half_minute()
 
     @property
     def cache_bytes(self) -> int:
@@ -118,13 +122,16 @@ class MediaLibrary:
         bos = self._model.special_tokens.get("bos")
         tokens = [bos] if add_special and self._model.adds_bos and bos is not None else []
         runs: list[MediaRun] = []
+        counts = [] if n_ctx is None else self._least_tokens(media, limits, pause)
+        rest = sum(counts)
         holding = Holding(owner, room if keeps else None)
         for number, piece in enumerate(texts):
             tokens += self._model.tokenize(piece, add_special=False, parse_special=parse_special) if piece else []
             if number < len(media):
                 pause()
                 if n_ctx is not None:
-                    self.check_fit(media, limits, n_ctx, number, len(tokens))
+                    check_room(len(tokens) + rest, n_ctx, at_least=True)
+                    rest -= counts[number]
                 parts = self._parts(media[number], number, owner, limits, pause)
                 holding.add(parts, number)
                 for part in parts:
@@ -133,36 +140,54 @@ class MediaLibrary:
                     tokens += part if isinstance(part, list) else part.tokens
                 pause()
         if n_ctx is not None:
-            self.check_fit(media, limits, n_ctx, len(media), len(tokens))
+            check_room(len(tokens), n_ctx)
         found = MediaRuns(runs)
         found.held = holding.held
         return MediaPrompt(tokens, found)
 
-    def check_fit(
-        self, media: Sequence[Media], limits: MediaLimits, n_ctx: int, done: int = 0, n_tokens: int = 0
-    ) -> None:
-        """Refuse a prompt whose pictures do not fit, by their headers: nothing is decoded.
-
-        Parameters
-        ----------
-        done, n_tokens
-            As many of `media` are in the prompt already, which has that many tokens. A sound counts for none.
+    def check_fit(self, media: Sequence[Media], limits: MediaLimits, n_ctx: int, pause: Pause) -> None:
+        """Refuse a prompt whose pictures and sounds do not fit, by their headers: nothing is decoded.
 
         Raises
         ------
         MediaError, ContextLengthError
             As `prepare`.
         """
-        for index in range(done, len(media)):
-            if media[index].kind is MediaKind.IMAGE:
-                size = check(media[index], index, limits, no_pause, whole=False)
-                assert size is not None, "a picture has a size"
-                try:
-                    n_tokens += self._encoder.n_image_tokens(*size)
-                except UsageError as error:
-                    raise MediaError(f"the image cannot be used: {error}", index) from error
-        if n_tokens >= n_ctx:
-            raise ContextLengthError(n_tokens, n_ctx, at_least=done < len(media))
+        check_room(sum(self._least_tokens(media, limits, pause)), n_ctx, at_least=True)
+
+    def _least_tokens(self, media: Sequence[Media], limits: MediaLimits, pause: Pause) -> list[int]:
+        """Return the tokens that each will have at least: all of a picture's, and few less than all of a sound's."""
+        counts = []
+        for index, one in enumerate(media):
+            pause()
+            if one.kind is MediaKind.AUDIO:
+                seconds = least_seconds(one.data, limits.seconds) if self._half_minute else 0.0
+                counts.append(int(seconds // HALF_MINUTE) * self._half_minute)
+                continue
+            size = check(one, index, limits, no_pause, whole=False)
+            assert size is not None, "a picture has a size"
+            try:
+                counts.append(self._encoder.n_image_tokens(*size))
+            except UsageError as error:
+                raise MediaError(f"the image cannot be used: {error}", index) from error
+        return counts
+
+    def _tokens_of_half_minute(self) -> int:
+        """Return a lower limit of the tokens that another half minute adds to a sound.
+
+        It is measured, because only the projector knows. The tokens of all known ones grow evenly with a sound, but for
+        the rounding in their windows.
+        """
+        if Modality.AUDIO not in self.modalities:
+            return 0
+        counts = []
+        for seconds in (HALF_MINUTE, 2 * HALF_MINUTE):
+            media = Media.of(MediaKind.AUDIO, silence(seconds))
+            try:
+                counts.append(sum(map(length_of, self._decoded(media, self._new_flag()))))
+            except (UsageError, MemoryError):
+                return 0  # no sound can be used, and each will be refused in words
+        return max(0, counts[1] - counts[0] - ROUNDED)
 
     def _parts(self, media: Media, index: int, owner: str, limits: MediaLimits, pause: FlaggedPause) -> Parts:
         if NEEDS[media.kind] not in self.modalities:
@@ -176,10 +201,8 @@ class MediaLibrary:
         if size is not None and self._image_size(media.data) != size:
             raise MediaError("the image is broken: it can be read in two ways", index)
         first = self._cache.first_token(key)
-        flag, seconds = pause.flag or self._new_flag(), DECODE_SECONDS[media.kind]
-        is_audio = media.kind is MediaKind.AUDIO
         try:
-            parts = self._encoder.parts(media.data, audio=is_audio, flag=flag, seconds=seconds, first=first)
+            parts = self._decoded(media, pause.flag or self._new_flag(), first)
         except (UsageError, MemoryError) as error:
             pause()  # the file is not at fault if the work was given up
             raise MediaError(f"the {media.kind} cannot be used: {error}", index) from error
@@ -189,6 +212,19 @@ class MediaLibrary:
                 limit = f"a step has at most {self._n_batch:,} (--ubatch-size)"
                 raise MediaError(f"{message}; {limit}", index, too_large=True)
         return self._cache.put(key, tuple(parts))
+
+    def _decoded(self, media: Media, flag: CancelFlag, first: int | None = None) -> list[list[int] | MediaChunk]:
+        is_audio, seconds = media.kind is MediaKind.AUDIO, DECODE_SECONDS[media.kind]
+        return self._encoder.parts(media.data, audio=is_audio, flag=flag, seconds=seconds, first=first)
+
+
+def length_of(part: list[int] | MediaChunk) -> int:
+    return len(part) if isinstance(part, list) else part.n_tokens
+
+
+def check_room(n_tokens: int, n_ctx: int, *, at_least: bool = False) -> None:
+    if n_tokens >= n_ctx:
+        raise ContextLengthError(n_tokens, n_ctx, at_least=at_least)
 
 
 class Holding:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 
 from pyllmcancel.media.errors import BadMedia
 from pyllmcancel.pausing import Pause
@@ -21,6 +22,12 @@ FRAME = re.compile(rb"(?=\xff([\xe2-\xe7\xf2-\xff])([\x00-\xef]))", re.DOTALL)
 RATES = (44_100, 48_000, 32_000)  # of MPEG 1; half of them of MPEG 2, a quarter of MPEG 2.5
 SAMPLES = {1: 1152, 2: 1152, 3: 384}  # of a frame, by the two bits that name its layer
 FRAMES_PER_PAUSE = 4_096
+# Seconds of an MP3 that a decoder may leave out at both ends: a tag says how many samples, in two fields of 12 bits.
+TRIMMED = 1.25
+LAYER_3 = 1  # the two bits that name it
+# Thousands of bits a second of a frame of layer III, by its four bits: of MPEG 1, and of the others. Any with 0.
+MPEG_1_RATES = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
+OTHER_RATES = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 
 
 def check_sound(data: bytes, max_seconds: float, pause: Pause) -> float:
@@ -37,7 +44,7 @@ def check_sound(data: bytes, max_seconds: float, pause: Pause) -> float:
         The format is unknown or not supported, the file is cut or contradicts its header, or the sound is too long.
     """
     try:
-        length = _length(data, max_seconds, pause)
+        length = _length(data, lambda: _most_of_mp3(data, max_seconds, pause))
     except (struct.error, IndexError):
         raise BadMedia("its header is cut short") from None
     if length > max_seconds:
@@ -47,7 +54,24 @@ def check_sound(data: bytes, max_seconds: float, pause: Pause) -> float:
     return length
 
 
-def _length(data: bytes, max_seconds: float, pause: Pause) -> float:
+def least_seconds(data: bytes, max_seconds: float) -> float:
+    """Return a lower limit of a sound's length, by its headers: 0 for a broken file. At `max_seconds` it looks no
+    further.
+    """
+    try:
+        return _length(data, lambda: _least_of_mp3(data, max_seconds))
+    except (BadMedia, struct.error, IndexError):
+        return 0.0
+
+
+def silence(seconds: int) -> bytes:
+    """Return a WAV file: 8 bits, 8 kHz."""
+    n = seconds * 8_000
+    head = struct.pack("<4sI8sIHHIIHH", b"RIFF", 36 + n, b"WAVEfmt ", 16, 1, 1, 8_000, 8_000, 1, 8)
+    return head + struct.pack("<4sI", b"data", n) + b"\x80" * n
+
+
+def _length(data: bytes, mp3_length: Callable[[], float]) -> float:
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
         return _wav_length(data)
     # A decoder looks behind tags.
@@ -56,7 +80,7 @@ def _length(data: bytes, max_seconds: float, pause: Pause) -> float:
         return _flac_length(data, behind + 4)
     begins = behind > 0 or (data[:1] == b"\xff" and data[1] >= 0xE0)
     if begins and data[behind : behind + 4] != b"OggS":
-        return _mp3_length(data, max_seconds, pause)
+        return mp3_length()
     raise BadMedia("this format is not supported; WAV, MP3 and FLAC are")
 
 
@@ -105,19 +129,39 @@ def _flac_length(data: bytes, at: int) -> float:
     return float(n_samples / rate)
 
 
-def _mp3_length(data: bytes, max_seconds: float, pause: Pause) -> float:
+def _most_of_mp3(data: bytes, max_seconds: float, pause: Pause) -> float:
     length = 0.0
     for n, found in enumerate(FRAME.finditer(data)):
         if n % FRAMES_PER_PAUSE == 0:
             pause()
-        first, second = found[1][0], found[2][0]
-        rate = second >> 2 & 3
-        layer = first >> 1 & 3
-        if rate == 3 or layer == 0:
-            continue
-        slower = {3: 1, 2: 2, 0: 4}.get(first >> 3 & 3, 4)
-        samples = 576 if layer == 1 and slower > 1 else SAMPLES[layer]
-        length += samples * slower / RATES[rate]
+        rate, samples = _rate_and_samples(found)
+        if rate and samples:
+            length += samples / rate
         if length > max_seconds:
             break
     return length
+
+
+def _least_of_mp3(data: bytes, max_seconds: float) -> float:
+    """Return the length of the frames of layer III that follow each other from the first one on."""
+    at, length = _behind_tags(data), 0.0
+    while length < max_seconds and (found := FRAME.match(data, at)):
+        rate, samples = _rate_and_samples(found)
+        first, second = found[1][0], found[2][0]
+        kbits = (MPEG_1_RATES if first >> 3 & 3 == 3 else OTHER_RATES)[second >> 4]
+        if not (rate and kbits) or first >> 1 & 3 != LAYER_3:
+            break
+        at += samples * kbits * 125 // rate + (second >> 1 & 1)
+        if at > len(data):
+            break
+        length += samples / rate
+    return max(0.0, length - TRIMMED)
+
+
+def _rate_and_samples(found: re.Match[bytes]) -> tuple[int, int]:
+    """Return the samples a second, and those of the frame; one is 0 if this is no frame."""
+    first, second = found[1][0], found[2][0]
+    number, layer = second >> 2 & 3, first >> 1 & 3
+    slower = {3: 1, 2: 2, 0: 4}.get(first >> 3 & 3, 4)
+    samples = 576 if layer == LAYER_3 and slower > 1 else SAMPLES.get(layer, 0)
+    return (RATES[number] // slower if number < 3 else 0), samples

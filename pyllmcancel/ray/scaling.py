@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from pyllmcancel.requests.registry import Counts
+    from pyllmcancel.requests.effects import Counts
     from pyllmcancel.scheduling.scheduler import Capacity, Occupancy
 
 SLOTS, CELLS = "slots_wanted", "cells_in_use"  # the names of each replica's reports

@@ -1,4 +1,6 @@
-"""The arrival of a request: accepted, reported, logged, given its deadline. What it supersedes ends with that."""
+"""The arrival of a request, its preparation, and its acceptance: reported, logged, given its deadline. What it
+supersedes ends with that.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +8,24 @@ import codecs
 import logging
 from typing import TYPE_CHECKING
 
+from pyllmcancel.events import Ending, FinishReason, RequestStatus, Usage
+
 if TYPE_CHECKING:
+    from pyllmcancel.requests.effects import Accepted
     from pyllmcancel.requests.endings import Endings
     from pyllmcancel.requests.observer import Observers
-    from pyllmcancel.requests.registry import Accepted, Registry
-    from pyllmcancel.requests.request import Rank, Request
+    from pyllmcancel.requests.registry import GiveUp, Registry
+    from pyllmcancel.requests.request import Names, Rank, Request
     from pyllmcancel.requests.watcher import Watcher
 
 logger = logging.getLogger("pyllmcancel.engine")
 
+REFUSED = Ending(FinishReason.ERROR, Usage(), RequestStatus.PREPARING, error="the request was refused")
 ESCAPED = codecs.getencoder("unicode_escape")  # looked up here: Python imports a codec at its first use
 
 
 class Arrivals:
-    """Accepts requests, from any thread.
+    """Lists and accepts requests, from any thread.
 
     Parameters
     ----------
@@ -36,14 +42,47 @@ class Arrivals:
         self._observers = observers
         self._timeout = timeout
 
+    def arrive(self, request: Request) -> None:
+        """List a request that has to be prepared; InvalidRequestError, QueueFullError or EngineClosedError, and nothing
+        is changed, if it cannot be listed.
+        """
+        end_cancelled(self._observers, self._endings, self._registry.arrive(request))
+
+    def name(self, request: Request, names: Names) -> None:
+        """Note the groups of a request in preparation; raises as `arrive`, or RequestCancelled."""
+        end_cancelled(self._observers, self._endings, self._registry.name(request, names))
+
+    def begin_work(self, request: Request, give_up: GiveUp) -> None:
+        """Make the caller responsible for a request in preparation until `end_work`, which any thread may call.
+
+        A cancel calls `give_up`, which must be quick, from any thread. The request ends when the work has stopped; a
+        request without any work in progress ends at once. RequestCancelled if the request was cancelled before.
+        """
+        self._registry.begin_work(request, give_up)
+
+    def end_work(self, request: Request) -> None:
+        """Note that the work for a request has stopped, and end the request if it was cancelled meanwhile."""
+        if self._registry.end_work(request):
+            self._endings.conclude_withdrawn(request)
+
+    def refuse(self, request: Request) -> bool:
+        """Drop a request in preparation, which leaves no trace. Return False if it is not to be dropped: it is
+        accepted, or cancelled, or some work for it is in progress.
+        """
+        refused = self._registry.refuse(request)
+        if refused:
+            request.status = RequestStatus.FINISHED
+            request.ended.set_result(REFUSED)
+        return refused
+
     def accept(self, request: Request) -> None:
-        """Have a request wait for its turn; QueueFullError or EngineClosedError, and nothing is changed, if it
-        cannot.
+        """Have a request wait for its turn; QueueFullError, EngineClosedError or RequestCancelled, and nothing is
+        changed, if it cannot.
         """
         accepted = self._registry.accept(request)
         self._observers.request_added(request)
         self._log(request)
-        self._end_superseded(accepted)
+        end_cancelled(self._observers, self._endings, accepted)
         timeout = request.params.timeout if request.params.timeout is not None else self._timeout
         if timeout is not None:
             self._watcher.at_deadline(request, request.arrived_at + timeout)
@@ -54,15 +93,8 @@ class Arrivals:
         Returns the newest request of the key that is known here, if it is newer than that one.
         """
         newer, accepted = self._registry.heed(owner, key, rank)
-        self._end_superseded(accepted)
+        end_cancelled(self._observers, self._endings, accepted)
         return newer
-
-    def _end_superseded(self, accepted: Accepted) -> None:
-        """Report requests that were cancelled for a newer one, and end those of them that were withdrawn."""
-        for cancelled in accepted.cancelled:
-            self._observers.request_cancelled(cancelled)
-        for cancelled in accepted.withdrawn:
-            self._endings.conclude_withdrawn(cancelled)
 
     def _log(self, request: Request) -> None:
         if not logger.isEnabledFor(logging.INFO):
@@ -86,3 +118,11 @@ class Arrivals:
                 "running": running,
             },
         )
+
+
+def end_cancelled(observers: Observers, endings: Endings, accepted: Accepted) -> None:
+    """Report requests that were cancelled, and end those of them that were withdrawn."""
+    for cancelled in accepted.cancelled:
+        observers.request_cancelled(cancelled)
+    for cancelled in accepted.withdrawn:
+        endings.conclude_withdrawn(cancelled)

@@ -3,7 +3,8 @@
 A request is ended by the thread that is responsible for it, after its computation has stopped and its slots are free.
 That is the engine thread or, for a request that waits or that the running step does not compute, a thread that cancels
 it: by withdrawing the request that thread becomes responsible for it. The slots of a running request that was withdrawn
-are given back after the step, before any other request can get one.
+are given back after the step, before any other request can get one. A request in preparation is ended by the thread
+that does some work for it, or else by the one that cancels it.
 """
 
 from __future__ import annotations
@@ -27,11 +28,18 @@ logger = logging.getLogger("pyllmcancel.engine")
 
 
 class Endings:
-    """Writes the one ending of each request."""
+    """Writes the one ending of each request.
 
-    def __init__(self, registry: Registry, observers: Observers) -> None:
+    Parameters
+    ----------
+    logs
+        Log them.
+    """
+
+    def __init__(self, registry: Registry, observers: Observers, *, logs: bool = True) -> None:
         self._registry = registry
         self._observers = observers
+        self._logs = logs
 
     def cancel(self, request: Request, reason: CancelReason) -> bool:
         """Cancel `request`, from any thread; returns whether this call decided its fate."""
@@ -45,11 +53,14 @@ class Endings:
             self._registry.wake()
         return True
 
-    def shut_down(self) -> None:
-        """Accept no more requests, and cancel all there are; the engine thread ends when all of them have ended."""
+    def shut_down(self, *, accepted: bool = True) -> None:
+        """Accept no more requests, and cancel those in preparation and, by default, the `accepted` ones; the engine
+        thread ends when all of them have ended.
+        """
         self._registry.close()
         for request in self._registry.requests():
-            self.cancel(request, CancelReason.SHUTDOWN)
+            if accepted or request.status is RequestStatus.PREPARING:
+                self.cancel(request, CancelReason.SHUTDOWN)
 
     def conclude_withdrawn(self, request: Request) -> None:
         """End a cancelled request. The caller has withdrawn it, and so is responsible for it."""
@@ -121,7 +132,7 @@ class Endings:
             outbox.pay()
 
     def _log(self, request: Request, ending: Ending) -> None:
-        if not logger.isEnabledFor(logging.INFO) and ending.finish_reason is not FinishReason.ERROR:
+        if not self._logs or not (logger.isEnabledFor(logging.INFO) or ending.finish_reason is FinishReason.ERROR):
             return
         facts = _facts(request, ending)
         waiting, running = self._registry.load

@@ -151,7 +151,7 @@ class Families:
         return session
 
     def join(self, request: Request) -> None:
-        """List an accepted request in its session."""
+        """List a request in its session; raises as `declare`."""
         if request.group is None:
             return
         session = self.declare(request.owner, request.group, None if request.session is None else request.parent)
@@ -165,6 +165,20 @@ class Families:
         if session is not None and session.live.get(request.id) is request:
             del session.live[request.id]
             self._n_live[request.owner] -= not session.live
+
+    def retract(self, request: Request) -> None:
+        """Undo `join`: the request is refused, or gets another name. Sessions that nothing else has named are
+        forgotten.
+        """
+        session = self.of_request(request)
+        if session is None or session.live.get(request.id) is not request:
+            return
+        self.leave(request)
+        session.n_requests -= 1
+        for named in tuple(session.lineage()):
+            if named.n_requests or named.cancelled_at or not named.forgettable:
+                break
+            self._forget(named)
 
     def of_request(self, request: Request) -> Session | None:
         return None if request.group is None else self.find(request.owner, request.group)
@@ -194,9 +208,12 @@ class Families:
         if len(old) < n_excess:
             raise QueueFullError(f"{MAX_SESSIONS} sessions are in use already")
         for name in old:
-            session = sessions.pop(name)
-            if session.parent is not None:
-                del session.parent.children[name]
+            self._forget(sessions[name])
+
+    def _forget(self, session: Session) -> None:
+        del self._sessions[session.owner][session.name]
+        if session.parent is not None:
+            del session.parent.children[session.name]
 
     def _get(self, owner: str, name: str) -> Session:
         return self._sessions[owner].setdefault(name, Session(owner, name))

@@ -1,9 +1,11 @@
 """The registry of requests: the live ones, the waiting ones, supersede keys, families. All are under one lock.
 
-A request waits in the queue until the engine thread, or a thread that cancels it, takes it out. That thread is then
-responsible for it, and ends it. While a step runs, the engine thread offers the running requests that the step does not
-compute: a thread that cancels one of them takes that one over in the same way. The registry is the one place where
-threads meet: each method is one short critical section.
+A request is listed from its arrival on. Until it is accepted, the thread that does some work for it is responsible for
+it, and between two pieces of work it can be withdrawn by a thread that cancels it. It then waits in the queue until the
+engine thread, or a thread that cancels it, takes it out. That thread is then responsible for it, and ends it. While a
+step runs, the engine thread offers the running requests that the step does not compute: a thread that cancels one of
+them takes that one over in the same way. The registry is the one place where threads meet: each method is one short
+critical section.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from __future__ import annotations
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import EngineClosedError, EngineDiedError, InvalidRequestError
+from pyllmcancel.errors import EngineClosedError, EngineDiedError, InvalidRequestError, RequestCancelled, UsageError
+from pyllmcancel.events import RequestStatus
+from pyllmcancel.requests.effects import Accepted, Counts, Heeded
 from pyllmcancel.requests.families import Families
 from pyllmcancel.requests.holds import Holds
 from pyllmcancel.requests.request import NO_OWNER
@@ -24,39 +28,9 @@ from pyllmcancel.requests.waiting_queue import WaitingQueue
 if TYPE_CHECKING:
     from pyllmcancel.events import Ending
     from pyllmcancel.requests.families import Session, SessionSummary
-    from pyllmcancel.requests.request import Rank, Request, RequestSummary
+    from pyllmcancel.requests.request import Names, Rank, Request, RequestSummary
 
-
-class Counts(NamedTuple):
-    """Live requests, and sessions that have any. Cancelled requests are counted apart until they have ended."""
-
-    waiting: int
-    running: int
-    cancelling: int
-    sessions: int
-
-
-class Accepted(NamedTuple):
-    """The effects of an arrival.
-
-    `cancelled` are the requests that the arrival cancelled. Of two requests with one key that is the earlier one, which
-    may be the new request itself. The new request is also among them if it was held, or if its family had been
-    cancelled. `withdrawn` are the cancelled requests that were waiting: the caller is responsible for these, and has to
-    end them.
-    """
-
-    cancelled: tuple[Request, ...]
-    withdrawn: tuple[Request, ...]
-
-
-class Heeded(NamedTuple):
-    """The effects of a request that another process has accepted.
-
-    `newer` is the newest request of the key that is known here, if it is newer; the rest is as for an arrival.
-    """
-
-    newer: Rank | None
-    accepted: Accepted
+GiveUp = Callable[[], object]
 
 
 class Registry:
@@ -78,7 +52,12 @@ class Registry:
         self._keys = SupersedeKeys()
         self._families = Families()
         self._holds = Holds()
-        self._requests: dict[tuple[str, str], Request] = {}  # by owner and id: accepted and not ended
+        self._requests: dict[tuple[str, str], Request] = {}  # by owner and id: arrived and not ended
+        # Requests that are not accepted yet, each with the function that gives up the work in progress for it. The
+        # function is called with the lock held, so it must be quick.
+        self._preparing: dict[Request, GiveUp | None] = {}
+        # Requests that are computed elsewhere, each with the function that tells of its cancel, called likewise.
+        self._given_out: dict[Request, GiveUp] = {}
         self._offered: set[Request] = set()  # running requests that the running step does not compute
         self._withdrawn: set[Request] = set()  # requests among those that their cancellers are about to end
         self._history = defaultdict[str, deque["RequestSummary"]](lambda: deque(maxlen=history))
@@ -90,25 +69,108 @@ class Registry:
 
     # -- into and out of the tables -----------------------------------------------------------------------------------
 
-    def accept(self, request: Request) -> Accepted:
-        """Accept a request, or raise and change nothing.
+    def arrive(self, request: Request) -> Accepted:
+        """List a request that has to be prepared, or raise and change nothing."""
+        with self._lock:
+            self._check_open()
+            self._arrive(request)
+            self._preparing[request] = None
+            self._keys.prepare(request)
+            return self._effects(self._cancelled_on_arrival(request))
 
-        Of two requests with one key, the one that arrived earlier is cancelled. That is the new request if it took
-        longer to prepare.
+    def name(self, request: Request, names: Names) -> Accepted:
+        """Note the groups of a request in preparation, or raise and leave it without any; RequestCancelled if it was
+        cancelled.
         """
         with self._lock:
-            self._check(request)
+            self._check_preparing(request)
+            self._families.retract(request)
+            self._keys.remove(request)
+            request.session, request.parent, request.supersede, request.priority = names
             self._families.join(request)  # may raise
+            self._keys.prepare(request)
+            return self._effects(self._cancelled_on_arrival(request))
+
+    def begin_work(self, request: Request, give_up: GiveUp) -> None:
+        """Make the caller responsible for a request in preparation; see `Arrivals.begin_work`."""
+        with self._lock:
+            self._check_preparing(request)
+            self._preparing[request] = give_up
+
+    def end_work(self, request: Request) -> bool:
+        """Note that the work has stopped; return True if the caller has to end the request, since it is cancelled."""
+        with self._lock:
+            self._preparing[request] = None
+            return request.cancellation.requested and self._withdraw(request)
+
+    def _check_preparing(self, request: Request, *, may_be_new: bool = False) -> None:
+        reason = request.cancellation.reason
+        if reason is not None:
+            raise RequestCancelled(reason, request.usage())
+        if request.cancellation.sealed or not (may_be_new or request in self._preparing):
+            raise UsageError("this request is not in preparation")
+
+    def refuse(self, request: Request) -> bool:
+        """Drop a request in preparation; see `Arrivals.refuse`."""
+        with self._lock:
+            idle = request in self._preparing and self._preparing[request] is None
+            if not idle or not request.cancellation.refuse():
+                return False
+            del self._preparing[request], self._requests[request.owner, request.id]
+            self._families.retract(request)
+            self._keys.remove(request)
+            return True
+
+    def accept(self, request: Request, give_up: GiveUp | None = None) -> Accepted:
+        """Have a request wait for its turn, or raise and change nothing. With `give_up` it does not wait: it is
+        computed elsewhere, as by `give_out`.
+
+        A request that is not listed arrives with this. RequestCancelled is raised for one that was cancelled while it
+        was prepared. Of two requests with one key, the one that arrived earlier is cancelled. That is the new request
+        if it took longer to prepare.
+        """
+        with self._lock:
+            self._check_preparing(request, may_be_new=True)
+            self._check_open()
+            if give_up is None:
+                self._check_queue(request)
+            has_arrived = request in self._preparing
+            if not has_arrived:
+                self._arrive(request)
+            self._preparing.pop(request, None)
             superseding = self._keys.install(request)
-            self._requests[request.owner, request.id] = request
-            self._waiting.append(request)
-            cancelled = []
+            request.status = RequestStatus.WAITING
+            if give_up is None:
+                self._waiting.append(request)
+            else:
+                self._given_out[request] = give_up
+            older = self._keys.preparing(request.owner, request.supersede)
+            rivals = [one for one in older if one.arrived_at < request.arrived_at]
+            cancelled = [one for one in rivals if self._supersede(one, request.id)]
             if superseding is not None and self._supersede(*superseding):
                 cancelled.append(superseding.older)
-            if self._is_cancelled_on_arrival(request) and request.cancellation.request(CancelReason.EXPLICIT):
-                cancelled.append(request)
+            if not has_arrived:
+                cancelled += self._cancelled_on_arrival(request)
             self._tell()
-            return Accepted(tuple(cancelled), tuple(old for old in cancelled if self._withdraw(old)))
+            return self._effects(cancelled)
+
+    def give_out(self, request: Request, give_up: GiveUp) -> None:
+        """Take a waiting request out of the queue, to be computed elsewhere: the caller is responsible for it.
+
+        `give_up` is called once, from any thread, when it is cancelled, with the lock held.
+        """
+        with self._lock:
+            if self._waiting.withdraw(request):
+                self._given_out[request] = give_up
+
+    def _arrive(self, request: Request) -> None:
+        if (request.owner, request.id) in self._requests:
+            raise InvalidRequestError(f"request id {request.id!r} is in use by a request that has not ended", "id")
+        self._families.join(request)  # may raise
+        self._requests[request.owner, request.id] = request
+
+    def _effects(self, cancelled: Sequence[Request]) -> Accepted:
+        return Accepted(tuple(cancelled), tuple(one for one in cancelled if self._withdraw(one)))
 
     @staticmethod
     def _supersede(older: Request, by: str) -> bool:
@@ -127,50 +189,70 @@ class Registry:
         with self._lock:
             newer = self._keys.newer_than(owner, key, rank)
             self._keys.remember(owner, key, rank)
-            rival = self._keys.newest(owner, key)
-            if rival is None or rival.rank >= rank or not self._supersede(rival, rank.id):
-                return Heeded(newer, Accepted((), ()))
-            self._tell()
-            return Heeded(newer, Accepted((rival,), (rival,) if self._withdraw(rival) else ()))
+            newest = self._keys.newest(owner, key)
+            known = [*self._keys.preparing(owner, key), *(() if newest is None else (newest,))]
+            cancelled = [one for one in known if one.rank < rank and self._supersede(one, rank.id)]
+            if cancelled:
+                self._tell()
+            return Heeded(newer, self._effects(cancelled))
 
-    def _check(self, request: Request) -> None:
+    def _check_open(self) -> None:
         if self._died_of is not None:
             raise EngineDiedError(self._died_of)
         if self._closed:
             raise EngineClosedError("the engine is shutting down")
-        if (request.owner, request.id) in self._requests:
-            raise InvalidRequestError(f"request id {request.id!r} is in use by a request that has not ended", "id")
+
+    def _check_queue(self, request: Request) -> None:
         # Only one of two requests with one key stays in the queue, so that a full queue has room for the second.
         rival = self._keys.rival(request)
         self._waiting.check(request.owner, n_leaving=int(rival is not None and rival in self._waiting))
 
-    def _is_cancelled_on_arrival(self, request: Request) -> bool:
-        """Return whether the request is held, or its family was cancelled after its arrival."""
+    def _cancelled_on_arrival(self, request: Request) -> list[Request]:
+        """Cancel the request if it is held, or its family was cancelled after its arrival; return it if this call
+        decided its fate.
+        """
         session = self._families.of_request(request)
         lineage = () if session is None else tuple(session.lineage())
         names = [member.name for member in lineage]
         held = self._holds.reach(request.owner, request.id, request.arrived_at, names)
-        return held or any(member.cancels(request) for member in lineage)
+        if not held and not any(member.cancels(request) for member in lineage):
+            return []
+        return [request] if request.cancellation.request(CancelReason.EXPLICIT) else []
 
     def withdraw(self, request: Request) -> bool:
-        """Take a waiting or an offered request over, to end it; False if it is neither, or not any more."""
+        """Take a cancelled request over, to end it, if nobody is responsible for it: it waits, is offered, or is in
+        preparation without any work in progress. Work in progress is given up, and whoever does it ends the request.
+        """
         with self._lock:
             return self._withdraw(request)
 
     def _withdraw(self, request: Request) -> bool:
-        withdrawn = self._waiting.withdraw(request) or request in self._offered
+        give_up = self._preparing.get(request) or self._given_out.get(request)
+        if give_up is not None:
+            give_up()
+            return False
+        is_idle = request in self._preparing or request in self._offered
+        withdrawn = self._waiting.withdraw(request) or is_idle
         if withdrawn:
+            self._preparing.pop(request, None)
             self._offered.discard(request)
             self._withdrawn.add(request)
         return withdrawn
 
-    def offer(self, requests: Iterable[Request]) -> None:
-        """Let cancellers take over these running requests until `take_back`; called by the engine thread."""
+    def offer(self, requests: Iterable[Request]) -> list[Request]:
+        """Let cancellers take over these running requests until `take_back`; called by the engine thread.
+
+        Returns those that are cancelled by now. They are not offered: the engine thread has to end them.
+        """
         with self._lock:
-            self._offered.update(requests)
+            cancelled = [request for request in requests if request.cancellation.requested]
+            self._offered.update(set(requests).difference(cancelled))
+            return cancelled
 
     def take_back(self, requests: Iterable[Request]) -> list[Request]:
-        """Return those of the offered requests that were taken over: each is ended by its canceller."""
+        """Return those of the requests that were taken over, or not offered: each ends without the engine thread's
+        next turn.
+        """
         with self._lock:
             taken = [request for request in requests if request not in self._offered]
             self._offered.clear()
@@ -231,6 +313,7 @@ class Registry:
         with self._lock:
             self._requests.pop((request.owner, request.id), None)
             self._withdrawn.discard(request)
+            self._given_out.pop(request, None)
             self._waiting.forget(request)
             self._history[request.owner].append(request.summary(ending))
             self._tell()
@@ -254,7 +337,8 @@ class Registry:
             self._closed, self._died_of = True, died_of
             self._offered.clear()
             self._changed.notify_all()
-            taken = [request for request in self._requests.values() if request not in self._withdrawn]
+            apart = self._withdrawn.union(self._preparing)
+            taken = [request for request in self._requests.values() if request not in apart]
             for request in taken:
                 self._waiting.withdraw(request)
             return taken
@@ -267,7 +351,7 @@ class Registry:
     def wait_until_empty(self, timeout: float) -> bool:
         """Block until every accepted request has ended; False if `timeout` seconds pass first."""
         with self._lock:
-            return self._changed.wait_for(lambda: not self._requests, timeout)
+            return self._changed.wait_for(lambda: len(self._requests) == len(self._preparing), timeout)
 
     # -- looking for requests and sessions; an `owner` of None means all owners ---------------------------------------
 
@@ -301,14 +385,14 @@ class Registry:
                 self._holds.hold_request(owner, request_id, 0.0)
 
     def newest(self, key: str, owner: str = NO_OWNER) -> Request | None:
-        """Return the live request of a supersede key."""
+        """Return the accepted live request of a supersede key."""
         with self._lock:
             return self._keys.newest(owner, key)
 
-    def declare(self, session: str, parent: str | None = None, owner: str = NO_OWNER) -> None:
-        """Make a session known before its request is accepted; raises as `Families.declare`."""
+    def preparing(self, key: str, owner: str = NO_OWNER) -> list[Request]:
+        """Return the requests of a supersede key that are not accepted yet."""
         with self._lock:
-            self._families.declare(owner, session, parent)
+            return self._keys.preparing(owner, key)
 
     def family(
         self, session: str, owner: str = NO_OWNER, *, descendants: bool = True
@@ -386,14 +470,14 @@ class Registry:
 
     @property
     def load(self) -> tuple[int, int]:
-        """The numbers of waiting and of other requests that have not ended. The log's: at no cost per request."""
+        """The numbers of accepted requests that wait, and of the others. The log's: at no cost per request."""
         with self._lock:
             waiting = len(self._waiting)
-            return waiting, len(self._requests) - waiting
+            return waiting, len(self._requests) - len(self._preparing) - waiting
 
     def counts(self, owner: str | None = None) -> Counts:
         with self._lock:
-            requests = self._not_sealed(owner)
+            requests = [request for request in self._not_sealed(owner) if request not in self._preparing]
             cancelling = sum(request.cancellation.requested for request in requests)
             waiting = sum(
                 not request.cancellation.requested and owner in (None, request.owner) for request in self._waiting

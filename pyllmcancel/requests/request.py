@@ -1,9 +1,10 @@
-"""A request and its choices, from acceptance to the ending.
+"""A request and its choices, from its arrival to its ending.
 
-One thread at most is responsible for a request: none while it is in the waiting queue, then the engine thread, which
-admits it, or the canceller that withdraws it. A canceller may also withdraw a running request from the engine thread,
-while a step runs that does not compute the request. Only the responsible thread writes its mutable fields; others read
-them. The exception is `superseded_by`, which the registry writes under its lock.
+One thread at most is responsible for a request. While it is prepared, that is the thread that does some work for it,
+and none between two pieces of work. None is responsible while it is in the waiting queue; then the engine thread is,
+which admits it, or the canceller that withdraws it. A canceller may also withdraw a running request from the engine
+thread, while a step runs that does not compute the request. Only the responsible thread writes its mutable fields;
+others read them. The exceptions are its names and `superseded_by`, which the registry writes under its lock.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
 from pyllmcancel.adapters import UNADAPTED
 from pyllmcancel.drafting.sources import PAST, PREDICTION, SOURCES
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.events import Drafted, RequestStatus, Usage
+from pyllmcancel.events import NO_SINK, Drafted, RequestStatus, Usage
+from pyllmcancel.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Ending, FinishReason, Sink, TokenLogprobs
     from pyllmcancel.media.values import MediaRun
     from pyllmcancel.requests.detokenizer import Detokenizer
-    from pyllmcancel.sampling import SamplingParams
 
 
 NO_OWNER = ""  # the owner of requests without an API key
@@ -272,6 +273,15 @@ class Rank(NamedTuple):
     id: str
 
 
+class Names(NamedTuple):
+    """The groups that a request belongs to, and its priority; see `Origin`."""
+
+    session: str | None = None
+    parent: str | None = None
+    supersede: str | None = None
+    priority: int = 0
+
+
 class Origin(TypedDict, total=False):
     """The origin of a request, and the groups that it belongs to.
 
@@ -314,14 +324,15 @@ class Origin(TypedDict, total=False):
     trace: TraceContext | None
 
 
+NO_PARAMS = GenerationParams(sampling=SamplingParams())
+
+
 class Request:
-    """A request from its acceptance to its one ending."""
+    """A request from its arrival to its one ending. Its parameters, sink and choices are set before it is accepted."""
 
     def __init__(
         self,
-        params: GenerationParams,
         cancellation: Cancellation,
-        sink: Sink,
         *,
         request_id: str | None = None,
         owner: str = NO_OWNER,
@@ -337,13 +348,14 @@ class Request:
         if priority not in PRIORITIES:
             raise InvalidRequestError(f"priority must be one of {PRIORITIES}", "priority")
         self.id = request_id or f"req-{secrets.token_hex(8)}"
-        self.params = params
+        self.params = NO_PARAMS
         self.owner = owner
+        # These four are written by the registry, under its lock, until the request is accepted, and never after.
         self.session = session
         self.parent = parent
         self.supersede = supersede
         self.priority = priority
-        self.adapters: Scales = ()  # the LoRA adapters that compute it; written when the request is made
+        self.adapters: Scales = ()  # the LoRA adapters that compute it
         self.cancellation = cancellation
         self.created_at = time.time()
         # Monotonic seconds: when its client asked, which may be well before the request is submitted.
@@ -353,12 +365,12 @@ class Request:
         self.superseded_by: str | None = None  # written by the registry, under its lock
         # Written by the responsible thread only.
         self.choices: list[Choice] = []
-        self.status = RequestStatus.WAITING
+        self.status = RequestStatus.PREPARING
         self.paused = False  # paused by its reader, and without slots until the reader continues
         self.admitted_at: float | None = None
         self.first_token_at: float | None = None
         self.ended_at: float | None = None
-        self.sink: Sink = sink
+        self.sink: Sink = NO_SINK
         self.client = client
         self.trace = trace
         # Resolved once, by the responsible thread, when everything else about the ending is done.
@@ -388,7 +400,7 @@ class Request:
 
     @property
     def live(self) -> bool:
-        """True if the request is accepted, not ended and not cancelled."""
+        """True if the request has neither ended nor been cancelled."""
         return self.status is not RequestStatus.FINISHED and not self.cancellation.requested
 
     @property
@@ -447,7 +459,7 @@ class Request:
             parent=self.parent,
             supersede=self.supersede,
             priority=self.priority,
-            n=len(self.choices),
+            n=len(self.choices) or 1,
             prompt_tokens=self.n_prompt_tokens,
             prompt_tokens_done=usage.prompt_tokens,
             cached_tokens=usage.cached_tokens,
@@ -488,7 +500,8 @@ class RequestSummary:
     """A request as clients see it, while it lives and for a while after.
 
     `created_at` is in seconds since the epoch, and `seconds` is the request's age, or its whole duration. A `paused`
-    request has no slot, because its reader takes nothing. `max_tokens` is the requested limit for each choice.
+    request has no slot, because its reader takes nothing. `max_tokens` is the requested limit for each choice. In a
+    front, `model` and `replica` say which model it names, and which process has it.
     """
 
     id: str
@@ -514,3 +527,5 @@ class RequestSummary:
     paused: bool = False
     drafts: tuple[Drafted, ...] = ()
     adapters: tuple[tuple[int, float], ...] = ()
+    model: str | None = None
+    replica: str | None = None

@@ -36,6 +36,7 @@ class SupersedeKeys:
 
     def __init__(self) -> None:
         self._newest: dict[tuple[str, str], Request] = {}
+        self._preparing: dict[tuple[str, str], set[Request]] = {}
         self._elsewhere: dict[str, dict[str, Mark]] = {}  # by owner and key, the last reported one at the end
 
     def __len__(self) -> int:
@@ -43,6 +44,15 @@ class SupersedeKeys:
 
     def newest(self, owner: str, key: str) -> Request | None:
         return self._newest.get((owner, key))
+
+    def prepare(self, request: Request) -> None:
+        """Note a request that is not accepted yet: it supersedes none, and is superseded by newer ones."""
+        if request.supersede is not None:
+            self._preparing.setdefault((request.owner, request.supersede), set()).add(request)
+
+    def preparing(self, owner: str, key: str | None) -> list[Request]:
+        """Return the requests under this key that are not accepted yet."""
+        return [] if key is None else list(self._preparing.get((owner, key), ()))
 
     def rival(self, request: Request) -> Request | None:
         """Return the request that holds the key of `request` now."""
@@ -56,6 +66,7 @@ class SupersedeKeys:
         """
         if request.supersede is None:
             return None
+        self.remove(request)
         rival = self.rival(request)
         if rival is not None:
             if rival.arrived_at > request.arrived_at:
@@ -71,8 +82,15 @@ class SupersedeKeys:
 
     def remove(self, request: Request) -> None:
         """Forget an ended request, unless a newer one has taken its place."""
-        if request.supersede is not None and self.rival(request) is request:
-            del self._newest[request.owner, request.supersede]
+        if request.supersede is None:
+            return
+        key = request.owner, request.supersede
+        if self._newest.get(key) is request:
+            del self._newest[key]
+        if key in self._preparing:
+            self._preparing[key].discard(request)
+            if not self._preparing[key]:
+                del self._preparing[key]
 
     # -- requests of other processes ----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
 from pyllmcancel.constraints.unenforced import enforceable, guidance_knows
+from pyllmcancel.server.preparing import prepare
 from pyllmcancel.server.wire.unenforced import note_unenforced, unenforced_of_answer
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ async def answer_guide(
     else:
         note_unenforced(incoming.http.scope, unenforced_of_answer(form))
         work = partial(compiled, state.guidance, form, BLANKS if after_reasoning else "")
-    return await state.preparations.run(incoming.http, work, incoming.origin)
+    return await prepare(incoming.http, work, state.preparers)
 
 
 def with_token_limits(incoming: Incoming[GeneratingBody], form: ConstraintFactory | None) -> ConstraintFactory | None:

@@ -17,6 +17,8 @@ from pyllmcancel import __version__
 from pyllmcancel.engine.loading import Loading
 from pyllmcancel.server import page, routes_health, routes_models
 from pyllmcancel.server.anthropic import routes as anthropic_routes
+from pyllmcancel.server.behind import FrontLinks
+from pyllmcancel.server.bodies import arriving_paths
 from pyllmcancel.server.embeddings import routes as embeddings_routes
 from pyllmcancel.server.embeddings.rankings import routes as rankings_routes
 from pyllmcancel.server.http.api_keys import ApiKeys, KeyRing
@@ -35,6 +37,7 @@ from pyllmcancel.server.openai import routes as openai_routes
 from pyllmcancel.server.openai import routes_audio as openai_routes_audio
 from pyllmcancel.server.openapi import routes as openapi_routes
 from pyllmcancel.server.openapi.description import describe
+from pyllmcancel.server.preparing import Arriving
 from pyllmcancel.server.requests import routes as routes_requests
 from pyllmcancel.server.requests import sessions as routes_sessions
 from pyllmcancel.server.responses import routes as responses_routes
@@ -140,7 +143,6 @@ def create_app(
             await asyncio.wait([describing])
             await state.streams.close()
             await created.close()
-            await state.workers.wait_closed()
             await state.end_helpers()
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)
@@ -156,6 +158,8 @@ def create_app(
     page.page_files()  # read and hashed before any request is served: in the event loop that would hold up all streams
     add_error_handlers(app)
     join_by_peers = None if config.fleet is None else partial(_join_by_http, app, state, config.fleet)
+    app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
+    app.add_middleware(Arriving, paths=arriving_paths(app.routes))
     add_middleware(app, config, state.keys, join_by_peers)
     if join is not None:
         state.fleet = join(state)
@@ -207,8 +211,7 @@ def _join_by_http(app: FastAPI, state: ServerState, settings: FleetSettings) -> 
 def add_middleware(
     app: FastAPI, config: ServerConfig, keys: KeyRing, let_peers_in: Callable[[], None] | None = None
 ) -> None:
-    """Add the layers, the innermost first. All are plain ASGI: Starlette's others hide clients that leave."""
-    app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
+    """Add the outer layers, the innermost first. All are plain ASGI: Starlette's others hide clients that leave."""
     if config.api_keys:
         app.add_middleware(ApiKeys, ring=keys)
     origins = AllowedOrigins(config.cors_origins)
@@ -232,3 +235,5 @@ def add_middleware(
     if config.trusted_proxies:
         app.add_middleware(TrustedProxies, proxies=config.trusted_proxies)
     app.add_middleware(PlainHeads)
+    if is_behind:
+        app.add_middleware(FrontLinks, links=app.state.server.links)

@@ -13,25 +13,30 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fastapi import Depends, Request
+from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from pydantic_core import from_json
 
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.pausing import FlaggedPause, Pause, no_pause
+from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_json, is_json, validation_error
 from pyllmcancel.server.http.forms import boundary_of, form_fields
 from pyllmcancel.server.http.unknown_fields import IgnoredFields, note, take_unknown
-from pyllmcancel.server.http.workers import Work
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
-from pyllmcancel.server.origin import origin_of, plain_origin
+from pyllmcancel.server.origin import names_of
+from pyllmcancel.server.preparing import arrive, prepare, request_of
 from pyllmcancel.server.state import ServerState, state_of
 from pyllmcancel.server.streams.names import keeping_of
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
 
 if TYPE_CHECKING:
-    from pyllmcancel.requests.request import Origin
+    from collections.abc import Iterable
+
+    from starlette.routing import BaseRoute
+
+    from pyllmcancel.requests.request import Request as EngineRequest
     from pyllmcancel.server.config import UnknownFields
     from pyllmcancel.server.streams.kept import Keeping
 
@@ -39,6 +44,7 @@ T = TypeVar("T")
 Body = TypeVar("Body", bound=RequestBody)
 Body_co = TypeVar("Body_co", bound=RequestBody, covariant=True)
 LENGTH = "body_length"  # in a scope's state
+GROUPED = "grouped"  # an attribute of dependencies whose requests are the engine's
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +53,22 @@ class Incoming(Generic[Body_co]):
 
     http: Request
     body: Body_co
-    origin: Origin
     keeping: Keeping | None = None  # how its stream is kept, if it can be taken up again
 
     @property
     def state(self) -> ServerState:
         return state_of(self.http)
 
+    @property
+    def request(self) -> EngineRequest:
+        """The engine's request, which is being prepared."""
+        request = request_of(self.http.scope)
+        assert request is not None, "its endpoint reads a body of a kind that arrives"
+        return request
+
     def asking(self, body: Body) -> Incoming[Body]:
         """Return the same request with another body, which was made of its own."""
-        return Incoming(self.http, body, self.origin, self.keeping)
+        return Incoming(self.http, body, self.keeping)
 
 
 def reads(body_type: type[RequestBody], *, alone: bool = False) -> Any:
@@ -68,12 +80,14 @@ def reads(body_type: type[RequestBody], *, alone: bool = False) -> Any:
     Parameters
     ----------
     alone
-        True for a request that generates nothing: it belongs to no groups, whatever its body names.
+        True for a request that is prepared, and generates nothing: it belongs to no groups, whatever its body names.
     """
 
     async def read(request: Request) -> Incoming[RequestBody]:
         return incoming(request, await read_body(request, body_type), alone=alone)
 
+    if alone or issubclass(body_type, GeneratingBody):
+        read.__dict__[GROUPED] = not alone
     return Depends(read)
 
 
@@ -84,17 +98,31 @@ def reads_form(body_type: type[RequestBody]) -> Any:
         parse = partial(form_fields, boundary=boundary_of(request))
         return incoming(request, await _read(request, body_type, parse), alone=False)
 
+    read.__dict__[GROUPED] = True
     return Depends(read)
 
 
+def arriving_paths(routes: Iterable[BaseRoute]) -> dict[str, bool]:
+    """Return the paths whose requests are the engine's, and whether these belong to groups."""
+    return {
+        route.path: read.call.__dict__[GROUPED]
+        for route in routes
+        if isinstance(route, APIRoute)
+        for read in route.dependant.dependencies
+        if GROUPED in getattr(read.call, "__dict__", {})
+    }
+
+
 def incoming(request: Request, body: Body, *, alone: bool) -> Incoming[Body]:
+    if alone:
+        arrive(request, Names())
     if alone or not isinstance(body, GeneratingBody):
-        return Incoming(request, body, plain_origin(request))
-    origin, keeping = origin_of(request, body), keeping_of(request, body)
+        return Incoming(request, body)
+    own, keeping = arrive(request, names_of(request, body)), keeping_of(request, body)
     if keeping is None:
-        return Incoming(request, body, origin)
-    # From here on its client may leave.
-    return Incoming(Request(request.scope, _receive_nothing), body, {**origin, "client": None}, keeping)
+        return Incoming(request, body)
+    own.client = None  # from here on its client may leave
+    return Incoming(Request(request.scope, _receive_nothing), body, keeping)
 
 
 async def _receive_nothing() -> Any:
@@ -129,12 +157,12 @@ async def prepared(request: Request, work: Callable[[FlaggedPause], T], *, cost:
 
     Raises
     ------
-    ClientLeft, EngineClosedError
+    ClientLeft, RequestCancelled, EngineClosedError
         The work was given up.
     """
     if request.scope["state"][LENGTH] + cost <= INLINE_BODY:
         return work(no_pause)
-    return await state_of(request).workers.run(request.receive, work, Work(owner_of(request.scope)))
+    return await prepare(request, work, state_of(request).workers)
 
 
 def validated(

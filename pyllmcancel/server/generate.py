@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,29 +13,30 @@ from typing import TYPE_CHECKING, Any
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCancelled, RequestFailed
+from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.requests.token_stream import AsyncStream, Bound, LoopSink
 from pyllmcancel.server.answer_events import SSE_HEADERS, AnswerEvents, worded
+from pyllmcancel.server.behind import tell_front
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.body_limit import body_is_used
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import is_client_gone, mark_client_gone
 from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
 from pyllmcancel.server.origin import key_by
+from pyllmcancel.server.preparing import engine_failure_told, prepare, working
 from pyllmcancel.server.streams.kept import KeptStream
 from pyllmcancel.server.streams.reading import KeptResponse
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.requests.request import GenerationParams, Request
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.dialect import Dialect
     from pyllmcancel.server.wire.fields import GeneratingBody
 
-# Longer prompts are submitted in a thread, because making the samplers, which read them, takes time.
+# For longer prompts the samplers, which read them, are made in a thread.
 INLINE_PROMPT = 20_000
 DRAFTS = "X-Draft"
 
@@ -54,7 +55,7 @@ async def generate(
     """
     streams, keeping = incoming.state.streams, incoming.keeping
     if keeping is not None:
-        streams.make_room(incoming.origin["owner"], keeping.name)
+        streams.make_room(incoming.request.owner, keeping.name)
     stream = await submit(incoming, prompts, params)
     if not incoming.body.stream:
         return WholeResponse(stream, dialect)
@@ -71,29 +72,32 @@ async def submit(
     incoming: Incoming[GeneratingBody], prompts: Sequence[Sequence[int]], params: GenerationParams
 ) -> AsyncStream:
     """Submit a request, and return the stream of its events. The engine's errors pass through to the handlers."""
-    state, body, origin = incoming.state, incoming.body, incoming.origin
+    state, body, request = incoming.state, incoming.body, incoming.request
     state.check_model(body.model)
     engine = state.engine
     params = replace(params, max_tokens=state.config.limited(params.max_tokens), adapters=body.adapters)
     # An answer in one piece is read by this server, so it needs no bound.
     bound = Bound(MAX_UNREAD, FEW_UNREAD, engine.registry.wake) if body.stream else None
     sink = LoopSink(asyncio.get_running_loop(), bound)
-    work = partial(engine.submit, prompts, params, sink, **origin)
     try:
+        if is_laborious(prompts, params):
+            fill = partial(engine.fill, request, prompts, params, sink)
+            await prepare(incoming.http, lambda _pause: fill(), state.fillers)
+        else:
+            with working(engine, request):
+                engine.fill(request, prompts, params, sink)
         with engine_failure_told(engine):
-            if is_laborious(prompts, params):
-                request = await state.preparations.submit(work, origin, engine.cancel)
-            else:
-                request = work()
+            engine.accept(request)
     except InvalidRequestError as error:
         # The engine calls the field a prompt; this client's body may name it otherwise.
         error.param = body.own_name(error.param)
         raise
-    state.preparations.supersede(origin)
-    if origin.get("supersede") is None and state.config.supersede is None:
-        state.pile_up.note(origin["owner"], key_by("client-ip", incoming.http, body), request)
+    if request.supersede is None and state.config.supersede is None:
+        state.pile_up.note(request.owner, key_by("client-ip", incoming.http, body), request)
     # Other servers, and applications that mount this one, cancel the task of a client that has left.
-    return AsyncStream(request, engine, sink, CancelReason.DISCONNECT)
+    stream = AsyncStream(request, engine, sink, CancelReason.DISCONNECT)
+    tell_front(incoming.http.scope, request, engine.cancel)
+    return stream
 
 
 def is_laborious(prompts: Sequence[Sequence[int]], params: GenerationParams) -> bool:
@@ -101,17 +105,6 @@ def is_laborious(prompts: Sequence[Sequence[int]], params: GenerationParams) -> 
     reads_much = bool(params.sampling.grammar) or params.sampling.dry_multiplier > 0.0
     n_tokens = sum(map(len, prompts)) + len(prompts) * len(params.sampling.logit_bias)
     return reads_much or params.n * n_tokens > INLINE_PROMPT
-
-
-@contextmanager
-def engine_failure_told(engine: Engine) -> Iterator[None]:
-    """Report an engine that has failed. It is closed, too, but unlike at a shutdown there is nothing to wait for."""
-    try:
-        yield
-    except EngineClosedError:
-        if engine.failure is None:
-            raise
-        raise ApiError(500, f"the engine has failed: {engine.failure}", "server_error", code="engine_failed") from None
 
 
 class EngineResponse(Response, ABC):

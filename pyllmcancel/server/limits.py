@@ -40,6 +40,7 @@ SMALL_BODY = 1 << 16
 
 # Workers share the GIL: with more of them the event loop and the engine wait longer for it, and no request is faster.
 WORKERS = 2
+PREPARERS = 2  # threads each for templates and schemas, for pictures and sounds, and for samplers
 # Seconds for which a thread may keep the GIL while others wait. Python's default of 5 ms, waited for at each token,
 # adds up.
 GIL_SECONDS = 0.001

@@ -1,4 +1,4 @@
-"""The `Origin` of a request, from headers, body and options: its client, and the groups that it belongs to.
+"""The `Origin` of a request, from its head: its client; and its names, from headers, body and options: its groups.
 
 A session groups requests. A request supersedes another only if its client names a key, by `X-Supersede`, or if the
 server makes one for it, by ``--supersede``. Names belong to an owner: see `pyllmcancel.server.http.api_keys`.
@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.requests.request import Origin, TraceContext
+from pyllmcancel.requests.request import Names, Origin, TraceContext
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of
 from pyllmcancel.server.http.request_context import arrival_of, arrival_us_of, request_id_of
@@ -36,7 +36,7 @@ TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16
 
 
 def plain_origin(request: Request) -> Origin:
-    """Return the origin of a request that belongs to no groups."""
+    """Return the origin of a request, without its names."""
     state = state_of(request)
     return Origin(
         request_id=request_id_of(request.scope),
@@ -48,17 +48,14 @@ def plain_origin(request: Request) -> Origin:
     )
 
 
-def origin_of(request: Request, body: GeneratingBody) -> Origin:
-    """Return the origin of a request that generates.
+def names_in_head(request: Request) -> Names:
+    """Return the names in the headers of a request whose body has not been read; raises as `names_of`."""
+    session, parent, key = (named(request, headers) for headers in (SESSION_HEADERS, PARENT_HEADERS, KEY_HEADERS))
+    return Names(session, parent, key)
 
-    If its session has a parent, both are declared here, so that a cancel of the family reaches the request before it is
-    accepted.
 
-    Raises
-    ------
-    InvalidRequestError
-        A name has a wrong form, or the session cannot have this parent.
-    """
+def names_of(request: Request, body: GeneratingBody) -> Names:
+    """Return the names of a request that generates; InvalidRequestError if one has a wrong form."""
     session = named(request, SESSION_HEADERS, body, SESSION_FIELDS)
     parent = named(request, PARENT_HEADERS, body, PARENT_FIELDS)
     conversation = conversation_of(request, body)
@@ -68,14 +65,15 @@ def origin_of(request: Request, body: GeneratingBody) -> Origin:
     key = key or implied_key(request, body, session)
     if session is None and parent is None:  # requests of one trace may have several parents
         session = trace_of(request)
-    origin = plain_origin(request)
-    if session is not None and parent is not None:
-        state_of(request).engine.registry.declare(session, parent, origin["owner"])
-    return Origin(**origin, session=session, parent=parent, supersede=key, priority=body.priority)
+    return Names(session, parent, key, body.priority)
 
 
-def named(request: Request, headers: tuple[str, ...], body: GeneratingBody, fields: tuple[str, ...]) -> str | None:
-    """Return the first of these headers that is given; an empty header counts as missing."""
+def named(
+    request: Request, headers: tuple[str, ...], body: GeneratingBody | None = None, fields: tuple[str, ...] = ()
+) -> str | None:
+    """Return the first of these headers that is given, or else of the body's fields; an empty header counts as
+    missing.
+    """
     for header in headers:
         value = request.headers.get(header)
         if value:
@@ -94,7 +92,7 @@ def conversation_of(request: Request, body: GeneratingBody) -> str | None:
     """
     if not body.stream or body.runs_alone or state_of(request).config.stream_keep <= 0:
         return None
-    return named(request, CONVERSATION_HEADERS, body, ())
+    return named(request, CONVERSATION_HEADERS)
 
 
 def from_header(value: str, header: str) -> str:

@@ -1,261 +1,223 @@
-"""Requests whose template is being rendered, or schema compiled, before they are submitted: listed and cancelled like
-accepted ones.
+"""The engine's requests that HTTP requests become: listed from their heads on, and cancelled while they are prepared.
+
+A request is listed before its body is read, and named by its headers then. The names of its body come when the body has
+been read. It leaves the list without a trace when it is answered before it was accepted.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Collection, Coroutine, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from fastapi import Request as HttpRequest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCancelled
-from pyllmcancel.events import RequestStatus, Usage
-from pyllmcancel.pausing import FlaggedPause
-from pyllmcancel.requests.request import Origin, Rank, RequestSummary, Times, epoch_us
+from pyllmcancel.errors import EngineClosedError, Error, RequestCancelled
+from pyllmcancel.events import RequestStatus
+from pyllmcancel.requests.request import Names
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import watched
-from pyllmcancel.server.http.request_context import mark_client_gone
+from pyllmcancel.server.http.request_context import is_client_gone
 from pyllmcancel.server.http.workers import Work, Workers
+from pyllmcancel.server.origin import names_in_head, plain_origin
+from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
-    from fastapi import Request as HttpRequest
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from pyllmcancel.engine.engine import Engine
+    from pyllmcancel.pausing import FlaggedPause
     from pyllmcancel.requests.request import Request
 
 T = TypeVar("T")
+REQUEST = "engine_request"  # in a scope's state
 
-# Separate from those of `workers`: bodies must not wait for a template or a schema. Those that decode pictures and
-# sounds take seconds, and are separate again.
-N_THREADS = 2
+
+def request_of(scope: Scope) -> Request | None:
+    """Return the engine's request; None if it has not arrived, or if the HTTP request needs none."""
+    request: Request | None = scope["state"].get(REQUEST)
+    return request
+
+
+def arrive(http: HttpRequest, names: Names) -> Request:
+    """Return the engine's request of an HTTP request, listed under these names.
+
+    Raises
+    ------
+    InvalidRequestError, QueueFullError, EngineClosedError, ApiError
+        It cannot be listed.
+    RequestCancelled
+        It was cancelled before.
+    """
+    engine, request = state_of(http).engine, request_of(http.scope)
+    if request is None:
+        with engine_failure_told(engine):
+            request = engine.arrive(**plain_origin(http), **names._asdict())
+        http.scope["state"][REQUEST] = request
+    else:
+        engine.arrivals.name(request, names)
+    return request
+
+
+@contextmanager
+def engine_failure_told(engine: Engine) -> Iterator[None]:
+    """Report an engine that has failed. It is closed, too, but unlike at a shutdown there is nothing to wait for."""
+    try:
+        yield
+    except EngineClosedError:
+        if engine.failure is None:
+            raise
+        raise ApiError(500, f"the engine has failed: {engine.failure}", "server_error", code="engine_failed") from None
+
+
+class Arriving:
+    """ASGI middleware: lists requests from here on, before their bodies are read, until they are answered.
+
+    Parameters
+    ----------
+    paths
+        The paths whose requests are listed, and whether these belong to the groups that their headers name.
+    """
+
+    def __init__(self, app: ASGIApp, paths: Mapping[str, bool]) -> None:
+        self._app = app
+        self._paths = paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        grouped = self._paths.get(scope["path"])
+        if grouped is not None:
+            http = HttpRequest(scope)
+            # An error is raised again, and answered, when the body has been read.
+            with suppress(Error, ApiError):
+                receive = body_until_cancelled(http, arrive(http, names_in_head(http) if grouped else Names()), receive)
+
+        async def send_after_leaving(message: Message) -> None:
+            leave(scope)  # first: a client that was refused may send another request of this id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_after_leaving)
+        finally:
+            leave(scope)
+
+
+def leave(scope: Scope) -> None:
+    """End a request that was not accepted: it is refused, or its client has left."""
+    request = request_of(scope)
+    if request is None or request.status is not RequestStatus.PREPARING:
+        return
+    engine = state_of(HttpRequest(scope)).engine
+    if is_client_gone(scope) or not engine.arrivals.refuse(request):
+        engine.cancel(request, CancelReason.DISCONNECT)
+
+
+def body_until_cancelled(http: HttpRequest, request: Request, receive: Receive) -> Receive:
+    """Return a `receive` that raises RequestCancelled, once, if the request is cancelled while its body comes."""
+    engine, is_body = state_of(http).engine, True
+
+    async def receive_body() -> Message:
+        nonlocal is_body
+        was_refused = request.cancellation.sealed and not request.cancellation.requested
+        if was_refused or not is_body:
+            return await receive()
+        is_body = False
+        async with until_cancelled(engine, request):
+            message = await receive()
+        is_body = message.get("more_body", False)
+        return message
+
+    return receive_body
+
+
+@asynccontextmanager
+async def until_cancelled(engine: Engine, request: Request) -> AsyncIterator[None]:
+    """End the block by RequestCancelled as soon as the request, which is in preparation, is cancelled."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(None) as limit:
+
+            def expire() -> None:
+                with suppress(RuntimeError):  # the block was left before
+                    limit.reschedule(loop.time())
+
+            with working(engine, request, partial(post, loop, expire)):
+                yield
+    except TimeoutError:
+        reason = request.cancellation.reason
+        if not limit.expired() or reason is None:
+            raise
+        raise RequestCancelled(reason, request.usage()) from None
+
+
+@contextmanager
+def working(engine: Engine, request: Request, give_up: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Be responsible for a request in preparation; RequestCancelled if it was cancelled before."""
+    engine.arrivals.begin_work(request, give_up)
+    try:
+        yield
+    finally:
+        engine.arrivals.end_work(request)
+
+
+def post(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+    """Have the event loop make a call soon; from any thread."""
+    with suppress(RuntimeError):  # the event loop has ended
+        loop.call_soon_threadsafe(call)
+
+
+@asynccontextmanager
+async def prepares(http: HttpRequest) -> AsyncIterator[None]:
+    """As `until_cancelled`, for the request of `http`; it is cancelled if its client leaves inside the block."""
+    engine, request = state_of(http).engine, request_of(http.scope)
+    assert request is not None
+    async with until_cancelled(engine, request):
+        with watched(http.receive, partial(engine.cancel, request, CancelReason.DISCONNECT)):
+            yield
+
+
+async def prepare(http: HttpRequest, function: Callable[[FlaggedPause], T], workers: Workers) -> T:
+    """Run `function` in another thread, and return its result.
+
+    Raises
+    ------
+    RequestCancelled
+        The request was cancelled, or its client has left.
+    ClientLeft
+        Likewise, for a request that needs nothing of the engine.
+    EngineClosedError
+        The server is shutting down.
+    """
+    request = request_of(http.scope)
+    work = Work(owner_of(http.scope)) if request is None else Preparation(state_of(http).engine, request)
+    return await workers.run(http.receive, function, work)
 
 
 class Preparation(Work):
-    """A request in preparation."""
+    """Some work for a request, which ends with it."""
 
-    def __init__(self, origin: Origin) -> None:
-        super().__init__(origin["owner"])
-        self.id = origin["request_id"] or ""
-        self.session = origin.get("session")
-        self.parent = origin.get("parent")
-        self.supersede = origin.get("supersede")
-        self.priority = origin.get("priority", 0)
-        self.created_at = time.time()
-        self.arrived_at = origin["arrived_at"] or time.monotonic()
-        self.rank = Rank(origin.get("arrived_us") or epoch_us(self.arrived_at), self.id)
-        self.reason: CancelReason | None = None
-        self.accepted: Request | None = None  # the request that it became, if it was cancelled while it was submitted
+    def __init__(self, engine: Engine, request: Request) -> None:
+        super().__init__(request.owner)
+        self._engine = engine
+        self._request = request
+        engine.arrivals.begin_work(request, partial(post, self._loop, self._give_up))
 
-    def cancel(self, reason: CancelReason) -> bool:
-        """Give it up; return whether this call decided that."""
-        decided = self.stop(RequestCancelled(reason, Usage()))
-        if decided:
-            self.reason = reason
-        return decided
+    def _give_up(self) -> None:
+        reason = self._request.cancellation.reason
+        assert reason is not None
+        self.stop(RequestCancelled(reason, self._request.usage()))
 
     def client_left(self) -> None:
-        self.cancel(CancelReason.DISCONNECT)
+        self._engine.cancel(self._request, CancelReason.DISCONNECT)
 
     def server_ends(self) -> None:
-        self.cancel(CancelReason.SHUTDOWN)
+        self._engine.cancel(self._request, CancelReason.SHUTDOWN)
 
-    def summary(self) -> RequestSummary:
-        return RequestSummary(
-            id=self.id,
-            owner=self.owner,
-            status=RequestStatus.PREPARING,
-            session=self.session,
-            parent=self.parent,
-            supersede=self.supersede,
-            priority=self.priority,
-            n=1,
-            prompt_tokens=0,
-            prompt_tokens_done=0,
-            cached_tokens=0,
-            completion_tokens=0,
-            cancel_reason=self.reason,
-            superseded_by=None,
-            created_at=self.created_at,
-            seconds=time.monotonic() - self.arrived_at,
-            slots=(),
-            ending=None,
-            times=Times(self.arrived_at),
-        )
-
-
-class Preparations:
-    """All preparations. Used in the event loop only.
-
-    If there are several owners, none gets all threads, because a preparation may take seconds.
-    """
-
-    def __init__(self, *, shared: bool = False) -> None:
-        self._live: dict[tuple[str, str], Preparation] = {}  # by owner and id, oldest first
-        # By owner and supersede key: other replicas send news often, most of which concern no request here.
-        self._keyed: dict[tuple[str, str], set[Preparation]] = {}
-        self._awaiting = set[Preparation]()  # those of `wait`
-        self._closed = False
-        self._workers = Workers(N_THREADS, "pyllmcancel-prepare", per_owner=N_THREADS - shared)
-        self._decoders = Workers(N_THREADS, "pyllmcancel-decode", per_owner=N_THREADS - shared)
-        # A submission cannot be cancelled before its end, so it does not wait for templates or schemas.
-        self._submitters = Workers(N_THREADS, "pyllmcancel-submit", per_owner=N_THREADS - shared)
-
-    def live(self, owner: str | None = None) -> list[Preparation]:
-        """Return the preparations of one owner, or of all."""
-        return [preparation for preparation in self._live.values() if owner in (None, preparation.owner)]
-
-    def find(self, owner: str, request_id: str) -> Preparation | None:
-        return self._live.get((owner, request_id))
-
-    def of_sessions(self, owner: str, sessions: Collection[str]) -> list[Preparation]:
-        """Return the preparations of any of these sessions, in the order in which they began."""
-        return [
-            preparation
-            for preparation in self._live.values()
-            if preparation.owner == owner and (preparation.session or preparation.parent) in sessions
-        ]
-
-    def supersede(self, newer: Origin) -> None:
-        """Cancel preparations under the key of an accepted request that arrived before it."""
-        arrived_at = newer["arrived_at"] or 0.0
-        for older in self.of_key(newer["owner"], newer.get("supersede")):
-            if older.arrived_at < arrived_at:
-                older.cancel(CancelReason.SUPERSEDED)
-
-    def heed(self, owner: str, key: str, rank: Rank) -> None:
-        """As `supersede`, for a request that another process has accepted."""
-        for older in self.of_key(owner, key):
-            if older.rank < rank:
-                older.cancel(CancelReason.SUPERSEDED)
-
-    def of_key(self, owner: str, key: str | None) -> list[Preparation]:
-        """Return the preparations under a supersede key."""
-        return [] if key is None else list(self._keyed.get((owner, key), ()))
-
-    async def run(
-        self, request: HttpRequest, function: Callable[[FlaggedPause], T], origin: Origin, *, decodes: bool = False
-    ) -> T:
-        """Run `function` in another thread, and return its result.
-
-        Parameters
-        ----------
-        origin
-            The origin that the request will be submitted with.
-        decodes
-            True if the function decodes pictures or sounds.
-
-        Raises
-        ------
-        RequestCancelled
-            The client has left, or the request was cancelled in another way.
-        EngineClosedError
-            The server is shutting down.
-        InvalidRequestError
-            The id belongs to another request in preparation; the engine refuses those of its own requests.
-        """
-        with self._listed(origin) as preparation:
-            try:
-                workers = self._decoders if decodes else self._workers
-                return await workers.run(request.receive, function, preparation)
-            finally:
-                if preparation.reason is CancelReason.DISCONNECT:
-                    mark_client_gone(request.scope)
-
-    async def wait(self, request: HttpRequest, doing: Coroutine[Any, Any, T], origin: Origin) -> T:
-        """Await `doing`, which is cancelled if the request is, and return its result; raises as `run`, and as `doing`.
-
-        For work that waits for something outside, and so needs no thread.
-        """
-        task = asyncio.ensure_future(doing)
-        try:
-            if self._closed:
-                raise EngineClosedError("the server is shutting down")
-            with self._listed(origin) as preparation:
-                self._awaiting.add(preparation)
-                try:
-                    with watched(request.receive, preparation.client_left):
-                        await asyncio.wait((task, preparation.stopped), return_when=asyncio.FIRST_COMPLETED)
-                    if preparation.stopped.done():
-                        raise preparation.stopped.result()
-                    return await task
-                finally:
-                    if preparation.reason is CancelReason.DISCONNECT:
-                        mark_client_gone(request.scope)
-                    await _ended(task)
-                    self._awaiting.discard(preparation)
-                    preparation.ended.set()
-        finally:
-            await _ended(task)
-
-    async def submit(
-        self,
-        function: Callable[[], Request],
-        origin: Origin,
-        cancel: Callable[[Request, CancelReason], object],
-    ) -> Request:
-        """Run `function` in another thread, and return the request that it submits.
-
-        A cancel that comes meanwhile is passed on to the request, and so is the end of the server.
-        """
-
-        def work(pause: FlaggedPause) -> Request:
-            request = function()
-            if pause.flag is not None and pause.flag.is_set():
-                cancel(request, CancelReason.SHUTDOWN)
-            return request
-
-        with self._listed(origin) as preparation:
-            try:
-                # Not `preparation` itself: its cancel would leave the submitted request to nobody.
-                accepted = await self._submitters.run(_receive_nothing, work, Work(preparation.owner))
-                preparation.accepted = accepted
-                if preparation.reason is not None:
-                    cancel(accepted, preparation.reason)
-            finally:
-                preparation.ended.set()
-            return accepted
-
-    @contextmanager
-    def _listed(self, origin: Origin) -> Iterator[Preparation]:
-        preparation = Preparation(origin)
-        key = preparation.owner, preparation.id
-        if key in self._live:
-            raise InvalidRequestError(f"request id {preparation.id!r} is in use by a request that has not ended", "id")
-        self._live[key] = preparation
-        keyed = None if preparation.supersede is None else (preparation.owner, preparation.supersede)
-        if keyed is not None:
-            self._keyed.setdefault(keyed, set()).add(preparation)
-        try:
-            yield preparation
-        finally:
-            del self._live[key]
-            if keyed is not None:
-                self._keyed[keyed].remove(preparation)
-                if not self._keyed[keyed]:
-                    del self._keyed[keyed]
-
-    def close(self) -> None:
-        """Give all preparations up, and accept no more. Idempotent; does not wait."""
-        self._closed = True
-        for preparation in list(self._awaiting):
-            preparation.server_ends()
-        self._workers.close()
-        self._decoders.close()
-        self._submitters.close()
-
-    async def wait_closed(self) -> None:
-        """Close, and wait for the work in progress."""
-        await self._workers.wait_closed()
-        await self._decoders.wait_closed()
-        await self._submitters.wait_closed()
-
-
-async def _receive_nothing() -> Any:
-    await asyncio.get_running_loop().create_future()
-
-
-async def _ended(task: asyncio.Future[Any]) -> None:
-    """Cancel the task, and wait for its end."""
-    task.cancel()
-    await asyncio.wait((task,))
+    def note_end(self) -> None:
+        self._engine.arrivals.end_work(self._request)

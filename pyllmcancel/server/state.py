@@ -21,16 +21,16 @@ from pyllmcancel.errors import BusyError, Error, InvalidRequestError
 from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import new_marker
 from pyllmcancel.pooling import DOES_NOT_GENERATE
+from pyllmcancel.server.behind import Links
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import KeyRing
 from pyllmcancel.server.http.workers import Workers
-from pyllmcancel.server.limits import WORKERS
+from pyllmcancel.server.limits import PREPARERS, WORKERS
 from pyllmcancel.server.live.feed import Feed
 from pyllmcancel.server.live.gauges import FeedGauges
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.pile_up import PileUp
-from pyllmcancel.server.preparing import Preparations
 from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.server.streams.gauges import StreamGauges
 from pyllmcancel.server.streams.kept_streams import KeptStreams
@@ -108,9 +108,14 @@ class ServerState:
         self.created = int(time.time())
         self.feed = Feed(self.metrics, Shares(config.limits.max_event_clients, several=config.shared))
         self.chat_template = ChatTemplate(None)  # the model's, once it is loaded; each use may raise
-        self.preparations = Preparations(shared=config.shared)
+        # Apart from `workers`: bodies must not wait for a template or a schema, and neither for pictures and sounds,
+        # whose decoding takes seconds. If there are several owners, none gets all threads of a kind.
+        self.preparers = Workers(PREPARERS, "pyllmcancel-prepare", per_owner=PREPARERS - config.shared)
+        self.decoders = Workers(PREPARERS, "pyllmcancel-decode", per_owner=PREPARERS - config.shared)
+        self.fillers = Workers(PREPARERS, "pyllmcancel-fill", per_owner=PREPARERS - config.shared)
         self.pile_up = PileUp()
         self.streams = KeptStreams(several=config.shared)
+        self.links = Links(self.streams)  # to the server in front, if there is one
         self.fetcher = Fetcher(config.media.max_bytes)
         self.media_room = MediaRoom(config.media.max_prepared, several=config.shared)
         # In /props, for prompts in which clients write it themselves. llama-server reads the same variable.
@@ -290,21 +295,25 @@ class ServerState:
         with suppress(InvalidRequestError, BusyError):
             self.chat_template.prepare()
 
+    def _close_workers(self) -> None:
+        for workers in (self.workers, self.preparers, self.decoders, self.fillers):
+            workers.close()
+
     async def end_helpers(self) -> None:
-        """End requests in preparation, and the processes that check templates and schemas. Idempotent."""
-        self.preparations.close()
+        """End the work for requests in preparation, and the processes that check templates and schemas. Idempotent."""
+        self._close_workers()
         await asyncio.to_thread(self.chat_template.close)
         if self._guidance is not None:
             await asyncio.to_thread(self._guidance.close)
-        await self.preparations.wait_closed()
+        for workers in (self.workers, self.preparers, self.decoders, self.fillers):
+            await workers.wait_closed()
 
     async def close(self, drain: float) -> None:
         """Stop accepting, drain, cancel the remaining requests, stop computing. Idempotent; cancels a load in
         progress.
         """
         self._closing = True
-        self.workers.close()
-        self.preparations.close()
+        self._close_workers()
         if self._loading is not None:
             self._loading.give_up()
         if self._engine is not None:

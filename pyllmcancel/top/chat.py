@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
+import socket
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,14 +16,13 @@ from typing import Any, NoReturn
 import httpx
 from rich.console import Console
 
-from pyllmcancel.router.child import bound
+from pyllmcancel.front.child import bound
+from pyllmcancel.front.folder import socket_folder
 from pyllmcancel.sse import BrokenFeedError, EventDecoder
 from pyllmcancel.top.feed import message_in, reason_of
 from pyllmcancel.top.text import plain
 from pyllmcancel.top.values import read_json
 
-SOCKET = "chat.sock"
-LOOK_EVERY = 0.2  # seconds, until the model is loaded
 END_SECONDS = 10.0
 TIMEOUT = httpx.Timeout(10.0, read=None)  # a prompt may take minutes
 BASE = "This model has no chat template: it was probably trained to complete texts, and its answers may make no sense."
@@ -66,43 +66,51 @@ def connected(model: str, api_key: str, console: Console) -> Iterator[httpx.Clie
         with httpx.Client(base_url=model.rstrip("/").removesuffix("/v1"), headers=headers, timeout=TIMEOUT) as client:
             yield client
         return
-    with tempfile.TemporaryDirectory(prefix="pyllmcancel-chat-") as folder:
-        socket, log = Path(folder, SOCKET), Path(folder, "log")
-        command = [sys.executable, "-P", "-m", "pyllmcancel", "serve", model, "--host", str(socket), "--store", "off"]
-        if sys.platform == "linux":
-            command = bound(command)
-        transport = httpx.HTTPTransport(uds=str(socket))
+    with socket_folder() as folder, started(model, folder, console) as path:
+        transport = httpx.HTTPTransport(uds=str(path))
+        with httpx.Client(base_url="http://localhost", transport=transport, timeout=TIMEOUT) as client:
+            yield client
+
+
+@contextmanager
+def started(model: str, folder: Path, console: Console) -> Iterator[Path]:
+    """Start a server that ends with the block; return its socket when the model is loaded."""
+    if sys.platform == "win32":
+        raise ChatError("a model cannot be loaded for a chat on Windows; start `pyllmcancel serve`, and name its URL")
+    path, log, news = folder / "chat.sock", folder / "log", folder / "news"
+    command = [sys.executable, "-P", "-m", "pyllmcancel", "serve", model, "--host", str(path), "--store", "off"]
+    if sys.platform == "linux":
+        command = bound(command)
+    # As systemd does it: the server reports that it is ready to the first, and its end closes the second.
+    ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ready.bind(str(news))
+    alive, held = socket.socketpair()
+    environment = os.environ | {"NOTIFY_SOCKET": str(news)}
+    with log.open("wb") as output, held:
         # Ctrl-C must reach this process only.
-        with (
-            log.open("wb") as errors,
-            subprocess.Popen(command, stdout=errors, stderr=errors, start_new_session=True) as server,
-            httpx.Client(base_url="http://localhost", transport=transport, timeout=TIMEOUT) as client,
-        ):
+        server = subprocess.Popen(
+            command, stdout=output, stderr=output, start_new_session=True, pass_fds=[held.fileno()], env=environment
+        )
+    with ready, alive, server:
+        try:
+            with console.status("loading"):
+                wait_until_loaded(ready, alive, log)
+            yield path
+        finally:
+            server.terminate()
             try:
-                wait_until_loaded(server, client, console, log)
-                yield client
-            finally:
-                server.terminate()
-                try:
-                    server.wait(END_SECONDS)
-                except subprocess.TimeoutExpired:
-                    server.kill()
+                server.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                server.kill()
 
 
-def wait_until_loaded(server: subprocess.Popen[bytes], client: httpx.Client, console: Console, log: Path) -> None:
-    """Show the progress of the load; ChatError, with the server's last line, if the server ends."""
-    with console.status("loading"):
-        while True:
-            if server.poll() is not None:
-                lines = log.read_text("utf-8", "replace").splitlines()
-                raise ChatError(lines[-1].removeprefix("pyllmcancel: ") if lines else "the model could not be loaded")
-            try:
-                # httpx does not close the socket of a connection that could not be made.
-                if log.with_name(SOCKET).exists() and client.get("/health").is_success:
-                    return
-            except httpx.TransportError:
-                pass  # it does not listen yet
-            time.sleep(LOOK_EVERY)
+def wait_until_loaded(ready: socket.socket, alive: socket.socket, log: Path) -> None:
+    """Wait for the server's report; ChatError, with its last line, if the server ends."""
+    while alive not in select.select([ready, alive], [], [])[0]:
+        if b"READY=1" in ready.recv(4096).splitlines():
+            return
+    lines = log.read_text("utf-8", "replace").splitlines()
+    raise ChatError(lines[-1].removeprefix("pyllmcancel: ") if lines else "the model could not be loaded")
 
 
 def is_base(client: httpx.Client) -> bool:

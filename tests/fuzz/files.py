@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyllmcancel.errors import UsageError
-from pyllmcancel.router.preset import read_preset
+from pyllmcancel.front.preset import read_preset
 from pyllmcancel.scheduling.prefix_file import MAGIC, PREAMBLE, DamagedFileError, packed, read_head, read_states
 
 MAX_SIZE = 1 << 16  # bytes of tokens, and of each state

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.server.preparing import Preparation
+from pyllmcancel.requests.request import Request
 from tests.support import fake_native
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world
@@ -33,26 +33,21 @@ class Templated(fake_native.Model):
         self.chat_template = template
 
 
-class Arrivals(dict[str, Preparation]):
-    """Tells when there is one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.some = asyncio.Event()
-
-    def __setitem__(self, request_id: tuple[str, str], preparation: Preparation) -> None:
-        super().__setitem__(request_id, preparation)
-        self.some.set()
-
-
-async def prepares(world: World, **fields: Any) -> tuple[Exchange, Preparation]:
+async def prepares(world: World, **fields: Any) -> tuple[Exchange, Request]:
     """A completion, called "hostile", whose schema is being compiled."""
-    arrivals = Arrivals()
-    world.app.state.server.preparations._live = arrivals
+    preparers, begun = world.app.state.server.preparers, asyncio.Event()
+    run = preparers.run
+
+    def running(*arguments: Any) -> Any:
+        begun.set()
+        return run(*arguments)
+
+    preparers.run = running
     hostile = world.complete(json_schema=ENDLESS, headers={"x-request-id": "hostile"}, **fields)
     async with asyncio.timeout(LIMIT):
-        await arrivals.some.wait()
-    return hostile, arrivals["", "hostile"]
+        await begun.wait()
+    (request,) = world.engine.registry.requests()
+    return hostile, request
 
 
 @pytest.mark.parametrize(
@@ -95,7 +90,9 @@ async def test_a_request_whose_schema_compiles_can_be_cancelled(query: str) -> N
         assert (answer["outcome"], answer["reason"], answer["phase"]) == ("cancelled", "explicit", "preparing")
         await hostile.end()
         assert (hostile.status, hostile.json()["error"]["code"]) == (499, "explicit")
-        assert await world.requests() == []
+        ended = await world.ended("hostile")
+        assert (ended["status"], ended["phase"], ended["cancel_reason"]) == ("cancelled", "preparing", "explicit")
+        assert 'requests_cancelled_total{reason="explicit"} 1.0' in (await world.get("/metrics")).body.decode()
 
 
 async def test_a_sessions_cancel_reaches_its_request_whose_schema_compiles() -> None:
@@ -118,28 +115,22 @@ async def test_a_newer_request_of_the_key_supersedes_the_one_whose_schema_compil
         assert (hostile.status, hostile.json()["error"]["code"]) == (499, "superseded")
 
 
-async def test_a_cancel_reaches_both_who_use_an_id_while_one_is_prepared() -> None:
+async def test_an_id_is_in_use_while_its_request_is_prepared() -> None:
     async with open_world() as world:
-        hostile, _ = await prepares(world)
-        world.hold()
-        live = world.complete(max_tokens=9, headers={"x-request-id": "hostile"})
-        await world.added("hostile")
-        await world.held()
-        answer = (await world.post("/v1/requests/hostile/cancel?wait=false")).json()
-        assert (answer["outcome"], answer["reason"]) == ("cancelled", "explicit")
-        for exchange in (hostile, live):
-            await exchange.end()
-            assert (exchange.status, exchange.json()["error"]["code"]) == (499, "explicit")
+        hostile, request = await prepares(world)
+        second = await world.complete(max_tokens=1, headers={"x-request-id": "hostile"}).end()
+        assert (second.status, second.json()["error"]["param"]) == (400, "id")
+        assert not hostile.task.done()
+        assert world.engine.registry.requests() == [request]
 
 
 async def test_what_compiles_for_a_client_that_leaves_is_ended() -> None:
     async with open_world() as world:
-        hostile, preparation = await prepares(world)
+        hostile, _ = await prepares(world)
         hostile.leave()
         await hostile.end()
-        async with asyncio.timeout(LIMIT):
-            await preparation.ended.wait()
-        assert await world.requests() == []
+        ended = await world.ended("hostile")
+        assert (ended["status"], ended["phase"], ended["cancel_reason"]) == ("cancelled", "preparing", "disconnect")
 
 
 async def test_a_shutdown_ends_what_compiles() -> None:

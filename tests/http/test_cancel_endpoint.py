@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from typing import Any
@@ -85,29 +84,30 @@ async def test_of_a_request_that_is_being_submitted_it_says_how_that_one_ended(
 
 
 @targets
-async def test_of_a_request_that_is_not_submitted_yet_it_says_how_that_one_ended(
+async def test_it_waits_for_the_end_of_work_for_a_request_that_is_not_accepted_and_its_client_does_not(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_world(parallel=1) as world:
         await world.running_stream("neighbour")
-        begun, may_go_on, submit = threading.Event(), threading.Event(), world.engine.submit
+        begun, may_go_on, fill = threading.Event(), threading.Event(), world.engine.fill
 
-        def slow_submit(*arguments: Any, **options: Any) -> Request:
+        def fill_slowly(*arguments: Any) -> None:
             begun.set()
             assert may_go_on.wait(LIMIT)
-            return submit(*arguments, **options)
+            fill(*arguments)
 
         monkeypatch.setattr("pyllmcancel.server.generate.is_laborious", lambda *_: True)
-        monkeypatch.setattr(world.engine, "submit", slow_submit)
+        monkeypatch.setattr(world.engine, "fill", fill_slowly)
         exchange = world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
         assert await asyncio.to_thread(begun.wait, LIMIT)
         answering = world.begin("POST", f"/v1/{target}/cancel")
+        assert (await exchange.end()).status == 499
         assert (await world.request("mine"))["status"] == "cancelling"
+        assert not answering.task.done()
         may_go_on.set()
         answer = said(await answering.end())
-        assert (answer["outcome"], answer["reason"], answer["phase"]) == ("cancelled", "explicit", "waiting")
+        assert (answer["outcome"], answer["reason"], answer["phase"]) == ("cancelled", "explicit", "preparing")
         assert (await world.ended("mine"))["cancel_reason"] == "explicit"
-        assert (await exchange.end()).status == 499
 
 
 @targets
@@ -226,8 +226,7 @@ async def test_a_held_id_is_cancelled_on_arrival_and_only_once(stream: bool) -> 
         assert held.status == 202
         assert held.json() == {"id": "mine", "outcome": "held", "hold_seconds": 30.0}
         exchange = await world.complete(stream=stream, headers=MINE).end()
-        answer = json.loads(exchange.events[-1]) if stream else exchange.json()
-        assert answer["error"]["code"] == "explicit"
+        assert (exchange.status, exchange.json()["error"]["code"]) == (499, "explicit")
         assert (await world.get("/v1/steps")).json()["n_steps"] == 0, "it was never launched"
         again = await world.complete(max_tokens=1, headers=MINE).end()
         assert again.status == 200, "a hold is for one arrival"

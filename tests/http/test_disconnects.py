@@ -23,7 +23,7 @@ async def assert_cancelled(world: World, phase: str, completion_tokens: int = 0)
     assert seen["completion_tokens"] == completion_tokens
 
 
-async def test_before_the_body_is_complete_nothing_is_submitted(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_before_the_body_is_complete_nothing_is_accepted(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="pyllmcancel.access")
     async with open_world() as world:
         exchange = world.begin("POST", COMPLETIONS, content=None, headers=MINE)
@@ -31,7 +31,8 @@ async def test_before_the_body_is_complete_nothing_is_submitted(stream: bool, ca
         exchange.leave()
         await exchange.end()
         assert exchange.status == 0
-        assert await world.requests() == []
+        await assert_cancelled(world, "preparing")
+        assert "mine" not in world.metrics.arrivals
     assert 'mine "POST /v1/completions" 499 ' in caplog.text
 
 
@@ -71,10 +72,11 @@ async def test_while_a_long_prompt_is_tokenized_the_request_is_given_up_and_neve
             exchange.leave()
             await exchange.end()  # the tokenizer still works: nothing waits for it
             assert exchange.body == b""
-            assert (await world.get("/v1/requests/mine")).status == 404
+            assert (await world.request("mine"))["status"] == "cancelling"
             assert "mine" not in world.metrics.arrivals
         finally:
             model.go_on.set()
+        await assert_cancelled(world, "preparing")
 
 
 async def test_in_the_queue_it_is_dropped_without_a_launch_and_the_neighbour_goes_on(stream: bool) -> None:

@@ -121,6 +121,17 @@ async def test_requests_that_say_nothing_are_sampled_as_the_models_file_advises(
         ]  # fmt: skip
 
 
+async def test_a_temperature_of_0_is_greedy_though_the_models_file_advises_mirostat() -> None:
+    model = fake_native.Model()
+    model.metadata |= {"general.sampling.mirostat": "2", "general.sampling.temp": "0.7"}
+    async with open_world(model=model) as world:
+        requests = accepted(world)
+        await world.complete(max_tokens=1, temperature=0).end()
+        await world.chat(max_tokens=1).end()
+        sampled = [request.params.sampling for request in requests]
+        assert [(one.mirostat, one.is_greedy) for one in sampled] == [(2, True), (2, False)]
+
+
 async def test_idle_slots() -> None:
     async with open_world(parallel=2, n_ctx=512) as world:
         idle = {"n_ctx": 512, "speculative": True, "is_processing": False}

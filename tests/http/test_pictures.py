@@ -15,9 +15,10 @@ import pytest
 from pyllmcancel.errors import MediaError
 from pyllmcancel.media.values import MediaKind, Modality
 from pyllmcancel.pausing import Pause
+from pyllmcancel.server.limits import PREPARERS
+from pyllmcancel.server.media import sources
 from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.media.settings import MediaSettings
-from pyllmcancel.server.preparing import N_THREADS
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, open_world
 from tests.support.media_files import data_url, gif, jpeg_head, mp3, png, wav
@@ -355,7 +356,7 @@ async def test_neither_a_text_nor_a_refusal_waits_for_pictures_that_are_decoded(
     async with seeing(media=MediaSettings(max_pixels=100)) as (world, library):
         may_end = threading.Event()
         library.on_prepare = lambda _pause: may_end.wait()
-        decoding = [asyncio.create_task(world.post(CHAT, chat(RED_URL))) for _ in range(N_THREADS + 1)]
+        decoding = [asyncio.create_task(world.post(CHAT, chat(RED_URL))) for _ in range(PREPARERS + 1)]
         try:
             large = {"type": "image_url", "image_url": {"url": data_url(png(11, 10))}}
             assert (await world.post(CHAT, chat(large))).status == 413
@@ -363,6 +364,15 @@ async def test_neither_a_text_nor_a_refusal_waits_for_pictures_that_are_decoded(
         finally:
             may_end.set()
         assert [exchange.status for exchange in await asyncio.gather(*decoding)] == [200] * len(decoding)
+
+
+async def test_a_source_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_read = []
+    read = sources.read
+    monkeypatch.setattr(sources, "read", lambda source, settings: (n_read.append(1), read(source, settings))[1])
+    async with seeing() as (world, library):
+        assert (await world.post(CHAT, chat(RED_URL, AUDIO))).status == 200
+        assert len(library.given[0][1]) == len(n_read) == 2
 
 
 async def test_pictures_that_do_not_fit_by_their_headers_are_refused_before_they_are_decoded() -> None:
@@ -571,6 +581,15 @@ async def test_fetched_bytes_count_as_the_bodys() -> None:
             other.app.state.server.fetcher = world.app.state.server.fetcher
             exchange = await other.post(CHAT, chat(web.part))
             assert (exchange.status, error_of(exchange)["code"]) == (503, "busy")
+
+
+async def test_files_of_this_machine_count_as_the_bodys(tmp_path: Path) -> None:
+    (tmp_path / "red.png").write_bytes(RED)
+    async with open_world(max_bodies=1, media=MediaSettings(path=tmp_path)) as world:
+        world.engine.media = RecordingLibrary(world.model)  # type: ignore[assignment]
+        assert (await world.post(CHAT, chat(RED_URL))).status == 200
+        exchange = await world.post(CHAT, chat({"type": "image_url", "image_url": {"url": "file://red.png"}}))
+        assert (exchange.status, error_of(exchange)["code"]) == (503, "busy")
 
 
 ENDS = ["client", "cancel", "newer", "shutdown"]

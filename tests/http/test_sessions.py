@@ -121,7 +121,7 @@ async def test_a_cancel_ends_all_requests_of_a_session_and_its_descendants_and_n
 
 
 async def test_a_cancel_reaches_a_request_whose_prompt_is_being_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has arrived, and no table has it yet: a worker reads its long prompt."""
+    """It is not accepted yet: a worker reads its long prompt."""
     async with open_world() as world:
         reading, may_end = threading.Event(), threading.Event()
         tokenize = world.model.tokenize
@@ -135,9 +135,10 @@ async def test_a_cancel_reaches_a_request_whose_prompt_is_being_tokenized(monkey
         monkeypatch.setattr(world.model, "tokenize", slowly)
         late = member(world, "late", "child", "parent", metadata={"long": "x" * INLINE_BODY})
         assert await asyncio.to_thread(reading.wait, LIMIT)
-        assert (await world.post("/v1/sessions/parent/cancel")).json()["requests"] == []
-        may_end.set()
+        (cancelled,) = (await world.post("/v1/sessions/parent/cancel?wait=false")).json()["requests"]
+        assert (cancelled["id"], cancelled["phase"]) == ("late", "preparing")
         assert (await late.end()).json()["error"]["code"] == "explicit"
+        may_end.set()
         assert (await member(world, "new", "child", "parent", max_tokens=1).end()).status == 200
 
 

@@ -234,7 +234,7 @@ inline cancel(r, why, said)
 	fi
 }
 
-/* Engine.submit, in the event loop or, for long prompts, in a thread; then Engine._accept and Registry.accept. */
+/* Engine.accept and Registry.accept; what comes before, from the arrival on, is in preparation.pml. */
 proctype submit(byte r)
 {
 	byte older = NONE, newer = NONE;
@@ -244,7 +244,7 @@ proctype submit(byte r)
 	atomic {
 		!registry_lock;
 		if
-		:: closed -> goto refused                /* Registry._check */
+		:: closed -> goto refused                /* Registry._check_open */
 		:: else
 		fi;
 		if                                       /* SupersedeKeys.install */
@@ -527,7 +527,7 @@ turn:
 		do
 		:: i < N ->
 #ifndef OFFERS_MEMBERS
-			offered[i] = runs[i] && !in_step[i];
+			offered[i] = runs[i] && !in_step[i] && !requested(i);
 #else
 			offered[i] = runs[i];
 #endif
@@ -535,6 +535,12 @@ turn:
 		:: else -> i = 0; break
 		od
 	};
+	/* Those that are cancelled by then are not offered, and end here. */
+	do
+	:: atomic { i < N && runs[i] && !in_step[i] && !offered[i] && owner[i] == _pid -> skip }; conclude(i, stopped); i++
+	:: atomic { i < N && !(runs[i] && !in_step[i] && !offered[i] && owner[i] == _pid) -> i++ }
+	:: atomic { i == N -> i = 0; break }
+	od;
 	do
 	:: poll < POLLS && !aborted ->
 		/* AbortGate::poll and decide: the flags are read one after the other, while others raise them */

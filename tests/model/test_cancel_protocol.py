@@ -23,7 +23,7 @@ LOST = "||(ending[i]=="
 LEAKED = "||wanted[i]"
 NOT_OWNED = "owner[r]==_pid"
 IN_A_STEP = "in_step["
-TAKEN_OVER = "owner[i]==_pid"
+ENDS_TWICE = "!(sealed[i])"
 NOT_TOLD = "accepted[0]<=n_endings[0]"
 NOT_RESUMED = "n_endings[2]==1"
 TAKEN = "owner[i]==254"
@@ -36,7 +36,7 @@ BROKEN = [
     ("SUPERSEDES_UNLOCKED", "KEYED", TWO_LIVE),
     ("SEALED_UNLOCKED", "KEYED", TWO_LIVE),
     ("OFFERS_MEMBERS", "APART", IN_A_STEP),
-    ("FORGETS_TAKEN", "APART", TAKEN_OVER),
+    ("FORGETS_TAKEN", "APART", ENDS_TWICE),
     ("BURIES_WITHDRAWN", "KEYED DIES", TAKEN),
     ("FORGETS_OWED", "KEYED DIES", NOT_TOLD),
     ("CANCELS_QUIETLY", "KEYED PAUSES", NOT_TOLD),

@@ -31,6 +31,8 @@ def drawn(world: World, count: int = 24, **sampling: object) -> list[int]:
         {"top_p": 1e-6},
         {"min_p": 1.0},
         {"mirostat": 2, "mirostat_tau": 0.0},
+        {"mirostat": 1, "temperature": 0.0},
+        {"mirostat": 2, "temperature": 0.0},
         {"dynatemp_range": 0.0, "temperature": 1e-4},
     ],
     ids=lambda narrow: next(iter(narrow)),

@@ -12,8 +12,12 @@ from pyllmcancel import _native
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.engine.engine import Engine
-from pyllmcancel.errors import MediaError, UsageError
+from pyllmcancel.errors import ContextLengthError, MediaError, UsageError
+from pyllmcancel.media.checks import DEFAULT_LIMITS
+from pyllmcancel.media.library import MediaLibrary
+from pyllmcancel.media.sounds import silence
 from pyllmcancel.media.values import Media, MediaKind
+from pyllmcancel.pausing import no_pause
 from pyllmcancel.requests.token_stream import ThreadSink, ThreadStream
 from tests.support.media_files import mp3, noise_wav
 from tests.support.threads import N_THREADS
@@ -60,6 +64,22 @@ def test_a_sound_has_rows_for_all_of_its_seconds(hearing: Hearing) -> None:
     # Each begun second has rows; a window of the encoder has eight of them.
     for data, seconds in ((SECOND, [1]), (MINUTE, [8, 8, 8, 8]), (QUIET, [4])):
         assert [chunk.n_tokens for chunk in chunks_of(encoder, data)] == [ROWS * count for count in seconds]
+
+
+def test_the_header_of_a_sound_tells_nearly_all_of_its_tokens(hearing: Hearing) -> None:
+    encoder = hearing.encoder()
+    model = _native.Model.load(hearing.text)
+    library = MediaLibrary(
+        encoder, model, new_flag=_native.CancelFlag, image_size=_native.image_size, cache_bytes=0, n_batch=512
+    )
+    for data, seconds in ((silence(30), 30), (noise_wav(299.9, seed=1, held=400), 299.9), (mp3(2_600), 93.6)):
+        sound = Media.of(MediaKind.AUDIO, data)
+        n_tokens = len(library.prepare(library.marker, [sound], add_special=False))
+        library.check_fit([sound], DEFAULT_LIMITS, n_tokens + 1, no_pause)
+        with pytest.raises(ContextLengthError) as refused:
+            library.check_fit([sound], DEFAULT_LIMITS, 10, no_pause)
+        # A begun half minute is not certain, and two tokens of each may be due to rounding.
+        assert n_tokens - ROWS * 31 - 2 * seconds / 30 < refused.value.n_prompt_tokens <= n_tokens
 
 
 def test_a_sound_at_another_rate_is_the_same_sound(hearing: Hearing) -> None:

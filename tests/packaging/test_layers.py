@@ -20,7 +20,7 @@ PACKAGE = ROOT / "pyllmcancel"
 # named themselves.
 LAYERS = {
     "commands": "cli __main__ ray",
-    "servers": "server bench top hub router",
+    "servers": "server bench top hub front",
     "engine": "pyllmcancel engine",
     "embeddings": "embeddings",
     "scheduling": "scheduling",
@@ -35,7 +35,7 @@ LAYERS = {
 DIALECTS = ("server.openai", "server.llama", "server.anthropic", "server.embeddings", "server.responses")
 CANCELLERS = {
     f"requests.{name}"
-    for name in ("endings.Endings.cancel", "registry.Registry.accept", "registry.Registry._supersede")
+    for name in ("endings.Endings.cancel", "registry.Registry._cancelled_on_arrival", "registry.Registry._supersede")
 }
 
 
@@ -188,17 +188,73 @@ def test_a_request_is_cancelled_by_the_endings_and_the_registry() -> None:
     assert cancellers(sources()) == CANCELLERS
 
 
-def caches(path: Path) -> Iterator[str]:
-    for node in ast.walk(parsed(path.read_text())):
-        if isinstance(node, ast.FunctionDef):
-            for one in node.decorator_list:
-                if re.search(r"\b(lru_)?cache\b", ast.unparse(one)):
-                    yield f"{path.relative_to(PACKAGE)}:{node.name}"
+FILLS = frozenset({"add", "append", "appendleft", "extend", "insert", "setdefault", "update"})
+CONTAINER = re.compile(r"[\[{]|(\w+\.)?(dict|list|set|deque|Counter|OrderedDict|defaultdict|Weak\w+)\(")
+CACHE = re.compile(r"(functools\.)?(lru_)?cache")
+
+
+def caches(text: str) -> set[str]:
+    """Names of what a module keeps for the whole process: functions whose answers are kept, and containers of the
+    module, or of a class, that its functions fill.
+    """
+    tree = parsed(text)
+    scopes = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef)]
+    containers = {name for scope in scopes for name in _containers(scope.body)}
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    found = {
+        one.name
+        for one in functions
+        for mark in one.decorator_list
+        if _is_cache(mark.func if isinstance(mark, ast.Call) else mark)
+    }
+    for node in (node for function in functions for node in ast.walk(function)):
+        match node:
+            case ast.Global(names=names):
+                found |= set(names)
+            case ast.Subscript(value=target, ctx=ast.Store()):
+                found |= containers & {_last_name(target)}
+            case ast.Call(func=ast.Attribute(value=target, attr=method)) if method in FILLS:
+                found |= containers & {_last_name(target)}
+    marks = {id(mark) for one in functions for mark in one.decorator_list}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and id(node) not in marks]
+    return found | {ast.unparse(call) for call in calls if _is_cache(call.func)}
+
+
+def _is_cache(node: ast.AST) -> bool:
+    return CACHE.fullmatch(ast.unparse(node)) is not None
+
+
+def _containers(body: list[ast.stmt]) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value and CONTAINER.match(ast.unparse(node.value)):
+            yield from map(_last_name, node.targets if isinstance(node, ast.Assign) else [node.target])
+
+
+def _last_name(node: ast.AST) -> str:
+    return ast.unparse(node).rpartition(".")[2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@functools.lru_cache(8)\ndef f(x): ...",
+        "@cache\nasync def f(x): ...",
+        "g = lru_cache(maxsize=8)(f)",
+        "SEEN = {}\ndef f(x):\n SEEN[x] = 1",
+        "SEEN: dict[str, int] = {}\nasync def f(x):\n SEEN.setdefault(x, 1)",
+        "SEEN = OrderedDict()\nclass C:\n def f(self, x):\n  SEEN.update(x)",
+        "class C:\n seen: ClassVar = weakref.WeakKeyDictionary()\n def f(self, x):\n  self.seen[x] = 1",
+        "LAST = None\ndef f(x):\n global LAST\n LAST = x",
+    ],
+)
+def test_a_cache_of_the_process_is_found(text: str) -> None:
+    assert len(caches(text)) == 1
 
 
 def test_no_cache_of_the_process_has_what_requests_contain() -> None:
     """Another owner's same request would be answered faster. These have only what belongs to the program."""
-    assert {one for path in PACKAGE.rglob("*.py") for one in caches(path)} == {
+    found = {path.relative_to(PACKAGE): caches(path.read_text()) for path in PACKAGE.rglob("*.py")}
+    assert {f"{path.as_posix()}:{name}" for path, names in found.items() for name in names} == {
         "server/app.py:all_routes",
         "server/media/fetching.py:tls",
         "server/openapi/description.py:text",

@@ -252,5 +252,5 @@ def test_the_bill_names_what_is_compiled_in_and_what_the_page_loads(tmp_path: Pa
     assert ours["licenses"] == [{"expression": project["license"]}]
     inside = {one["name"]: one["purl"] for one in ours["components"]}
     assert inside["llama.cpp"].startswith("pkg:github/ggml-org/llama.cpp@")
-    assert {"json", "swagger-ui-dist", "htm"} <= inside.keys()
+    assert {"json", "stb_image", "miniaudio", "swagger-ui-dist", "htm"} <= inside.keys()
     assert [one["purl"] for one in bill["components"]] == ["pkg:pypi/numpy@2.3.4", "pkg:pypi/typing-extensions@4.15.0"]

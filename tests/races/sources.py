@@ -19,8 +19,7 @@ from tests.support.step_gate import TEST_LIMIT
 def wait_for_watcher(driver: Driver) -> None:
     """Return when the watcher has worked off what it was given before: a request without a client is cancelled last."""
     flag = CancelFlag()
-    earlier = driver.tracked[0].request
-    last = Request(earlier.params, Cancellation(flag), earlier.sink)
+    last = Request(Cancellation(flag))
     driver.expire(last)
     assert flag.wait(TEST_LIMIT)
 
@@ -86,9 +85,9 @@ def explicit_by_session(driver: Driver, case: Case) -> Iterator[None]:
 def explicit_by_family(driver: Driver, case: Case) -> Iterator[None]:
     """The grandparent of the session is cancelled, which has no request of its own."""
     assert case.request.session is not None
-    driver.engine.registry.declare("parent", "grandparent")
+    driver.engine.registry._families.declare("", "parent", "grandparent")
     assert driver.engine.cancel_session("grandparent") == []
-    driver.engine.registry.declare(case.request.session, "parent")
+    driver.engine.registry._families.declare("", case.request.session, "parent")
     driver.engine.cancel_session("grandparent")
     yield
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.requests.observer import StepRecord
+from pyllmcancel.requests.request import Request
 from tests.races.phases import LONG
 from tests.support.driver import AHEAD, MEMORIES, Driver, Tracked, complete
 from tests.support.invariants import check_invariants
@@ -73,7 +74,7 @@ def preempted(driver: Driver) -> Tracked:
     tracked = driver.submit(SHORT, priority=-1, max_tokens=200)
     driver.step_until(lambda: tracked.request.status is RequestStatus.DECODE)
     for number in range(driver.config.parallel):
-        driver.submit(f"{LONG} {number}", priority=1, max_tokens=2)
+        driver.submit(f"{LONG} {number}", priority=1, max_tokens=40)
     driver.step_until(lambda: tracked.request.choices[0].seq is None)
     return tracked
 
@@ -111,6 +112,53 @@ def test_it_ends_while_the_step_runs(
     driver.step()
     assert all(choice.seq is None for choice in choices)
     check_invariants(driver)
+    driver.run_to_the_end()
+    assert all(complete(other) for other in driver.tracked if other is not tracked)
+
+
+@pytest.mark.parametrize("memory", MEMORIES | AHEAD)
+def test_one_that_is_cancelled_after_the_last_look_ends_before_the_step(
+    make_driver: Callable[..., Driver], memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = make_driver(parallel=4, **(MEMORIES | AHEAD)[memory])
+    tracked = behind_a_prompt(driver)
+    registry = driver.engine.registry
+    offer = registry.offer
+
+    def cancelled_before(requests: Iterable[Request]) -> list[Request]:
+        driver.engine.cancel(tracked.request, CancelReason.DEADLINE)
+        return offer(requests)
+
+    monkeypatch.setattr(registry, "offer", cancelled_before)
+    driver.step()
+    held = driver.gate.held()
+    assert held is not None
+    assert not driver.holds(tracked)
+    assert tracked.ending.cancel_reason is CancelReason.DEADLINE
+    check_invariants(driver)
+    driver.step()
+    assert all(choice.seq is None for choice in tracked.request.choices)
+    driver.run_to_the_end()
+    assert all(complete(other) for other in driver.tracked if other is not tracked)
+
+
+@pytest.mark.parametrize("memory", AHEAD)
+def test_one_that_has_ended_is_not_offered_to_the_step_ahead(
+    make_driver: Callable[..., Driver], memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = make_driver(parallel=2, **AHEAD[memory])
+    tracked = preempted(driver)
+    registry = driver.engine.registry
+    take_back = registry.take_back
+
+    def cancelled_before(requests: Iterable[Request]) -> list[Request]:
+        if driver.engine.workload.ahead:  # the next step has begun
+            driver.engine.cancel(tracked.request)
+        return take_back(requests)
+
+    monkeypatch.setattr(registry, "take_back", cancelled_before)
+    driver.step_until(lambda: tracked.ended)
+    assert tracked.ending.cancel_reason is CancelReason.EXPLICIT
     driver.run_to_the_end()
     assert all(complete(other) for other in driver.tracked if other is not tracked)
 

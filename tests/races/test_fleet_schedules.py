@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyllmcancel.events import Ending, FinishReason, RequestStatus
-from pyllmcancel.requests.registry import Accepted, Registry
+from pyllmcancel.requests.effects import Accepted
+from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.request import Rank, Request
 from tests.support.bare_requests import bare_request
 

@@ -468,10 +468,9 @@ def test_a_preempted_choice_goes_on_from_its_cells_with_one_slot_too(model_files
     config = EngineConfig(parallel=1, ctx_size=1024, steps_ahead=False)  # each step is taken here
     generation = generation_on(load_model(model_files[kind]), config, _native)
     params = generation_params(temperature=0.0, max_tokens=8)
-    background, interactive = (
-        generation.request([prompt], params, RecordingSink(), priority=priority)
-        for prompt, priority in ((LONG, -1), (LONG[::-1], 1))
-    )
+    background, interactive = generation.request(priority=-1), generation.request(priority=1)
+    for request, prompt in ((background, LONG), (interactive, LONG[::-1])):
+        generation.fill(request, [prompt], params, RecordingSink())
 
     def compute_until(reached: Callable[[], bool]) -> None:
         while not reached():

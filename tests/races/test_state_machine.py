@@ -57,8 +57,8 @@ class EngineSchedule(RuleBasedStateMachine):
         self.count = 0
         self.held: set[tuple[str, str | None]] = set()
         for owner in OWNERS:
-            self.driver.engine.registry.declare("child", "root", owner)
-            self.driver.engine.registry.declare("grandchild", "child", owner)
+            self.driver.engine.registry._families.declare(owner, "child", "root")
+            self.driver.engine.registry._families.declare(owner, "grandchild", "child")
 
     def pick(self, number: int) -> Tracked:
         """One of the requests so far, the newest ones first."""

@@ -23,7 +23,8 @@ def bare_request(
     """A request that no engine knows, with its choices; `options` are fields of `Origin` and of its parameters."""
     origin = split_origin(options)
     params = generation_params(temperature=0.0, **options)
-    request = Request(params, Cancellation(CancelFlag()), RecordingSink(), request_id=name, **origin)
+    request = Request(Cancellation(CancelFlag()), request_id=name, **origin)
+    request.params, request.sink = params, RecordingSink()
     model = Model()
     for index in range(params.n):
         sampler = Sampler(model, params.sampling)

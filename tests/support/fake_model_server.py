@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,38 @@ def cancelled(request_id: str) -> dict[str, object]:
     }
     ending = {"outcome": "cancelled", "reason": "explicit", "phase": "decode", "cancel_latency_ms": 1.0}
     return {"id": request_id, **ending, "usage": usage}
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+class Link:
+    """The frames of a request, as `pyllmcancel.server.behind` writes them."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        writer.write(b"HTTP/1.1 200 OK\r\nx-front-link: 1\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n")
+
+    def frame(self, kind: bytes, content: bytes = b"") -> None:
+        self.writer.write(chunk(struct.pack("!cI", kind, len(content)) + content))
+
+    def accept(self, asked: dict[str, object]) -> None:
+        names = [asked.get(name) for name in ("session_id", "parent_session_id", "supersede")]
+        self.frame(b"A", json.dumps([[*names, 0], [1, 1, None], []]).encode())
+
+    def start(self, status: int, content_type: str, length: int | None = None) -> None:
+        headers = [["content-type", content_type], *([] if length is None else [["content-length", str(length)]])]
+        self.frame(b"S", json.dumps([status, headers]).encode())
+
+    def end(self, finish_reason: str, reason: str | None = None) -> None:
+        state = ["finished", [], False, None, [None, None], 1, 0, 1, []]
+        told = {"state": state, "phase": "decode", "finish_reason": finish_reason, "reason": reason}
+        nothing = dict.fromkeys(("superseded_by", "error", "param", "limit"))
+        self.frame(b"E", json.dumps(told | nothing).encode())
+
+    def close(self) -> None:
+        self.writer.write(b"0\r\n\r\n")
 
 
 class Model:
@@ -108,6 +141,8 @@ class Model:
                     self.cancels[one].set()
                 before = {one: [cancelled(one) | {"outcome": "already_finished"}] for one in ids if one in self.ended}
                 reply = {"live": {one: [cancelled(one)] for one in known}, "ended": before}
+            case "leave":
+                reply = {}
             case "cancel_families":
                 sessions = {name for one in message["sessions"] for name in self.family(one)}
                 members = [one for one, session in self.known.items() if session in sessions]
@@ -132,51 +167,92 @@ class Model:
     ) -> None:
         assert isinstance(headers, dict)
         await self.while_there("unseen")
+        link = Link(writer) if "x-front-link" in headers else None
         name = headers.get("x-request-id", "")
         if name in self.on_their_way:
             self.ended.add(name)
-            self.answer(writer, 499, {"error": {"code": "explicit"}})
+            self.respond(writer, link, 499, {"error": {"code": "explicit"}})
             return
         session, parent = str(asked.get("session_id")), str(asked.get("parent_session_id"))
         self.below.setdefault(session, set())
         self.below.setdefault(parent, set()).add(session)
         self.n_running += 1
         self.known[name], self.cancels[name] = session, asyncio.Event()
+        told = {"model": self.name, "headers": headers, "asked": asked}
         try:
-            await self.compute(reader, writer, asked, {"model": self.name, "headers": headers, "asked": asked})
+            if not asked.get("stream"):
+                lacks = CONTROL / f"{self.name}.lacks"
+                status, code = lacks.read_text().split() if lacks.exists() else ("200", "")
+                self.respond(writer, link, int(status), {"error": {"code": code}} if code else told)
+                self.log("answered")
+            elif link is None:
+                await self.feed(reader, writer, str(asked["until"]))
+            else:
+                await self.stream(reader, link, asked, name)
         finally:
             self.n_running -= 1
             self.known.pop(name, None)
 
-    async def compute(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[str, object], told: Any
-    ) -> None:
-        """Answer; as a stream, of which `until` names a file that ends it, if the body says so."""
-        if not asked.get("stream"):
-            lacks = CONTROL / f"{self.name}.lacks"
-            status, code = lacks.read_text().split() if lacks.exists() else ("200", "")
-            self.answer(writer, int(status), {"error": {"code": code}} if code else told)
-            self.log("answered")
+    def respond(self, writer: asyncio.StreamWriter, link: Link | None, status: int, told: Any) -> None:
+        """Answer a request in one piece, through its link if it has one."""
+        if link is None:
+            self.answer(writer, status, told)
             return
+        if status < 400:
+            link.accept(told["asked"])
+        body = json.dumps(told).encode()
+        link.start(status, "application/json", len(body))
+        link.frame(b"B", body)
+        if status < 400:
+            link.end("stop")
+        link.frame(b"F")
+        link.close()
+
+    async def stream(self, reader: asyncio.StreamReader, link: Link, asked: dict[str, object], name: str) -> None:
+        """Answer as a stream, of which `until` names a file that ends it."""
+        link.accept(asked)
+        link.start(200, "text/event-stream")
+        leaving = asyncio.create_task(reader.read(1))
+        number = 0
+        while not (CONTROL / str(asked["until"])).exists():
+            number += 1
+            link.frame(b"B", f"data: {number}{' ' * int(str(asked.get('padding', 0)))}\n\n".encode())
+            await asyncio.sleep(TICK)
+            if leaving.done():
+                self.log("left")
+                return
+            if self.cancels[name].is_set():
+                self.log("cancelled")
+                link.frame(b"B", b'data: {"error": {"code": "explicit"}}\n\n')
+                link.end("cancelled", "explicit")
+                link.frame(b"F")
+                link.close()
+                return
+        leaving.cancel()
+        link.frame(b"B", b"data: [DONE]\n\n")
+        link.end("stop")
+        link.frame(b"F")
+        link.close()
+        await link.writer.drain()
+        self.log("answered")
+
+    async def feed(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, until: str) -> None:
         writer.write(
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
             b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
         )
         leaving = asyncio.create_task(reader.read(1))
         number = 0
-        while not (CONTROL / str(asked["until"])).exists():
+        while not (CONTROL / until).exists():
             number += 1
-            piece = f"data: {number}{' ' * int(str(asked.get('padding', 0)))}\n\n".encode()
-            if asked["until"] == f"{self.name}.feed-ends":
-                piece = f'data: {{"type": "told", "replica": "{self.name}", "number": {number}}}\n\n'.encode()
-            writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            piece = f'data: {{"type": "told", "replica": "{self.name}", "number": {number}}}\n\n'.encode()
+            writer.write(chunk(piece))
             await asyncio.sleep(TICK)
-            if leaving.done() or self.cancels[str(told["headers"]["x-request-id"])].is_set():
-                self.log("left" if leaving.done() else "cancelled")
+            if leaving.done():
+                self.log("left")
                 return
         leaving.cancel()
-        piece = b"data: [DONE]\n\n"
-        writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(piece), piece))
+        writer.write(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
         await writer.drain()
         self.log("answered")
 

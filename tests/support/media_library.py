@@ -9,7 +9,7 @@ from pyllmcancel.errors import ContextLengthError
 from pyllmcancel.media.checks import MediaLimits, check
 from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import Media, Modality
-from pyllmcancel.pausing import FlaggedPause
+from pyllmcancel.pausing import FlaggedPause, Pause
 
 
 class RecordingLibrary:
@@ -33,7 +33,7 @@ class RecordingLibrary:
         self.n_least: int | None = None  # of tokens, if the headers of pictures say so
         self._model = model
 
-    def check_fit(self, _media: Sequence[Media], _limits: MediaLimits, n_ctx: int) -> None:
+    def check_fit(self, _media: Sequence[Media], _limits: MediaLimits, n_ctx: int, _pause: Pause) -> None:
         if self.n_least is not None:
             raise ContextLengthError(self.n_least, n_ctx, at_least=True)
 

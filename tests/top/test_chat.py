@@ -20,7 +20,9 @@ PIECE = b'data: {"choices": [{"delta": {"content": "Hi"}}]}\n\n'
 
 
 def chat(folder: Path, *arguments: str) -> Terminal:
-    return Terminal([sys.executable, "-m", "pyllmcancel", "chat", *arguments], os.environ, folder)
+    (folder / "tmp").mkdir(exist_ok=True)
+    environment = os.environ | {"TMPDIR": str(folder / "tmp")}
+    return Terminal([sys.executable, "-m", "pyllmcancel", "chat", *arguments], environment, folder)
 
 
 def test_ctrl_c_cancels_the_answer_and_a_second_one_leaves(tmp_path: Path) -> None:
@@ -47,8 +49,16 @@ def test_the_server_of_a_chat_that_is_killed_ends(tmp_path: Path) -> None:
     with chat(tmp_path, "stdlib-coder") as mine:
         mine.until_drawn("\n>")
         (server,) = mine.children()
+        (left,) = (tmp_path / "tmp").iterdir()
         mine.signal(signal.SIGKILL)
         until(Path(f"/proc/{server}").exists, lambda there: not there)
+    assert left.exists()
+    with chat(tmp_path, "stdlib-coder") as mine:
+        mine.until_drawn("\n>")
+        assert not left.exists(), "the next chat removes what a killed one has left"
+        mine.press("\x04")
+        assert mine.wait() == 0
+    assert not any((tmp_path / "tmp").iterdir())
 
 
 def test_a_model_that_cannot_be_loaded_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

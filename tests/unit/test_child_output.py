@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from pyllmcancel.router import output
-from pyllmcancel.router.output import LINE, Output
+from pyllmcancel.front import output
+from pyllmcancel.front.output import LINE, Output
 
 
 @dataclass

@@ -8,9 +8,13 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import QueueFullError
+from pyllmcancel.events import FinishReason
+from pyllmcancel.requests.endings import Endings
 from pyllmcancel.requests.holds import MAX_HOLDS
+from pyllmcancel.requests.observer import NullObserver
 from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.token_stream import Outbox
 from tests.support.bare_requests import bare_request
 
 
@@ -18,6 +22,12 @@ def arrive(registry: Registry, **origin: str) -> Request:
     request = bare_request(f"r{len(registry.requests())}", **origin)
     registry.accept(request)
     return request
+
+
+def relate(registry: Registry, session: str, parent: str) -> None:
+    """A request of the session, which has ended, has named its parent."""
+    request = arrive(registry, session=session, parent=parent)
+    Endings(registry, NullObserver()).conclude(request, FinishReason.STOP, Outbox())
 
 
 def test_a_held_session_cancels_all_its_requests_that_arrive_in_time() -> None:
@@ -31,8 +41,8 @@ def test_a_held_session_cancels_all_its_requests_that_arrive_in_time() -> None:
 
 def test_a_held_session_holds_its_descendants_too() -> None:
     registry = Registry(max_queue=10)
+    relate(registry, "child", "s")
     registry.family_to_cancel("s", hold=60.0)
-    registry.declare("child", "s")
     assert arrive(registry, session="grandchild", parent="child").cancellation.requested
     assert arrive(registry, parent="s").cancellation.requested
     assert not arrive(registry, session="stranger").cancellation.requested
@@ -56,8 +66,8 @@ def test_a_cancel_reaches_what_has_arrived_and_is_accepted_later(
 ) -> None:
     """Its body was being read, or its prompt tokenized."""
     registry = Registry(max_queue=10)
-    registry.declare("child", "s")
-    registry.declare("s", "above")
+    relate(registry, "child", "s")
+    relate(registry, "s", "above")
     arrived_before = bare_request(**origin)
     assert registry.family_to_cancel("s", descendants=descendants) is not None
     registry.accept(arrived_before)

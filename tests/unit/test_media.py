@@ -14,7 +14,9 @@ from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.media.checks import DEFAULT_LIMITS
 from pyllmcancel.media.library import MediaLibrary
 from pyllmcancel.media.room import MediaRoom
+from pyllmcancel.media.sounds import check_sound, silence
 from pyllmcancel.media.values import Media, MediaKind, MediaPrompt
+from pyllmcancel.pausing import no_pause
 from pyllmcancel.step import StepStatus
 from tests.support import fake_media, fake_native
 from tests.support.driver import MEMORIES, Driver, Stop
@@ -407,6 +409,46 @@ def test_a_prompt_that_does_not_fit_is_refused_before_all_of_its_pictures_are_de
         assert len(decoded) == 1
         counted = library.prepare(text, media, keeps=False)
         assert (len(counted), counted.runs) == (10 * (ROWS + 2), ())
+
+
+def test_headers_of_pictures_are_counted_once_however_many_there_are() -> None:
+    with driver() as (made, library):
+        counted = []
+        count = made.encoder.n_image_tokens
+        made.encoder.n_image_tokens = lambda *size: (counted.append(size), count(*size))[1]  # type: ignore[method-assign]
+        library.prepare(library.marker * 10, [picture(n) for n in range(10)], n_ctx=1_000)
+        assert len(counted) == 10
+
+
+class Hearing(fake_native.MediaEncoder):
+    """Ten tokens for each second of a sound, and what a projector puts around it."""
+
+    def parts(self, data: bytes, **options: Any) -> list[Any]:
+        rows = super().parts(data, **options)
+        return [*rows, [7] * int(10 * check_sound(data, 600.0, no_pause))] if options["audio"] else rows
+
+
+def test_a_prompt_whose_sounds_do_not_fit_by_their_headers_is_refused_before_one_is_decoded() -> None:
+    encoder = Hearing(None)
+    made = Driver(encoder=encoder)
+    library = made.engine.media
+    assert library is not None
+    decoded: list[bytes] = []
+    parts = encoder.parts
+    encoder.parts = lambda data, **options: (decoded.append(data), parts(data, **options))[1]  # type: ignore[method-assign]
+    sounds = [Media.of(MediaKind.AUDIO, silence(61 + n)) for n in range(3)]
+    # Of each half minute two tokens may be due to rounding; of the rest nothing is certain.
+    with pytest.raises(ContextLengthError, match="at least 1,788 tokens"):
+        library.prepare(library.marker * 3, sounds, n_ctx=1_788)
+    with pytest.raises(ContextLengthError, match="at least 1,788 tokens"):
+        library.check_fit(sounds, DEFAULT_LIMITS, 1_788, no_pause)
+    assert decoded == []
+    library.check_fit(sounds, DEFAULT_LIMITS, 1_789, no_pause)
+    broken = Media.of(MediaKind.AUDIO, silence(600)[:100])
+    library.check_fit([broken], DEFAULT_LIMITS, 10, no_pause)  # `check` finds it
+    with pytest.raises(MediaError, match="fewer samples"):
+        library.prepare(library.marker, [broken], n_ctx=10)
+    made.close()
 
 
 def test_markers_and_pictures_must_be_as_many() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pyllmcancel.media.errors import BadMedia
 from pyllmcancel.media.pictures import Size, check_picture
-from pyllmcancel.media.sounds import check_sound
+from pyllmcancel.media.sounds import TRIMMED, check_sound, least_seconds, silence
 from pyllmcancel.pausing import no_pause
 from tests.support.media_files import bmp, chunk, flac_head, gif, jpeg_head, mp3, png, wav
 
@@ -114,7 +114,7 @@ def test_files_of_encoders_in_use_are_measured() -> None:
     assert set(pictures.values()) == {(16, 12)}
     sounds = {path.name: check_sound(path.read_bytes(), SECONDS, no_pause) for path in (CORPUS / "sounds").iterdir()}
     assert sounds["wav-16"] == sounds["flac"] == pytest.approx(0.025)
-    assert sounds["mp3"] >= 800 / 16_000
+    assert sounds["mp3"] >= 800 / 16_000 >= least_seconds((CORPUS / "sounds" / "mp3").read_bytes(), SECONDS)
 
 
 @pytest.mark.parametrize("name", BAD_PICTURES)
@@ -128,6 +128,8 @@ def test_a_bad_picture_is_refused_in_words(name: str) -> None:
 def test_a_sound_is_measured(name: str) -> None:
     data, seconds = SOUNDS[name]
     assert check_sound(data, SECONDS, no_pause) == pytest.approx(seconds)
+    assert 0 <= least_seconds(data, SECONDS) <= seconds + 1e-9
+    assert least_seconds(data, SECONDS) == pytest.approx(seconds) or "mp3" in name
 
 
 @pytest.mark.parametrize("name", BAD_SOUNDS)
@@ -135,6 +137,14 @@ def test_a_bad_sound_is_refused_in_words(name: str) -> None:
     data, words = BAD_SOUNDS[name]
     with pytest.raises(BadMedia, match=words):
         check_sound(data, SECONDS, no_pause)
+    assert least_seconds(data, 2 * SECONDS) >= 0
+
+
+def test_frames_of_an_mp3_that_follow_each_other_are_certain_and_later_ones_are_not() -> None:
+    least = [least_seconds(data, SECONDS) for data in (mp3(90), ID3 + mp3(90), mp3(50) + b"?" + mp3(40), mp3(90)[:-1])]
+    assert [seconds + TRIMMED for seconds in least] == pytest.approx([n * 0.036 for n in (90, 90, 50, 89)])
+    assert least_seconds(mp3(5_000), 9.0) == pytest.approx(9.036 - TRIMMED)
+    assert least_seconds(silence(7), SECONDS) == 7
 
 
 @pytest.mark.parametrize("name", [*PICTURES, *SOUNDS])
@@ -152,6 +162,7 @@ def test_damage_anywhere_is_an_answer_or_a_refusal(name: str) -> None:
                 size = check_picture(bytes(damaged), MOST, no_pause)
                 assert 0 < size.width * size.height <= MOST
             else:
+                assert least_seconds(bytes(damaged), SECONDS) >= 0
                 assert 0 < check_sound(bytes(damaged), SECONDS, no_pause) <= SECONDS
 
 

@@ -184,11 +184,9 @@ def test_another_owners_request_starts_before_the_second_prompt_of_a_request() -
     bench = Bench(parallel=2)
     generation = Generation(bench.context, bench.config, fake_native)
     params = generation_params(temperature=0.0, max_tokens=4)
-    two_prompts, other = (
-        generation.request(prompts, params, RecordingSink(), owner=owner)
-        for prompts, owner in (([[1], [2]], "a"), ([[3]], "b"))
-    )
-    for request in (two_prompts, other):
+    two_prompts, other = generation.request(owner="a"), generation.request(owner="b")
+    for request, prompts in ((two_prompts, [[1], [2]]), (other, [[3]])):
+        generation.fill(request, prompts, params, RecordingSink())
         assert generation.choose([request]) is request
         generation.admit(request, NullObserver())
     assert generation.scheduler.active == [two_prompts.choices[0], other.choices[0]]

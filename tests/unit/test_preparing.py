@@ -1,184 +1,237 @@
-"""Requests in preparation, and the cancels that come to them."""
+"""Requests in preparation: listed from their arrival on, and refused, accepted or cancelled, each exactly once."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import AsyncIterator
-from concurrent.futures import Future
 from unittest.mock import Mock
 
 import pytest
-from fastapi import Request
-from starlette.types import Message
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCancelled
-from pyllmcancel.pausing import Pause
-from pyllmcancel.requests.request import Origin, Rank
-from pyllmcancel.requests.request import Request as AcceptedRequest
-from pyllmcancel.server.preparing import N_THREADS, Preparation, Preparations
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError, RequestCancelled, UsageError
+from pyllmcancel.events import FinishReason, RequestStatus
+from pyllmcancel.requests.arrivals import Arrivals
+from pyllmcancel.requests.effects import Accepted
+from pyllmcancel.requests.endings import Endings
+from pyllmcancel.requests.observer import NullObserver, Observers
+from pyllmcancel.requests.registry import Registry
+from pyllmcancel.requests.request import Names, Rank, Request
+from pyllmcancel.requests.watcher import Watcher
+from tests.support.bare_requests import bare_request
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def preparations() -> AsyncIterator[Preparations]:
-    made = Preparations()
-    yield made
-    await made.wait_closed()
+NOTHING = Accepted((), ())
 
 
-ORIGIN: Origin = {"request_id": "mine", "owner": "", "arrived_at": 0.5}
+class Table:
+    """A registry, and its endings; each event is noted."""
+
+    def __init__(self, max_queue: int = 4) -> None:
+        self.registry = Registry(max_queue)
+        self.observer = Mock(spec=NullObserver)
+        self.endings = Endings(self.registry, self.observer)
+        self.arrivals = Arrivals(
+            self.registry, self.endings, Mock(spec=Watcher), Observers(self.observer), timeout=None
+        )
+
+    def arrived(self, name: str = "r", **origin: object) -> Request:
+        request = bare_request(name, **origin)
+        assert self.registry.arrive(request) == NOTHING
+        return request
 
 
-async def no_message() -> Message:
-    nothing: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-    return await nothing
+def test_a_request_is_listed_once_from_its_arrival_on() -> None:
+    registry = (table := Table()).registry
+    request = table.arrived(session="s")
+    assert registry.requests() == [request]
+    assert registry.find("r") is request
+    assert registry.family("s") == {"s": [request]}
+    assert request.summary().status is RequestStatus.PREPARING
+    assert registry.counts() == (0, 0, 0, 1)
+    assert registry.load == (0, 0)
+    assert registry.accept(request) == NOTHING
+    assert registry.requests() == [request]
+    assert request.status is RequestStatus.WAITING
+    assert registry.counts() == (1, 0, 0, 1)
 
 
-def a_request(name: str = "mine") -> Request:
-    return Request({"type": "http", "state": {"request_id": name, "arrived_at": 0.0}}, no_message)
-
-
-async def test_a_cancel_between_the_end_of_the_work_and_its_outcome_is_not_lost() -> None:
-    preparation = Preparation(ORIGIN)
-    work: Future[None] = Future()
-    preparation.note_end(work)
-    await preparation.ended.wait()
-    assert preparation.cancel(CancelReason.EXPLICIT)
-    assert preparation.reason is CancelReason.EXPLICIT
-
-
-async def test_an_id_that_is_being_prepared_is_refused_to_a_second_request(preparations: Preparations) -> None:
-    may_end = threading.Event()
-
-    def work(_pause: Pause) -> str:
-        may_end.wait()
-        return "done"
-
-    first = asyncio.create_task(preparations.run(a_request(), work, ORIGIN))
-    await asyncio.sleep(0)
-    try:
+def test_an_id_in_preparation_is_refused_to_a_second_request() -> None:
+    registry = (table := Table()).registry
+    table.arrived("same")
+    for take_in in (registry.arrive, registry.accept):
         with pytest.raises(InvalidRequestError, match="in use"):
-            await preparations.run(a_request(), lambda _pause: "done", ORIGIN)
-        found = preparations.find("", "mine")
-        assert found is not None
-        assert found.cancel(CancelReason.EXPLICIT)
+            take_in(bare_request("same"))
+
+
+def test_a_refused_request_leaves_no_trace() -> None:
+    registry = (table := Table()).registry
+    request = table.arrived(session="s", parent="above", supersede="k")
+    assert table.arrivals.refuse(request)
+    assert not table.arrivals.refuse(request)
+    assert (registry.requests(), registry.history(), registry.sessions()) == ([], [], [])
+    assert registry.preparing("k") == []
+    assert registry.counts() == (0, 0, 0, 0)
+    assert table.observer.mock_calls == []
+    table.arrived("r")
+
+
+def test_a_cancel_of_a_refused_request_comes_too_late_and_does_not_wait() -> None:
+    table = Table()
+    request = table.arrived()
+    table.arrivals.refuse(request)
+    assert not table.endings.cancel(request, CancelReason.EXPLICIT)
+    assert request.ended.result(0).finish_reason is FinishReason.ERROR
+
+
+def test_a_refused_request_leaves_the_sessions_that_others_have_named() -> None:
+    registry = (table := Table()).registry
+    registry.accept(bare_request("other", session="s"))
+    table.arrivals.refuse(table.arrived(session="s"))
+    (session,) = registry.sessions()
+    assert (session.requests, session.n_requests) == (("other",), 1)
+
+
+def test_a_refused_acceptance_leaves_the_request_in_preparation() -> None:
+    registry = (table := Table(max_queue=1)).registry
+    registry.accept(older := bare_request("waits", supersede="other"))
+    request = table.arrived(supersede="k")
+    with pytest.raises(QueueFullError):
+        registry.accept(request)
+    assert request.status is RequestStatus.PREPARING
+    assert registry.newest("k") is None
+    assert not older.cancellation.requested
+    assert table.arrivals.refuse(request)
+
+
+def test_a_cancel_between_two_pieces_of_work_ends_the_request_at_once() -> None:
+    registry = (table := Table()).registry
+    request = table.arrived(session="s", supersede="k")
+    assert table.endings.cancel(request, CancelReason.EXPLICIT)
+    ending = request.ended.result(0)
+    assert (ending.finish_reason, ending.phase) == (FinishReason.CANCELLED, RequestStatus.PREPARING)
+    assert [one.id for one in registry.history()] == ["r"]
+    assert registry.preparing("k") == []
+    assert registry.counts() == (0, 0, 0, 0)
+    for act in (
+        lambda: registry.begin_work(request, Mock()),
+        lambda: registry.name(request, Names()),
+        lambda: registry.accept(request),
+    ):
         with pytest.raises(RequestCancelled):
-            await first
-    finally:
-        may_end.set()
+            act()
+    assert not table.arrivals.refuse(request)
+    table.observer.request_ended.assert_called_once_with(request, ending)
 
 
-async def test_a_text_does_not_wait_for_pictures_that_are_decoded(preparations: Preparations) -> None:
-    may_end = threading.Event()
-    origins = [ORIGIN | {"request_id": str(n)} for n in range(N_THREADS + 1)]
-    decoding = [
-        asyncio.create_task(preparations.run(a_request(), lambda _pause: may_end.wait(), origin, decodes=True))
-        for origin in origins
-    ]
-    await asyncio.sleep(0)
-    try:
-        assert await preparations.run(a_request(), lambda _pause: "text", ORIGIN) == "text"
-    finally:
-        may_end.set()
-    assert all(await asyncio.gather(*decoding))
+def test_a_cancel_during_some_work_gives_it_up_and_the_work_ends_the_request() -> None:
+    registry = (table := Table()).registry
+    request, give_up = table.arrived(), Mock()
+    registry.begin_work(request, give_up)
+    assert not table.arrivals.refuse(request)
+    assert table.endings.cancel(request, CancelReason.DISCONNECT)
+    assert not table.endings.cancel(request, CancelReason.EXPLICIT)
+    give_up.assert_called_once_with()
+    assert not request.ended.done()
+    assert registry.requests() == [request]
+    table.arrivals.end_work(request)
+    assert request.ended.result(0).cancel_reason is CancelReason.DISCONNECT
+    assert registry.requests() == []
 
 
-async def test_long_submissions_of_one_owner_leave_a_thread_to_others() -> None:
-    preparations, may_end = Preparations(shared=True), threading.Event()
-    accepted = Mock(spec=AcceptedRequest)
-
-    def submit() -> AcceptedRequest:
-        may_end.wait()
-        return accepted
-
-    greedy = [
-        asyncio.create_task(preparations.submit(submit, ORIGIN | {"request_id": str(n), "owner": "a"}, Mock()))
-        for n in range(N_THREADS + 1)
-    ]
-    await asyncio.sleep(0)
-    try:
-        assert await preparations.submit(lambda: accepted, ORIGIN | {"owner": "b"}, Mock()) is accepted
-    finally:
-        may_end.set()
-    await asyncio.gather(*greedy)
-    await preparations.wait_closed()
+def test_work_that_ends_uncancelled_leaves_the_request_in_preparation() -> None:
+    registry = (table := Table()).registry
+    request, give_up = table.arrived(), Mock()
+    registry.begin_work(request, give_up)
+    table.arrivals.end_work(request)
+    registry.accept(request)
+    give_up.assert_not_called()
 
 
-async def test_what_is_submitted_while_the_server_ends_is_cancelled(preparations: Preparations) -> None:
-    begun, may_end = threading.Event(), threading.Event()
-    accepted, cancelled = Mock(spec=AcceptedRequest), Mock()
+def test_an_accepted_request_is_not_prepared_any_more() -> None:
+    registry = (table := Table()).registry
+    request = table.arrived()
+    registry.accept(request)
+    with pytest.raises(UsageError):
+        registry.begin_work(request, Mock())
+    assert not table.arrivals.refuse(request)
 
-    def submit() -> AcceptedRequest:
-        begun.set()
-        may_end.wait()
-        return accepted
 
-    submitting = asyncio.create_task(preparations.submit(submit, ORIGIN, cancelled))
-    await asyncio.to_thread(begun.wait)
-    preparations.close()
+def test_an_accepted_request_supersedes_those_in_preparation_that_arrived_before() -> None:
+    registry = (table := Table()).registry
+    older, works, newer = (table.arrived(f"at {at}", supersede="k", arrived_at=at) for at in (1, 2, 4))
+    other = table.arrived("other", supersede="l", arrived_at=1)
+    registry.begin_work(works, give_up := Mock())
+    accepted = table.arrived("accepted", supersede="k", arrived_at=3)
+    assert registry.preparing("k") != []
+    effects = registry.accept(accepted)
+    assert set(effects.cancelled) == {older, works}
+    assert effects.withdrawn == (older,)
+    give_up.assert_called_once_with()
+    assert (older.superseded_by, works.superseded_by) == ("accepted", "accepted")
+    assert not newer.cancellation.requested
+    assert not other.cancellation.requested
+
+
+def test_a_request_in_preparation_gives_way_to_a_newer_one_of_its_key_elsewhere() -> None:
+    registry = (table := Table()).registry
+    request = table.arrived(supersede="k", arrived_us=5)
+    for owner, key, arrived_us in (("", "k", 4), ("", "l", 6), ("ann", "k", 6)):
+        assert registry.heed(owner, key, Rank(arrived_us, "elsewhere")).accepted == NOTHING
+    assert registry.heed("", "k", Rank(6, "elsewhere")).accepted == Accepted((request,), (request,))
+    assert (request.cancellation.reason, request.superseded_by) == (CancelReason.SUPERSEDED, "elsewhere")
+
+
+def test_a_request_gets_the_names_of_its_body_when_that_has_been_read() -> None:
+    registry = (table := Table()).registry
+    request = table.arrived(session="head", supersede="in the head")
+    registry.name(request, Names("body", None, "k", 1))
+    assert [one.id for one in registry.sessions()] == ["body"]
+    assert (registry.preparing("in the head"), registry.preparing("k")) == ([], [request])
+    assert request.priority == 1
+    registry.accept(request)
+    (session,) = registry.sessions()
+    assert (session.requests, session.n_requests) == (("r",), 1)
+
+
+def test_names_that_are_refused_leave_the_request_without_any() -> None:
+    registry = (table := Table()).registry
+    request = table.arrived(session="head")
+    with pytest.raises(InvalidRequestError, match="own parent"):
+        registry.name(request, Names("s", "s"))
+    assert registry.sessions() == []
+    assert registry.requests() == [request]
+    assert table.arrivals.refuse(request)
+
+
+def test_a_sessions_cancel_reaches_a_request_that_names_the_session_later() -> None:
+    registry = (table := Table()).registry
+    request = table.arrived()
+    registry.accept(bare_request("other", session="s"))
+    assert registry.family_to_cancel("s") is not None
+    assert registry.name(request, Names("s")) == Accepted((request,), (request,))
+
+
+def test_a_held_request_is_cancelled_on_its_arrival() -> None:
+    registry = Registry(max_queue=4)
+    registry.find("early", hold=60.0)
+    request = bare_request("early")
+    assert registry.arrive(request) == Accepted((request,), (request,))
+
+
+def test_a_shutdown_cancels_those_in_preparation_and_accepts_none() -> None:
+    registry = (table := Table()).registry
+    request, accepted = table.arrived(), bare_request("accepted")
+    registry.accept(accepted)
+    table.endings.shut_down(accepted=False)
+    assert request.ended.result(0).cancel_reason is CancelReason.SHUTDOWN
+    assert not accepted.cancellation.requested
     with pytest.raises(EngineClosedError):
-        await submitting
-    may_end.set()
-    await preparations.wait_closed()
-    cancelled.assert_called_once_with(accepted, CancelReason.SHUTDOWN)
+        registry.arrive(bare_request("late"))
 
 
-async def test_a_cancel_while_a_request_is_submitted_reaches_what_was_submitted(preparations: Preparations) -> None:
-    may_end = threading.Event()
-    accepted = Mock(spec=AcceptedRequest)
-    cancelled: list[tuple[AcceptedRequest, CancelReason]] = []
-
-    def submit() -> AcceptedRequest:
-        may_end.wait()
-        return accepted
-
-    submitting = asyncio.create_task(
-        preparations.submit(submit, ORIGIN | {"session": "s"}, lambda *which: cancelled.append(which))
-    )
-    await asyncio.sleep(0)
-    found = preparations.find("", "mine")
-    assert found is not None
-    assert preparations.of_sessions("", {"s"}) == [found]
-    assert found.cancel(CancelReason.EXPLICIT)
-    may_end.set()
-    assert await submitting is accepted
-    assert cancelled == [(accepted, CancelReason.EXPLICIT)]
-    assert preparations.find("", "mine") is None
-    await found.ended.wait()
-
-
-async def test_a_cancelled_submission_has_ended_when_its_request_is_known_and_cancelled(
-    preparations: Preparations,
-) -> None:
-    may_end = threading.Event()
-    accepted = Mock(spec=AcceptedRequest)
-    seen: list[bool] = []
-
-    def submit() -> AcceptedRequest:
-        may_end.wait()
-        return accepted
-
-    submitting = asyncio.create_task(preparations.submit(submit, ORIGIN, lambda *_: seen.append(found.ended.is_set())))
-    await asyncio.sleep(0)
-    found = preparations.find("", "mine")
-    assert found is not None
-    found.cancel(CancelReason.EXPLICIT)
-    may_end.set()
-    await submitting
-    assert seen == [False]
-    assert found.ended.is_set()
-    assert found.accepted is accepted
-
-
-async def test_what_is_in_preparation_gives_way_to_a_newer_request_of_its_key_elsewhere(
-    preparations: Preparations,
-) -> None:
-    with preparations._listed(ORIGIN | {"supersede": "k", "arrived_us": 5}) as preparation:
-        for owner, key, arrived_us in (("", "k", 4), ("", "l", 6), ("ann", "k", 6)):
-            preparations.heed(owner, key, Rank(arrived_us, "elsewhere"))
-            assert preparation.reason is None
-        preparations.heed("", "k", Rank(6, "elsewhere"))
-        assert preparation.reason is CancelReason.SUPERSEDED
+def test_requests_in_preparation_are_neither_waited_for_nor_buried() -> None:
+    registry = (table := Table()).registry
+    request = table.arrived()
+    assert registry.wait_until_empty(0.0)
+    assert registry.take_all(RuntimeError("no memory")) == []
+    with pytest.raises(EngineClosedError):
+        registry.accept(request)
+    assert table.arrivals.refuse(request)

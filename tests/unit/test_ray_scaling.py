@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.ray.scaling import CELLS, SLOTS, Load, load
-from pyllmcancel.requests.registry import Counts
+from pyllmcancel.requests.effects import Counts
 from pyllmcancel.scheduling.scheduler import Capacity, Occupancy
 
 

@@ -9,10 +9,11 @@ import pytest
 from pyllmcancel.cancellation import Cancellation, CancelReason
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError
 from pyllmcancel.events import Ending, FinishReason, RequestStatus
+from pyllmcancel.requests.effects import Accepted
 from pyllmcancel.requests.endings import Endings
 from pyllmcancel.requests.holds import MAX_HOLDS
 from pyllmcancel.requests.observer import NullObserver
-from pyllmcancel.requests.registry import Accepted, Registry
+from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.request import Request, RequestSummary
 from pyllmcancel.requests.token_stream import Outbox
 from tests.support.bare_requests import bare_request

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from starlette.types import Message
 
+from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.pausing import Pause
 from pyllmcancel.server.http.workers import ClientLeft, Work, Workers
 from tests.support.http_asgi import LIMIT
@@ -22,6 +23,15 @@ async def no_message() -> Message:
     return await nothing
 
 
+class NotedWork(Work):
+    """Notes its end."""
+
+    n_ends = 0
+
+    def note_end(self) -> None:
+        self.n_ends += 1
+
+
 class Pieces:
     """Pieces of work, in the order in which they began; each goes on until it is let go."""
 
@@ -30,11 +40,11 @@ class Pieces:
         self._changed = threading.Condition()
         self.begun: list[str] = []
         self.may_end: set[str] = set()
-        self.works: dict[str, Work] = {}
+        self.works: dict[str, NotedWork] = {}
 
     async def ask(self, name: str) -> asyncio.Task[str]:
         """Ask for one, whose owner is the first letter of its name."""
-        work = self.works[name] = Work(name[0])
+        work = self.works[name] = NotedWork(name[0])
         task = asyncio.create_task(self._workers.run(no_message, lambda pause: self._compute(name, pause), work))
         await asyncio.sleep(0)
         return task
@@ -104,10 +114,18 @@ async def test_what_is_given_up_while_it_waits_is_never_begun_and_has_ended() ->
         pieces.works["a2"].client_left()
         with pytest.raises(ClientLeft):
             await given_up
-        assert pieces.works["a2"].ended.is_set()
+        assert pieces.works["a2"].n_ends == 1
         pieces.let_go(*pieces.works)
         assert [await first, await last] == ["a1", "b1"]
         assert pieces.begun == ["a1", "b1"]
+
+
+async def test_work_that_comes_after_the_close_ends_at_once() -> None:
+    async with opened(1) as pieces:
+        pieces._workers.close()
+        with pytest.raises(EngineClosedError):
+            await (await pieces.ask("a1"))
+        assert pieces.works["a1"].n_ends == 1
 
 
 async def test_a_thread_is_not_free_before_what_was_given_up_has_really_ended() -> None:
@@ -117,8 +135,8 @@ async def test_a_thread_is_not_free_before_what_was_given_up_has_really_ended() 
         pieces.works["a1"].client_left()
         with pytest.raises(ClientLeft):
             await given_up
-        assert not pieces.works["a1"].ended.is_set()
+        assert pieces.works["a1"].n_ends == 0
         assert pieces.begun == ["a1"]
         pieces.let_go("a1", "b1")
         assert await last == "b1"
-        assert pieces.works["a1"].ended.is_set()
+        assert pieces.works["a1"].n_ends == 1

@@ -23,6 +23,10 @@ from .checksums import sha256
 from .commands import ReleaseError
 
 JSON_HEADER = "vendor/llama.cpp/vendor/nlohmann/json.hpp"
+HEADERS = [
+    ("vendor/llama.cpp/vendor/stb/stb_image.h", "stb_image", "nothings", "stb", "MIT"),
+    ("vendor/llama.cpp/vendor/miniaudio/miniaudio.h", "miniaudio", "mackron", "miniaudio", "MIT-0"),
+]
 VENDORED = "pyllmcancel/page/vendor/VENDORED.toml"
 PIN = "vendor/llama.cpp/PIN.toml"
 
@@ -32,7 +36,7 @@ def licences(expression: str) -> list[License]:
 
 
 def compiled_in(source: Path) -> Iterator[Component]:
-    """llama.cpp with ggml, and the JSON library that it brings."""
+    """llama.cpp with ggml, and the libraries that it brings: for JSON, pictures and sounds."""
     pin = tomllib.loads((source / PIN).read_text("utf-8"))["llama_cpp"]
     commit = pin["commit"]
     purl = PackageURL("github", "ggml-org", "llama.cpp", commit)
@@ -41,6 +45,10 @@ def compiled_in(source: Path) -> Iterator[Component]:
     numbers = re.findall(r"^#define NLOHMANN_JSON_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header, re.MULTILINE)
     version = ".".join(numbers)
     yield component("json", version, "MIT", PackageURL("github", "nlohmann", "json", f"v{version}"))
+    for path, name, owner, repository, licence in HEADERS:
+        header = (source / path).read_text("utf-8")
+        (version,) = re.findall(rf"^(?:/\* )?{name} - v([\d.]+)", header, re.MULTILINE)
+        yield component(name, version, licence, PackageURL("github", owner, repository, version))
 
 
 def of_the_page(source: Path) -> Iterator[Component]:

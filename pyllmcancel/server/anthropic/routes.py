@@ -60,7 +60,7 @@ async def messages(incoming: Annotated[Incoming[MessagesBody], reads(MessagesBod
     openapi_extra=asks(CountBody),
     responses=answers(TokenCount) | errors(400, 413, 415, 503),
 )
-async def count_tokens(incoming: Annotated[Incoming[CountBody], reads(CountBody)]) -> Any:
+async def count_tokens(incoming: Annotated[Incoming[CountBody], reads(CountBody, alone=True)]) -> Any:
     body = incoming.body
     with params_as_sent(body):
         chat = incoming.asking(await prepared(incoming.http, lambda _pause: counted_chat(body)))

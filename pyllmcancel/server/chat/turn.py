@@ -18,6 +18,7 @@ from pyllmcancel.server.chat.form import constraint_of, visible_tokens, with_for
 from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
 from pyllmcancel.server.media.gathering import gathered, given_in, media_tokens
+from pyllmcancel.server.preparing import prepare
 from pyllmcancel.server.wire.unenforced import note_unenforced, unenforced_of_form, unenforced_of_tools
 
 if TYPE_CHECKING:
@@ -53,10 +54,10 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     body.check()
     plan = tool_plan(body)
     wanted = body.answer_schema(calls=plan.may_call)
-    asked = await gathered(incoming.http, state, given_in(body.media), incoming.origin, "messages")
+    asked = await gathered(incoming.http, given_in(body.media), "messages")
     # Always off the event loop, and visible to clients: the model's template decides what it does.
     work = partial(read_chat, incoming, plan, wanted, asked)
-    read = await state.preparations.run(incoming.http, work, incoming.origin, decodes=bool(asked))
+    read = await prepare(incoming.http, work, state.decoders if asked else state.preparers)
     form = read.form
     if plan.may_call:
         note_unenforced(incoming.http.scope, unenforced_of_tools(plan, form))
@@ -80,15 +81,15 @@ async def chat_length(incoming: Incoming[ChatBody]) -> int:
     """Return the number of tokens of a conversation, even if they do not fit; raises as `chat_turn`."""
     state, body = incoming.state, incoming.body
     given = given_in(body.media)
-    asked = await gathered(incoming.http, state, given, incoming.origin, "messages", must_fit=False)
+    asked = await gathered(incoming.http, given, "messages", must_fit=False)
 
     def work(pause: FlaggedPause) -> int:
         inputs = template_inputs(body, state.chat_template, tool_plan(body), state.config.chat)
-        prompt = render(body, state.chat_template, inputs, incoming.origin["owner"], pause).prompt
+        prompt = render(body, state.chat_template, inputs, incoming.request.owner, pause).prompt
         state.texts.check_length(len(prompt), "messages")
         return len(prompt_tokens(incoming, prompt, asked, pause, must_fit=False))
 
-    return await state.preparations.run(incoming.http, work, incoming.origin, decodes=bool(asked))
+    return await prepare(incoming.http, work, state.decoders if asked else state.preparers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def read_chat(
     inputs = template_inputs(body, template, plan, state.config.chat)
     if isinstance(wanted, NamedSchema) and template.wraps_content and not plan.may_call:
         inputs["json_schema"] = wanted.schema
-    owner = incoming.origin["owner"]
+    owner = incoming.request.owner
     form = render(body, template, inputs, owner, pause)
     if plan.may_call and not is_followable(form):
         form = without_too_much(render(body, template, inputs | {"enforces_schemas": False}, owner, pause))

@@ -17,8 +17,10 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.requests.token_stream import AsyncStream, LoopSink
+from pyllmcancel.server.behind import tell_front
 from pyllmcancel.server.bodies import prepared
-from pyllmcancel.server.generate import EngineResponse, engine_failure_told, error_told
+from pyllmcancel.server.generate import EngineResponse, error_told
+from pyllmcancel.server.preparing import engine_failure_told, working
 from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
@@ -110,11 +112,14 @@ async def embed(incoming: Incoming[EmbeddingBody] | Incoming[LlamaEmbeddingBody]
 
 def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wording: Wording) -> TextsResponse:
     """Submit a request, and answer in one piece."""
-    engine = incoming.state.engine
+    engine, request = incoming.state.engine, incoming.request
     sink = LoopSink(asyncio.get_running_loop())
+    with working(engine, request):
+        engine.fill_texts(request, tokens, sink, incoming.body.timeout)
     with engine_failure_told(engine):
-        accepted = engine.submit_texts(tokens, sink, timeout=incoming.body.timeout, **incoming.origin)
-    return TextsResponse(AsyncStream(accepted, engine, sink, CancelReason.DISCONNECT), wording)
+        engine.accept(request)
+    tell_front(incoming.http.scope, request, engine.cancel)
+    return TextsResponse(AsyncStream(request, engine, sink, CancelReason.DISCONNECT), wording)
 
 
 def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int | str]], pause: Pause) -> list[Sequence[int]]:

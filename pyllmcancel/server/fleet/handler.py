@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import QueueFullError
 from pyllmcancel.requests.request import RequestSummary
 from pyllmcancel.server.errors.responses import ApiError
@@ -19,6 +20,7 @@ from pyllmcancel.server.fleet.messages import (
     Cancelled,
     CancelMatching,
     FamilyCancelled,
+    Leave,
     ListRequests,
     ListSessions,
     Matched,
@@ -27,6 +29,7 @@ from pyllmcancel.server.fleet.messages import (
     NameFamilies,
     Newer,
     News,
+    Nothing,
     Owned,
     Refused,
     Reply,
@@ -72,7 +75,7 @@ class MessageHandler:
                 return await self.cancel_families(message, patience=WAIT_SECONDS)
             case CancelMatching():
                 return await self.cancel_matching(message, patience=WAIT_SECONDS)
-            case AskResponse() | AskStream():
+            case AskResponse() | AskStream() | Leave():
                 return await self._ask(message)
             case _:
                 return self._look(message)
@@ -105,7 +108,6 @@ class MessageHandler:
         """
         if news.arrived_us > time.time_ns() // 1000 + MAX_AHEAD_US:
             return None
-        self._state.preparations.heed(news.owner, news.key, news.rank)
         newer = self._state.engine.heed(news.owner, news.key, news.rank)
         return None if newer is None else news.model_copy(update=newer._asdict())
 
@@ -115,15 +117,13 @@ class MessageHandler:
         see = self._see(message.owner)
         if message.on_their_way:
             self._state.engine.registry.hold_arrived(message.ids, message.owner)
-        found = {request_id: see.find(request_id, message.hold) for request_id in message.ids}
-        every = [target for targets in found.values() for target in targets]
-        done = iter(await cancelled(see, every, patience, wait=message.wait))
+        found = {one: target for one in message.ids if (target := see.find(one, message.hold)) is not None}
+        done = await cancelled(see, found.values(), patience, wait=message.wait, reason=message.reason)
         live: dict[str, list[CancelAnswer]] = {}
         ended: dict[str, list[CancelAnswer]] = {}
-        for request_id, targets in found.items():
-            for target in targets:
-                side = ended if isinstance(target, RequestSummary) else live
-                side.setdefault(request_id, []).append(next(done))
+        for (request_id, target), answer in zip(found.items(), done, strict=True):
+            side = ended if isinstance(target, RequestSummary) else live
+            side[request_id] = [answer]
         return Cancelled(live=live, ended=ended)
 
     async def cancel_families(self, message: CancelFamilies, patience: float | None = None) -> FamilyCancelled:
@@ -133,9 +133,8 @@ class MessageHandler:
         known, targets = set[str](), dict["Target", None]()
         for name in message.sessions:
             family = self._family_to_cancel(name, message)
-            members = see.members(message.owner, name, family)
-            known |= (family or {}).keys() | ({name} if members else set())
-            targets |= dict.fromkeys(members)
+            known |= (family or {}).keys()
+            targets |= {request: None for members in (family or {}).values() for request in members}
         requests = await cancelled(see, targets, patience, wait=message.wait)
         return FamilyCancelled(sessions=sorted(known), requests=requests)
 
@@ -143,7 +142,7 @@ class MessageHandler:
         registry = self._state.engine.registry
         descendants, owner = message.descendants, message.owner
         if message.hold == 0.0:
-            # With too many holds already, preparations that are not listed yet are not reached.
+            # With too many holds already, requests that are not listed yet are not reached.
             with suppress(QueueFullError):
                 return registry.family_to_cancel(name, owner, descendants=descendants, known_elsewhere=True)
             return None
@@ -162,8 +161,15 @@ class MessageHandler:
         targets = see.live(message.session, message.status)
         return Matched(requests=await cancelled(see, targets, patience, wait=message.wait))
 
-    async def _ask(self, message: AskResponse | AskStream) -> Reply:
-        return await (self.ask_stream(message) if isinstance(message, AskStream) else self.ask_response(message))
+    async def _ask(self, message: AskResponse | AskStream | Leave) -> Reply:
+        match message:
+            case AskStream():
+                return await self.ask_stream(message)
+            case AskResponse():
+                return await self.ask_response(message)
+            case Leave(owner=owner, id=request_id):
+                self._state.links.leave(owner, request_id)
+                return Nothing()
 
     async def ask_response(self, message: AskResponse) -> Responded:
         responses = self._state.responses
@@ -197,7 +203,7 @@ class MessageHandler:
         if message.ids is None:
             found = see.summaries()
         else:
-            found = [summary_of(targets[-1]) for one in message.ids if (targets := see.find(one))]
+            found = [summary_of(target) for one in message.ids if (target := see.find(one)) is not None]
         return Requests(
             data=[
                 see.entry(one)
@@ -212,11 +218,16 @@ class MessageHandler:
 
 
 async def cancelled(
-    see: Visible, targets: Collection[Target], patience: float | None, *, wait: bool
+    see: Visible,
+    targets: Collection[Target],
+    patience: float | None,
+    *,
+    wait: bool,
+    reason: CancelReason = CancelReason.EXPLICIT,
 ) -> list[CancelAnswer]:
     """Cancel all requests at once, and report on them."""
     try:
         async with asyncio.timeout(patience if wait else None):
-            return await see.cancel(targets, wait=wait)
+            return await see.cancel(targets, wait=wait, reason=reason)
     except TimeoutError:
-        return await see.cancel(targets, wait=False)
+        return await see.cancel(targets, wait=False, reason=reason)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.request import Rank
 from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME
 from pyllmcancel.server.live.events import SnapshotEvent
@@ -159,6 +160,16 @@ class Cancel(Message):
     wait: bool
     hold: Seconds = 0.0
     on_their_way: bool = False
+    reason: CancelReason = CancelReason.EXPLICIT
+
+
+class Leave(Message):
+    """The client of a request whose stream can be taken up again has left the server in front."""
+
+    reply = Nothing
+    kind: Literal["leave"] = "leave"
+    owner: Text
+    id: Text
 
 
 class NameFamilies(Message):
@@ -271,6 +282,7 @@ class Follow(Message):
 AnyMessage = Annotated[
     Superseding
     | Cancel
+    | Leave
     | NameFamilies
     | CancelFamilies
     | CancelMatching

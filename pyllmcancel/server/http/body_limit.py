@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
-from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.errors import RequestCancelled
+from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS, owner_of
 from pyllmcancel.server.http.encodings import Decoder, drop_encoding_headers
 from pyllmcancel.server.http.request_context import mark_client_gone
@@ -52,8 +53,8 @@ class BodyLimit:
         try:
             try:
                 whole = replayed(await self._read(scope, receive, hold), receive)
-            except ApiError as error:
-                await self._refuse(error, scope, receive, send)
+            except (ApiError, RequestCancelled) as error:
+                await self._refuse(api_error(error), scope, receive, send)
             except ConnectionResetError:
                 mark_client_gone(scope)
             else:
@@ -89,10 +90,11 @@ class BodyLimit:
     def _check(self, length: int) -> None:
         if length > self._limits.max_body:
             message = f"the body is longer than {self._limits.max_body:,} bytes"
-            raise ApiError(413, message, code="body_too_large", extra_headers={"Connection": "close"})
+            raise ApiError(413, message, code="body_too_large")
 
     async def _refuse(self, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, read the rest of the body for a moment, and close, because the rest is not the next request."""
+        error.extra_headers["Connection"] = "close"
 
         async def send_but_stay(message: Message) -> None:
             await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)

@@ -12,7 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from pyllmcancel.errors import Error
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import Error, RequestCancelled
 from pyllmcancel.server.errors.responses import CLIENT_CLOSED_REQUEST, ApiError, api_error
 from pyllmcancel.server.http.request_context import mark_client_gone, request_id_of
 from pyllmcancel.server.http.workers import ClientLeft
@@ -40,7 +41,9 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, on_error)
 
 
-async def on_error(request: Request, error: Exception) -> JSONResponse:
+async def on_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, RequestCancelled) and error.reason is CancelReason.DISCONNECT:
+        return await on_client_left(request, error)
     shown = api_error(error)
     if shown.status == 500:
         request_id = request_id_of(request.scope)

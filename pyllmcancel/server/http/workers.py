@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.errors import EngineClosedError
@@ -48,7 +48,6 @@ class Work:
         self._loop = asyncio.get_running_loop()
         # set to the reason when the work is given up
         self.stopped: asyncio.Future[Exception] = self._loop.create_future()
-        self.ended = asyncio.Event()  # its thread is done, or the work was dropped before it began
         self.flag: CancelFlag = compiled_module().CancelFlag()
 
     def stop(self, error: Exception) -> bool:
@@ -77,10 +76,8 @@ class Work:
         if self.flag.is_set():
             raise Abandoned
 
-    def note_end(self, _done: Future[Any]) -> None:
-        """Note the end of the work. Called in the work's thread, or wherever the work was dropped before it began."""
-        with suppress(RuntimeError):  # the event loop may have ended before
-            self._loop.call_soon_threadsafe(self.ended.set)
+    def note_end(self) -> None:
+        """Note the end of the work. Called once, in the work's thread or wherever it was dropped before it began."""
 
 
 class Workers:
@@ -125,9 +122,10 @@ class Workers:
         ClientLeft, EngineClosedError
             The work was given up. Any other error that it was stopped with is raised, too.
         """
-        if self._closed:
-            raise EngineClosedError("the server is shutting down")
         work = work or Work()
+        if self._closed:
+            work.note_end()
+            raise EngineClosedError("the server is shutting down")
         self._live.add(work)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(work.owner, {})[work] = partial(self._begin, function, work, done)
@@ -164,7 +162,7 @@ class Workers:
             """Note the end of the work. Called in the work's thread, or wherever the work was dropped before it
             began.
             """
-            work.note_end(submitted)
+            work.note_end()
             with suppress(RuntimeError):  # the event loop may have ended before
                 loop.call_soon_threadsafe(self._end, work, done, submitted)
 
@@ -184,9 +182,9 @@ class Workers:
         """Remove work that waits for a thread."""
         works = self._waiting.get(work.owner, {})
         if works.pop(work, None) is not None:
-            work.ended.set()
             if not works:
                 del self._waiting[work.owner]
+            work.note_end()
 
     def close(self) -> None:
         """Give all work up, and accept no more. Idempotent; does not wait."""

@@ -32,6 +32,7 @@ from pyllmcancel.server.llama.params import (
 )
 from pyllmcancel.server.media.gathering import Gathered, check_asked, given_in
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
+from pyllmcancel.server.preparing import prepare
 from pyllmcancel.server.streams.reading import KeptResponse
 from pyllmcancel.server.wire.fields import Answer
 from pyllmcancel.server.wire.tokens import check_tokens, text_of
@@ -98,7 +99,7 @@ async def completion(incoming: Annotated[Incoming[LlamaCompletionBody], reads(Ll
         return found, token_biases(body, state.engine.model, pause)
 
     if any(isinstance(prompt, MediaText) for prompt in prompts):
-        read = await state.preparations.run(incoming.http, work, incoming.origin, decodes=True)
+        read = await prepare(incoming.http, work, state.decoders)
         return await respond(incoming, *read)
     return await respond(incoming, *await prepared(incoming.http, work))
 
@@ -199,14 +200,14 @@ async def detokenize(incoming: Annotated[Incoming[DetokenizeBody], reads(Detoken
 async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody, alone=True)]) -> Response:
     state, body = incoming.state, incoming.body
     given = given_in(body.media)
-    check_asked(state, Gathered(given, "messages", incoming.origin["owner"]))
+    check_asked(state, Gathered(given, "messages", incoming.request.owner))
 
     def work(pause: Pause) -> Response:
         form = render(
             body,
             state.chat_template,
             template_inputs(body, state.chat_template, tool_plan(body), state.config.chat),
-            incoming.origin["owner"],
+            incoming.request.owner,
             pause,
         )
         prompt = form.prompt
@@ -214,7 +215,7 @@ async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody,
             prompt = prompt.replace(one.marker, state.media_marker)
         return JSONResponse(PromptAnswer(prompt=prompt))
 
-    return await state.preparations.run(incoming.http, work, incoming.origin)
+    return await prepare(incoming.http, work, state.preparers)
 
 
 @router.post(

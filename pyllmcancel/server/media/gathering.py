@@ -1,7 +1,8 @@
 """The pictures and sounds of a request, on their way from its body to the engine.
 
-What has to be fetched is fetched first, in the event loop. Then a worker decodes the sources, measures the files, and
-puts them into the prompt. The request can be cancelled at any time in between.
+What has to be fetched is fetched first, in the event loop. Then a worker reads the sources, and the headers of the
+files. After that a worker decodes the files, and puts them into the prompt. The request can be cancelled at any time in
+between.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ from pyllmcancel.media.library import NEEDS
 from pyllmcancel.media.sounds import is_sound
 from pyllmcancel.media.values import Media, MediaKind
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.body_limit import hold_more
 from pyllmcancel.server.media import sources
 from pyllmcancel.server.media.parts import WORDS
+from pyllmcancel.server.preparing import prepare, prepares
+from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
     from fastapi import Request
 
     from pyllmcancel.media.values import MediaPrompt
     from pyllmcancel.pausing import FlaggedPause, Pause
-    from pyllmcancel.requests.request import Origin
     from pyllmcancel.server.media.parts import MediaPart
     from pyllmcancel.server.state import ServerState
 
@@ -65,11 +68,12 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """The pictures and sounds of a request, and the field that they are in."""
+    """The pictures and sounds of a request, and the field that they are in. `files` are their contents, once read."""
 
     given: Sequence[Given]
     param: str
     owner: str
+    files: Sequence[Media] = ()
 
     def __bool__(self) -> bool:
         return bool(self.given)
@@ -89,16 +93,8 @@ def given_in(parts: Iterable[MediaPart]) -> list[Given]:
     return [Given(part.marker, part.source, part.kind) for part in parts]
 
 
-async def gathered(
-    request: Request,
-    state: ServerState,
-    given: Sequence[Given],
-    origin: Origin,
-    param: str,
-    *,
-    must_fit: bool = True,
-) -> Gathered:
-    """Return a request's pictures and sounds, those by URL fetched. The request is listed meanwhile.
+async def gathered(request: Request, given: Sequence[Given], param: str, *, must_fit: bool = True) -> Gathered:
+    """Return a request's pictures and sounds, which have been fetched and read. The request is listed meanwhile.
 
     Unless the request `must_fit`, its pictures may have more tokens than the context.
 
@@ -109,20 +105,23 @@ async def gathered(
     RequestCancelled, EngineClosedError
         The request was cancelled, or the server ends.
     """
-    asked = Gathered(given, param, origin["owner"])
+    asked, state = Gathered(given, param, owner_of(request.scope)), state_of(request)
     if not asked:
         return asked
     check_asked(state, asked)
     if any(one.url for one in given):
-        fetched = await state.preparations.wait(request, _fetched(request, state, asked), origin)
-        asked = replace(asked, given=fetched)
-    await state.preparations.run(request, partial(check_heads, state, asked, must_fit), origin)
-    return asked
+        async with prepares(request):
+            asked = replace(asked, given=await _fetched(request, state, asked))
+    files = await prepare(request, partial(read_files, state, asked, must_fit), state.preparers)
+    # The longer base64 in the body counts already; a file on this machine does not.
+    beyond = (len(file.data) - len(one.source) for file, one in zip(files, asked.given, strict=True))
+    hold_more(request.scope, sum(max(0, n_bytes) for n_bytes in beyond))
+    return replace(asked, files=files)
 
 
-def check_heads(state: ServerState, asked: Gathered, must_fit: bool, pause: Pause) -> None:
-    """Raise the error of a file that is too large, or no picture or sound, by its header: nothing is decoded, and so
-    nothing else that is being decoded has to be waited for. For a worker.
+def read_files(state: ServerState, asked: Gathered, must_fit: bool, pause: Pause) -> list[Media]:
+    """Return the files, or raise the error of one that is too large, or no picture or sound, by its header: nothing is
+    decoded, and so nothing else that is being decoded has to be waited for. For a worker.
     """
     assert state.engine.media is not None, "gathered() has checked this"
     found: list[Media] = []
@@ -135,7 +134,8 @@ def check_heads(state: ServerState, asked: Gathered, must_fit: bool, pause: Paus
             raise asked.error(place, error) from None
     if must_fit:
         with named(asked, range(len(found))):
-            state.engine.media.check_fit(found, limits, state.engine.n_ctx)
+            state.engine.media.check_fit(found, limits, state.engine.n_ctx, pause)
+    return found
 
 
 @contextmanager
@@ -197,24 +197,18 @@ def media_tokens(
     Raises
     ------
     InvalidRequestError, ApiError
-        A source is invalid, its file is cut or over a limit, or the prompt has its marker not exactly once.
+        A file is cut or over a limit, or the prompt has its marker not exactly once.
     """
     media = state.engine.media
     assert media is not None, "gathered() has checked this"
-    found: dict[str, tuple[int, Media]] = {}
-    for place, one in enumerate(asked.given):
-        try:
-            found[one.marker] = place, _media(one, state, pause)
-        except BadMedia as error:
-            raise asked.error(place, error) from None
-    text, places = in_order(prompt, {marker: place for marker, (place, _) in found.items()}, media.marker, asked.param)
-    ordered = [found[asked.given[place].marker][1] for place in places]
+    marks = {one.marker: place for place, one in enumerate(asked.given)}
+    text, places = in_order(prompt, marks, media.marker, asked.param)
     # A template, or the client itself, may have written the token that begins texts.
     begins = prompt.startswith(state.texts.bos) if state.texts.bos else False
     with named(asked, places):
         return media.prepare(
             text,
-            ordered,
+            [asked.files[place] for place in places],
             owner=asked.owner,
             add_special=not begins,
             n_ctx=state.engine.n_ctx if must_fit else None,

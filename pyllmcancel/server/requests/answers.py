@@ -97,8 +97,9 @@ class RequestEntry(Answer):
     created: Annotated[float, Field(description="Seconds since the epoch.")]
     seconds: Annotated[float, Field(description="Age of the request, or its whole duration.")]
     times: TimesAnswer
+    model: NotRequired[Annotated[str | None, Field(default=None, description="With several models: the request's.")]]
     replica: NotRequired[
-        Annotated[str | None, Field(default=None, description="With peers: the server that has the request.")]
+        Annotated[str | None, Field(default=None, description="With several processes: the one that has the request.")]
     ]
 
 
@@ -222,7 +223,7 @@ class StepList(Answer):
 
 def request_entry(summary: RequestSummary) -> RequestEntry:
     ending = summary.ending
-    return {
+    entry: RequestEntry = {
         "id": summary.id,
         "object": "request",
         "status": outside_status(summary),
@@ -251,6 +252,11 @@ def request_entry(summary: RequestSummary) -> RequestEntry:
         "seconds": round(summary.seconds, 4),
         "times": times_entry(summary.times),
     }
+    if summary.model is not None:
+        entry["model"] = summary.model
+    if summary.replica is not None:
+        entry["replica"] = summary.replica
+    return entry
 
 
 def times_entry(times: Times) -> TimesAnswer:
@@ -283,7 +289,7 @@ def outside_status(summary: RequestSummary) -> OutsideStatus:
         case None if summary.cancel_reason is not None:
             return "cancelling"
         case None:
-            waits = summary.status in (RequestStatus.PREPARING, RequestStatus.WAITING)
+            waits = summary.status in (RequestStatus.PREPARING, RequestStatus.LOADING, RequestStatus.WAITING)
             return "waiting" if waits else "running"
         case ending if ending.finish_reason is FinishReason.CANCELLED:
             return "cancelled"

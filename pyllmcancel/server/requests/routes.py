@@ -73,11 +73,8 @@ async def cancel_requests(
     if body.request_ids is None:
         return CancelList(object="list", data=[*await see.cancel(see.live(body.session, body.status), wait=wait)])
     found = {request_id: see.find(request_id, hold) for request_id in body.request_ids}
-    every = [target for targets in found.values() for target in targets]
-    done = iter(await see.cancel(every, wait=wait))
-    data: list[CancelAnswer | HeldAnswer | UnknownAnswer] = []
-    for request_id, targets in found.items():
-        data += [next(done) for _ in targets] or [not_found(request_id, hold)]
+    done = iter(await see.cancel([one for one in found.values() if one is not None], wait=wait))
+    data = [not_found(request_id, hold) if one is None else next(done) for request_id, one in found.items()]
     return CancelList(object="list", data=data)
 
 
@@ -101,9 +98,9 @@ async def get_request(see: See, request_id: PathName) -> Any:
             raise unknown_id()
         return entry
     found = see.find(request_id)
-    if not found:
+    if found is None:
         raise unknown_id()
-    return see.entry(summary_of(found[-1]))
+    return see.entry(summary_of(found))
 
 
 @router.post(
@@ -125,8 +122,8 @@ async def cancel_request(see: See, request_id: PathName, wait: Wait = True, hold
         done = await everywhere.cancel([request_id], wait=wait, hold=hold)
         if request_id in done:
             return done[request_id][-1]
-    elif found := see.find(request_id, hold):
-        return (await see.cancel(found, wait=wait))[-1]
+    elif (found := see.find(request_id, hold)) is not None:
+        return (await see.cancel([found], wait=wait))[0]
     if hold > 0:
         return JSONResponse(not_found(request_id, hold), 202)
     raise unknown_id()

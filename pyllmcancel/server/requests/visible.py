@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Set
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Query
 from fastapi import Request as HttpRequest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.events import RequestStatus, Usage
 from pyllmcancel.requests.request import NO_OWNER, Request, RequestSummary
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import is_admin, owner_of
 from pyllmcancel.server.http.request_context import SANE_ID, bad_id
 from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.origin import checked
-from pyllmcancel.server.preparing import Preparation
 from pyllmcancel.server.requests.answers import (
     CancelAnswer,
     RequestEntry,
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.state import ServerState
 
 ANSWER_PREFIXES = ("chatcmpl-", "cmpl-", "msg_", "resp_")
-Target = Request | Preparation | RequestSummary
+Target = Request | RequestSummary
 
 
 class Visible:
@@ -48,7 +45,6 @@ class Visible:
         self._state = state
         self._engine = state.engine
         self._registry = state.engine.registry
-        self._preparations = state.preparations
 
     def narrowed(self, owner: str | None) -> Visible:
         """Return the part of `owner`, if one is named; ApiError 403 if nothing of that owner may be seen."""
@@ -59,27 +55,20 @@ class Visible:
         return Visible(self._state, owner, self.unreached)
 
     def summaries(self) -> list[RequestSummary]:
-        """Live requests, oldest first, then the ones in preparation, then the last that have ended."""
+        """Live requests, oldest first, then the last that have ended."""
         live, ended = self._registry.requests(self.owner), self._registry.history(self.owner)
         # A request that ended in between is in both.
         known = {(summary.owner, summary.id, summary.created_at) for summary in ended}
-        accepted = [
-            request.summary() for request in live if (request.owner, request.id, request.created_at) not in known
+        return [
+            *(one.summary() for one in live if (one.owner, one.id, one.created_at) not in known),
+            *ended,
         ]
-        # A request that is being submitted may have been accepted already.
-        known_ids = {(summary.owner, summary.id) for summary in accepted + ended}
-        prepared = [
-            preparation.summary()
-            for preparation in self._preparations.live(self.owner)
-            if (preparation.owner, preparation.id) not in known_ids
-        ]
-        return accepted + prepared + ended
 
     def entry(self, summary: RequestSummary) -> RequestEntry:
         """Return the entry of a request, with the readers of its stream if that can be taken up again."""
-        entry, kept = request_entry(summary), self._state.streams.of_request(summary.owner, summary.id)
-        if kept is not None and kept.request.created_at == summary.created_at:
-            entry["readers"] = kept.n_readers
+        entry, readers = request_entry(summary), self._state.streams.readers_of(summary)
+        if readers is not None:
+            entry["readers"] = readers
         return entry
 
     def sessions(self) -> list[SessionSummary]:
@@ -88,8 +77,8 @@ class Visible:
     def session(self, name: str) -> SessionSummary | None:
         return self._registry.session(name, self._owner_of_session(name))
 
-    def find(self, request_id: str, hold: float = 0.0) -> list[Target]:
-        """Return the requests of this id: one, a second one in preparation while the first lives, or none.
+    def find(self, request_id: str, hold: float = 0.0) -> Target | None:
+        """Return the live request of this id, or the one that has ended last.
 
         An answer's ``id`` field is accepted for the request's own id. An id that is not found is held for `hold`
         seconds.
@@ -97,55 +86,36 @@ class Visible:
         owner = self._owner_of({request_id, *without_prefix(request_id)}, hold)
         if hold > 0.0 and not SANE_ID.fullmatch(request_id):
             raise bad_id("request_id")  # no request of this id can come
-        preparation = self._preparations.find(owner, request_id)
         # Requests are looked for in all forms of the id, and held in the last look: looking and holding must be one
         # operation.
-        found = None
-        for name in (request_id, *without_prefix(request_id)):
-            found = found or self._registry.find(name, owner=owner)
-        if found is None and preparation is None:
-            found = self._registry.find(request_id, hold, owner)
-        if found is None:
-            return [] if preparation is None else [preparation]
-        if preparation is None or arrival(preparation) == arrival(found):
-            return [found]
-        return [preparation, found] if isinstance(found, Request) else [preparation]
+        for name in without_prefix(request_id):
+            if (found := self._registry.find(name, owner=owner)) is not None:
+                return self._registry.find(request_id, owner=owner) or found
+        return self._registry.find(request_id, hold, owner)
 
-    def live(self, session: str | None, status: str | None) -> list[Target]:
+    def live(self, session: str | None, status: str | None) -> list[Request]:
         """Return all requests that have not ended; if given, only those of one session without its descendants, or
         in one status.
         """
-        # Preparations first: a request that is being submitted passes its cancel on.
-        prepared, accepted = self._preparations.live(self.owner), self._registry.requests(self.owner)
         return [
-            target
-            for target in once(prepared, accepted)
-            if session in (None, target.session) and status in (None, outside_status(target.summary()))
+            request
+            for request in self._registry.requests(self.owner)
+            if session in (None, request.session) and status in (None, outside_status(request.summary()))
         ]
 
-    def find_session(self, name: str, *, descendants: bool, hold: float) -> list[Target] | None:
+    def find_session(self, name: str, *, descendants: bool, hold: float) -> list[Request] | None:
         """Return the requests of a session and its descendants that have not ended; None if the session is unknown."""
         owner = self._owner_of_session(checked(name, "session_id"), hold)
         family = self._registry.family_to_cancel(name, owner, descendants=descendants, hold=hold)
-        found = self.members(owner, name, family)
-        return None if family is None and not found else found
-
-    def members(self, owner: str, name: str, family: Mapping[str, list[Request]] | None) -> list[Target]:
-        """Return the requests of a family, with those in preparation; for an unknown family, those of the session
-        `name`.
-        """
-        prepared = self._preparations.of_sessions(owner, {name} if family is None else family)
-        return [*once(prepared, [request for members in (family or {}).values() for request in members])]
+        return None if family is None else [request for members in family.values() for request in members]
 
     def owners_of(self, ids: Set[str]) -> set[str]:
         """Return the owners that have a request of one of these ids."""
-        prepared = {preparation.owner for preparation in self._preparations.live() if preparation.id in ids}
-        return self._registry.owners_of(ids) | prepared
+        return self._registry.owners_of(ids)
 
     def owners_of_session(self, name: str) -> set[str]:
         """Return the owners that have a session of this name."""
-        prepared = {preparation.owner for preparation in self._preparations.live() if preparation.session == name}
-        return {session.owner for session in self.sessions() if session.id == name} | prepared
+        return {session.owner for session in self.sessions() if session.id == name}
 
     def _owner_of(self, ids: Set[str], hold: float = 0.0) -> str:
         """Return the owner who has a request of one of these ids."""
@@ -158,60 +128,26 @@ class Visible:
             return self.owner
         return only(self.owners_of_session(name), hold)
 
-    async def cancel(self, targets: Collection[Target], *, wait: bool) -> list[CancelAnswer]:
+    async def cancel(
+        self, targets: Collection[Target], *, wait: bool, reason: CancelReason = CancelReason.EXPLICIT
+    ) -> list[CancelAnswer]:
         """Cancel all requests, then report on them in their order; with `wait`, after the computation has stopped."""
-        began = time.monotonic()
         for target in targets:
-            match target:
-                case Request():
-                    self._engine.cancel(target)
-                case Preparation():
-                    target.cancel(CancelReason.EXPLICIT)
-        return [await self._report(target, began, wait=wait) for target in targets]
-
-    async def _report(self, target: Target, began: float, *, wait: bool) -> CancelAnswer:
-        match target:
-            case Request():
-                return await report_request(target, wait=wait)
-            case Preparation():
-                return await report_preparation(target, began, wait=wait)
-            case RequestSummary(ending=ending):
-                assert ending is not None
-                return ended_answer(target.id, ending, before=True)
+            if isinstance(target, Request):
+                self._engine.cancel(target, reason)
+        return [await report(target, wait=wait) for target in targets]
 
 
-async def report_request(request: Request, *, wait: bool) -> CancelAnswer:
+async def report(target: Target, *, wait: bool) -> CancelAnswer:
     """Report how a cancelled request ended, or its present phase."""
-    reason = request.cancellation.reason
-    if wait or request.ended.done() or reason is None:  # without a reason the cancel came too late
+    if isinstance(target, RequestSummary):
+        assert target.ending is not None
+        return ended_answer(target.id, target.ending, before=True)
+    reason = target.cancellation.reason
+    if wait or target.ended.done() or reason is None:  # without a reason the cancel came too late
         # Shielded: a client that leaves here must not undo anything.
-        return ended_answer(request.id, await asyncio.shield(asyncio.wrap_future(request.ended)))
-    return cancel_answer(request.id, reason, request.status, request.usage())
-
-
-async def report_preparation(preparation: Preparation, began: float, *, wait: bool) -> CancelAnswer:
-    """Report how a cancelled preparation ended, or the request made of it; the cancel came at `began`."""
-    if wait:
-        await preparation.ended.wait()
-        if preparation.accepted is not None:
-            return await report_request(preparation.accepted, wait=wait)
-    assert preparation.reason is not None
-    latency = time.monotonic() - began if wait else None
-    return cancel_answer(preparation.id, preparation.reason, RequestStatus.PREPARING, Usage(), latency)
-
-
-def once(prepared: Iterable[Preparation], accepted: Collection[Request]) -> list[Preparation | Request]:
-    """Return all of them, without preparations of requests that have been accepted already and are still being
-    submitted.
-    """
-    known = {arrival(request) for request in accepted}
-    return [*(one for one in prepared if arrival(one) not in known), *accepted]
-
-
-def arrival(target: Target) -> tuple[str, str, float]:
-    """Return the value that a preparation and the request made of it share."""
-    arrived_at = target.times.arrived if isinstance(target, RequestSummary) else target.arrived_at
-    return target.owner, target.id, arrived_at
+        return ended_answer(target.id, await asyncio.shield(asyncio.wrap_future(target.ended)))
+    return cancel_answer(target.id, reason, target.status, target.usage())
 
 
 def summary_of(target: Target) -> RequestSummary:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,9 +16,9 @@ from pyllmcancel.server.following import FollowingResponse
 from pyllmcancel.server.generate import generate, submit
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.request_context import request_id_of
-from pyllmcancel.server.http.workers import Work
 from pyllmcancel.server.limits import MAX_MESSAGES
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
+from pyllmcancel.server.preparing import prepare
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
 from pyllmcancel.server.responses.background import Background
 from pyllmcancel.server.responses.body import ENCRYPTED, ResponsesBody, params_renamed, path_as_sent
@@ -95,8 +95,8 @@ async def count_input_tokens(incoming: Annotated[Incoming[ResponsesBody], reads(
 async def in_background(asked: Asked, *, stream: bool) -> Any:
     """Answer after the response's beginning has been stored."""
     turn, request = asked.turn, asked.chat.http
-    chat = replace(asked.chat, origin={**asked.chat.origin, "client": None})  # the client may leave
-    submitted = await submit(chat, [turn.tokens], turn.params)
+    asked.chat.request.client = None  # the client may leave
+    submitted = await submit(asked.chat, [turn.tokens], turn.params)
     background = Background(owner_of(request.scope), asked.head, submitted, reader_of(request, turn))
     await created_responses(request).begin(background, asked.items)
     if stream:
@@ -149,7 +149,7 @@ async def conversation_of(
 
     with params_renamed(table):
         if before:  # the conversation may be long, though the body is short
-            items, chat = await incoming.state.workers.run(request.receive, translated, Work(owner))
+            items, chat = await prepare(request, translated, incoming.state.workers)
         else:
             items, chat = await prepared(request, translated)
     return items, incoming.asking(chat)

@@ -12,6 +12,7 @@ from pyllmcancel.server.limits import MAX_STREAMS
 from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
+    from pyllmcancel.requests.request import Request, RequestSummary
     from pyllmcancel.server.streams.kept import KeptStream
 
 
@@ -36,6 +37,11 @@ class KeptStreams:
 
     def of_request(self, owner: str, request_id: str) -> KeptStream | None:
         return self._by_request.get((owner, request_id))
+
+    def readers_of(self, request: Request | RequestSummary) -> int | None:
+        """Return the number of readers of a request's stream; None if it is not kept."""
+        kept = self.of_request(request.owner, request.id)
+        return kept.n_readers if kept is not None and kept.request.created_at == request.created_at else None
 
     def make_room(self, owner: str, name: str) -> None:
         """Make room for a stream of this name; ApiError 429 if too many go on."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.events import RequestStatus
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
@@ -74,8 +74,8 @@ async def delete_stream_by_query(request: Request, conv_id: QueryName) -> Respon
 async def delete_stream(request: Request, stream_id: PathName) -> Response:
     """As in llama-server the answer is the same if there is no such stream."""
     state, owner = state_of(request), owner_of(request.scope)
-    for preparation in state.preparations.of_key(owner, conversation_key(stream_id)):
-        preparation.cancel(CancelReason.EXPLICIT)
+    for prepared in state.engine.registry.preparing(conversation_key(stream_id), owner):
+        state.engine.cancel(prepared)
     kept = state.streams.find(owner, stream_id)
     if kept is not None:
         await state.streams.delete(kept)
@@ -98,10 +98,11 @@ async def look_up(incoming: Annotated[Incoming[LookupBody], reads(LookupBody)]) 
 
 
 def is_prepared(request: Request, stream_id: str) -> bool:
-    """Return whether a request of this name is prepared, and not submitted yet."""
-    preparations, owner = state_of(request).preparations, owner_of(request.scope)
-    of_conversation = preparations.of_key(owner, conversation_key(stream_id))
-    return bool(of_conversation) or preparations.find(owner, stream_id) is not None
+    """Return whether a request of this name is not accepted yet."""
+    registry, owner = state_of(request).engine.registry, owner_of(request.scope)
+    found = registry.find(stream_id, owner=owner)
+    by_id = found is not None and found.status is RequestStatus.PREPARING
+    return by_id or bool(registry.preparing(conversation_key(stream_id), owner))
 
 
 async def not_here(request: Request, stream_id: str) -> ApiError:

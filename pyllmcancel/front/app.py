@@ -1,0 +1,200 @@
+"""The ASGI application in front of the models' processes, and the server that runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+import uvicorn
+from fastapi import FastAPI
+
+from pyllmcancel import __version__
+from pyllmcancel.front import routes_models, routes_requests
+from pyllmcancel.front.router import Router
+from pyllmcancel.front.shortcut import Shortcut
+from pyllmcancel.server import page
+from pyllmcancel.server.app import add_middleware
+from pyllmcancel.server.http.api_keys import KeyRing
+from pyllmcancel.server.http.body_limit import BodyLimit
+from pyllmcancel.server.http.connections import Connections
+from pyllmcancel.server.http.error_handlers import add_error_handlers
+from pyllmcancel.server.http.listening import quiet_about_files, url_of
+from pyllmcancel.server.http.protocol import WatchfulProtocol
+from pyllmcancel.server.http.workers import Workers
+from pyllmcancel.server.limits import GIL_SECONDS, WORKERS
+from pyllmcancel.server.requests import routes as requests_routes
+from pyllmcancel.server.requests import sessions as sessions_routes
+from pyllmcancel.server.running.supervision import Supervision
+from pyllmcancel.shares import Shares
+
+if TYPE_CHECKING:
+    import socket
+    from types import FrameType
+
+    from pyllmcancel.front.keeper import Keeper
+    from pyllmcancel.front.requests import FrontRequests
+    from pyllmcancel.server.config import Certificate, ServerConfig
+    from pyllmcancel.server.http.listening import Listener
+    from pyllmcancel.server.running.key_rotation import Hangups
+    from pyllmcancel.server.state import ServerState
+
+logger = logging.getLogger("pyllmcancel.front")
+uvicorn_logger = logging.getLogger("uvicorn.error")
+
+STEPS = "/v1/steps"  # of one model: its process tells
+MAX_SHOWN = 20  # names of models in the log
+GRACE_SECONDS = 1.0  # after the processes' drain, for the last bytes of their answers
+
+
+@dataclass(slots=True)
+class FrontState:
+    """The part of a server's state that its layers and its routes need."""
+
+    config: ServerConfig
+    keys: KeyRing
+    engine: FrontRequests
+    workers: Workers
+    streams: FrontRequests  # the processes have them
+    fleet: None = None
+    n_ctx: int = 0
+
+
+def create_router_app(config: ServerConfig, keeper: Keeper, *, autoload: bool) -> FastAPI:
+    """Make the application; `keeper` is started and closed with it."""
+    router = Router(keeper, config, autoload=autoload)
+    workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)
+    keys, requests = KeyRing(config.api_keys, config.admin_api_keys), router.requests
+    state = FrontState(config, keys, engine=requests, workers=workers, streams=requests)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        keeper.start()
+        try:
+            yield
+        finally:
+            await keeper.close()
+            await router.close()
+            await workers.wait_closed()
+
+    ours = (routes_models.router, routes_requests.router, requests_routes.router, sessions_routes.router, page.router)
+    routers = (*ours, page.live_router) if config.ui else ours
+    routes = [route for one in routers for route in one.routes if getattr(route, "path", "") != STEPS]
+    app = FastAPI(
+        title="pyllmcancel",
+        version=__version__,
+        lifespan=lifespan,
+        openapi_url=None,
+        routes=[*routes],
+    )
+    app.state.server = state
+    app.state.router = router
+    app.state.seats = Shares(config.limits.max_event_clients, several=config.shared)
+    app.router.default = router
+    page.page_files()
+    add_error_handlers(app)
+    app.add_middleware(Shortcut, router=router, routes=routes)
+    app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
+    add_middleware(app, config, state.keys)
+    return app
+
+
+class RouterServer(uvicorn.Server):
+    """uvicorn, which ends after the models' processes have: they end the requests, each with its proper answer."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        keeper: Keeper,
+        state: FrontState,
+        connections: Connections,
+        hangups: Hangups | None,
+    ) -> None:
+        super().__init__(config)
+        self._keeper = keeper
+        self._state = state
+        self._connections = connections
+        self._hangups = hangups
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._supervision = Supervision.of(os.environ, lambda: keeper.health)
+        self._reporting: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(quiet_about_files)
+        if self._hangups is not None:
+            self._hangups.handled_by(self._loop, cast("ServerState", self._state))
+        await super().startup(sockets)
+        for listener in sockets or ():
+            specs = list(self._keeper.catalog.specs.values())
+            names = [one.name + (f" ({one.replicas} replicas)" if one.replicas > 1 else "") for one in specs]
+            shown = ", ".join(names[:MAX_SHOWN]) + (", …" if len(names) > MAX_SHOWN else "")
+            address = url_of(listener, secure=self.config.is_ssl)
+            logger.info("running on %s, with %d model%s: %s", address, len(names), "s"[: len(names) != 1], shown)
+        self._supervision.start()
+        self._reporting = asyncio.create_task(self._report_ready(), name="report that the models are loaded")
+        gc.collect()
+        gc.freeze()
+
+    async def _report_ready(self) -> None:
+        while self._keeper.health == "loading":
+            await self._keeper.next_change().wait()
+        self._supervision.look()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to drain; a second signal, of either kind, ends the drain."""
+        hurries = self.should_exit
+        super().handle_exit(sig, frame)
+        if hurries and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._keeper.hurry)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logger.info("ending: the models' processes end first")
+        self._supervision.stopping()
+        if self._reporting is not None:
+            self._reporting.cancel()
+        self._connections.close()
+        await self._keeper.close()
+        await super().shutdown(sockets)
+        self._supervision.stop()
+
+
+def serve_models(
+    config: ServerConfig,
+    listeners: list[Listener],
+    keeper: Keeper,
+    *,
+    autoload: bool,
+    certificate: Certificate | None,
+    hangups: Hangups | None,
+) -> int:
+    """Serve until a signal ends it; return the exit status. uvicorn raises the signal once more in the end."""
+    sys.setswitchinterval(GIL_SECONDS)
+    connections = Connections(*config.limits.connections(), proxies=config.trusted_proxies)
+    app = create_router_app(config, keeper, autoload=autoload)
+    settings = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,  # type: ignore[arg-type]
+        timeout_keep_alive=config.limits.keep_alive,  # type: ignore[arg-type]
+        http=partial(WatchfulProtocol, config.limits, connections),  # type: ignore[arg-type]
+        ws="none",
+        ssl_keyfile=None if certificate is None else certificate.key,
+        ssl_certfile=None if certificate is None else certificate.certificate,
+    )
+    server = RouterServer(settings, keeper, app.state.server, connections, hangups)
+    try:
+        server.run(sockets=list(listeners))
+    finally:
+        gc.unfreeze()
+    return 0

@@ -1,0 +1,133 @@
+"""The memory that models will take, by a short process of their own: it reads a file's header, and loads nothing.
+
+llama.cpp is not in the process in front, and a hostile file ends the process that reads it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pyllmcancel.errors import UsageError
+from pyllmcancel.front.child import bound
+from pyllmcancel.front.process import LAST_LINES, SIGKILL, reason_in
+from pyllmcancel.front.spec import Command, Spec, shards
+
+MEASURE = "--fit-print"
+WRONG = 2  # the status of a command that says why it cannot serve a model
+SECONDS = 60.0  # for a measurement; after that the model is loaded without
+
+logger = logging.getLogger("pyllmcancel.front")
+
+Identity = tuple[object, ...]
+
+
+class DoesNotFit(Exception):  # noqa: N818 - reads as the event it is
+    """The model cannot be loaded; its arguments are the reason, and lines that say more."""
+
+
+class Fits:
+    """Measures models, each once for as long as its files and options stay the same. Used in the event loop only.
+
+    Parameters
+    ----------
+    folder
+        The folder of the processes' sockets. None is made here.
+    check
+        Raises OSError or UsageError if a file is obviously no model. Called in a thread, since disks may be slow.
+    """
+
+    def __init__(self, command: Command, folder: Path, check: Callable[[Path], None]) -> None:
+        self._command = command
+        self._check = check
+        self._socket = folder / "none.sock"
+        self._known: dict[str, tuple[Identity, int]] = {}
+
+    def known(self, spec: Spec) -> int:
+        """Return the bytes of the last measurement, or 0."""
+        return self._known.get(spec.name, ((), 0))[1]
+
+    async def need(self, spec: Spec, *, whole: bool) -> int:
+        """Return the bytes that a model will take, with its cells and buffers; 0 if they cannot be measured. Without
+        `whole` only its file is looked at.
+
+        Raises
+        ------
+        DoesNotFit
+            The model's file is missing, or is none, or is larger than the machine's memory.
+        """
+        if spec.path is None:
+            return 0  # it is not known yet which file its process will find
+        try:
+            await asyncio.to_thread(self._check, spec.path)
+        except (OSError, UsageError) as error:
+            raise DoesNotFit(f"the model {spec.name} could not be loaded: {error}", [str(error)]) from None
+        if not whole:
+            return 0
+        identity = identity_of(spec)
+        found = self._known.get(spec.name)
+        if found is None or found[0] != identity:
+            found = self._known[spec.name] = identity, await self._measured(spec)
+        return found[1]
+
+    async def _measured(self, spec: Spec) -> int:
+        command, environment = self._command(spec, self._socket)
+        process = await asyncio.create_subprocess_exec(
+            *bound([*command, MEASURE]),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            env=os.environ | environment,
+        )
+        try:
+            async with asyncio.timeout(SECONDS):
+                told, errors = await process.communicate()
+        except TimeoutError:
+            return 0
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        status = process.returncode or 0
+        if status == 0:
+            return sum_of(told)
+        lines = [line for line in errors.decode(errors="replace").splitlines() if line.strip()]
+        if status == WRONG or (status < 0 and status != -SIGKILL):
+            raise DoesNotFit(refusal(spec.name, status, lines), lines[-LAST_LINES:])
+        logger.warning("%s could not be measured (status %d): %s", spec.name, status, "".join(lines[-1:]))
+        return 0
+
+
+def identity_of(spec: Spec) -> Identity:
+    """Return what changes when a model's files or options do."""
+    assert spec.path is not None
+    return spec.options, *(mark_of(path) for path in shards(spec.path))
+
+
+def mark_of(path: Path) -> tuple[int, ...]:
+    with suppress(OSError):
+        told = path.stat()
+        return told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns
+    return ()
+
+
+def sum_of(told: bytes) -> int:
+    """Return the bytes of all parts; 0 if the output is not what is expected."""
+    with suppress(ValueError, AttributeError, TypeError):
+        parts: dict[str, Any] = json.loads(told)
+        return sum(int(parts[name]) for name in ("weights", "cells", "buffers") if name in parts)
+    return 0
+
+
+def refusal(name: str, status: int, lines: Sequence[str]) -> str:
+    how = f" (signal {signal.Signals(-status).name})" if status < 0 else "" if lines else f" (status {status})"
+    return f"the model {name} could not be loaded{how}" + (f": {reason_in(lines[-1])}" if lines else "")

@@ -1,0 +1,263 @@
+"""A request on its way to a model's process, and its answer on the way back. Plain ASGI.
+
+A client that leaves has its connection to the process closed in the same moment, which is how the process learns of a
+cancel. While the model loads, the request waits here.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyllmcancel.front.upstream import Broken, Exchange, Head
+from pyllmcancel.server.errors.responses import ApiError, api_error
+from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
+from pyllmcancel.server.http.connection import connection_of, watched
+from pyllmcancel.server.http.request_context import ARRIVED, mark_client_gone, request_id_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from starlette.types import Receive, Scope, Send
+
+    from pyllmcancel.front.upstream import Headers
+
+# Headers that belong to one connection (RFC 9110, 7.6.1).
+OF_CONNECTION = frozenset(
+    {
+        *(b"connection", b"keep-alive", b"te", b"trailer"),  # codespell:ignore te
+        *(b"transfer-encoding", b"upgrade", b"proxy-connection"),
+    }
+)
+OF_REQUEST = OF_CONNECTION | {
+    *(b"content-length", b"expect", b"x-request-id", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"),
+    ARRIVED,  # only this process may say it
+    # A page was let in, or not, before; the process would ask whether it is its own.
+    *(b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"),
+}
+OF_ANSWER = OF_CONNECTION | {b"date"}
+BLANK = b"\n\n"  # the end of an event
+STREAM = b"text/event-stream"
+
+
+class ClientLeft(Exception):  # noqa: N818 - reads as the event it is
+    """The client closed its connection."""
+
+
+class NotReached(Exception):  # noqa: N818
+    """The process does not listen."""
+
+
+class SendAgain(Exception):  # noqa: N818
+    """The process closed the connection before it had read the request."""
+
+
+@dataclass(slots=True)
+class Message:
+    """A request as its process gets it. The body is dropped when it is sent, or answered if it is small: answers may
+    take long.
+    """
+
+    method: str
+    target: bytes
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+    @classmethod
+    def of(cls, scope: Scope, body: bytes) -> Message:
+        path: bytes = scope.get("raw_path") or scope["path"].encode()
+        query: bytes = scope.get("query_string", b"")
+        kept = [(name, value) for name, value in scope["headers"] if name not in OF_REQUEST]
+        kept.append((b"x-request-id", request_id_of(scope).encode()))
+        client = scope.get("client")
+        if client is not None:
+            kept.append((b"x-forwarded-for", str(client[0]).encode("latin-1")))
+        return cls(scope["method"], path + (b"?" + query if query else b""), kept, body)
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Return the body; ClientLeft if its client leaves before its end."""
+    pieces = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientLeft
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+class Leaving:
+    """The leaving of one request's client, which closes the exchange with the process."""
+
+    def __init__(self) -> None:
+        self._exchange: Exchange | None = None
+        self.left = False
+
+    def note(self) -> None:
+        self.left = True
+        if self._exchange is not None:
+            self._exchange.close()
+
+    @contextmanager
+    def closes(self, exchange: Exchange) -> Iterator[Exchange]:
+        """Inside the block, the client's leaving closes the exchange; the end of the block does in any case."""
+        self._exchange = exchange
+        try:
+            if self.left:
+                raise ClientLeft
+            yield exchange
+        finally:
+            self._exchange = None
+            exchange.close()
+
+
+@contextmanager
+def left_by(receive: Receive) -> Iterator[Leaving]:
+    """Notice inside the block that the client leaves."""
+    leaving = Leaving()
+    with watched(receive, leaving.note):
+        yield leaving
+
+
+async def exchange(message: Message, socket: Path, leaving: Leaving, answer: Answer) -> None:
+    """Send a request that computes nothing to the process, and its answer to the client, piece by piece.
+
+    Raises
+    ------
+    ApiError
+        The process has ended, or this one may open no more connections.
+    ClientLeft
+    """
+    with leaving.closes(await connected(message, socket)) as begun:
+        try:
+            await pass_through(begun, answer)
+        except (Broken, ValueError):
+            if leaving.left:
+                raise ClientLeft from None
+            if answer.head is None:
+                raise process_ended() from None
+            await answer.break_off(process_ended())
+
+
+async def connected(message: Message, socket: Path, more: Iterable[tuple[bytes, bytes]] = ()) -> Exchange:
+    """Send a request; NotReached if the process has ended, or is about to, ApiError without any more connections."""
+    headers = [*message.headers, *more]
+    try:
+        return await Exchange.begin(socket, message.method, message.target, headers, message.body)
+    except (ConnectionError, FileNotFoundError):
+        raise NotReached from None
+    except OSError as error:
+        raise ApiError(
+            503, f"no connection to the model: {error.strerror}", "server_error", code="overloaded"
+        ) from error
+
+
+async def pass_through(begun: Exchange, answer: Answer) -> None:
+    """Send a process's answer to the client as it is."""
+    head = await begun.head()
+    await answer.begin(head.status, kept(head.headers))
+    if not answer.is_chunked:
+        async for piece in begun.pieces():
+            await answer.write(piece)
+    else:
+        while not await begun.flow(answer.pass_on):
+            await answer.write(b"")
+    await answer.end()
+
+
+class Answer:
+    """An answer on its way to the client, who may have left.
+
+    A stream's pieces go to the client's connection as soon as they come, in the callback that has read them: see
+    `Exchange`. Only when the client does not keep up is there something to wait for.
+    """
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.scope = scope
+        self.head: Head | None = None  # set when the answer has begun
+        self.complete = False
+        self._send = send
+        self._last = BLANK
+        self._is_dropped = False
+
+    def drop(self) -> None:
+        """Send nothing more: the client has left."""
+        self._is_dropped = True
+
+    async def begin(self, status: int, headers: Headers) -> None:
+        self.head = Head(status, headers)
+        if not self._is_dropped:
+            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    @property
+    def is_chunked(self) -> bool:
+        """True if the HTTP server sends the answer in chunks, past which pieces can be written."""
+        assert self.head is not None
+        has_length = bool(self.head.get(b"content-length"))
+        return connection_of(self.scope) is not None and not has_length and self.scope["http_version"] == "1.1"
+
+    def pass_on(self, piece: bytes) -> bool:
+        """Write a piece of a chunked answer now; return whether the client keeps up."""
+        self._last = piece
+        connection = connection_of(self.scope)
+        assert connection is not None
+        return self._is_dropped or connection.write_chunk(piece)
+
+    async def write(self, piece: bytes) -> None:
+        """Write a piece; an empty one waits for a client that does not keep up."""
+        self._last = piece or self._last
+        if not self._is_dropped:
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def end(self) -> None:
+        self.complete = True
+        if not self._is_dropped:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def break_off(self, error: Exception) -> None:
+        """End an answer that has begun, so that nobody takes it for a complete one."""
+        assert self.head is not None
+        self.complete = True
+        if self._is_dropped:
+            return
+        if self.head.get(b"content-type").startswith(STREAM):
+            shape = shape_of(self.scope)
+            told = json.dumps(shape.word(api_error(error), request_id_of(self.scope)))
+            between = b"" if self._last.endswith(BLANK) else BLANK  # ends an event that is cut
+            event = ("event: error\n" if shape is ANTHROPIC else "") + f"data: {told}\n\n"
+            await self._send({"type": "http.response.body", "body": between + event.encode(), "more_body": False})
+            return
+        connection = connection_of(self.scope)
+        if connection is not None:
+            connection.drop()
+        mark_client_gone(self.scope)
+
+
+def kept(headers: Headers) -> Headers:
+    """Return the headers of an answer that are not of its connection."""
+    return [(name, value) for name, value in headers if name not in OF_ANSWER]
+
+
+def process_ended() -> ApiError:
+    return ApiError(503, "the model's process ended; it is started again", "server_error", code="model_ended")
+
+
+async def answered(scope: Scope, receive: Receive, send: Send, error: Exception) -> None:
+    """Answer with an error; nothing is sent to a client that has left."""
+    if isinstance(error, ClientLeft):
+        mark_client_gone(scope)
+        return
+    shown = api_error(error)
+    if shown.status == 500:
+        raise error
+    with suppress(OSError):
+        await shown.response_to(scope)(scope, receive, send)
+
+
+def milliseconds_since(began: float) -> bytes:
+    return b"%d" % round((time.monotonic() - began) * 1e3)

@@ -1,0 +1,406 @@
+"""The processes of all models: they are started and ended as the `Roster` says, and the requests wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from pyllmcancel.errors import UsageError
+from pyllmcancel.front.actions import Action, Admit, Look, Measure, Refuse, Start, Stop
+from pyllmcancel.front.fits import DoesNotFit, Fits
+from pyllmcancel.front.model import Model, State, Ticket
+from pyllmcancel.front.places import Claim, Places
+from pyllmcancel.front.process import ModelProcess, reason_in, resident_bytes
+from pyllmcancel.front.roster import Roster
+from pyllmcancel.front.spec import Catalog, Command, Spec
+from pyllmcancel.server.errors.responses import ApiError
+
+logger = logging.getLogger("pyllmcancel.front")
+
+GRACE_SECONDS = 15.0  # after its drain, until a process that does not end is killed
+
+
+class Keeper:
+    """Used in the event loop only.
+
+    Parameters
+    ----------
+    read
+        Reads the list of models; it is called in a thread, again whenever the list may have changed.
+    folder
+        The folder of the processes' sockets, which nobody else may enter.
+    drain
+        The seconds that a process has for its live requests.
+    write
+        Called with each line of the processes' logs.
+    key
+        The key by which the processes know each other, and this one.
+    check
+        Raises OSError or UsageError if a file is obviously no model; it is called in a thread.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        read: Callable[[], Catalog],
+        command: Command,
+        *,
+        folder: Path,
+        roster: Roster,
+        drain: float,
+        write: Callable[[list[str]], None],
+        key: str | None = None,
+        check: Callable[[Path], None] = lambda _path: None,
+    ) -> None:
+        self.catalog = catalog
+        self.roster = roster
+        self.processes: dict[str, ModelProcess] = {}
+        self.last_lines: dict[str, list[str]] = {}  # of processes that failed
+        self.n_loads_cancelled = 0
+        self.starting = set[str]()  # models that are to be loaded before this process is ready
+        self.created = int(time.time())
+        self._read = read
+        self._command = command
+        self._folder = folder
+        self._drain = drain
+        self._write = write
+        self.key = key
+        self._waiting: dict[Ticket, asyncio.Future[ModelProcess]] = {}
+        self._places = Places()
+        self._n_started = 0
+        self._fits = Fits(command, folder, check)
+        self._measuring = set[asyncio.Task[None]]()
+        self._timer: asyncio.TimerHandle | None = None
+        self.closing = False
+        self._reading = asyncio.Lock()
+        self._changed = asyncio.Event()  # of one change; the next one has another event
+
+    def start(self) -> None:
+        """Load the models that are to be there from the start."""
+        self._list()
+        for spec in self.catalog.specs.values():
+            if spec.pinned or spec.starts:
+                self.roster.ask(spec.name, self.now())
+                self.starting.add(spec.name)
+        self._act()
+
+    # -- the list -----------------------------------------------------------------------------------------------------
+
+    def _list(self, known: Sequence[str] = ()) -> None:
+        for why in self.catalog.passed_over:
+            if why not in known:
+                logger.warning("%s", why)
+        for name, spec in self.catalog.workers.items():
+            self.roster.add(name, spec.size, of=spec.name, pinned=spec.pinned, idle_after=spec.idle_after)
+
+    async def reread(self, *, removes: bool = False) -> None:
+        """Read the list again. With `removes`, models that are not listed any more, or otherwise, are unloaded.
+
+        A list that cannot be read leaves the former one valid.
+        """
+        async with self._reading:
+            try:
+                catalog = await asyncio.to_thread(self._read)
+            except (OSError, UsageError, UnicodeError) as error:
+                logger.warning("the list of models cannot be read again, and the former one stays valid: %s", error)
+                if removes:
+                    raise ApiError(409, f"the list cannot be read again: {error}", code="invalid_list") from None
+                return
+        changed = [old for name, old in self.catalog.specs.items() if catalog.specs.get(name) != old]
+        if changed and not removes:
+            # A loaded model stays as it is until somebody asks for the change.
+            for old in changed:
+                if any(one.state is not State.UNLOADED for one in self.roster.workers(old.name)):
+                    catalog.keep(old)
+        before, self.catalog = self.catalog, catalog
+        self._list(before.passed_over)
+        for old in changed if removes else ():
+            for one in self.roster.workers(old.name):
+                self.roster.unload(one.name, f"the model {old.name} has been changed or removed")
+        self._act()
+
+    def next_change(self) -> asyncio.Event:
+        """Return what is set when a state, a load's progress, or a waiting request changes for the next time."""
+        return self._changed
+
+    def tell(self) -> None:
+        """Wake those that wait for a change."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    @staticmethod
+    def now() -> float:
+        return time.monotonic()
+
+    def model(self, name: str) -> Model:
+        return self.roster.models[name]
+
+    def workers(self, model: str) -> list[Model]:
+        """Return a model's processes, as they are listed; those that it had, if it is not listed any more."""
+        spec = self.catalog.specs.get(model)
+        return self.roster.workers(model)[: None if spec is None else spec.replicas]
+
+    def serving(self, spec: Spec) -> ModelProcess | None:
+        """Return a process of the model that serves; None if there is none."""
+        chosen = self._places.choose(self.workers(spec.name), Claim(spec.name))
+        return self.processes[chosen.name] if chosen.state is State.LOADED else None
+
+    @property
+    def health(self) -> Literal["ok", "loading", "draining"]:
+        """The word of ``/health``."""
+        return "draining" if self.closing else "loading" if self.starting else "ok"
+
+    def ready(self) -> list[ModelProcess]:
+        """Return the processes that serve."""
+        return [one for one in self.processes.values() if one.is_ready]
+
+    # -- wishes -------------------------------------------------------------------------------------------------------
+
+    def want(self, claim: Claim) -> tuple[Ticket, asyncio.Future[ModelProcess]]:
+        """Return a request's ticket, and the process, as soon as the request may be sent to it.
+
+        The future raises ApiError if it never may. `drop` must follow.
+        """
+        chosen = self._places.choose(self.workers(claim.model), claim)
+        ticket = self.roster.want(chosen.name, self.now())
+        self._places.note(ticket, claim)
+        future = self._waiting[ticket] = asyncio.get_running_loop().create_future()
+        if self.closing:
+            future.set_exception(ApiError(503, "the server is shutting down", "server_error", code="shutdown"))
+        self._act()
+        return ticket, future
+
+    def drop(self, ticket: Ticket, keep: float | None = None) -> None:
+        """The request has ended, or its client has left. Idempotent."""
+        future = self._waiting.pop(ticket, None)
+        if future is not None and not future.cancel() and not future.cancelled():
+            future.exception()  # it was heard, or nobody is left to hear it
+        self._places.drop(ticket)
+        self.roster.drop(ticket, self.now(), keep=keep)
+        self._act()
+
+    def has_other(self, claim: Claim) -> bool:
+        """Return whether a process takes the request, other than those that did not."""
+        return any(one.is_open and one.name not in claim.avoids for one in self.roster.workers(claim.model))
+
+    def load(self, spec: Spec) -> None:
+        for one in self.workers(spec.name):
+            self.roster.ask(one.name, self.now())
+        self._act()
+
+    def unload(self, spec: Spec) -> None:
+        for one in self.roster.workers(spec.name):
+            self.roster.unload(one.name, f"the model {spec.name} was unloaded")
+        self._act()
+
+    def restart(self, spec: Spec) -> None:
+        """Start the model's processes anew, one after the other, each when its requests have ended."""
+        self.roster.renew(spec.name)
+        self._act()
+
+    # -- processes ----------------------------------------------------------------------------------------------------
+
+    def is_ready(self, process: ModelProcess) -> None:
+        self.roster.loaded(process.name, self.now(), process.n_slots)
+        self.last_lines.pop(process.name, None)
+        seconds = self.model(process.name).load_seconds
+        logger.info("%s is loaded after %.1f s", process.name, seconds)
+        self._measure(process)
+        self._act()
+
+    def has_progress(self, _process: ModelProcess) -> None:
+        self.tell()
+
+    def has_requests(self, process: ModelProcess, n_requests: int, asked_at: float) -> None:
+        self.roster.inside(process.name, n_requests, asked_at, self.now())
+        self._measure(process)
+        self._act()
+
+    def is_stuck(self, process: ModelProcess) -> None:
+        self.roster.stuck(process.name)
+        self._act()
+
+    def _measure(self, process: ModelProcess) -> None:
+        taken = 0 if process.pid is None else resident_bytes(process.pid)
+        # A mapped file is read when it is used, and so are cells.
+        spec = self.catalog.workers.get(process.name)
+        expected = 0 if spec is None else max(spec.size, self._fits.known(spec))
+        self.roster.measured(process.name, max(taken, expected))
+
+    def has_ended(self, process: ModelProcess, status: int) -> None:
+        """Note the end, whatever else fails: else the model would never be loaded again."""
+        name, model = process.name, self.model(process.name)
+        self.processes.pop(name, None)
+        was_loading = model.state is State.LOADING
+        why = ""
+        if self.closing:
+            self.tell()
+            return
+        if model.state is not State.ENDING:
+            try:
+                why = self._reason_of(process, status, was_loading=was_loading)
+            except Exception:
+                logger.exception("the log of %s could not be read", name)
+                why = f"the model {name} ended"
+        # Its own status says that it has told the reason, which another start would find again.
+        self.roster.ended(name, self.now(), why, hopeless=was_loading and status > 0)
+        self._act()
+
+    def _reason_of(self, process: ModelProcess, status: int, *, was_loading: bool) -> str:
+        """Return why a process ended that nobody has stopped, and log it."""
+        name = process.name
+        last = reason_in(next((line for line in reversed(process.lines) if line.strip()), ""))
+        how = f" (signal {-status})" if status < 0 else "" if last else f" (status {status})"
+        why = f"the model {name} {'could not be loaded' if was_loading else 'ended'}{how}"
+        logger.error("%s: %s", why, last)
+        self.last_lines[name] = list(process.lines)
+        # Once it serves, its lines name requests of all owners.
+        return why + (f": {last}" if was_loading and last else "")
+
+    def hang_up(self) -> None:
+        for process in self.processes.values():
+            process.hang_up()
+
+    # -- acting -------------------------------------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        """Do what the roster says, and come back when it says so."""
+        self.tell()
+        if self.closing:
+            return
+        self._place_again()
+        for action in self.roster.decide(self.now()):
+            try:
+                self._do(action)
+            except Exception:  # of one model: what is to be done for the others is lost if it is not done now
+                logger.exception("this could not be done: %s", action)
+        self.starting = {name for name in self.starting if self._is_coming(self.roster.workers(name))}
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.roster.next_at < math.inf:
+            wait = max(0.0, self.roster.next_at - self.now())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._act)
+
+    def _place_again(self) -> None:
+        """Send requests that wait for a process to another one of their model that takes them."""
+        for one in self.roster.models.values():
+            for ticket in list(one.waiting) if not one.is_open else ():
+                claim = self._places.claim_of(ticket)
+                chosen = self._places.choose(self.roster.workers(one.of), claim)
+                if chosen.is_open:
+                    self.roster.move(ticket, chosen.name)
+                    self._places.note(ticket, claim)
+
+    @staticmethod
+    def _is_coming(workers: Sequence[Model]) -> bool:
+        """Return whether a model that does not serve yet is about to."""
+        return any(one.is_coming for one in workers) and not any(one.state is State.LOADED for one in workers)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Start(name):
+                self._start(name)
+            case Measure(name, whole):
+                self._measure_first(name, whole=whole)
+            case Stop(name, kill):
+                self._stop(name, kill=kill)
+            case Look(name):
+                self.processes[name].look_soon()
+            case Admit(ticket):
+                future = self._waiting.get(ticket)
+                if future is not None and not future.done():
+                    future.set_result(self.processes[ticket.name])
+            case Refuse(ticket, why):
+                self._refuse(ticket, ApiError(503, why, "server_error", code="model_not_loaded"))
+
+    def _start(self, name: str) -> None:
+        spec = self.catalog.workers.get(name)
+        if spec is None:
+            self.roster.gone(name, f"the model {name} has been removed")
+            asyncio.get_running_loop().call_soon(self._act)
+            return
+        self._n_started += 1
+        socket = self._folder / f"m{self._n_started}.sock"
+        try:
+            command, environment = self._command(spec, socket)
+        except Exception as error:
+            logger.exception("%s cannot be started", name)
+            self.roster.ended(name, self.now(), f"the model {name} could not be started: {error}", hopeless=True)
+            asyncio.get_running_loop().call_soon(self._act)
+            return
+        logger.info("%s is being loaded", name)
+        self.processes[name] = ModelProcess(
+            name,
+            socket,
+            command,
+            environment=environment,
+            write=self._write,
+            listener=self,
+            key=self.key,
+            model=spec.name,
+        )
+
+    def _measure_first(self, name: str, *, whole: bool) -> None:
+        spec = self.catalog.workers.get(name)
+        if spec is None:
+            self.roster.fits(name)  # its start finds that it is gone
+            asyncio.get_running_loop().call_soon(self._act)
+            return
+        task = asyncio.create_task(self._measured_first(spec, whole=whole), name=f"measure {name}")
+        self._measuring.add(task)
+        task.add_done_callback(self._measuring.discard)
+
+    async def _measured_first(self, spec: Spec, *, whole: bool) -> None:
+        name = spec.worker
+        try:
+            need = await self._fits.need(spec, whole=whole)
+        except DoesNotFit as error:
+            why, self.last_lines[name] = error.args
+            logger.error("%s", why)
+            self.roster.unfit(name, why, self.now())
+        except Exception:
+            logger.exception("%s could not be measured, and is loaded without", name)
+            self.roster.fits(name)
+        else:
+            self.roster.fits(name, need, whole=whole)
+        self._act()
+
+    def _stop(self, name: str, *, kill: bool) -> None:
+        if kill:
+            self.n_loads_cancelled += 1
+        logger.info("the load of %s is cancelled: nobody waits for it" if kill else "%s is unloaded", name)
+        self.processes[name].stop(kill=kill, patience=self._drain + GRACE_SECONDS)
+
+    def _refuse(self, ticket: Ticket, error: ApiError) -> None:
+        future = self._waiting.get(ticket)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    async def close(self) -> None:
+        """Refuse the requests that wait, and end all processes after their drain. Idempotent."""
+        self.closing = True
+        self.tell()
+        if self._timer is not None:
+            self._timer.cancel()
+        for ticket in list(self._waiting):
+            self._refuse(ticket, ApiError(503, "the server is shutting down", "server_error", code="shutdown"))
+        for task in self._measuring:
+            task.cancel()
+        processes = list(self.processes.values())
+        for process in processes:
+            kill = self.model(process.name).state is State.LOADING
+            process.stop(kill=kill, patience=self._drain + GRACE_SECONDS)
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*(process.wait() for process in processes), *self._measuring, return_exceptions=True)
+
+    def hurry(self) -> None:
+        """End the drains: the second signal."""
+        for process in self.processes.values():
+            process.hurry(GRACE_SECONDS)

@@ -1,0 +1,94 @@
+"""The front's end of a link: a request on its way to a process, and the frames that come back.
+
+See `pyllmcancel.server.behind`. Bodies go on to the client in the event loop's callback that has read them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyllmcancel.front.upstream import Broken, Exchange
+from pyllmcancel.server.behind import BODY, HEAD
+
+Frame = tuple[bytes, bytes]
+"""A frame's kind and content."""
+MAX_FRAME = 1 << 28
+CLOSED = b""  # the kind of the last frame, after the stream's proper end
+
+
+class Frames:
+    """Decodes frames."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Iterate over the frames that are complete with these bytes; ValueError if they are no frames."""
+        self._data += data
+        at = 0
+        while len(self._data) - at >= HEAD.size:
+            kind, length = HEAD.unpack_from(self._data, at)
+            if length > MAX_FRAME:
+                raise ValueError("not a frame")
+            end = at + HEAD.size + length
+            if end > len(self._data):
+                break
+            yield kind, bytes(self._data[at + HEAD.size : end])
+            at = end
+        del self._data[:at]
+
+
+class Link:
+    """The frames of one exchange. Used in the event loop only.
+
+    Parameters
+    ----------
+    pass_on
+        Takes a piece of the answer's body, when there is nothing before it; returns False if it can take no more now.
+    """
+
+    def __init__(self, exchange: Exchange, pass_on: Callable[[bytes], bool] | None = None) -> None:
+        self._exchange = exchange
+        self._frames = Frames()
+        self._read: deque[Frame] = deque()
+        self.pass_on = pass_on
+        self._ended = False
+
+    @property
+    def is_open(self) -> bool:
+        return not self._ended and not self._exchange.is_closed
+
+    async def next(self) -> Frame:
+        """Return the next frame that was not passed on; Broken if the process has ended, ValueError for what is none.
+
+        An empty piece of the body says that its client does not keep up.
+        """
+        while not self._read:
+            if self._ended:
+                return CLOSED, b""
+            self._ended = await self._exchange.flow(self._take)
+        return self._read.popleft()
+
+    def _take(self, data: bytes) -> bool:
+        for kind, content in self._frames.feed(data):
+            if kind == BODY and self.pass_on is not None and not self._read:
+                if not self.pass_on(content):
+                    self._read.append((BODY, b""))
+            else:
+                self._read.append((kind, content))
+        return not self._read
+
+    def close(self) -> None:
+        """Close the connection at once, which cancels the request. Idempotent."""
+        self._exchange.close()
+
+
+def content_of(frame: bytes) -> Any:
+    """Return the value of a frame that is JSON; Broken if it is none."""
+    try:
+        return json.loads(frame)
+    except ValueError:
+        raise Broken from None

@@ -1,0 +1,330 @@
+"""A request that a process computes, from its arrival in front to its one ending.
+
+The event loop is responsible for it. A canceller only tells its `Relay`: that ends what the request waits for, has the
+process cancel it, or closes the link if its client has left. The ending is written when the process says that the
+computation has stopped, or has ended itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import RequestCancelled
+from pyllmcancel.events import FinishReason, RequestStatus
+from pyllmcancel.front.forwarding import ClientLeft, SendAgain, connected, kept, process_ended
+from pyllmcancel.front.link import CLOSED, Link, content_of
+from pyllmcancel.front.requests import check
+from pyllmcancel.front.upstream import Broken, Exchange, Unread
+from pyllmcancel.requests.request import Names
+from pyllmcancel.server.behind import ACCEPTED, BODY, END, ENDED, LINK, START, STATE
+from pyllmcancel.server.fleet.messages import Cancel, Cancelled, Leave, Nothing
+from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
+from pyllmcancel.server.http.request_context import ARRIVED, arrival_told
+from pyllmcancel.server.limits import SMALL_BODY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyllmcancel.front.forwarding import Answer, Message
+    from pyllmcancel.front.front import Front
+    from pyllmcancel.front.process import ModelProcess
+    from pyllmcancel.front.request import FrontRequest
+    from pyllmcancel.front.requests import FrontRequests
+
+COMPLETE = (FinishReason.STOP, FinishReason.LENGTH)
+
+
+class Relay:
+    """Used in the event loop only.
+
+    Parameters
+    ----------
+    keeps
+        The seconds for which the request goes on without its client, whose stream can be taken up again; 0 if it does
+        not.
+    """
+
+    def __init__(self, front: Front, requests: FrontRequests, request: FrontRequest, answer: Answer) -> None:
+        self.request = request
+        self.keeps = 0.0
+        self.left_at: float | None = None  # when the client left, in monotonic seconds
+        self._front = front
+        self._requests = requests
+        self._answer = answer
+        self._awaited: asyncio.Future[Any] | None = None  # what the request waits for
+        self._link: Link | None = None
+        self.is_kept = False  # its stream can be taken up again, and it goes on without its client
+        self.lives_on = False  # without a client: what is left to do does not end with the client's call
+        self._is_seen = False  # by its process
+        self._is_accepted = False
+        self._gone = asyncio.Event()  # set when the client has left
+        self._held: list[bytes] = []  # of an answer that was cancelled, until it is known how that ended
+        self._gives_up: asyncio.TimerHandle | None = None
+        request.ended.add_done_callback(lambda _: self._wake())
+
+    # -- its client, and its cancel -----------------------------------------------------------------------------------
+
+    def client_left(self) -> None:
+        self.left_at = time.monotonic()
+        self._answer.drop()
+        self._gone.set()
+        self.keep(self.keeps)
+
+    def keep(self, seconds: float) -> None:
+        """Let the request go on without its client, for so long after the leaving: its process counts on from there."""
+        self.keeps = seconds
+        if self.left_at is None:
+            return
+        if not seconds:
+            self._requests.cancel(self.request, CancelReason.DISCONNECT)
+        else:
+            if self._is_seen:
+                self._tell_of_leaving()
+                return
+            wait = seconds - (time.monotonic() - self.left_at)
+            self._gives_up = asyncio.get_running_loop().call_later(max(0.0, wait), self._give_up)
+
+    def _give_up(self) -> None:
+        if not self._is_seen:
+            self._requests.cancel(self.request, CancelReason.DISCONNECT)
+
+    def _tell_of_leaving(self) -> None:
+        process = self.request.process
+        if process is not None:
+            message = Leave(owner=self.request.owner, id=self.request.id)
+            self._front.spawn(self._front.ask(process, message, Nothing))
+
+    def cancelled(self) -> None:
+        """Note that the request is cancelled, and is to be ended here."""
+        reason = self.request.cancellation.reason
+        self._wake()
+        if self._link is None or self.request.ended.done():
+            return
+        self._link.pass_on = None  # the answer's end is held back
+        if reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
+            self._link.close()
+        else:
+            self._front.spawn(self._cancel_in_process(self._link))
+
+    def _wake(self) -> None:
+        """End what a cancelled request waits for."""
+        reason = self.request.cancellation.reason
+        if reason is not None and self._awaited is not None and not self._awaited.done():
+            self._awaited.set_exception(RequestCancelled(reason, self.request.usage()))
+
+    async def _cancel_in_process(self, link: Link) -> None:
+        """Have the process cancel the request. A process that does not answer is stuck, and is not waited for."""
+        process = self.request.process
+        assert process is not None
+        told = await self._front.ask(process, self._cancel_message(wait=False), Cancelled, DEADLINE_SECONDS)
+        if told is None:
+            link.close()
+
+    def _cancel_message(self, *, wait: bool) -> Cancel:
+        request, reason = self.request, self.request.cancellation.reason
+        assert reason is not None
+        # The process may not have seen the request yet.
+        return Cancel(owner=request.owner, ids=[request.id], wait=wait, on_their_way=True, reason=reason)
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    async def until(self, future: asyncio.Future[Any], seconds: float = math.inf) -> Any:
+        """Return what comes; RequestCancelled if the request is cancelled before, by its deadline too.
+
+        Parameters
+        ----------
+        seconds
+            The time from the request's arrival until it is cancelled.
+        """
+        check(self.request)
+        self._awaited, timer = future, None
+        if seconds < math.inf:
+            left = max(0.0, self.request.arrived_at + seconds - time.monotonic())
+            timer = asyncio.get_running_loop().call_later(
+                left, self._requests.cancel, self.request, CancelReason.DEADLINE
+            )
+        try:
+            found = await future
+        finally:
+            self._awaited = None
+            if timer is not None:
+                timer.cancel()
+        check(self.request)
+        return found
+
+    # -- in its process -----------------------------------------------------------------------------------------------
+
+    async def through(self, message: Message, process: ModelProcess, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Have the process compute the request, and send its answer to the client.
+
+        Raises
+        ------
+        NotReached
+            The process has ended, or is about to; it has seen nothing of the request.
+        SendAgain
+            It closed the connection before it had read the request, whose body is still here.
+        ApiError
+            The process ended before it answered, or this one may open no more connections.
+        RequestCancelled
+            The client has no answer yet, and is to get this one.
+        ClientLeft
+        """
+        told = (ARRIVED, arrival_told(self._answer.scope, self.left_at)), (LINK, b"1")
+        begun = await connected(message, process.socket, told)
+        self.request.process = process
+        self._link = link = Link(begun)
+        is_small = len(message.body) <= SMALL_BODY
+        if not is_small:
+            message.body = b""
+        try:
+            if self.request.cancellation.requested:
+                self.cancelled()  # it came while the connection was made
+            await self._follow(begun, link, message, list(extra))
+        except (Broken, ValueError) as error:
+            if is_small and isinstance(error, Unread) and not self.request.cancellation.requested:
+                raise SendAgain from None
+            await self._broken()
+        finally:
+            self._link = None
+            if self._answer.complete and self._is_accepted and not self.request.ended.done():
+                self.lives_on = True  # a response in the background
+                self._front.spawn(self._outlive(begun, link))
+            else:
+                begun.close()
+
+    async def until_left(self, task: asyncio.Task[None]) -> None:
+        """Wait for a task, which goes on after the client has left: then ClientLeft is raised."""
+        left = asyncio.create_task(self._gone.wait())
+        try:
+            await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            left.cancel()
+        if self._gone.is_set():
+            raise ClientLeft
+        await task
+
+    async def _follow(self, begun: Exchange, link: Link, message: Message, extra: list[tuple[bytes, bytes]]) -> None:
+        sent_at = time.monotonic()
+        head = await begun.head()
+        message.body, self._is_seen = b"", True
+        if self.left_at is not None and self.left_at > sent_at and self.keeps:
+            self._tell_of_leaving()
+        if head.get(LINK) != b"1":  # refused before the application saw the request
+            await self._answer.begin(head.status, kept(head.headers))
+            await self._answer.write(await begun.whole())
+            await self._answer.end()
+            return
+        while not self._answer.complete:
+            kind, content = await link.next()
+            if kind == START:
+                status, headers = content_of(content)
+                await self._begin(link, status, headers, extra)
+            elif kind == BODY:
+                await self._write(content)
+            elif kind == END:
+                await self._end()
+            elif kind == CLOSED:
+                raise Broken
+            else:
+                self._learn(kind, content)
+
+    async def _begin(
+        self, link: Link, status: int, headers: list[tuple[str, str]], extra: list[tuple[bytes, bytes]]
+    ) -> None:
+        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        if self.request.cancellation.requested:
+            self._held.append(b"")  # it was too late for this answer: see `_end`
+            return
+        await self._answer.begin(status, [*kept(pairs), *extra])
+        if self._answer.is_chunked and not self.request.cancellation.requested:
+            link.pass_on = self._answer.pass_on
+
+    async def _write(self, piece: bytes) -> None:
+        if self.request.cancellation.requested:
+            self._held.append(piece)
+        else:
+            await self._answer.write(piece)
+
+    async def _end(self) -> None:
+        """End the answer as the request has ended: a cancelled one never looks complete."""
+        reason = self.request.cancellation.reason
+        if reason is None:
+            await self._answer.end()
+        elif self._answer.head is None:
+            raise RequestCancelled(reason, self.request.usage())
+        elif self._came_too_late:
+            await self._answer.break_off(RequestCancelled(reason, self.request.usage()))
+        else:
+            await self._answer.write(b"".join(self._held))
+            await self._answer.end()
+
+    def _learn(self, kind: bytes, content: bytes) -> None:
+        told = content_of(content)
+        if kind == ACCEPTED:
+            self._is_accepted = True
+            names, size, adapters = told
+            self._requests.accepted(self.request, Names(*names))
+            self.request.take_size(size, adapters)
+        elif kind == STATE:
+            self.request.take_state(told)
+        elif kind == ENDED:
+            self._conclude(told)
+
+    _came_too_late = False  # the process had completed the answer when the cancel came
+
+    def _conclude(self, told: dict[str, Any]) -> None:
+        request = self.request
+        request.take_state(told["state"])
+        request.status = RequestStatus(told["phase"])
+        if (reason := told["reason"]) is not None:
+            self._requests.note_cancel(request, CancelReason(reason), told["superseded_by"])
+        finish_reason = FinishReason(told["finish_reason"])
+        self._came_too_late = finish_reason in COMPLETE
+        self._requests.conclude(request, finish_reason, error=told["error"], param=told["param"])
+
+    async def _outlive(self, begun: Exchange, link: Link) -> None:
+        """Follow a request whose answer is complete, until it ends."""
+        self._link = link
+        try:
+            while not self.request.ended.done():
+                self._learn(*await link.next())
+        except (Broken, ValueError):
+            self._end_without_process()
+        finally:
+            self._link = None
+            begun.close()
+
+    # -- a process that is gone ---------------------------------------------------------------------------------------
+
+    async def _broken(self) -> None:
+        """The link is closed: by the process' end, or here."""
+        reason = self.request.cancellation.reason
+        if reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
+            self.lives_on = True
+            self._front.spawn(self._settle())
+            raise ClientLeft
+        self._end_without_process()
+        error = process_ended() if reason is None else RequestCancelled(reason, self.request.usage())
+        if self._answer.head is None:
+            raise error
+        await self._answer.break_off(error)
+
+    def _end_without_process(self) -> None:
+        if not self.request.ended.done():
+            self._requests.conclude(self.request, FinishReason.ERROR, error="the model's process ended")
+
+    async def _settle(self) -> None:
+        """Write the ending when the process, which has seen the connection's end, says that it has stopped."""
+        request, process = self.request, self.request.process
+        assert process is not None
+        told = await self._front.ask(process, self._cancel_message(wait=True), Cancelled)
+        if told is not None and (found := told.live.get(request.id) or told.ended.get(request.id)):
+            answer = found[-1]
+            request.take_usage(answer["usage"])
+            request.status = RequestStatus(answer["phase"])
+        if not request.ended.done():
+            self._requests.conclude(request, FinishReason.CANCELLED)

@@ -1,0 +1,93 @@
+"""A request in front: of the registry's tables like any other, and computed by a process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.cancellation import Cancellation
+from pyllmcancel.events import Drafted, RequestStatus, Usage
+from pyllmcancel.requests.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Unpack
+
+    from pyllmcancel.events import Ending
+    from pyllmcancel.front.process import ModelProcess
+    from pyllmcancel.requests.request import Origin, RequestSummary
+    from pyllmcancel.server.wire.usage import UsageAnswer
+
+
+class Flag:
+    """The flag of a request that no step of this process computes."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+
+class FrontRequest(Request):
+    """Used in the event loop only, which is responsible for it.
+
+    Attributes
+    ----------
+    model
+        The name of its model; empty until it is known.
+    streams
+        The names by which its stream can be taken up again.
+    process
+        The process that it was sent to last; None before.
+    n_readers
+        The readers of its stream, if that can be taken up again.
+    on_cancel
+        Called once when it is cancelled, from `FrontRequests.arrive` on.
+    """
+
+    def __init__(self, **origin: Unpack[Origin]) -> None:
+        super().__init__(Cancellation(Flag()), **origin)
+        self.model = ""
+        self.streams: tuple[str, ...] = ()
+        self.process: ModelProcess | None = None
+        self.on_cancel: Callable[[], object] = lambda: None
+        self.n_readers: int | None = None
+        self._n_prompt_tokens, self._n, self._max_tokens = 0, 1, None
+        self._usage = Usage()
+        self._in_slots: tuple[int, ...] = ()
+
+    def take_size(self, size: list[Any], adapters: list[tuple[int, float]]) -> None:
+        """Take what a process says of a request that it has accepted."""
+        self._n_prompt_tokens, self._n, self._max_tokens = size
+        self.adapters = tuple((number, scale) for number, scale in adapters)
+        self.status = RequestStatus.WAITING
+
+    def take_state(self, told: list[Any]) -> None:
+        """Take how far the request is."""
+        status, slots, self.paused, self.n_readers, times, done, cached, generated, drafts = told
+        self.admitted_at, self.first_token_at = times  # processes of one machine have the same clock
+        self.status, self._in_slots = RequestStatus(status), tuple(slots)
+        self._usage = Usage(done, generated, cached, tuple(Drafted(*one) for one in drafts))
+
+    def take_usage(self, told: UsageAnswer) -> None:
+        cached = told["prompt_tokens_details"]["cached_tokens"]
+        self._usage = Usage(told["prompt_tokens"], told["completion_tokens"], cached)
+
+    @property
+    def n_prompt_tokens(self) -> int:
+        return self._n_prompt_tokens
+
+    def usage(self) -> Usage:
+        return self._usage
+
+    def _slots(self) -> tuple[int, ...]:
+        return self._in_slots
+
+    def summary(self, ending: Ending | None = None) -> RequestSummary:
+        place = None if self.process is None else self.process.replica
+        told = super().summary(ending)
+        return replace(told, n=self._n, max_tokens=self._max_tokens, model=self.model or None, replica=place)

@@ -1,0 +1,126 @@
+"""The requests of all models, in one registry: where the single server has its engine."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import InvalidRequestError, QueueFullError, RequestCancelled
+from pyllmcancel.events import FinishReason, RequestStatus
+from pyllmcancel.front.request import FrontRequest
+from pyllmcancel.requests.arrivals import REFUSED, end_cancelled
+from pyllmcancel.requests.endings import Endings
+from pyllmcancel.requests.observer import Observers
+from pyllmcancel.requests.registry import Registry
+from pyllmcancel.requests.token_stream import Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyllmcancel.requests.effects import Accepted
+    from pyllmcancel.requests.request import Names, Request, RequestSummary
+
+
+class FrontRequests:
+    """Used in the event loop only, which is responsible for all of them.
+
+    Parameters
+    ----------
+    max_waiting
+        The limit of one owner's requests that wait for their models.
+    """
+
+    def __init__(self, max_waiting: int) -> None:
+        self.registry = Registry(max_waiting)
+        self.observers = Observers()
+        self._endings = Endings(self.registry, self.observers, logs=False)  # the processes log their requests
+
+    def arrive(self, request: FrontRequest, on_cancel: Callable[[], object]) -> None:
+        """List a request; `on_cancel` is called soon after it is cancelled, unless it waits for its model then.
+
+        Raises RequestCancelled if its id was cancelled before; otherwise as `Registry.arrive`.
+        """
+        loop = asyncio.get_running_loop()
+        request.on_cancel = lambda: loop.call_soon(on_cancel)
+        self._take_effect(self.registry.arrive(request))
+        self.registry.begin_work(request, request.on_cancel)
+
+    def name(self, request: FrontRequest, names: Names) -> None:
+        """Note the groups that its body names; raises as `Registry.name`."""
+        self._take_effect(self.registry.name(request, names))
+
+    def waits(self, request: FrontRequest) -> None:
+        """The request waits for its model from now on, and supersedes older ones. A cancel ends it at once.
+
+        Raises QueueFullError if too many others of its owner do.
+        """
+        if request.status is RequestStatus.PREPARING:
+            self._take_effect(self.registry.accept(request))
+        request.status = RequestStatus.LOADING
+        check(request)
+
+    def goes_on(self, request: FrontRequest) -> None:
+        """The request's model is there."""
+        check(request)
+        self.registry.give_out(request, request.on_cancel)
+
+    def accepted(self, request: FrontRequest, names: Names) -> None:
+        """Its process has accepted the request, and says which groups it belongs to: it now supersedes older ones."""
+        if request.status is RequestStatus.PREPARING:
+            with suppress(RequestCancelled, InvalidRequestError, QueueFullError):  # or it stays without groups
+                self._take_effect(self.registry.name(request, names))
+                self._take_effect(self.registry.accept(request, request.on_cancel))
+        request.status = RequestStatus.WAITING
+
+    def _take_effect(self, effects: Accepted) -> None:
+        end_cancelled(self.observers, self._endings, effects)
+
+    def coming(self, owner: str | None) -> list[FrontRequest]:
+        """Return the requests that no process has accepted; an owner's, or everybody's for None."""
+        here = (RequestStatus.PREPARING, RequestStatus.LOADING)
+        return [one for one in self.registry.requests(owner) if isinstance(one, FrontRequest) and one.status in here]
+
+    def readers_of(self, request: Request | RequestSummary) -> int | None:
+        """Return the number of readers of a live request's stream; None if it is not kept."""
+        found = self.registry.find(request.id, owner=request.owner)
+        return found.n_readers if isinstance(found, FrontRequest) and found.created_at == request.created_at else None
+
+    def cancel(self, request: Request, reason: CancelReason = CancelReason.EXPLICIT) -> bool:
+        return self._endings.cancel(request, reason)
+
+    def note_cancel(self, request: FrontRequest, reason: CancelReason, superseded_by: str | None) -> None:
+        """Note that its process has cancelled the request, unless it was cancelled here."""
+        if not request.cancellation.requested:
+            request.superseded_by = superseded_by
+        self.cancel(request, reason)
+
+    def conclude(
+        self, request: Request, finish_reason: FinishReason, *, error: str | None = None, param: str | None = None
+    ) -> None:
+        """Write the ending of a request, whose computation has stopped."""
+        outbox = Outbox()
+        self._endings.conclude(request, finish_reason, outbox, error=error, param=param)
+        outbox.flush()
+
+    def leave(self, request: FrontRequest, error: Exception | None) -> None:
+        """Write the ending of a request that no process computes, if it has none; one that was refused leaves no
+        trace.
+        """
+        if request.ended.done():
+            return
+        if request.status is RequestStatus.PREPARING:
+            if self.registry.end_work(request):
+                self._endings.conclude_withdrawn(request)
+            elif self.registry.refuse(request):
+                request.status = RequestStatus.FINISHED
+                request.ended.set_result(REFUSED)
+        else:
+            self.conclude(request, FinishReason.ERROR, error=str(error or "its process refused it"))
+
+
+def check(request: Request) -> None:
+    """Raise RequestCancelled if the request is cancelled."""
+    if (reason := request.cancellation.reason) is not None:
+        raise RequestCancelled(reason, request.usage())

@@ -1,0 +1,386 @@
+"""Which models are loaded, and whose turn is next: a state machine without input, output, or a clock of its own.
+
+An entry stands for one process of a model. A model has one, or several, its replicas. The rule:
+
+1. Models that are wanted and not loaded wait in a line, by their oldest requests' arrival. The first takes free room,
+   or that of the least recently used models that are neither pinned, computing, nor loaded for less time than their
+   load took.
+2. While the model that is to give way computes, its new requests wait in the line, too.
+3. A replica beside one that serves takes free room only, after all that wait. The replicas of a model go idle together.
+
+So a load never ends a computation, and no model waits for ever while others are used without a pause. Clients that
+alternate between two models spend at most about half of the time on loads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from pyllmcancel.front.actions import Action, Admit, Look, Measure, Refuse, Start, Stop
+from pyllmcancel.front.model import ANSWERS_WITHIN, FAILED_SECONDS, Model, State, Ticket
+
+TRIES = 3  # starts in a row that may fail
+FIRST_PAUSE = 0.5  # seconds before the second start; then twice as long each time
+LONG_LIFE = 60.0  # seconds of service after which the tries are counted anew
+
+
+class Roster:
+    """All models, and the room for them. Each event is a method; after some, `decide` says what is to be done.
+
+    Parameters
+    ----------
+    most
+        The limit of models that are loaded at once; infinite: no limit.
+    room
+        The limit of bytes that they take together; infinite: no limit.
+
+    Attributes
+    ----------
+    models
+        The processes by their names.
+    """
+
+    def __init__(self, most: float = math.inf, room: float = math.inf) -> None:
+        self.most = most
+        self.room = room
+        self.models: dict[str, Model] = {}
+        self._workers: dict[str, list[Model]] = {}  # by model
+        self.next_at = math.inf  # when `decide` should be called again, though nothing has happened
+        self._actions: list[Action] = []
+
+    # -- the list -----------------------------------------------------------------------------------------------------
+
+    def add(
+        self, name: str, need: int = 0, *, of: str | None = None, pinned: bool = False, idle_after: float = math.inf
+    ) -> None:
+        """Add a process of the model `of`, by default the model that has the process' name; or change it."""
+        model = self.models.get(name)
+        if model is None:
+            model = self.models[name] = Model(name, of or name)
+            self._workers.setdefault(model.of, []).append(model)
+        if model.usual_idle != idle_after:
+            model.idle_after = model.usual_idle = idle_after
+        model.pinned, model.is_listed = pinned, True
+        if model.state is State.UNLOADED:
+            model.need, model.is_file, model.is_measured = need, False, False
+        else:
+            model.need = max(need, model.need)
+
+    def fits(self, name: str, need: int = 0, *, whole: bool = True) -> None:
+        """Note the bytes that a model will take, if they could be measured; without `whole` that its file is one."""
+        model = self.models[name]
+        model.is_file, model.is_measured, model.is_measuring = True, model.is_measured or whole, False
+        model.need = max(need, model.need)
+
+    def unfit(self, name: str, why: str, now: float) -> None:
+        """The model cannot be loaded: no other one has to make room for it."""
+        model = self.models[name]
+        model.is_measuring = False
+        if model.state is State.UNLOADED and model.wanted:
+            self.failed(name, now, why)
+
+    def measured(self, name: str, need: int) -> None:
+        """Note the bytes that a loaded model takes."""
+        self.models[name].need = need
+
+    # -- wishes -------------------------------------------------------------------------------------------------------
+
+    def workers(self, of: str) -> list[Model]:
+        """Return the processes of a model."""
+        return self._workers[of]
+
+    def want(self, name: str, now: float) -> Ticket:
+        """A request for the model has arrived."""
+        model, ticket = self.models[name], Ticket(name, now)
+        if model.is_refused(now):
+            self._actions.append(Refuse(ticket, model.why))
+            return ticket
+        if model.state is State.FAILED:
+            self._forgive(model)
+        model.waiting[ticket] = None
+        return ticket
+
+    def move(self, ticket: Ticket, name: str) -> None:
+        """Let a request that waits wait for another process of its model."""
+        del self.models[ticket.name].waiting[ticket]
+        ticket.name = name
+        self.models[name].waiting[ticket] = None
+
+    def ask(self, name: str, now: float) -> None:
+        """Somebody asks for the model by itself."""
+        model = self.models[name]
+        if model.state is State.FAILED:
+            self._forgive(model)
+        if not model.asked and model.state is not State.LOADED:
+            model.asked, model.asked_at = True, now
+
+    def drop(self, ticket: Ticket, now: float, *, keep: float | None = None) -> None:
+        """A request has ended, or its client has left. Idempotent.
+
+        Parameters
+        ----------
+        keep
+            The seconds for which the model is to stay after this request; None: as configured.
+        """
+        model = self.models.get(ticket.name)
+        if model is None:
+            return
+        model.waiting.pop(ticket, None)
+        if ticket in model.running:
+            model.running.discard(ticket)
+            model.used_at = model.asked_after = now
+            model.unknown = True
+            model.idle_after = model.usual_idle if keep is None else keep
+
+    def unload(self, name: str, why: str) -> None:
+        """Somebody wants the model's room back: all who wait for it are refused."""
+        model = self.models[name]
+        model.asked = model.asleep = model.renews = model.drains = False
+        self._refuse_all(model, why)
+        if model.state in (State.LOADING, State.LOADED):
+            self._stop(model, kill=model.state is State.LOADING)
+
+    def renew(self, of: str) -> None:
+        """Start the model's processes anew, one after the other, each when its requests have ended."""
+        for model in self.workers(of):
+            model.renews = model.state is State.LOADED
+
+    def gone(self, name: str, why: str) -> None:
+        """The model that was to be started is not listed any more."""
+        model = self.models[name]
+        model.state, model.asked, model.drains, model.is_listed = State.UNLOADED, False, False, False
+        self._refuse_all(model, why)
+
+    # -- processes ----------------------------------------------------------------------------------------------------
+
+    def loaded(self, name: str, now: float, slots: float = 1) -> None:
+        """The model's process serves, with this number of requests at once."""
+        model = self.models[name]
+        if model.state is State.LOADING:
+            model.state, model.slots = State.LOADED, slots
+            model.asked = model.asleep = model.drains = False
+            model.loaded_at = model.used_at = now
+            model.load_seconds = now - model.started_at
+
+    def inside(self, name: str, n_requests: int, asked_at: float, now: float) -> None:
+        """Note the number of requests that the model's process has, as it told when it was asked at `asked_at`."""
+        model = self.models[name]
+        if asked_at < model.asked_after:
+            return
+        if model.n_inside and not n_requests:
+            model.used_at = now
+        model.n_inside, model.unknown, model.is_stuck = n_requests, False, False
+
+    def stuck(self, name: str) -> None:
+        """The model's process computes nothing, and will not say how many requests it has: it counts as having none."""
+        model = self.models[name]
+        model.asked_after, model.is_stuck = -math.inf, True
+
+    def ended(self, name: str, now: float, why: str = "", *, hopeless: bool = False) -> None:
+        """The model's process has ended.
+
+        Parameters
+        ----------
+        why
+            The reason of an end that nobody asked for.
+        hopeless
+            True if another start would end in the same way.
+        """
+        model = self.models[name]
+        state, model.state = model.state, State.UNLOADED
+        model.n_inside, model.unknown, model.is_stuck = 0, False, False
+        model.is_file = model.is_measured = False
+        model.running.clear()  # their connections are closed, and each has its error
+        model.renews = False
+        if model.drains:
+            model.asked, model.asked_at = True, now
+        if state is State.ENDING:
+            return
+        if state is State.LOADED:
+            model.asked, model.asked_at = True, now  # it is to come back, even if nobody waits
+            if now - model.loaded_at > LONG_LIFE:
+                model.tries = 0
+        model.tries += 1
+        model.why = why
+        if hopeless or model.tries >= TRIES:
+            self.failed(name, now, why)
+        else:
+            model.retry_at = now + FIRST_PAUSE * 2 ** (model.tries - 1)
+
+    def failed(self, name: str, now: float, why: str) -> None:
+        """The model, which has no process, cannot be loaded."""
+        model = self.models[name]
+        model.state, model.failed_at, model.asked, model.why = State.FAILED, now, False, why
+        for one in self.workers(model.of):  # the others go on as they are
+            one.renews = one.drains = False
+        self._refuse_all(model, why)
+
+    # -- decisions ----------------------------------------------------------------------------------------------------
+
+    def decide(self, now: float) -> list[Action]:
+        """Return what is to be done now, in this order."""
+        self.next_at = math.inf
+        self._leave_loads()
+        self._forget_tries(now)
+        self._try_again(now)
+        for model in self.models.values():
+            model.yields = False
+        while self._start_next(now):
+            pass
+        for workers in self._workers.values():
+            self._renew_next(workers, now)
+            for model in workers:
+                if model.is_open:
+                    self._admit_all(model)
+            self._sleep(workers, now)
+        actions, self._actions = self._actions, []
+        return actions
+
+    def _leave_loads(self) -> None:
+        for model in self.models.values():
+            if model.state is State.LOADING and not (model.wanted or self._is_beside(model)):
+                self._stop(model, kill=True)
+
+    def _is_beside(self, model: Model) -> bool:
+        """Return whether it is to serve beside another process of its model."""
+        return model.is_listed and any(one.state is State.LOADED for one in self.workers(model.of) if one is not model)
+
+    def _forget_tries(self, now: float) -> None:
+        for model in self.models.values():
+            is_left = not (model.wanted or self._is_beside(model))
+            if is_left and model.state is State.UNLOADED and model.retry_at <= now:
+                model.tries = 0
+
+    def _try_again(self, now: float) -> None:
+        """Have replicas that failed tried again, once each time: no request of theirs could, while others serve."""
+        for model in self.models.values():
+            if model.is_refused(now) and self._is_beside(model):
+                self._again_at(model.failed_at + FAILED_SECONDS)
+            elif model.state is State.FAILED and self._is_beside(model):
+                model.state, model.tries, model.retry_at = State.UNLOADED, TRIES - 1, -math.inf
+
+    def _start_next(self, now: float) -> bool:
+        """Start the first in the line, or see to it that it gets room; returns whether there may be a next one."""
+        others = [one for one in self.models.values() if one.takes_room]
+        model = next((one for one in self._line(now) if one.wanted or self._fits(one, others)), None)
+        if model is None:
+            return False
+        fits = self._fits(model, others)
+        # Its load could fail, or need more room than its file has bytes: that is known before another one has to go.
+        whole = self.room < math.inf or not fits
+        is_open = not (model.is_measured if whole else model.is_file)
+        if is_open and not model.is_measuring:
+            model.is_measuring = True
+            self._actions.append(Measure(model.name, whole))
+        if not fits:
+            if self._fits(model, [one for one in others if one.pinned]):
+                self._make_room(model, others, now, stops=not is_open)
+                return False
+            model.asked = False
+            self._refuse_all(model, self._too_large(model))
+            return True
+        if is_open:
+            return False
+        model.state, model.started_at = State.LOADING, now
+        self._actions.append(Start(model.name))
+        return True
+
+    def _line(self, now: float) -> Iterator[Model]:
+        found = []
+        for model in self.models.values():
+            if model.state is State.UNLOADED and (model.wanted or self._is_beside(model)):
+                if model.retry_at > now:
+                    self._again_at(model.retry_at)
+                else:
+                    found.append(model)
+        return iter(sorted(found, key=lambda model: model.since))
+
+    def _fits(self, model: Model, others: list[Model]) -> bool:
+        n_models = len({model.of, *(one.of for one in others)})
+        return n_models <= self.most and sum(one.need for one in others) + model.need <= self.room
+
+    def _make_room(self, model: Model, others: list[Model], now: float, *, stops: bool) -> None:
+        """Choose the models that give way; with `stops` unload them as soon as none computes, and each has stayed long
+        enough.
+        """
+        left = [one for one in others if one.state is not State.ENDING]
+        chosen: list[Model] = []
+        for one in sorted(left, key=self._rank):
+            if self._fits(model, left):
+                break
+            if one.state is State.LOADED and not one.pinned:
+                left = [other for other in left if other is not one]
+                chosen.append(one)
+        if not chosen or not self._fits(model, left):
+            return  # others are ending, or loading, and come first
+        for one in chosen:
+            one.yields = now >= one.stays_until
+            if not one.yields:
+                self._again_at(one.stays_until)
+        if all(one.yields and self._is_idle(one, now) for one in chosen) and stops:
+            for one in chosen:
+                self._stop(one, kill=False)
+
+    def _rank(self, model: Model) -> tuple[bool, float, str, bool]:
+        """Return what orders processes by how soon they give way, those of one model together."""
+        workers = self.workers(model.of)
+        is_busy, used_at = any(one.has_requests for one in workers), max(one.used_at for one in workers)
+        return is_busy, used_at, model.of, model.has_requests
+
+    def _is_idle(self, model: Model, now: float) -> bool:
+        """Return whether the model has no request; if nobody knows, have its process asked, and return False."""
+        if model.is_busy(now) and not model.has_requests:
+            self._actions.append(Look(model.name))
+            self._again_at(model.asked_after + ANSWERS_WITHIN)
+        return not model.is_busy(now)
+
+    def _too_large(self, model: Model) -> str:
+        if model.need > self.room:
+            return f"{model.name} takes {model.need:,} bytes, and all models together may take {self.room:,.0f}"
+        return f"there is no room for {model.name} beside the models that are pinned"
+
+    def _admit_all(self, model: Model) -> None:
+        for ticket in list(model.waiting):
+            del model.waiting[ticket]
+            model.running.add(ticket)
+            self._actions.append(Admit(ticket))
+
+    def _renew_next(self, workers: list[Model], now: float) -> None:
+        """Let the next process drain that is to be started anew, and end it as soon as it has no requests."""
+        if not any(one.drains for one in workers):
+            for one in [one for one in workers if one.renews and one.state is State.LOADED][:1]:
+                one.drains = True
+        for one in workers:
+            if one.renews and one.drains and one.state is State.LOADED and self._is_idle(one, now):
+                self._stop(one, kill=False)
+
+    def _sleep(self, workers: list[Model], now: float) -> None:
+        """Unload a model that nobody uses."""
+        loaded = [one for one in workers if one.state is State.LOADED]
+        if not loaded or any(one.has_requests or one.pinned or one.waiting for one in workers):
+            return
+        latest = max(loaded, key=lambda one: one.used_at)
+        until = latest.used_at + latest.idle_after
+        if now < until:
+            self._again_at(until)
+            return
+        found = [self._is_idle(one, now) for one in loaded]
+        if all(found):
+            for one in loaded:
+                one.asleep = True
+                self._stop(one, kill=False)
+
+    def _stop(self, model: Model, *, kill: bool) -> None:
+        model.state = State.ENDING
+        self._actions.append(Stop(model.name, kill))
+
+    def _refuse_all(self, model: Model, why: str) -> None:
+        self._actions += [Refuse(ticket, why) for ticket in model.waiting]
+        model.waiting.clear()
+
+    def _forgive(self, model: Model) -> None:
+        model.state, model.tries, model.retry_at, model.why = State.UNLOADED, 0, -math.inf, ""
+
+    def _again_at(self, at: float) -> None:
+        self.next_at = min(self.next_at, at)

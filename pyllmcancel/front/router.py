@@ -1,0 +1,297 @@
+"""Which process gets a request: that of the model which it names, or any one for what all processes know."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+from pyllmcancel.front.forwarding import (
+    Answer,
+    Leaving,
+    Message,
+    NotReached,
+    SendAgain,
+    answered,
+    exchange,
+    left_by,
+    milliseconds_since,
+    process_ended,
+    read_body,
+)
+from pyllmcancel.front.front import Front
+from pyllmcancel.front.model import State
+from pyllmcancel.front.places import Claim, names_of
+from pyllmcancel.front.relay import Relay
+from pyllmcancel.front.request import FrontRequest
+from pyllmcancel.front.requests import FrontRequests
+from pyllmcancel.front.spec import replica_of
+from pyllmcancel.front.wishes import Wishes, fields_of, wishes_of
+from pyllmcancel.requests.request import Names
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.fleet.messages import AskStream, StreamKnown
+from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.server.http.connection import watched
+from pyllmcancel.server.http.request_context import arrival_of, arrival_us_of, request_id_of
+from pyllmcancel.server.limits import MAX_NAME
+from pyllmcancel.server.streams.routes import not_ready
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from starlette.types import Receive, Scope, Send
+
+    from pyllmcancel.front.keeper import Keeper
+    from pyllmcancel.front.process import ModelProcess
+    from pyllmcancel.front.spec import Spec
+    from pyllmcancel.server.config import ServerConfig
+
+# Paths that any process can answer for all, since they know each other.
+SHARED = re.compile(
+    r"/v1/(?:requests|sessions|stream|streams)(?:/|$)|/v1/responses/(?!input_tokens$|compact$)|/(?:docs|openapi\.json)$"
+)
+STREAMS = re.compile(r"/v1/stream(?:/(.*))?", re.DOTALL)  # only the process that has a stream can send it
+MAX_SHOWN = 20  # names in an error
+GONE = (NotReached, SendAgain)
+
+
+class Router:
+    """The ASGI application behind the routes of this process. Used in the event loop only.
+
+    Parameters
+    ----------
+    config
+        The settings of the server. As many requests of one owner may wait for loads as in one model's queue.
+    autoload
+        True if a request loads its model.
+    """
+
+    def __init__(self, keeper: Keeper, config: ServerConfig, *, autoload: bool) -> None:
+        self.keeper = keeper
+        self.requests = FrontRequests(config.engine.max_queue)
+        self.front = Front(keeper.key, keeper.ready)
+        self.autoload = autoload
+        timeout = config.engine.request_timeout
+        self._timeout = math.inf if timeout is None else timeout
+        self._stream_keep = config.stream_keep
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            if scope["method"] == "POST" and not SHARED.match(scope["path"]):
+                await self._compute(scope, receive, send)
+                return
+            message, answer = Message.of(scope, await read_body(receive)), Answer(scope, send)
+            with left_by(receive) as leaving:
+                if scope["method"] in ("GET", "DELETE") and (found := STREAMS.match(scope["path"])):
+                    await self._to_stream(found[1], message, leaving, answer)
+                elif SHARED.match(scope["path"]):
+                    await self.to_any(message, leaving, answer)
+                else:
+                    await self._look_at_model(message, leaving, answer)
+        except Exception as error:
+            await answered(scope, receive, send, process_ended() if isinstance(error, GONE) else error)
+
+    async def close(self) -> None:
+        """End the messages to the processes. Idempotent."""
+        await self.front.close()
+
+    # -- one model ----------------------------------------------------------------------------------------------------
+
+    async def _look_at_model(self, message: Message, leaving: Leaving, answer: Answer) -> None:
+        spec = await self.named(next(iter(query_of(answer.scope).get("model", ())), None))
+        await exchange(message, self._serving(spec).socket, leaving, answer)
+
+    def _serving(self, spec: Spec) -> ModelProcess:
+        """Return a process of the model; ApiError if none serves."""
+        serving = self.keeper.serving(spec)
+        if serving is None:
+            raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
+        return serving
+
+    async def _compute(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have the model that the body names compute the request."""
+        request = FrontRequest(request_id=request_id_of(scope), owner=owner_of(scope), arrived_at=arrival_of(scope),
+                               arrived_us=arrival_us_of(scope))  # fmt: skip
+        relay = Relay(self.front, self.requests, request, Answer(scope, send))
+        self.requests.arrive(request, relay.cancelled)
+        with self._left_in_order(relay):
+            message = Message.of(scope, await read_body(receive))
+            with watched(receive, relay.client_left):
+                wishes = await self._wished(scope, message, relay)
+                if not wishes.streams:
+                    await self._computed(wishes, message, relay)
+                    return
+                relay.is_kept = True  # it outlives its client
+                await relay.until_left(self.front.spawn(self._kept(wishes, message, relay)))
+
+    @contextmanager
+    def _left_in_order(self, relay: Relay, *, is_kept: bool = False) -> Iterator[None]:
+        """Inside the block the request is computed, or refused; one that is kept in a block of its own."""
+        ended_by: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            ended_by = error
+            raise
+        finally:
+            if relay.is_kept is is_kept and not relay.lives_on:
+                self.requests.leave(relay.request, ended_by)
+
+    async def _kept(self, wishes: Wishes, message: Message, relay: Relay) -> None:
+        """Have a request computed that outlives its client."""
+        try:
+            with self._left_in_order(relay, is_kept=True):
+                await self._computed(wishes, message, relay)
+        except Exception:
+            if relay.left_at is None:
+                raise
+
+    async def _wished(self, scope: Scope, message: Message, relay: Relay) -> Wishes:
+        """Return what the request wishes, of which its model is known from now on."""
+        request = relay.request
+        fields = await fields_of(message.body)
+        query = query_of(scope)
+        spec = await self.named(fields.get("model", next(iter(query.get("model", ())), None)))
+        wishes = wishes_of(scope, fields, stream_keep=self._stream_keep)
+        if not one_of(query.get("autoload"), default=self.autoload):
+            self._serving(spec)
+        request.model, request.streams = spec.name, wishes.streams
+        self.requests.name(request, Names(wishes.session, wishes.parent, wishes.key))
+        relay.keep(wishes.keep_going if wishes.streams else 0.0)
+        return wishes
+
+    async def _computed(self, wishes: Wishes, message: Message, relay: Relay) -> None:
+        request = relay.request
+        claim = Claim(request.model, request.owner, names_of(request.id, wishes), len(message.body))
+        while (ended := await self._sent(claim, wishes, message, relay)) is not None:
+            request.process = None
+            claim = claim._replace(avoids=claim.avoids | {ended.name})
+            if not self.keeper.has_other(claim):
+                await self._waited(ended.end(), wishes, relay)
+                claim = claim._replace(avoids=frozenset())
+
+    async def _sent(self, claim: Claim, wishes: Wishes, message: Message, relay: Relay) -> ModelProcess | None:
+        """Answer as the model's process does; return the process if it was found to have ended instead."""
+        ticket, future = self.keeper.want(claim)
+        try:
+            extra: list[tuple[bytes, bytes]] = []
+            if not future.done():
+                began = time.monotonic()
+                await self._waited(future, wishes, relay)
+                extra = [(b"x-model-load-ms", milliseconds_since(began))]
+            process: ModelProcess = await relay.until(future)
+            try:
+                with suppress(SendAgain):  # a process that has ended does not listen any more
+                    await relay.through(message, process, extra)
+                    return None
+                await relay.through(message, process, extra)
+            except NotReached:
+                return process
+            return None
+        finally:
+            self.keeper.drop(ticket, wishes.keep_alive)
+
+    async def _waited(self, future: asyncio.Future[Any], wishes: Wishes, relay: Relay) -> None:
+        """Wait; until then the request is one of those that wait for their models, and supersedes older ones."""
+        try:
+            self.requests.waits(relay.request)
+            await relay.until(future, min(wishes.timeout, self._timeout))
+            self.requests.goes_on(relay.request)
+        finally:
+            self.keeper.tell()
+
+    async def named(self, name: Any) -> Spec:
+        """Return the model of this name, or the default; ApiError if there is none."""
+        if name is None or name == "":
+            spec = self.keeper.catalog.default
+            if spec is None:
+                raise ApiError(404, "there is no model", param="model", code="model_not_found")
+            return spec
+        if not isinstance(name, str):
+            raise ApiError(400, "model must be a text", param="model", code="invalid_request")
+        found = self.keeper.catalog.find(name)
+        if found is None:
+            await self.keeper.reread()  # it may have come since
+            found = self.keeper.catalog.find(name)
+        if found is None:
+            raise unknown_model(name, list(self.keeper.catalog.specs))
+        return found
+
+    # -- all models ---------------------------------------------------------------------------------------------------
+
+    async def any_process(self) -> ModelProcess | None:
+        """Return the process that has served for longest, and so knows all others, of those that are not stuck."""
+        models = self.keeper.roster.models
+        ready = [one for one in self.keeper.processes.values() if models[one.name].state is State.LOADED]
+        return await self.front.first_answering(sorted(ready, key=lambda one: models[one.name].loaded_at))
+
+    async def _to_stream(self, name: str | None, message: Message, leaving: Leaving, answer: Answer) -> None:
+        """Send, or delete, a stream; its request may still wait for its model."""
+        scope, owner = answer.scope, owner_of(answer.scope)
+        if name is None:
+            name = next(iter(query_of(scope).get("conv_id", ())), "")
+        if not 0 < len(name) <= MAX_NAME:
+            await self.to_any(message, leaving, answer)  # it has the words for what is wrong
+            return
+        coming = [one for one in self.requests.coming(owner) if name in one.streams]
+        if scope["method"] == "GET":
+            if coming:
+                raise not_ready()
+            if not self.keeper.ready():
+                raise ApiError(404, "no model is loaded, so there is no stream", code="stream_not_found")
+            process = await self._with_stream(scope, AskStream(owner=owner, id=name, delete=False))
+            await exchange(message, process.socket, leaving, answer)
+            return
+        for request in coming:
+            self.requests.cancel(request)
+        if self.keeper.ready():
+            await self._with_stream(scope, AskStream(owner=owner, id=name, delete=True))
+        await answer.begin(204, [])
+        await answer.end()
+
+    async def _with_stream(self, scope: Scope, message: AskStream) -> ModelProcess:
+        """Ask for a stream; return the process that has it, or any other one that answers. ApiError if none does."""
+        replies = await self.front.ask_all(message, StreamKnown)
+        note_unreached(scope, [one for one, told in replies.items() if told is None])
+        answering = sorted((not told.found, n) for n, told in enumerate(replies.values()) if told is not None)
+        if not answering:
+            raise unreached()
+        return list(replies)[answering[0][1]]
+
+    async def to_any(self, message: Message, leaving: Leaving, answer: Answer) -> None:
+        process = await self.any_process()
+        if process is None and self.keeper.ready():
+            raise unreached()
+        if process is None:
+            raise ApiError(503, "no model is loaded", "server_error", code="no_model_loaded")
+        await exchange(message, process.socket, leaving, answer)
+
+
+def query_of(scope: Scope) -> dict[str, list[str]]:
+    return parse_qs(scope.get("query_string", b"").decode("latin-1"))
+
+
+def note_unreached(scope: Scope, processes: Iterable[ModelProcess]) -> None:
+    """Note for the answer the processes that did not answer in time."""
+    told: dict[str, str] = scope["state"].setdefault("unreached", {})
+    told.update({replica_of(one.name): "did not answer" for one in processes})
+
+
+def unreached() -> ApiError:
+    return ApiError(503, "the models' processes do not answer", "server_error", code="replica_unreached")
+
+
+def one_of(values: list[str] | None, *, default: bool) -> bool:
+    return default if not values else values[0].lower() in ("1", "true")
+
+
+def unknown_model(name: str, known: list[str]) -> ApiError:
+    shown = ", ".join(known[:MAX_SHOWN]) + (f" and {len(known) - MAX_SHOWN} more" if len(known) > MAX_SHOWN else "")
+    message = f"there is no model {name[:100]!r}; there are: {shown}"
+    return ApiError(404, message, param="model", code="model_not_found")

@@ -1,0 +1,286 @@
+"""Requests to a model's process over its Unix socket: one connection for each, so that closing it cancels exactly one
+request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+Headers = list[tuple[bytes, bytes]]
+
+READ_AT_ONCE = 1 << 14  # bytes; what is not read fills the socket, so the process notices a client that does not read
+MAX_HEAD = 1 << 16
+BACKLOG_SECONDS, BACKLOG_PAUSE = 10.0, 0.01  # for a full backlog, and between two tries
+MAX_LINE = 64  # bytes of the line before a chunk
+END = b"\r\n\r\n"
+
+
+class Broken(Exception):  # noqa: N818 - reads as the event it is
+    """The process closed the connection before its answer was complete."""
+
+
+class Unread(Broken):
+    """The process closed the connection before it had read the whole request: so it has computed nothing of it.
+
+    The kernel says so: a socket that is closed with unread bytes, or was never accepted, resets its connection.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of an answer."""
+
+    status: int
+    headers: Headers
+
+    def get(self, name: bytes) -> bytes:
+        return next((value for key, value in self.headers if key == name), b"")
+
+    @property
+    def is_chunked(self) -> bool:
+        return self.get(b"transfer-encoding") == b"chunked"
+
+
+Take = Callable[[bytes], bool]
+"""Takes a piece of a body; returns whether more is welcome at once."""
+
+
+class Exchange(asyncio.Protocol):
+    """One request to a process, and its answer. Used in the event loop only.
+
+    The body is handed on in the event loop's callback: a task that were woken for each token would cost more than
+    everything else that happens to it here.
+    """
+
+    def __init__(self, *, has_body: bool) -> None:
+        self._has_body = has_body
+        self._transport: asyncio.Transport  # set when the connection is made
+        self._data = bytearray()  # bytes that were read, and belong to nobody yet
+        self._is_closed = False
+        self._was_reset = False
+        self._head: Head | None = None  # set by `head`
+        self._body: Chunks | Length = Length(0)
+        self._error: ValueError | None = None  # what comes is no body
+        self._take: Take | None = None  # while `flow` waits
+        self._news: asyncio.Future[None] | None = None
+
+    @classmethod
+    async def begin(
+        cls, path: Path, method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes
+    ) -> Exchange:
+        """Connect, and send the request; OSError if nobody listens, or too many others wait to be accepted for long."""
+        if sys.platform == "win32":
+            raise NotImplementedError("Unix sockets are not there")
+        lines = [method.encode() + b" " + target + b" HTTP/1.1", b"connection: close"]
+        lines += [name + b": " + value for name, value in headers]
+        lines.append(b"content-length: %d" % len(body))
+        data, loop = b"\r\n".join(lines) + END + body, asyncio.get_running_loop()
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.setblocking(False)
+            await connect(connection, path, loop)
+            # Before asyncio's own work for a connection: the process begins while that is done.
+            n_sent = connection.send(data)
+            make = partial(cls, has_body=method != "HEAD")
+            _, exchange = await loop.create_unix_connection(make, sock=connection)
+        except BaseException:
+            connection.close()
+            raise
+        if n_sent < len(data):
+            exchange._transport.write(data[n_sent:])
+        return exchange
+
+    def close(self) -> None:
+        """Close the connection at once, which cancels the request. Idempotent."""
+        self._transport.abort()
+
+    # -- what asyncio calls -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
+        with suppress(AttributeError):  # asyncio's own transports of sockets have it
+            transport.max_size = READ_AT_ONCE  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        if self._take is not None:
+            try:
+                self._hand_on(data)
+            except ValueError as error:
+                self._error = error
+                self._tell()
+            return
+        self._data += data
+        if len(self._data) >= READ_AT_ONCE:
+            self._transport.pause_reading()
+        self._tell()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_closed, self._was_reset = True, isinstance(exc, ConnectionError)
+        self._tell()
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    async def head(self) -> Head:
+        """Return the beginning of the answer; Broken if there is none, Unread if there will be none."""
+        while (end := self._data.find(END)) < 0:
+            if self._is_closed or len(self._data) > MAX_HEAD:
+                raise Unread if self._was_reset and not self._data else Broken
+            await self._next()
+        first, *lines = bytes(self._data[:end]).split(b"\r\n")
+        del self._data[: end + len(END)]
+        headers = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
+        self._head = Head(int(first.split(b" ", 2)[1]), headers)
+        if self._has_body and self._head.status not in (204, 304):
+            is_chunked = self._head.is_chunked
+            self._body = Chunks() if is_chunked else Length(int(self._head.get(b"content-length") or 0))
+        return self._head
+
+    async def flow(self, take: Take) -> bool:
+        """Hand the body on as it comes; return True when it is complete, and False as soon as `take` does.
+
+        Until it is called again nothing is read, so the process notices a client that does not read. Broken if the body
+        is not complete, ValueError if it is no body.
+        """
+        data = bytes(self._data)
+        self._data.clear()
+        self._take = take
+        try:
+            self._hand_on(data)
+            while self._take is not None and not self._body.done:
+                if self._error is not None:
+                    raise self._error
+                if self._is_closed:
+                    raise Broken
+                await self._next()
+        finally:
+            self._take = None
+        return self._body.done
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Iterate over the body; Broken if it is not complete, ValueError if it is no body."""
+        kept: list[bytes] = []
+
+        def keep(piece: bytes) -> bool:
+            kept.append(piece)
+            return False
+
+        is_complete = False
+        while not is_complete:
+            is_complete = await self.flow(keep)
+            while kept:
+                yield kept.pop()
+
+    async def whole(self) -> bytes:
+        return b"".join([piece async for piece in self.pieces()])
+
+    def _hand_on(self, data: bytes) -> None:
+        """Hand a piece on, and wake `flow` if there is something for it to do."""
+        assert self._take is not None
+        piece = self._body.feed(data)
+        if piece and not self._take(piece):
+            self._take = None
+            self._transport.pause_reading()
+        if self._take is None or self._body.done:
+            self._tell()
+
+    async def _next(self) -> None:
+        """Wait until something has come, or the connection is closed."""
+        self._transport.resume_reading()
+        self._news = asyncio.get_running_loop().create_future()
+        await self._news
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+
+async def connect(connection: socket.socket, path: Path, loop: asyncio.AbstractEventLoop) -> None:
+    """Connect; a full backlog gets some time. The kernel has no event for the moment in which it has room again."""
+    until = loop.time() + BACKLOG_SECONDS
+    while True:
+        try:
+            connection.connect(str(path))
+        except BlockingIOError:
+            if loop.time() > until:
+                raise
+            await asyncio.sleep(BACKLOG_PAUSE)
+        else:
+            return
+
+
+class Length:
+    """Decodes a body whose length is known."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self._left = n_bytes
+
+    @property
+    def done(self) -> bool:
+        return self._left <= 0
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the content in these bytes."""
+        piece = data[: self._left]
+        self._left -= len(piece)
+        return piece
+
+
+class Chunks:
+    """Decodes the chunks of a body."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self._data = bytearray()
+        self._left = 0  # bytes of the current chunk, its line end included
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the content in these bytes; ValueError if they are not chunks."""
+        self._data += data
+        found = bytearray()
+        while self._data and not self.done:
+            if not self._left:
+                end = self._data.find(b"\r\n")
+                if end < 0:
+                    if len(self._data) > MAX_LINE:
+                        raise ValueError("not a chunk")
+                    break
+                self._left = int(self._data[:end].partition(b";")[0], 16) + 2
+                if self._left < 2:
+                    raise ValueError("not a chunk")
+                self.done = self._left == 2
+                del self._data[: end + 2]
+                continue
+            part = self._data[: self._left]
+            del self._data[: len(part)]
+            if len(part) < self._left:
+                self._left -= len(part)
+                found += part[: max(0, len(part) + min(0, self._left - 2))]
+            else:
+                found += part[: max(0, len(part) - 2)]
+                self._left = 0
+        return bytes(found)
+
+
+async def ask(
+    path: Path, target: bytes, headers: Iterable[tuple[bytes, bytes]] = (), seconds: float = 5.0
+) -> tuple[Head, bytes]:
+    """Return the answer to a GET; Broken, OSError or TimeoutError if there is none."""
+    async with asyncio.timeout(seconds):
+        exchange = await Exchange.begin(path, "GET", target, [(b"host", b"localhost"), *headers], b"")
+        try:
+            return await exchange.head(), await exchange.whole()
+        finally:
+            with suppress(OSError):
+                exchange.close()

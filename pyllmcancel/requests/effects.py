@@ -1,0 +1,39 @@
+"""The results of the registry's critical sections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pyllmcancel.requests.request import Rank, Request
+
+
+class Counts(NamedTuple):
+    """Live requests, and sessions that have any. Cancelled requests are counted apart until they have ended."""
+
+    waiting: int
+    running: int
+    cancelling: int
+    sessions: int
+
+
+class Accepted(NamedTuple):
+    """The effects of an arrival, or of an acceptance.
+
+    `cancelled` are the requests that it cancelled. Of two requests with one key that is the earlier one, which may be
+    the new request itself. The new request is also among them if it was held, or if its family had been cancelled.
+    `withdrawn` are those of them that nobody was responsible for: the caller now is, and has to end them.
+    """
+
+    cancelled: tuple[Request, ...]
+    withdrawn: tuple[Request, ...]
+
+
+class Heeded(NamedTuple):
+    """The effects of a request that another process has accepted.
+
+    `newer` is the newest request of the key that is known here, if it is newer; the rest is as for an arrival.
+    """
+
+    newer: Rank | None
+    accepted: Accepted

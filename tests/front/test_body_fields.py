@@ -1,0 +1,68 @@
+"""The fields that choose a request's way, found without parsing the rest."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyllmcancel.front.body_fields import scalars
+
+WANTED = frozenset({"model", "keep_alive", "session_id"})
+
+SCALARS = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text(max_size=8)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+)
+
+
+@given(
+    body=st.dictionaries(st.sampled_from(["model", "keep_alive", "session_id", "x"]) | st.text(max_size=4), VALUES),
+    ascii_only=st.booleans(),
+    indent=st.sampled_from([None, 2]),
+)
+def test_the_same_is_found_as_by_a_parser(body: dict[str, Any], *, ascii_only: bool, indent: int | None) -> None:
+    text = json.dumps(body, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "surrogatepass")
+    expected = {name: value for name, value in body.items() if name in WANTED and not isinstance(value, list | dict)}
+    assert scalars(text, WANTED) == expected
+
+
+@given(st.binary(max_size=64) | st.text(alphabet='{}[]",:\\ model1', max_size=64).map(str.encode))
+def test_what_is_not_json_raises_nothing(text: bytes) -> None:
+    assert scalars(b'{"messages": ' + text, WANTED).keys() <= WANTED
+    scalars(text, WANTED)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (rb'{"mod\u0065l": "a"}', {"model": "a"}),  # as the parser reads it
+        (b'{"model": "a", "model": "b"}', {"model": "b"}),
+        (b'{"messages": [{"model": "in"}], "model": "out"}', {"model": "out"}),
+        (b'{"model": {"model": "in"}}', {}),
+        (b'{"text": "\\"model\\": \\"in\\"", "model": "out"}', {"model": "out"}),
+        (b'["model", "a"]', {}),
+        (b"", {}),
+        (b'{"model"', {}),
+    ],
+)
+def test_cases(body: bytes, expected: dict[str, Any]) -> None:
+    assert scalars(body, WANTED) == expected
+
+
+def test_a_long_body_takes_linear_time() -> None:
+    """Quadratic time would not end within the time that a test has."""
+    for begin in (b'{"a": "' + b"\\\\" * 1_000_000, b'{"a": ' + b"[" * 1_000_000, b'{"a": "x' + b" " * 1_000_000):
+        assert scalars(begin, WANTED) == {}
+
+
+def test_the_fields_of_a_form_are_found() -> None:
+    data = {"model": "b", "keep_alive": "5m", "stream": "true"}
+    whole = httpx.Request("POST", "http://x", data=data, files={"file": ("a.wav", b"\0" * 50)}).read()
+    assert scalars(whole, WANTED | {"stream", "file"}) == {"model": "b", "keep_alive": "5m", "stream": True}
+    assert scalars(whole[:-9], WANTED) == {}
+    assert scalars(b"--", WANTED) == {}

@@ -1,0 +1,231 @@
+"""Cancels that meet the end of a process, a request that comes meanwhile, or a family of which only the front knows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel.front import front, relay, roster, routes_requests
+from pyllmcancel.front.spec import Catalog, Spec
+from pyllmcancel.server.origin import CONVERSATION_HEADERS
+from tests.front.world import COMPLETIONS, RouterWorld, open_router
+from tests.support.http_asgi import Exchange
+
+pytestmark = pytest.mark.anyio
+
+
+def same_names(world: RouterWorld) -> Exchange:
+    """Begin a stream whose conversation is called like its request."""
+    headers = {"x-request-id": "same", CONVERSATION_HEADERS[0]: "same"}
+    body = {"model": "a", "prompt": "x", "stream": True, "until": "done"}
+    return world.begin("POST", COMPLETIONS, body, headers=headers)
+
+
+async def test_a_conversation_may_be_called_like_its_request(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", stream_keep=60.0, loads=("a",)) as world:
+        waiting = same_names(world)
+        await world.waits("same")
+        assert (await world.post("/v1/requests/same/cancel")).json()["outcome"] == "cancelled"
+        assert (await waiting.end()).status == 499
+        world.let_load("a")
+        (tmp_path / "done").touch()
+        assert (await same_names(world).end()).status == 200
+        assert not world.requests.registry.requests()
+
+
+async def test_a_family_reaches_over_sessions_that_only_the_front_knows(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", "b", loads=("b",)) as world:
+        below = world.complete(
+            "a", "below", session_id="below", parent_session_id="between", stream=True, until="never"
+        )
+        await below.next_event()
+        between = world.complete("b", "between", session_id="between", parent_session_id="top")
+        await world.waits("between")
+        told = await world.post("/v1/sessions/top/cancel")
+        assert {one["id"] for one in told.json()["requests"]} == {"between", "below"}
+        assert (await between.end()).status == 499
+        await below.end()
+
+
+async def held_by_a_stopped_process(world: RouterWorld, **fields: Any) -> Exchange:
+    """Send a request to a process that has read nothing of it, and reads no more."""
+    assert (await world.complete("a").end()).status == 200
+    os.kill(world.pid("a"), signal.SIGSTOP)
+    request = world.complete("a", "mine", **fields)
+    await world.until(lambda: all(one.process is not None for one in world.requests.coming(None)))
+    return request
+
+
+@pytest.mark.parametrize("wait", ["true", "false"])
+async def test_a_cancel_right_after_a_kill_is_not_lost(tmp_path: Path, wait: str) -> None:
+    async with open_router(tmp_path, "a") as world:
+        request = await held_by_a_stopped_process(world)
+        os.kill(world.pid("a"), signal.SIGKILL)
+        time.sleep(0.05)  # noqa: ASYNC251 - the event loop is not to see the end of the process before the cancel
+        told = await world.post(f"/v1/requests/mine/cancel?wait={wait}")
+        assert (told.status, told.json()["outcome"]) == (200, "cancelled")
+        assert (await request.end()).status == 499
+
+
+async def test_a_request_that_outlives_its_client_is_sent_again(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", stream_keep=60.0) as world:
+        request = await held_by_a_stopped_process(world, stream=True, until="never", keep_going=True)
+        first = world.pid("a")
+        request.leave()
+        os.kill(first, signal.SIGKILL)
+        await world.until(lambda: any(f"request {COMPLETIONS} mine" in line for line in world.log_of("a")))
+        assert world.pid("a") != first
+
+
+async def test_a_request_that_comes_after_its_cancel_is_held(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        told = await world.post("/v1/requests/late/cancel?hold=60")
+        assert (told.status, told.json()["outcome"]) == (202, "held")
+        assert (await world.complete("a", "late").end()).status == 499
+        assert world.starts("a") == 0
+
+
+async def test_a_sessions_request_that_arrived_before_its_cancel_is_cancelled_though_its_body_comes_later(
+    tmp_path: Path,
+) -> None:
+    async with open_router(tmp_path, "a", "b") as world:
+        stream = world.complete("a", "known", session_id="turn", stream=True, until="never")
+        await stream.next_event()
+        late = Exchange(world.app, "POST", COMPLETIONS, body=None, headers={"content-type": "application/json"})
+        world.exchanges.append(late)
+        await asyncio.sleep(0)  # it has arrived
+        assert (await world.post("/v1/sessions/turn/cancel")).status == 200
+        late.body_arrives(json.dumps({"model": "b", "session_id": "turn"}).encode())
+        await late.end()
+        assert (late.status, late.json()["error"]["code"]) == (499, "explicit")
+        assert world.starts("b") == 0
+        assert (await world.complete("a", session_id="turn").end()).status == 200
+
+
+async def test_a_running_request_is_superseded_by_one_of_another_model(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", "b") as world:
+        assert (await world.complete("b").end()).status == 200
+        older = world.complete("a", "older", supersede="editor", stream=True, until="never")
+        await older.next_event()
+        assert (await world.complete("b", "newer", supersede="editor").end()).status == 200
+        await older.end()
+        assert "[DONE]" not in older.events
+        told = (await world.get("/v1/requests/older")).json()
+        assert (told["cancel_reason"], told["superseded_by"]) == ("superseded", "newer")
+
+
+async def test_a_refused_request_leaves_no_trace_and_its_id_is_free(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        assert (await world.complete("a").end()).status == 200
+        (tmp_path / "a.lacks").write_text("400 invalid_request")
+        assert (await world.complete("a", "mine").end()).status == 400
+        assert (await world.get("/v1/requests/mine")).status == 404
+        (tmp_path / "a.lacks").unlink()
+        assert (await world.complete("a", "mine").end()).status == 200
+
+
+async def test_an_id_in_use_is_refused_whatever_the_model(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", "b") as world:
+        stream = world.stream("a", "mine")
+        await stream.next_event()
+        refused = await world.complete("b", "mine").end()
+        assert (refused.status, refused.json()["error"]["param"]) == (400, "id")
+        assert world.starts("b") == 0
+
+
+async def test_a_complete_answer_that_a_cancel_overtook_does_not_look_complete(tmp_path: Path) -> None:
+    """The process had ended the stream before it heard of the cancel."""
+    async with open_router(tmp_path, "a") as world:
+        stream = world.stream("a", "mine", until="done")
+        await stream.next_event()
+        (tmp_path / "a.stuck").touch()  # it answers no messages, but computes
+        cancel = world.begin("POST", "/v1/requests/mine/cancel")
+        await world.until(lambda: any('"cancel"' in line for line in world.log_of("a")))
+        (tmp_path / "done").touch()
+        assert (await cancel.end()).json()["outcome"] == "cancelled"
+        await stream.end()
+        assert "[DONE]" not in stream.events
+        assert '"code": "explicit"' in stream.events[-1]
+        (tmp_path / "a.stuck").unlink()
+
+
+def test_a_model_that_is_kept_keeps_its_names() -> None:
+    kept = Spec(name="a", path=None, options=(), aliases=("old", "taken"))
+    empty, other = Catalog([]), Catalog([Spec(name="b", path=None, options=(), aliases=("taken",))])
+    for catalog in (empty, other):
+        catalog.keep(kept)
+        assert catalog.find("a") is catalog.find("old") is kept
+    assert empty.default is kept
+    assert other.default is other.find("taken") is other.find("b") is not kept
+
+
+async def test_many_looks_end(tmp_path: Path) -> None:
+    """Requests that come while others are cancelled are cancelled with them, and the cancel comes to its end."""
+    async with open_router(tmp_path, "a", loads=("a",)) as world:
+        requests = [world.complete("a", f"r{n}") for n in range(5)]
+        for n in range(5):
+            await world.waits(f"r{n}")
+        told = await world.post("/v1/requests/cancel", {"request_ids": [f"r{n}" for n in range(6)]})
+        assert [one["outcome"] for one in told.json()["data"]] == ["cancelled"] * 5 + ["unknown"]
+        assert [one.status for one in await asyncio.gather(*(one.end() for one in requests))] == [499] * 5
+
+
+REPLIES = {
+    ("GET", "/v1/stream/some"): 200,
+    ("DELETE", "/v1/stream/some"): 204,
+    ("GET", "/metrics"): 200,
+    ("POST", "/v1/streams/lookup"): 200,
+    ("GET", "/v1/responses/resp_some"): 200,
+}
+# Any process answers these, so that nobody needs to know of the stuck one.
+OF_ANY = ("/v1/streams/lookup", "/v1/responses/resp_some")
+
+
+@pytest.mark.parametrize(("method", "path"), REPLIES)
+async def test_a_stuck_process_is_waited_for_a_moment_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, path: str
+) -> None:
+    for module in (front, routes_requests):
+        monkeypatch.setattr(module, "DEADLINE_SECONDS", 3.0)
+    async with open_router(tmp_path, "a", "b") as world:
+        for model in ("a", "b"):
+            assert (await world.complete(model).end()).status == 200
+        os.kill(world.pid("a"), signal.SIGSTOP)
+        told = await world.begin(method, path).end()
+        assert told.status == REPLIES[method, path]
+        assert told.headers.get("x-unreached") == (None if path in OF_ANY else "a")
+        os.kill(world.pid("b"), signal.SIGSTOP)
+        told = await world.begin(method, path).end()
+        if path in OF_ANY or "stream" in path:
+            assert (told.status, told.json()["error"]["code"]) == (503, "replica_unreached")
+
+
+async def test_a_stuck_process_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own request is cancelled all the same, and others do not notice."""
+    monkeypatch.setattr(relay, "DEADLINE_SECONDS", 0.05)
+    async with open_router(tmp_path, "a", "b") as world:
+        mine, other = world.stream("a", "mine"), world.stream("b", "other")
+        await mine.next_event()
+        await other.next_event()
+        os.kill(world.pid("a"), signal.SIGSTOP)
+        assert (await world.post("/v1/requests/nobody/cancel")).status == 404
+        assert len((await world.get("/v1/requests")).json()["data"]) == 2
+        assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
+        assert '"code": "explicit"' in (await mine.end()).events[-1]
+        assert (await world.post("/v1/requests/other/cancel")).json()["outcome"] == "cancelled"
+
+
+async def test_a_stuck_process_makes_room_for_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster, "ANSWERS_WITHIN", math.inf)
+    async with open_router(tmp_path, "a", "b", most=1) as world:
+        assert (await world.complete("a").end()).status == 200
+        os.kill(world.pid("a"), signal.SIGSTOP)
+        assert (await world.complete("b").end()).status == 200

@@ -1,0 +1,213 @@
+"""Hostile and clumsy clients of the router, and a machine without reserves."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel.front import forwarding, upstream
+from pyllmcancel.front.model import State
+from pyllmcancel.server.config import ApiKey
+from tests.front.world import COMPLETIONS, open_router
+from tests.support.http_asgi import Exchange
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\nb", "", "x" * 2_000])
+async def test_a_session_that_no_process_would_accept_does_not_break_the_list(tmp_path: Path, name: str) -> None:
+    async with open_router(tmp_path, "a") as world:
+        world.hold_loads("a")
+        world.complete("a", "mine", session_id=name)
+        await world.waits("mine")
+        listed = await world.get("/v1/requests")
+        assert listed.status == 200
+        assert [(one["id"], one["session"]) for one in listed.json()["data"]] == [("mine", None)]
+
+
+async def test_a_newer_request_for_a_loaded_model_supersedes_one_that_waits_for_another(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", "b") as world:
+        assert (await world.complete("a").end()).status == 200
+        world.hold_loads("b")
+        older = world.complete("b", "older", supersede="editor")
+        await world.waits("older")
+        assert (await world.complete("a", "newer", supersede="editor").end()).status == 200
+        await older.end()
+        assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
+
+
+async def test_a_model_that_is_gone_when_its_turn_comes_is_refused(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", "b", most=1) as world:
+        running = world.stream("a", until="end")
+        await running.next_event()
+        request = world.complete("b", "mine")
+        await world.waits("mine")
+        world.specs = [one for one in world.specs if one.name == "a"]  # its file was deleted
+        assert (await world.complete("nobody").end()).status == 404  # has the list read again
+        (tmp_path / "end").touch()
+        assert (await running.end()).events[-1] == "[DONE]"
+        await request.end()
+        assert (request.status, request.json()["error"]["code"]) == (503, "model_not_loaded")
+        assert (await world.complete("a").end()).status == 200
+
+
+def refuse_connections(monkeypatch: pytest.MonkeyPatch, number: int) -> asyncio.Event:
+    """Let no request reach a process; the event tells of the first that tried."""
+    tried = asyncio.Event()
+
+    async def begin(*_: Any) -> upstream.Exchange:
+        tried.set()
+        raise OSError(number, "no")
+
+    monkeypatch.setattr("pyllmcancel.front.forwarding.Exchange.begin", begin)
+    return tried
+
+
+async def test_without_file_descriptors_a_request_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_router(tmp_path, "a") as world:
+        assert (await world.complete("a").end()).status == 200
+        with monkeypatch.context() as patched:
+            refuse_connections(patched, errno.EMFILE)
+            request = await world.complete("a").end()
+            assert request.status == 503
+            assert request.headers["retry-after"]
+        assert (await world.complete("a").end()).status == 200
+
+
+@pytest.mark.parametrize("way", ["leave", "cancel"])
+async def test_a_request_that_waits_for_the_end_of_its_process_can_be_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    async with open_router(tmp_path, "a") as world:
+        running = world.stream("a")
+        await running.next_event()
+        # As while it drains after a SIGTERM from outside: it lives, and does not listen.
+        tried = refuse_connections(monkeypatch, errno.ECONNREFUSED)
+        request = world.complete("a", "mine")
+        await tried.wait()
+        if way == "leave":
+            request.leave()
+        else:
+            await world.waits("mine")
+            assert (await world.begin("DELETE", "/v1/requests/mine").end()).json()["outcome"] == "cancelled"
+        await request.end()
+        assert world.keeper.model("a").state is State.LOADED
+        assert not running.complete
+
+
+@pytest.mark.parametrize("before", [b" " * 100, b"\r\n\t" * 50])
+async def test_a_model_is_found_behind_any_number_of_blanks(tmp_path: Path, before: bytes) -> None:
+    async with open_router(tmp_path, "a", "b") as world:
+        answer = await world.begin("POST", COMPLETIONS, before + b'{"model": "b"}').end()
+        assert answer.json()["model"] == "b"
+
+
+async def test_a_body_is_not_kept_while_it_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, n_kept = forwarding.read_body, 0
+
+    class Body(bytes):
+        def __init__(self, _: bytes) -> None:
+            nonlocal n_kept
+            n_kept += 1
+
+        def __del__(self) -> None:
+            nonlocal n_kept
+            n_kept -= 1
+
+    async def read_body(receive: Any) -> bytes:
+        return Body(await read(receive))
+
+    monkeypatch.setattr("pyllmcancel.front.router.read_body", read_body)
+    async with open_router(tmp_path, "a") as world:
+        stream = world.stream("a", until="end")
+        await stream.next_event()
+        gc.collect()
+        assert n_kept == 0
+
+
+@pytest.mark.parametrize("by", ["path", "query", "id"])
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "beside a loaded model"])
+async def test_a_stream_is_deleted_while_its_request_waits_for_its_model(
+    tmp_path: Path, by: str, *, others: bool
+) -> None:
+    path = {"path": "/v1/stream/my/trip", "query": "/v1/stream?conv_id=my%2Ftrip", "id": "/v1/stream/mine"}[by]
+    async with open_router(tmp_path, "a", "b") as world:
+        if others:
+            assert (await world.complete("b").end()).status == 200
+        world.hold_loads("a")
+        headers = {"x-request-id": "mine"} if by == "id" else {"x-request-id": "mine", "x-conversation-id": "my/trip"}
+        body = {"model": "a", "stream": True, "keep_going": by == "id", "until": "never"}
+        request = world.begin("POST", COMPLETIONS, body, headers=headers)
+        await world.waits("mine")
+        early = await world.get(path)
+        assert (early.status, early.json()["error"]["code"]) == (503, "preparing")
+        assert (await world.begin("DELETE", path).end()).status == 204
+        await request.end()
+        assert (request.status, request.json()["error"]["code"]) == (499, "explicit")
+
+
+async def test_a_newer_stream_of_a_conversation_supersedes_one_that_waits(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        world.hold_loads("a")
+
+        def begin(request_id: str, *, stream: bool) -> Exchange:
+            headers = {"x-request-id": request_id, "x-conversation-id": "trip"}
+            return world.begin("POST", COMPLETIONS, {"model": "a", "stream": stream, "until": "end"}, headers=headers)
+
+        older = begin("older", stream=True)
+        await world.waits("older")
+        whole = begin("whole", stream=False)  # has no stream, and supersedes nothing
+        await world.waits("whole")
+        newer = begin("newer", stream=True)
+        await older.end()
+        assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
+        (tmp_path / "end").touch()
+        world.let_load("a")
+        assert (await newer.end()).status == (await whole.end()).status == 200
+
+
+async def test_an_owner_does_not_learn_from_the_list_of_models_what_others_do(tmp_path: Path) -> None:
+    keys = (ApiKey("ann", "key-a"), ApiKey("bob", "key-b"))
+    ann, bob, admin = ({"authorization": f"Bearer {key}"} for key in ("key-a", "key-b", "key-admin"))
+    async with open_router(tmp_path, "a", api_keys=keys, admin_api_keys=("key-admin",)) as world:
+        for _ in range(3):  # a fourth start is not tried
+            stream = world.begin("POST", COMPLETIONS, {"model": "a", "stream": True, "until": "never"}, headers=ann)
+            await stream.next_event()
+            world.keeper.processes["a"].lines.append("ann's request")  # as its log has it
+            os.kill(world.pid("a"), signal.SIGKILL)
+            await stream.end()
+            await world.until(lambda: world.keeper.model("a").state is not State.LOADED)
+        assert world.keeper.model("a").state is State.FAILED
+        for path in ("/v1/models", "/v1/models/a"):
+            assert b"ann's request" not in (told := await world.get(path, headers=bob)).body
+            assert not any(word in told.body for word in (b'"running"', b'"waiting"', b'"used_seconds_ago"'))
+            assert b"ann's request" in (told := await world.get(path, headers=admin)).body
+            assert all(word in told.body for word in (b'"running"', b'"waiting"', b'"used_seconds_ago"'))
+        refused = await world.begin("POST", COMPLETIONS, {"model": "a"}, headers=bob).end()
+        assert refused.json()["error"]["message"] == "the model a ended (signal 9)"
+
+
+async def test_an_id_belongs_to_one_waiting_request_of_an_owner(tmp_path: Path) -> None:
+    keys = (ApiKey("ann", "key-a"), ApiKey("bob", "key-b"))
+    ann, bob = ({"authorization": f"Bearer {key}", "x-request-id": "mine"} for key in ("key-a", "key-b"))
+    async with open_router(tmp_path, "a", api_keys=keys) as world:
+        world.hold_loads("a")
+        first = world.begin("POST", COMPLETIONS, {"model": "a"}, headers=ann)
+        await world.waits("mine")
+        second = await world.begin("POST", COMPLETIONS, {"model": "a"}, headers=ann).end()
+        assert (second.status, second.json()["error"]["param"]) == (400, "id")
+        other = world.begin("POST", COMPLETIONS, {"model": "a"}, headers=bob)
+        await world.until(lambda: len(world.requests.coming("bob")) == 1)
+        assert (await world.begin("DELETE", "/v1/requests/mine", headers=ann).end()).status == 200
+        assert (await first.end()).status == 499
+        world.let_load("a")
+        assert (await other.end()).status == 200

@@ -1,0 +1,153 @@
+"""Requests that were sent to a process which has not seen them yet: they are listed and cancelled all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel.server.http.request_context import RequestContext
+from tests.front.world import COMPLETIONS, RouterWorld, open_router
+from tests.support.http_asgi import Exchange
+
+pytestmark = pytest.mark.anyio
+
+
+async def sent_unseen(world: RouterWorld) -> Exchange:
+    """Send a request to a process that does not see it yet."""
+    assert (await world.complete("a").end()).status == 200
+    (world.folder / "a.unseen").touch()
+    request = world.complete("a", "mine", session_id="turn", parent_session_id="chat")
+    await world.until(lambda: f"request {COMPLETIONS} mine" in world.log_of("a"))
+    return request
+
+
+@pytest.mark.parametrize("way", ["post", "delete", "several", "filter", "session"])
+async def test_a_request_that_its_process_has_not_seen_is_cancelled(tmp_path: Path, way: str) -> None:
+    async with open_router(tmp_path, "a") as world:
+        request = await sent_unseen(world)
+        match way:
+            case "post":
+                cancel = world.begin("POST", "/v1/requests/mine/cancel")
+            case "delete":
+                cancel = world.begin("DELETE", "/v1/requests/mine")
+            case "several":
+                cancel = world.begin("POST", "/v1/requests/cancel", {"request_ids": ["mine", "no"]})
+            case "filter":
+                cancel = world.begin("POST", "/v1/requests/cancel", {"session": "turn"})
+            case _:
+                cancel = world.begin("POST", "/v1/sessions/chat/cancel")
+        await world.until(lambda: any('"on_their_way": true' in line for line in world.log_of("a")))
+        assert not cancel.complete  # it is not known yet how the request ends
+        (tmp_path / "a.unseen").unlink()
+        assert (await request.end()).status == 499
+        told = (await cancel.end()).json()
+        told = told["data"][0] if "data" in told else told["requests"][0] if "requests" in told else told
+        if way == "post":
+            assert cancel.status == 200
+        assert (told["id"], told["outcome"], told["reason"]) == ("mine", "cancelled", "explicit")
+
+
+async def test_a_request_that_its_process_has_not_seen_is_listed(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        request = await sent_unseen(world)
+        for query in ("", "?status=waiting", "?session=turn"):
+            entry = (await world.get(f"/v1/requests{query}")).json()["data"][0]
+            assert (entry["id"], entry["phase"], entry["session"]) == ("mine", "preparing", "turn")
+        assert (await world.get("/v1/requests?status=running")).json()["data"] == []
+        assert (await world.get("/v1/requests/mine")).json()["phase"] == "preparing"
+        (tmp_path / "a.unseen").unlink()
+        assert (await request.end()).status == 200
+        assert (await world.get("/v1/requests?status=waiting")).json()["data"] == []
+        assert (await world.get("/v1/requests/mine")).json()["status"] == "finished"
+
+
+async def test_a_cancel_between_the_load_and_the_sending_counts(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        world.hold_loads("a")
+        request = world.complete("a", "mine")
+        await world.waits("mine")
+        (waiting,) = world.requests.registry.requests()
+        keeper = world.keeper
+        loaded, is_ready = asyncio.Event(), keeper.is_ready
+
+        def ready(process: Any) -> None:
+            is_ready(process)  # the request has its process, and its task has not run yet
+            assert world.requests.cancel(waiting)
+            loaded.set()
+
+        keeper.is_ready = ready  # type: ignore[method-assign]
+        world.let_load("a")
+        await loaded.wait()
+        await request.end()
+        assert (request.status, request.json()["error"]["code"]) == (499, "explicit")
+        assert not any(line.startswith("request") for line in world.log_of("a"))
+
+
+async def test_a_cancel_does_not_wait_for_a_process_that_has_nothing_to_do_with_it(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", "b") as world:
+        assert (await world.complete("b").end()).status == 200
+        stream = world.stream("a", "mine")
+        await stream.next_event()
+        (tmp_path / "b.stuck").touch()
+        told = (await world.post("/v1/requests/mine/cancel")).json()
+        assert (told["outcome"], told["phase"]) == ("cancelled", "decode")
+        await stream.end()
+        assert not any("cancel" in line for line in world.log_of("b"))
+        (tmp_path / "b.stuck").unlink()
+
+
+# -- one clock --------------------------------------------------------------------------------------------------------
+
+
+async def test_an_older_request_whose_body_came_late_supersedes_no_newer_one(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", "b", loads=("b",)) as world:
+        headers = {"content-type": "application/json", "x-request-id": "older"}
+        older = Exchange(world.app, "POST", COMPLETIONS, body=None, headers=headers)
+        world.exchanges.append(older)
+        newer = world.complete("b", "newer", supersede="editor")
+        await world.waits("newer")
+        older.body_arrives(json.dumps({"model": "a", "supersede": "editor"}).encode())
+        await older.end()
+        assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
+        world.let_load("b")
+        assert (await newer.end()).status == 200
+        assert not any(line.startswith("request /v1/completions") for line in world.log_of("a"))
+
+
+async def test_a_process_learns_when_a_request_arrived_in_front(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", loads=("a",)) as world:
+        before = time.monotonic(), time.time_ns() // 1000
+        own = {"x-arrived": "1.0 1", "x-request-id": "mine"}
+        request = world.begin("POST", COMPLETIONS, {"model": "a"}, headers=own)
+        await world.waits("mine")
+        after = time.monotonic(), time.time_ns() // 1000
+        world.let_load("a")
+        told = (await request.end()).json()["headers"]["x-arrived"]
+        at, at_us = told.split(" ")
+        assert before[0] <= float(at) <= after[0]  # the load is part of the request's time
+        assert before[1] <= int(at_us) <= after[1]
+
+
+@pytest.mark.parametrize("told", ["1.5 7", "1.5 7 2.5", "1.5", "soon 7", "1.5 7 soon", "1e300 7", ""])
+@pytest.mark.parametrize("is_behind", [True, False])
+async def test_only_a_process_behind_another_believes_it(told: str, *, is_behind: bool) -> None:
+    state: dict[str, Any] = {}
+
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        state.update(scope["state"])
+
+    began = time.monotonic()
+    context = RequestContext(app, is_behind=is_behind)
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"x-arrived", told.encode())]}
+    await context(scope, None, None)  # type: ignore[arg-type]
+    if is_behind and told in ("1.5 7", "1.5 7 2.5"):
+        assert (state["arrived_at"], state["arrived_us"]) == (1.5, 7)
+        assert state["left_at"] == (2.5 if told == "1.5 7 2.5" else None)
+    else:
+        assert state["left_at"] is None
+        assert began <= state["arrived_at"] <= time.monotonic()  # no later one is believed, either

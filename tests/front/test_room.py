@@ -1,0 +1,180 @@
+"""Models that cannot be loaded take no other model's room, and cells count before the first load."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel.front.fits import DoesNotFit, Fits
+from pyllmcancel.front.keeper import Keeper
+from pyllmcancel.front.model import State
+from pyllmcancel.front.process import ModelProcess
+from pyllmcancel.front.spec import Spec
+from tests.front.world import MODEL, RouterWorld, open_router, opened
+
+pytestmark = pytest.mark.anyio
+
+
+def file_of(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / f"{name}.gguf"
+    path.write_bytes(MODEL)
+    return {"path": path}
+
+
+async def test_a_model_that_cannot_be_loaded_takes_no_other_ones_room(tmp_path: Path) -> None:
+    specs = {name: file_of(tmp_path, name) for name in "ab"}
+    async with open_router(tmp_path, "a", "b", most=1, specs=specs) as world:
+        assert (await world.complete("a").end()).status == 200
+        (tmp_path / "b.unfit").write_text("pyllmcancel: it is no model")
+        refused = await world.complete("b").end()
+        assert (refused.status, refused.json()["error"]["code"]) == (503, "model_not_loaded")
+        assert refused.json()["error"]["message"] == "the model b could not be loaded: it is no model"
+        assert (await world.status("b"))["failed"] is True
+        assert world.keeper.model("a").state is State.LOADED
+        assert (world.starts("a"), world.starts("b")) == (1, 0)
+        (tmp_path / "b.unfit").unlink()
+        await world.post("/models/load", {"model": "b"})
+        await world.until_state("b", State.LOADED)
+        assert world.keeper.model("a").state is State.UNLOADED
+
+
+async def test_cells_count_before_the_first_load(tmp_path: Path) -> None:
+    specs = {name: file_of(tmp_path, name) for name in "ab"}
+    gib = 1 << 30
+    async with open_router(tmp_path, "a", "b", room=16 * gib, specs=specs) as world:
+        for name in "ab":
+            (tmp_path / f"{name}.needs").write_text(json.dumps({"weights": 4, "cells": 9 * gib, "buffers": 1}))
+        assert (await world.complete("a").end()).status == 200
+        assert (await world.complete("b").end()).status == 200
+        assert world.keeper.model("a").state is State.UNLOADED
+        assert (await world.complete("a").end()).status == 200
+        assert world.log_of("a").count("measured") == 1  # its file is the same
+
+
+async def test_a_model_that_takes_more_than_all_may_is_refused(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", room=1 << 30, specs={"a": file_of(tmp_path, "a")}) as world:
+        (tmp_path / "a.needs").write_text(json.dumps({"weights": 4, "cells": 9 << 30}))
+        refused = await world.complete("a").end()
+        assert refused.status == 503
+        assert "all models together may take" in refused.json()["error"]["message"]
+        assert world.starts("a") == 0
+
+
+@pytest.mark.parametrize("told", ["{}", "no JSON", "[]", '{"weights": "many"}'])
+async def test_what_cannot_be_measured_is_loaded_without(tmp_path: Path, told: str) -> None:
+    async with open_router(tmp_path, "a", room=1 << 30, specs={"a": file_of(tmp_path, "a")}) as world:
+        (tmp_path / "a.needs").write_text(told)
+        assert (await world.complete("a").end()).status == 200
+
+
+@pytest.mark.parametrize(("status", "fits"), [(2, False), (1, True), (-9, True), (-11, False)])
+async def test_only_a_process_that_says_why_or_crashes_refuses(tmp_path: Path, status: int, *, fits: bool) -> None:
+    end = f"os.kill(os.getpid(), {-status})" if status < 0 else f"sys.exit({status})"
+    script = tmp_path / "script.py"
+    script.write_text(f"import os, sys\nsys.stderr.write('no model\\n')\nsys.stderr.flush()\n{end}")
+    spec = Spec(name="a", options=(), **file_of(tmp_path, "a"))
+    found = Fits(lambda *_: (["/usr/bin/env", "python3", "-I", str(script)], {}), tmp_path, lambda _: None)
+    if fits:
+        assert await found.need(spec, whole=True) == 0
+        return
+    with pytest.raises(DoesNotFit, match=r"the model a could not be loaded.*: no model"):
+        await found.need(spec, whole=True)
+
+
+async def test_a_file_is_looked_at_beside_the_event_loop(tmp_path: Path) -> None:
+    looked_at, may_go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def check(_path: Path) -> None:
+        loop.call_soon_threadsafe(looked_at.set)
+        may_go_on.wait()
+
+    world = RouterWorld(tmp_path, "a", "b", specs={"a": file_of(tmp_path, "a")}, check=check)
+    async with opened(world):
+        try:
+            assert (await world.complete("b").end()).status == 200
+            request = world.complete("a", "mine")
+            await looked_at.wait()
+            assert (await world.complete("b").end()).status == 200
+            assert (await world.status("a"))["value"] == "loading"
+        finally:
+            may_go_on.set()
+        assert (await request.end()).status == 200
+
+
+# -- what must not leave a model hanging ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cause", ["a line", "an error"])
+async def test_a_log_that_cannot_be_read_leaves_no_model_hanging(
+    tmp_path: Path, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_router(tmp_path, "a") as world:
+        if cause == "an error":
+            monkeypatch.setattr(Keeper, "_reason_of", lambda *_, **__: 1 / 0)
+        else:
+            heard = ModelProcess._heard
+            monkeypatch.setattr(ModelProcess, "_heard", lambda self, _: heard(self, ["[" * 60_000]))
+        world.let_die("a", 2)
+        refused = await world.complete("a").end()
+        assert (refused.status, refused.json()["error"]["code"]) == (503, "model_not_loaded")
+        assert world.keeper.model("a").state is State.FAILED
+
+
+async def test_one_model_that_cannot_be_started_holds_up_no_other(tmp_path: Path) -> None:
+    specs: dict[str, dict[str, Any]] = {name: {"starts": True} for name in "ab"}
+    world = RouterWorld(tmp_path, "a", "b", specs=specs)
+    command = world.keeper._command
+
+    def refused(spec: Spec, socket: Path) -> Any:
+        if spec.name == "a":
+            raise OSError("no such folder")
+        return command(spec, socket)
+
+    world.keeper._command = refused
+    async with opened(world):
+        await world.until_state("b", State.LOADED)
+        answer = await world.complete("a").end()
+        assert answer.status == 503
+        assert "no such folder" in answer.json()["error"]["message"]
+        assert (await world.get("/health")).status == 200
+
+
+@pytest.mark.parametrize("way", ["removed", "too large"])
+async def test_a_model_of_the_start_that_never_comes_does_not_keep_the_server_from_being_ready(
+    tmp_path: Path, way: str
+) -> None:
+    spec = {"starts": True} | file_of(tmp_path, "a")
+    if way == "too large":
+        (tmp_path / "a.needs").write_text(json.dumps({"weights": 4, "cells": 9 << 30}))
+    async with open_router(tmp_path, "a", "b", room=1 << 30, loads=("a",), specs={"a": spec}) as world:
+        if way == "removed":
+            await world.until(lambda: world.starts("a"))
+            assert (await world.get("/health")).status == 503
+            world.specs = [one for one in world.specs if one.name != "a"]
+            await world.get("/models?reload=1")
+        await world.until(lambda: not world.keeper.starting)
+        assert (await world.get("/health")).status == 200
+
+
+async def test_a_shutdown_does_not_cut_the_drain_of_a_model_that_is_being_unloaded_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals: list[int] = []
+    async with open_router(tmp_path, "a") as world:
+        assert (await world.complete("a").end()).status == 200
+        process = world.keeper.processes["a"]
+        monkeypatch.setattr(process._child, "signal", lambda one: one == signal.SIGCONT or signals.append(one))
+        process.stop(kill=False, patience=60.0)
+        process.stop(kill=False, patience=60.0)
+        assert signals == [signal.SIGTERM]  # a second one would end the drain
+        process.hurry(60.0)
+        assert signals == [signal.SIGTERM] * 2
+        monkeypatch.undo()
+        process.stop(kill=True, patience=0.0)

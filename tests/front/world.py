@@ -1,0 +1,186 @@
+"""The router over fake processes, which a test holds in their loads and lets die."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.errors import UsageError
+from pyllmcancel.front.app import create_router_app
+from pyllmcancel.front.keeper import Keeper
+from pyllmcancel.front.model import State
+from pyllmcancel.front.requests import FrontRequests
+from pyllmcancel.front.roster import Roster
+from pyllmcancel.front.spec import Catalog, Spec
+from pyllmcancel.server.config import ServerConfig
+from tests.support.http_asgi import LIMIT, Exchange
+
+FAKE = Path(__file__).parents[1] / "support" / "fake_model_server.py"
+COMPLETIONS = "/v1/completions"
+MODEL = b"a model"  # the content of a model's file, where it has one
+
+
+class RouterWorld:
+    """A router, its processes, and its clients. Options are Roster's, Spec's by model, and ServerConfig's."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *names: str,
+        most: float = math.inf,
+        room: float = math.inf,
+        autoload: bool = True,
+        engine: EngineConfig | None = None,
+        loads: tuple[str, ...] = (),
+        specs: dict[str, dict[str, Any]] | None = None,
+        check: Callable[[Path], None] | None = None,
+        **options: Any,
+    ) -> None:
+        self.folder = folder
+        self.specs = [
+            Spec(**({"name": name, "path": None, "options": ()} | (specs or {}).get(name, {}))) for name in names
+        ]
+        self.hold_loads(*loads)
+        self.sockets = folder / "s"
+        self.sockets.mkdir(mode=0o700)
+        self.log: list[str] = []
+        config = ServerConfig(engine=engine or EngineConfig(), **options)
+        self.keeper = Keeper(
+            Catalog(self.specs),
+            self.read,
+            self.command,
+            folder=self.sockets,
+            roster=Roster(most, room),
+            drain=0.5,
+            write=self.log.append,
+            check=check or self.check,
+        )
+        self.app = create_router_app(config, self.keeper, autoload=autoload)
+        self.exchanges: list[Exchange] = []
+
+    def read(self) -> Catalog:
+        return Catalog(self.specs)
+
+    @staticmethod
+    def check(path: Path) -> None:
+        """Raise as the command line's own check does, which lies above the router."""
+        if path.read_bytes() != MODEL:
+            raise UsageError(f"{path.name} is no model")
+
+    def command(self, spec: Spec, socket: Path) -> tuple[list[str], dict[str, str]]:
+        command = [sys.executable, "-I", "-S", str(FAKE), "--host", str(socket), "--alias", spec.worker]
+        return command, {"CONTROL": str(self.folder)}
+
+    # -- the processes ------------------------------------------------------------------------------------------------
+
+    def hold_loads(self, *names: str) -> None:
+        for name in names:
+            (self.folder / f"{name}.loads").touch()
+
+    def let_load(self, name: str) -> None:
+        (self.folder / f"{name}.loads").unlink()
+
+    def let_die(self, name: str, status: int) -> None:
+        (self.folder / f"{name}.dies").write_text(str(status))
+
+    def log_of(self, name: str) -> list[str]:
+        path = self.folder / f"{name}.log"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def starts(self, name: str) -> int:
+        return sum(line.startswith("start") for line in self.log_of(name))
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait for what processes do, which no event of this one tells."""
+        async with asyncio.timeout(LIMIT):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+    async def until_state(self, name: str, state: State) -> None:
+        await self.until(lambda: self.keeper.model(name).state is state)
+
+    def has_sockets(self) -> bool:
+        return any(self.sockets.iterdir())
+
+    def pid(self, name: str) -> int:
+        pid = self.keeper.processes[name].pid
+        assert pid is not None
+        return pid
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+
+    def begin(self, method: str, path: str, body: Any = None, **options: Any) -> Exchange:
+        headers = {"content-type": "application/json"} | (options.pop("headers", None) or {})
+        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        exchange = Exchange(self.app, method, path, body=content, headers=headers, **options)
+        self.exchanges.append(exchange)
+        return exchange
+
+    def complete(self, model: str | None, request_id: str | None = None, **fields: Any) -> Exchange:
+        headers = {} if request_id is None else {"x-request-id": request_id}
+        named = {} if model is None else {"model": model}
+        return self.begin("POST", COMPLETIONS, {"prompt": "hello"} | named | fields, headers=headers)
+
+    def stream(self, model: str, request_id: str | None = None, *, until: str = "never") -> Exchange:
+        return self.complete(model, request_id, stream=True, until=until)
+
+    async def get(self, path: str, **options: Any) -> Exchange:
+        return await self.begin("GET", path, **options).end()
+
+    async def post(self, path: str, body: Any = None, **options: Any) -> Exchange:
+        return await self.begin("POST", path, body, **options).end()
+
+    async def status(self, name: str) -> dict[str, Any]:
+        listed = (await self.get("/v1/models")).json()["data"]
+        found: dict[str, Any] = next(one for one in listed if one["id"] == name)["status"]
+        return found
+
+    async def waits(self, request_id: str) -> None:
+        """Wait until a request waits for its model."""
+        await self.until(
+            lambda: any((one.id, one.status) == (request_id, "loading") for one in self.requests.registry.requests())
+        )
+
+    @property
+    def requests(self) -> FrontRequests:
+        found: FrontRequests = self.app.state.router.requests
+        return found
+
+    async def close(self) -> None:
+        for exchange in self.exchanges:
+            async with exchange:
+                pass
+
+
+@asynccontextmanager
+async def open_router(folder: Path, *names: str, **options: Any) -> AsyncIterator[RouterWorld]:
+    """A router that is closed in the end, when no process of its is left."""
+    async with opened(RouterWorld(folder, *names, **options)) as world:
+        yield world
+
+
+@asynccontextmanager
+async def opened(world: RouterWorld) -> AsyncIterator[RouterWorld]:
+    pids: list[int] = []
+    async with asyncio.timeout(4 * LIMIT), world.app.router.lifespan_context(world.app):
+        try:
+            yield world
+        finally:
+            pids = [process.pid for process in world.keeper.processes.values() if process.pid is not None]
+            await world.close()
+    assert not world.keeper.processes
+    assert not any(map(is_there, pids))
+    assert not world.has_sockets()
+    assert not world.requests.registry.requests()
+    assert not [model for model in world.keeper.roster.models.values() if model.waiting or model.running]
+
+
+def is_there(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
