@@ -1,4 +1,4 @@
-"""What the processes of all models tell: their events, their metrics, the properties of a model."""
+"""Events, metrics and properties, as the processes of all models tell them."""
 
 from __future__ import annotations
 

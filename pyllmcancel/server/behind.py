@@ -95,7 +95,7 @@ class Link:
         self._telling = asyncio.create_task(self._write_all(b""))  # at once: others are superseded
 
     def tell_state(self) -> None:
-        """Tell how far the request is, if that has changed. A front that does not read is told later."""
+        """Tell how far the request is, if that has changed. A front that does not read gets it later."""
         request = self._request
         if request is None or request.ended.done() or (self._telling is not None and not self._telling.done()):
             return
@@ -127,8 +127,8 @@ class Link:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _ending(self) -> bytes:
-        """Return the frame of the request's ending, if it has ended, and this is not told; it comes before the answer's
-        end, so that the front knows of the ending when its client does.
+        """Return the frame of the request's ending, once. It comes before the answer's end, so that the front knows of
+        the ending when its client does.
         """
         request = self._request
         if request is None or self._has_told_ending or not request.ended.done():

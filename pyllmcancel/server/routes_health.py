@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from pyllmcancel.server.errors.responses import RETRY_AFTER_SECONDS, ApiError
-from pyllmcancel.server.openapi.description import answers, errors
+from pyllmcancel.server.openapi.description import answer_of, answers, errors
 from pyllmcancel.server.requests.visible import check_may_see_all
 from pyllmcancel.server.state import Healthy, Unhealthy, state_of
 
@@ -20,7 +20,7 @@ router = APIRouter(tags=["Health"])
     "/health",
     summary="200 when requests can be served, 503 while loading or when something is wrong",
     responses=answers(Healthy)
-    | {503: {"model": Unhealthy, "description": "Requests cannot be served now; the body says why"}},
+    | {503: answer_of(Unhealthy, "Requests cannot be served now; the body says why")},
 )
 @router.get("/v1/health", include_in_schema=False)
 @router.head("/health", include_in_schema=False)

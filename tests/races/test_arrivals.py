@@ -62,7 +62,7 @@ class Crowd:
         self._workers.shutdown()
 
     def _prepare(self, number: int) -> None:
-        """What an endpoint does: some pieces of work, each in another thread, and then an answer or an acceptance."""
+        """Act as an endpoint: some pieces of work, each in another thread, and then an answer or an acceptance."""
         choose = random.Random(f"{self.seed} {number}")
         request = self.engine.arrive(request_id=f"r{number}", session=f"s{number % 3}")
         self.arrived.append(request)

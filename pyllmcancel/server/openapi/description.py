@@ -122,9 +122,22 @@ REQUEST_HEADERS = (
 )
 
 
+# The models of answers, by the numbers that stand for them until the page is made. FastAPI would read each model again
+# for every route that names it, also that of errors, which took most of the server's start.
+MODELS: list[Any] = []
+
+
 def errors(*statuses: int) -> Responses:
     """The `responses` of a route, or router, that may answer with these errors, in the shape of its path."""
-    return {status: {"model": OPENAI.answer, "description": ERRORS[status]} for status in statuses}
+    return {status: answer_of(OPENAI.answer, ERRORS[status]) for status in statuses}
+
+
+def answer_of(model: Any, description: str) -> dict[str, Any]:
+    """Return the description of an answer of this model, for the `responses` of a route."""
+    if model not in MODELS:
+        MODELS.append(model)
+    schema = {"model": MODELS.index(model)}
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
 def asks(body_type: type[RequestBody], media_type: str = "application/json") -> dict[str, Any]:
@@ -137,7 +150,7 @@ def answers(model: Any, *events: type, says_done: bool = True, shape: ErrorShape
     """Return the `responses` of a route with this answer; with `events`, also a stream of these models when asked
     for.
     """
-    described: dict[str, Any] = {"model": model, "description": "The answer"}
+    described = answer_of(model, "The answer")
     if events:
         # As in OpenAPI 3.2, and as FastAPI writes it: the schema of each event, not of the stream as a whole.
         parts = [{"$ref": f"#/components/schemas/{part.__name__}"} for part in (*events, shape.answer)]
@@ -147,7 +160,7 @@ def answers(model: Any, *events: type, says_done: bool = True, shape: ErrorShape
         if says_done:
             texts.append({"const": "[DONE]", "description": "The end of an answer that is complete."})
         event_schema = {"type": "object", "properties": {"data": {"anyOf": texts}}, "required": ["data"]}
-        described["content"] = {"text/event-stream": {"itemSchema": event_schema}}
+        described["content"]["text/event-stream"] = {"itemSchema": event_schema}
     return {200: described}
 
 
@@ -181,17 +194,19 @@ def describe(app: FastAPI, config: ServerConfig) -> None:
 def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
     page = get_openapi(title="pyllmcancel", version=__version__, description=DESCRIPTION, routes=app.routes)
     schemas = page["components"]["schemas"]
-    _, further = TypeAdapter.json_schemas(
+    made, further = TypeAdapter.json_schemas(
         [
             *((body, "validation", TypeAdapter(body)) for body in BODIES),
             *((event, "serialization", TypeAdapter(event)) for event in FURTHER_MODELS),
+            *((number, "serialization", TypeAdapter(model)) for number, model in enumerate(MODELS)),
         ],
         ref_template="#/components/schemas/{model}",
     )
     schemas.update(further["$defs"])
+    of_answers = [made[number, "serialization"] for number in range(len(MODELS))]
     for path, operations in page["paths"].items():
         for method, operation in operations.items():
-            _describe_operation(path, method, operation)
+            _describe_operation(path, method, operation, of_answers)
             if config.api_keys and path not in PUBLIC_PATHS:
                 operation["responses"]["401"] = error_response(path, 401)
             elif config.api_keys:
@@ -210,15 +225,14 @@ def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
     return page
 
 
-def _describe_operation(path: str, method: str, operation: dict[str, Any]) -> None:
+def _describe_operation(path: str, method: str, operation: dict[str, Any], of_answers: list[dict[str, Any]]) -> None:
     operation["responses"].pop("422", None)
     for status, answer in operation["responses"].items():
         content = answer.get("content", {}).get("application/json", {})
-        if "$ref" in content.get("schema", {}):
-            # A title that FastAPI makes of the route stands beside it.
-            content["schema"] = {"$ref": content["schema"]["$ref"]}
-            if content["schema"] == _reference(OPENAI) and int(status) >= 400:
-                content["schema"] = _reference(shape_of_path(path))
+        if (number := content.get("schema", {}).get("model")) is not None:
+            schema = of_answers[number]
+            is_error = schema == _reference(OPENAI) and int(status) >= 400
+            content["schema"] = _reference(shape_of_path(path)) if is_error else schema
     # On every path the id is checked first, then the host name and the page's origin.
     for status in (400, 403, 421):
         operation["responses"].setdefault(str(status), error_response(path, status))

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.limits import MAX_NAME
-from pyllmcancel.server.openapi.description import answers, asks, errors
+from pyllmcancel.server.openapi.description import answer_of, answers, asks, errors
 from pyllmcancel.server.requests.answers import (
     CancelAnswer,
     CancelList,
@@ -108,14 +108,14 @@ async def get_request(see: See, request_id: PathName) -> Any:
     summary="Cancel a request, and return how it ended",
     responses=answers(CancelAnswer)
     | errors(404)
-    | {202: {"model": HeldAnswer, "description": "The request may still come"}},
+    | {202: answer_of(HeldAnswer, "The request may still come")},
 )
 @router.delete(
     "/requests/{request_id:path}",
     summary="Cancel a request, as by POST",
     responses=answers(CancelAnswer)
     | errors(404)
-    | {202: {"model": HeldAnswer, "description": "The request may still come"}},
+    | {202: answer_of(HeldAnswer, "The request may still come")},
 )
 async def cancel_request(see: See, request_id: PathName, wait: Wait = True, hold: Hold = 0.0) -> Any:
     if (everywhere := fleet_view(see)) is not None:

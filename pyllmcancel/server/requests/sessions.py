@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.openapi.description import answers, errors
+from pyllmcancel.server.openapi.description import answer_of, answers, errors
 from pyllmcancel.server.requests.answers import (
     SessionCancelAnswer,
     SessionEntry,
@@ -54,7 +54,7 @@ async def get_session(see: See, session_id: PathName) -> Any:
     summary="Cancel all live requests of a session and its descendants",
     responses=answers(SessionCancelAnswer)
     | errors(404)
-    | {202: {"model": SessionCancelAnswer, "description": "The session may still come"}},
+    | {202: answer_of(SessionCancelAnswer, "The session may still come")},
 )
 async def cancel_session(
     see: See, session_id: PathName, wait: Wait = True, hold: Hold = 0.0, descendants: Descendants = True
