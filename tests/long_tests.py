@@ -29,6 +29,7 @@ LONG: dict[str, tuple[str, ...]] = {
         "test_a_running_request_is_superseded_by_one_of_another_model",
         "test_a_complete_answer_that_a_cancel_overtook_does_not_look_complete",
         "test_a_stuck_process_keeps_nobody_waiting",
+        "test_a_request_whose_client_does_not_read_ends_all_the_same[newer]",
     ),
     "front/test_on_their_way.py": (
         "test_a_request_that_its_process_has_not_seen_is_cancelled[post]",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import CancelReason
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyllmcancel.front.process import ModelProcess
     from pyllmcancel.front.request import FrontRequest
     from pyllmcancel.front.requests import FrontRequests
+    from pyllmcancel.server.requests.answers import CancelAnswer
 
 COMPLETE = (FinishReason.STOP, FinishReason.LENGTH)
 
@@ -63,8 +65,8 @@ class Relay:
         self._is_accepted = False
         self._gone = asyncio.Event()  # set when the client has left
         self._held: list[bytes] = []  # of an answer that was cancelled, until it is known how that ended
-        self._gives_up: asyncio.TimerHandle | None = None
-        request.ended.add_done_callback(lambda _: self._wake())
+        self._timers: list[asyncio.TimerHandle] = []
+        request.ended.add_done_callback(lambda _: self._ended())
 
     # -- its client, and its cancel -----------------------------------------------------------------------------------
 
@@ -86,7 +88,7 @@ class Relay:
                 self._tell_of_leaving()
                 return
             wait = seconds - (time.monotonic() - self.left_at)
-            self._gives_up = asyncio.get_running_loop().call_later(max(0.0, wait), self._give_up)
+            self._timers.append(asyncio.get_running_loop().call_later(max(0.0, wait), self._give_up))
 
     def _give_up(self) -> None:
         if not self._is_seen:
@@ -110,6 +112,11 @@ class Relay:
         else:
             self._front.spawn(self._cancel_in_process(self._link))
 
+    def _ended(self) -> None:
+        self._wake()
+        for timer in self._timers:
+            timer.cancel()
+
     def _wake(self) -> None:
         """End what a cancelled request waits for."""
         reason = self.request.cancellation.reason
@@ -117,42 +124,44 @@ class Relay:
             self._awaited.set_exception(RequestCancelled(reason, self.request.usage()))
 
     async def _cancel_in_process(self, link: Link) -> None:
-        """Have the process cancel the request. A process that does not answer is stuck, and is not waited for."""
+        """Have the process cancel the request, and write the ending as the process says it: in the link that comes only
+        as fast as the client reads. A process that does not answer is stuck, and is not waited for.
+        """
         process = self.request.process
         assert process is not None
-        told = await self._front.ask(process, self._cancel_message(wait=False), Cancelled, DEADLINE_SECONDS)
-        if told is None:
-            link.close()
+        while not self.request.ended.done():
+            told = await self._front.ask(process, self._cancel_message(), Cancelled, DEADLINE_SECONDS)
+            if told is None:
+                link.close()
+                return
+            if (answer := self._answer_in(told)) is None:
+                return  # the process has not seen the request yet, and answers that it is cancelled
+            if has_stopped(answer):
+                self._conclude_as_told(answer)
 
-    def _cancel_message(self, *, wait: bool) -> Cancel:
+    def _cancel_message(self) -> Cancel:
         request, reason = self.request, self.request.cancellation.reason
         assert reason is not None
         # The process may not have seen the request yet.
-        return Cancel(owner=request.owner, ids=[request.id], wait=wait, on_their_way=True, reason=reason)
+        return Cancel(owner=request.owner, ids=[request.id], wait=True, on_their_way=True, reason=reason)
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    async def until(self, future: asyncio.Future[Any], seconds: float = math.inf) -> Any:
-        """Return what comes; RequestCancelled if the request is cancelled before, by its deadline too.
+    def ends_at(self, deadline: float) -> None:
+        """Cancel the request at this time, on the monotonic clock. Its process does, too, but the client may not read."""
+        if deadline < math.inf:
+            wait = max(0.0, deadline - time.monotonic())
+            act = partial(self._requests.cancel, self.request, CancelReason.DEADLINE)
+            self._timers.append(asyncio.get_running_loop().call_later(wait, act))
 
-        Parameters
-        ----------
-        seconds
-            The time from the request's arrival until it is cancelled.
-        """
+    async def until(self, future: asyncio.Future[Any]) -> Any:
+        """Return what comes; RequestCancelled if the request is cancelled before."""
         check(self.request)
-        self._awaited, timer = future, None
-        if seconds < math.inf:
-            left = max(0.0, self.request.arrived_at + seconds - time.monotonic())
-            timer = asyncio.get_running_loop().call_later(
-                left, self._requests.cancel, self.request, CancelReason.DEADLINE
-            )
+        self._awaited = future
         try:
             found = await future
         finally:
             self._awaited = None
-            if timer is not None:
-                timer.cancel()
         check(self.request)
         return found
 
@@ -278,12 +287,14 @@ class Relay:
 
     def _conclude(self, told: dict[str, Any]) -> None:
         request = self.request
+        finish_reason = FinishReason(told["finish_reason"])
+        self._came_too_late = finish_reason in COMPLETE
+        if request.ended.done():  # by the answer to its cancel
+            return
         request.take_state(told["state"])
         request.status = RequestStatus(told["phase"])
         if (reason := told["reason"]) is not None:
             self._requests.note_cancel(request, CancelReason(reason), told["superseded_by"])
-        finish_reason = FinishReason(told["finish_reason"])
-        self._came_too_late = finish_reason in COMPLETE
         self._requests.conclude(request, finish_reason, error=told["error"], param=told["param"])
 
     async def _outlive(self, begun: Exchange, link: Link) -> None:
@@ -319,12 +330,29 @@ class Relay:
 
     async def _settle(self) -> None:
         """Write the ending when the process, which has seen the connection's end, says that it has stopped."""
-        request, process = self.request, self.request.process
+        process = self.request.process
         assert process is not None
-        told = await self._front.ask(process, self._cancel_message(wait=True), Cancelled)
-        if told is not None and (found := told.live.get(request.id) or told.ended.get(request.id)):
-            answer = found[-1]
-            request.take_usage(answer["usage"])
-            request.status = RequestStatus(answer["phase"])
-        if not request.ended.done():
-            self._requests.conclude(request, FinishReason.CANCELLED)
+        answer = None
+        while answer is None or not has_stopped(answer):
+            told = await self._front.ask(process, self._cancel_message(), Cancelled)
+            if told is None or (answer := self._answer_in(told)) is None:
+                break
+        self._conclude_as_told(answer)
+
+    def _answer_in(self, told: Cancelled) -> CancelAnswer | None:
+        """Return what a process says of this request. One that has ended may be older, while this one is not seen."""
+        found = told.live.get(self.request.id) or (told.ended.get(self.request.id) if self._is_seen else None)
+        return found[-1] if found else None
+
+    def _conclude_as_told(self, answer: CancelAnswer | None) -> None:
+        """Write the ending of a cancelled request by the answer to its cancel, unless it is written."""
+        if self.request.ended.done():
+            return
+        if answer is not None:
+            self.request.take_usage(answer["usage"])
+            self.request.status = RequestStatus(answer["phase"])
+        self._requests.conclude(self.request, FinishReason.CANCELLED)
+
+
+def has_stopped(answer: CancelAnswer) -> bool:
+    return answer["cancel_latency_ms"] is not None or answer["outcome"] != "cancelled"

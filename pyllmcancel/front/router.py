@@ -6,7 +6,8 @@ import asyncio
 import math
 import re
 import time
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
@@ -35,7 +36,7 @@ from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.fleet.messages import AskStream, StreamKnown
 from pyllmcancel.server.http.api_keys import owner_of
-from pyllmcancel.server.http.connection import watched
+from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import arrival_of, arrival_us_of, request_id_of
 from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.streams.routes import not_ready
@@ -122,13 +123,18 @@ class Router:
         self.requests.arrive(request, relay.cancelled)
         with self._left_in_order(relay):
             message = Message.of(scope, await read_body(receive))
-            with watched(receive, relay.client_left):
+            with self._watched(scope, request), watched(receive, relay.client_left):
                 wishes = await self._wished(scope, message, relay)
                 if not wishes.streams:
                     await self._computed(wishes, message, relay)
                     return
                 relay.is_kept = True  # it outlives its client
                 await relay.until_left(self.front.spawn(self._kept(wishes, message, relay)))
+
+    def _watched(self, scope: Scope, request: FrontRequest) -> AbstractContextManager[None]:
+        """Inside the block, a client that has vanished, or does not read, cancels its request."""
+        connection = connection_of(scope)
+        return nullcontext() if connection is None else connection.answering(partial(self.requests.cancel, request))
 
     @contextmanager
     def _left_in_order(self, relay: Relay, *, is_kept: bool = False) -> Iterator[None]:
@@ -164,6 +170,7 @@ class Router:
         request.model, request.streams = spec.name, wishes.streams
         self.requests.name(request, Names(wishes.session, wishes.parent, wishes.key))
         relay.keep(wishes.keep_going if wishes.streams else 0.0)
+        relay.ends_at(request.arrived_at + min(wishes.timeout, self._timeout))
         return wishes
 
     async def _computed(self, wishes: Wishes, message: Message, relay: Relay) -> None:
@@ -173,7 +180,7 @@ class Router:
             request.process = None
             claim = claim._replace(avoids=claim.avoids | {ended.name})
             if not self.keeper.has_other(claim):
-                await self._waited(ended.end(), wishes, relay)
+                await self._waited(ended.end(), relay)
                 claim = claim._replace(avoids=frozenset())
 
     async def _sent(self, claim: Claim, wishes: Wishes, message: Message, relay: Relay) -> ModelProcess | None:
@@ -183,7 +190,7 @@ class Router:
             extra: list[tuple[bytes, bytes]] = []
             if not future.done():
                 began = time.monotonic()
-                await self._waited(future, wishes, relay)
+                await self._waited(future, relay)
                 extra = [(b"x-model-load-ms", milliseconds_since(began))]
             process: ModelProcess = await relay.until(future)
             try:
@@ -197,11 +204,11 @@ class Router:
         finally:
             self.keeper.drop(ticket, wishes.keep_alive)
 
-    async def _waited(self, future: asyncio.Future[Any], wishes: Wishes, relay: Relay) -> None:
+    async def _waited(self, future: asyncio.Future[Any], relay: Relay) -> None:
         """Wait; until then the request is one of those that wait for their models, and supersedes older ones."""
         try:
             self.requests.waits(relay.request)
-            await relay.until(future, min(wishes.timeout, self._timeout))
+            await relay.until(future)
             self.requests.goes_on(relay.request)
         finally:
             self.keeper.tell()

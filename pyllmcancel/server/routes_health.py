@@ -19,8 +19,7 @@ router = APIRouter(tags=["Health"])
 @router.get(
     "/health",
     summary="200 when requests can be served, 503 while loading or when something is wrong",
-    responses=answers(Healthy)
-    | {503: answer_of(Unhealthy, "Requests cannot be served now; the body says why")},
+    responses=answers(Healthy) | {503: answer_of(Unhealthy, "Requests cannot be served now; the body says why")},
 )
 @router.get("/v1/health", include_in_schema=False)
 @router.head("/health", include_in_schema=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.browser.conftest import OpenTab
-from tests.support.http_process import COMPLETIONS, ServerProcess, fresh_id
+from tests.support.http_process import COMPLETIONS, LIMIT, ServerProcess, fresh_id
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Response
 
 EVIL = "evil.example"  # for this browser it is this machine
 SANDBOX = "/sandbox"  # a page that has no origin
@@ -69,15 +69,24 @@ class Visit:
         self.page.goto(url)
 
     def answer_to(self, script: str, argument: Any, path: str, method: str) -> int:
-        """The status of what the server answers to what a script of the page begins."""
-        with self.page.expect_response(
-            lambda answer: (
-                urlsplit(answer.url)[1:3] == (f"127.0.0.1:{self._server.port}", path)
-                and answer.request.method == method
-            )
-        ) as answered:
-            self.page.evaluate(script, argument)
-        return int(answered.value.status)
+        """The status of what the server answers to what a script of the page begins.
+
+        It is begun again if no answer comes: Chromium drops what it has begun when the machine's network changes, as it
+        does when tests beside this one make interfaces.
+        """
+
+        def is_answer(answer: Response) -> bool:
+            url = f"127.0.0.1:{self._server.port}", path
+            return urlsplit(answer.url)[1:3] == url and answer.request.method == method
+
+        from playwright.sync_api import TimeoutError as NoAnswer
+
+        for seconds in (10, 20, LIMIT):
+            with suppress(NoAnswer):
+                with self.page.expect_response(is_answer, timeout=seconds * 1e3) as answered:
+                    self.page.evaluate(script, argument)
+                return int(answered.value.status)
+        raise AssertionError(f"no answer to {method} {path}")
 
     def close(self) -> None:
         self._context.close()

@@ -223,6 +223,26 @@ async def test_a_stuck_process_keeps_nobody_waiting(tmp_path: Path, monkeypatch:
         assert (await world.post("/v1/requests/other/cancel")).json()["outcome"] == "cancelled"
 
 
+@pytest.mark.parametrize("by", ["cancel", "newer"])
+async def test_a_request_whose_client_does_not_read_ends_all_the_same(tmp_path: Path, by: str) -> None:
+    """What its process says in the link waits behind the answer."""
+    async with open_router(tmp_path, "a") as world:
+        stream = world.complete("a", "mine", stream=True, until="never", supersede="editor", padding=60_000)
+        await stream.next_event()
+        stream.stop_reading()
+        await stream.blocked.wait()
+        if by == "cancel":
+            assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
+        else:
+            assert (await world.complete("a", "newer", supersede="editor").end()).status == 200
+            await world.until(lambda: [one.id for one in world.requests.registry.requests()] == [])
+        told = (await world.get("/v1/requests/mine")).json()
+        assert told["status"] == "cancelled"
+        stream.read_on()
+        await stream.end()
+        assert '"error"' in stream.events[-1]
+
+
 async def test_a_stuck_process_makes_room_for_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roster, "ANSWERS_WITHIN", math.inf)
     async with open_router(tmp_path, "a", "b", most=1) as world:

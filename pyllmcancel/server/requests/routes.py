@@ -106,16 +106,12 @@ async def get_request(see: See, request_id: PathName) -> Any:
 @router.post(
     "/requests/{request_id:path}/cancel",
     summary="Cancel a request, and return how it ended",
-    responses=answers(CancelAnswer)
-    | errors(404)
-    | {202: answer_of(HeldAnswer, "The request may still come")},
+    responses=answers(CancelAnswer) | errors(404) | {202: answer_of(HeldAnswer, "The request may still come")},
 )
 @router.delete(
     "/requests/{request_id:path}",
     summary="Cancel a request, as by POST",
-    responses=answers(CancelAnswer)
-    | errors(404)
-    | {202: answer_of(HeldAnswer, "The request may still come")},
+    responses=answers(CancelAnswer) | errors(404) | {202: answer_of(HeldAnswer, "The request may still come")},
 )
 async def cancel_request(see: See, request_id: PathName, wait: Wait = True, hold: Hold = 0.0) -> Any:
     if (everywhere := fleet_view(see)) is not None:
