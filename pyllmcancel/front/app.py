@@ -21,7 +21,8 @@ from pyllmcancel.front import routes_models, routes_requests
 from pyllmcancel.front.router import Router
 from pyllmcancel.front.shortcut import Shortcut
 from pyllmcancel.server import page
-from pyllmcancel.server.app import add_middleware
+from pyllmcancel.server.app import add_middleware, all_routes
+from pyllmcancel.server.bodies import arriving_paths
 from pyllmcancel.server.http.api_keys import KeyRing
 from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.connections import Connections
@@ -30,6 +31,7 @@ from pyllmcancel.server.http.listening import quiet_about_files, url_of
 from pyllmcancel.server.http.protocol import WatchfulProtocol
 from pyllmcancel.server.http.workers import Workers
 from pyllmcancel.server.limits import GIL_SECONDS, WORKERS
+from pyllmcancel.server.preparing import Arriving
 from pyllmcancel.server.requests import routes as requests_routes
 from pyllmcancel.server.requests import sessions as sessions_routes
 from pyllmcancel.server.running.supervision import Supervision
@@ -65,11 +67,13 @@ class FrontState:
     streams: FrontRequests  # the processes have them
     fleet: None = None
     n_ctx: int = 0
+    model_name: str = ""
 
 
 def create_router_app(config: ServerConfig, keeper: Keeper, *, autoload: bool) -> FastAPI:
     """Make the application; `keeper` is started and closed with it."""
-    router = Router(keeper, config, autoload=autoload)
+    paths = arriving_paths(all_routes(ui=config.ui))
+    router = Router(keeper, config, autoload=autoload, paths=paths)
     workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)
     keys, requests = KeyRing(config.api_keys, config.admin_api_keys), router.requests
     state = FrontState(config, keys, engine=requests, workers=workers, streams=requests)
@@ -102,6 +106,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, *, autoload: bool) -
     add_error_handlers(app)
     app.add_middleware(Shortcut, router=router, routes=routes)
     app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
+    app.add_middleware(Arriving, paths=paths)
     add_middleware(app, config, state.keys)
     return app
 

@@ -47,12 +47,12 @@ class Relay:
     ----------
     keeps
         The seconds for which the request goes on without its client, whose stream can be taken up again; 0 if it does
-        not.
+        not, None until that is known.
     """
 
     def __init__(self, front: Front, requests: FrontRequests, request: FrontRequest, answer: Answer) -> None:
         self.request = request
-        self.keeps = 0.0
+        self.keeps: float | None = None
         self.left_at: float | None = None  # when the client left, in monotonic seconds
         self._front = front
         self._requests = requests
@@ -63,10 +63,16 @@ class Relay:
         self.lives_on = False  # without a client: what is left to do does not end with the client's call
         self._is_seen = False  # by its process
         self._is_accepted = False
+        self._came_too_late = False  # the process had completed the answer when the cancel came
         self._gone = asyncio.Event()  # set when the client has left
         self._held: list[bytes] = []  # of an answer that was cancelled, until it is known how that ended
         self._timers: list[asyncio.TimerHandle] = []
         request.ended.add_done_callback(lambda _: self._ended())
+
+    @property
+    def status(self) -> int | None:
+        """The status of the answer, if it is complete."""
+        return self._answer.head.status if self._answer.complete and self._answer.head is not None else None
 
     # -- its client, and its cancel -----------------------------------------------------------------------------------
 
@@ -74,7 +80,8 @@ class Relay:
         self.left_at = time.monotonic()
         self._answer.drop()
         self._gone.set()
-        self.keep(self.keeps)
+        if self.keeps is not None:
+            self.keep(self.keeps)
 
     def keep(self, seconds: float) -> None:
         """Let the request go on without its client, for so long after the leaving: its process counts on from there."""
@@ -148,7 +155,7 @@ class Relay:
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     def ends_at(self, deadline: float) -> None:
-        """Cancel the request at this time, on the monotonic clock. Its process does, too, but the client may not read."""
+        """Cancel the request at this time, on the monotonic clock; its process does, too, if the client reads."""
         if deadline < math.inf:
             wait = max(0.0, deadline - time.monotonic())
             act = partial(self._requests.cancel, self.request, CancelReason.DEADLINE)
@@ -248,6 +255,8 @@ class Relay:
         if self.request.cancellation.requested:
             self._held.append(b"")  # it was too late for this answer: see `_end`
             return
+        if not self._is_accepted:
+            self._requests.arrivals.end_work(self.request)  # it is refused
         await self._answer.begin(status, [*kept(pairs), *extra])
         if self._answer.is_chunked and not self.request.cancellation.requested:
             link.pass_on = self._answer.pass_on
@@ -283,8 +292,6 @@ class Relay:
         elif kind == ENDED:
             self._conclude(told)
 
-    _came_too_late = False  # the process had completed the answer when the cancel came
-
     def _conclude(self, told: dict[str, Any]) -> None:
         request = self.request
         finish_reason = FinishReason(told["finish_reason"])
@@ -304,10 +311,11 @@ class Relay:
             while not self.request.ended.done():
                 self._learn(*await link.next())
         except (Broken, ValueError):
-            self._end_without_process()
+            pass
         finally:
             self._link = None
             begun.close()
+            self._end_without_process()
 
     # -- a process that is gone ---------------------------------------------------------------------------------------
 
@@ -333,11 +341,13 @@ class Relay:
         process = self.request.process
         assert process is not None
         answer = None
-        while answer is None or not has_stopped(answer):
-            told = await self._front.ask(process, self._cancel_message(), Cancelled)
-            if told is None or (answer := self._answer_in(told)) is None:
-                break
-        self._conclude_as_told(answer)
+        try:
+            while answer is None or not has_stopped(answer):
+                told = await self._front.ask(process, self._cancel_message(), Cancelled, DEADLINE_SECONDS)
+                if told is None or (answer := self._answer_in(told)) is None:
+                    break
+        finally:
+            self._conclude_as_told(answer)
 
     def _answer_in(self, told: Cancelled) -> CancelAnswer | None:
         """Return what a process says of this request. One that has ended may be older, while this one is not seen."""

@@ -10,7 +10,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, QueueFullError, RequestCancelled
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.front.request import FrontRequest
-from pyllmcancel.requests.arrivals import REFUSED, end_cancelled
+from pyllmcancel.requests.arrivals import Arrivals, end_cancelled
 from pyllmcancel.requests.endings import Endings
 from pyllmcancel.requests.observer import Observers
 from pyllmcancel.requests.registry import Registry
@@ -18,9 +18,12 @@ from pyllmcancel.requests.token_stream import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Unpack
 
     from pyllmcancel.requests.effects import Accepted
-    from pyllmcancel.requests.request import Names, Request, RequestSummary
+    from pyllmcancel.requests.request import Names, Origin, Request, RequestSummary
+
+BAD = 400  # the least status of a refusal
 
 
 class FrontRequests:
@@ -35,21 +38,27 @@ class FrontRequests:
     def __init__(self, max_waiting: int) -> None:
         self.registry = Registry(max_waiting)
         self.observers = Observers()
+        self.failure = None  # as an engine has one
         self._endings = Endings(self.registry, self.observers, logs=False)  # the processes log their requests
+        self.arrivals = Arrivals(self.registry, self._endings, None, self.observers, timeout=None)
 
-    def arrive(self, request: FrontRequest, on_cancel: Callable[[], object]) -> None:
-        """List a request; `on_cancel` is called soon after it is cancelled, unless it waits for its model then.
+    def arrive(self, **origin: Unpack[Origin]) -> FrontRequest:
+        """Return a request: it is listed, or has ended, as it was cancelled before. Raises as `Arrivals.arrive`."""
+        request = FrontRequest(**origin)
+        self.arrivals.arrive(request)
+        return request
 
-        Raises RequestCancelled if its id was cancelled before; otherwise as `Registry.arrive`.
+    def take_over(self, request: FrontRequest, on_cancel: Callable[[], object]) -> None:
+        """Make the caller responsible for a request. `on_cancel` is called soon after it is cancelled, unless it waits
+        for its model then. RequestCancelled if it was cancelled before.
         """
         loop = asyncio.get_running_loop()
         request.on_cancel = lambda: loop.call_soon(on_cancel)
-        self._take_effect(self.registry.arrive(request))
         self.registry.begin_work(request, request.on_cancel)
 
     def name(self, request: FrontRequest, names: Names) -> None:
         """Note the groups that its body names; raises as `Registry.name`."""
-        self._take_effect(self.registry.name(request, names))
+        self.arrivals.name(request, names)
 
     def waits(self, request: FrontRequest) -> None:
         """The request waits for its model from now on, and supersedes older ones. A cancel ends it at once.
@@ -70,7 +79,8 @@ class FrontRequests:
         """Its process has accepted the request, and says which groups it belongs to: it now supersedes older ones."""
         if request.status is RequestStatus.PREPARING:
             with suppress(RequestCancelled, InvalidRequestError, QueueFullError):  # or it stays without groups
-                self._take_effect(self.registry.name(request, names))
+                self.arrivals.name(request, names)
+            with suppress(RequestCancelled):
                 self._take_effect(self.registry.accept(request, request.on_cancel))
         request.status = RequestStatus.WAITING
 
@@ -104,20 +114,27 @@ class FrontRequests:
         self._endings.conclude(request, finish_reason, outbox, error=error, param=param)
         outbox.flush()
 
-    def leave(self, request: FrontRequest, error: Exception | None) -> None:
-        """Write the ending of a request that no process computes, if it has none; one that was refused leaves no
-        trace.
+    def leave(self, request: FrontRequest, error: Exception | None, status: int | None) -> None:
+        """Write the ending of a request that no process computes, if it has none; one that was refused leaves no trace.
+
+        Parameters
+        ----------
+        error
+            What ended it.
+        status
+            The status of its answer, if it has a complete one.
         """
         if request.ended.done():
             return
         if request.status is RequestStatus.PREPARING:
-            if self.registry.end_work(request):
-                self._endings.conclude_withdrawn(request)
-            elif self.registry.refuse(request):
-                request.status = RequestStatus.FINISHED
-                request.ended.set_result(REFUSED)
+            self.arrivals.end_work(request)
+            self.arrivals.refuse(request)
+            return
+        self.registry.withdraw(request)  # it may wait for its model
+        if status is not None and status < BAD:
+            self.conclude(request, FinishReason.STOP)  # it computed nothing
         else:
-            self.conclude(request, FinishReason.ERROR, error=str(error or "its process refused it"))
+            self.conclude(request, FinishReason.ERROR, error=str(error or f"its process refused it: status {status}"))
 
 
 def check(request: Request) -> None:

@@ -8,8 +8,11 @@ import re
 import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
+
+from fastapi import Request
 
 from pyllmcancel.front.forwarding import (
     Answer,
@@ -28,7 +31,6 @@ from pyllmcancel.front.front import Front
 from pyllmcancel.front.model import State
 from pyllmcancel.front.places import Claim, names_of
 from pyllmcancel.front.relay import Relay
-from pyllmcancel.front.request import FrontRequest
 from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.wishes import Wishes, fields_of, wishes_of
@@ -37,17 +39,19 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.fleet.messages import AskStream, StreamKnown
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.http.request_context import arrival_of, arrival_us_of, request_id_of
 from pyllmcancel.server.limits import MAX_NAME
+from pyllmcancel.server.origin import plain_origin
+from pyllmcancel.server.preparing import REQUEST
 from pyllmcancel.server.streams.routes import not_ready
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.process import ModelProcess
+    from pyllmcancel.front.request import FrontRequest
     from pyllmcancel.front.spec import Spec
     from pyllmcancel.server.config import ServerConfig
 
@@ -69,10 +73,15 @@ class Router:
         The settings of the server. As many requests of one owner may wait for loads as in one model's queue.
     autoload
         True if a request loads its model.
+    paths
+        The paths of what models compute, and whether their requests belong to groups.
     """
 
-    def __init__(self, keeper: Keeper, config: ServerConfig, *, autoload: bool) -> None:
+    def __init__(
+        self, keeper: Keeper, config: ServerConfig, *, autoload: bool, paths: Mapping[str, bool] = MappingProxyType({})
+    ) -> None:
         self.keeper = keeper
+        self._paths = paths
         self.requests = FrontRequests(config.engine.max_queue)
         self.front = Front(keeper.key, keeper.ready)
         self.autoload = autoload
@@ -117,16 +126,17 @@ class Router:
 
     async def _compute(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Have the model that the body names compute the request."""
-        request = FrontRequest(request_id=request_id_of(scope), owner=owner_of(scope), arrived_at=arrival_of(scope),
-                               arrived_us=arrival_us_of(scope))  # fmt: skip
+        message = Message.of(scope, await read_body(receive))
+        # Listed from its head on, and until here its own: see `Arriving`. What computes nothing is listed from here on.
+        request = scope["state"].pop(REQUEST, None) or self.requests.arrive(**plain_origin(Request(scope)))
         relay = Relay(self.front, self.requests, request, Answer(scope, send))
-        self.requests.arrive(request, relay.cancelled)
         with self._left_in_order(relay):
-            message = Message.of(scope, await read_body(receive))
-            with self._watched(scope, request), watched(receive, relay.client_left):
+            self.requests.take_over(request, relay.cancelled)
+            with watched(receive, relay.client_left):
                 wishes = await self._wished(scope, message, relay)
                 if not wishes.streams:
-                    await self._computed(wishes, message, relay)
+                    with self._watched(scope, request):
+                        await self._computed(wishes, message, relay)
                     return
                 relay.is_kept = True  # it outlives its client
                 await relay.until_left(self.front.spawn(self._kept(wishes, message, relay)))
@@ -147,7 +157,7 @@ class Router:
             raise
         finally:
             if relay.is_kept is is_kept and not relay.lives_on:
-                self.requests.leave(relay.request, ended_by)
+                self.requests.leave(relay.request, ended_by, relay.status)
 
     async def _kept(self, wishes: Wishes, message: Message, relay: Relay) -> None:
         """Have a request computed that outlives its client."""
@@ -165,6 +175,8 @@ class Router:
         query = query_of(scope)
         spec = await self.named(fields.get("model", next(iter(query.get("model", ())), None)))
         wishes = wishes_of(scope, fields, stream_keep=self._stream_keep)
+        if not self._paths.get(scope["path"], False):  # it generates nothing, and belongs to no groups
+            wishes = wishes._replace(session=None, parent=None, key=None, streams=())
         if not one_of(query.get("autoload"), default=self.autoload):
             self._serving(spec)
         request.model, request.streams = spec.name, wishes.streams

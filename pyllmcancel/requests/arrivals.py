@@ -29,12 +29,20 @@ class Arrivals:
 
     Parameters
     ----------
+    watcher
+        Has the deadlines; None in a front, where requests are not accepted by this.
     timeout
         The deadline of requests that name none, in seconds from their arrival; None for no deadline.
     """
 
     def __init__(
-        self, registry: Registry, endings: Endings, watcher: Watcher, observers: Observers, *, timeout: float | None
+        self,
+        registry: Registry,
+        endings: Endings,
+        watcher: Watcher | None,
+        observers: Observers,
+        *,
+        timeout: float | None,
     ) -> None:
         self._registry = registry
         self._endings = endings
@@ -84,7 +92,7 @@ class Arrivals:
         self._log(request)
         end_cancelled(self._observers, self._endings, accepted)
         timeout = request.params.timeout if request.params.timeout is not None else self._timeout
-        if timeout is not None:
+        if timeout is not None and self._watcher is not None:
             self._watcher.at_deadline(request, request.arrived_at + timeout)
 
     def heed(self, owner: str, key: str, rank: Rank) -> Rank | None:

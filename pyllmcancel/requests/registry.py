@@ -100,6 +100,8 @@ class Registry:
     def end_work(self, request: Request) -> bool:
         """Note that the work has stopped; return True if the caller has to end the request, since it is cancelled."""
         with self._lock:
+            if request not in self._preparing:
+                return False
             self._preparing[request] = None
             return request.cancellation.requested and self._withdraw(request)
 
@@ -314,6 +316,7 @@ class Registry:
             self._requests.pop((request.owner, request.id), None)
             self._withdrawn.discard(request)
             self._given_out.pop(request, None)
+            self._preparing.pop(request, None)
             self._waiting.forget(request)
             self._history[request.owner].append(request.summary(ending))
             self._tell()

@@ -110,6 +110,48 @@ async def test_a_sessions_request_that_arrived_before_its_cancel_is_cancelled_th
         assert (await world.complete("a", session_id="turn").end()).status == 200
 
 
+async def test_a_request_is_listed_and_cancelled_while_its_body_comes(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        headers = {"content-type": "application/json", "x-request-id": "mine", "x-session-id": "turn"}
+        slow = Exchange(world.app, "POST", COMPLETIONS, body=None, headers=headers)
+        world.exchanges.append(slow)
+        await asyncio.sleep(0)  # it has arrived
+        (entry,) = (await world.get("/v1/requests")).json()["data"]
+        assert (entry["id"], entry["phase"], entry["session"]) == ("mine", "preparing", "turn")
+        assert (await world.complete("a", "mine").end()).status == 400
+        assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
+        assert (await slow.end()).status == 499
+        assert world.starts("a") == 0
+
+
+async def test_what_computes_nothing_supersedes_nothing_and_has_not_failed(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a", "b") as world:
+        stream = world.complete("a", "mine", supersede="editor", stream=True, until="never")
+        await stream.next_event()
+        headers = {"x-request-id": "count", "x-supersede": "editor"}
+        assert (
+            await world.begin("POST", "/tokenize", {"model": "b", "content": "x"}, headers=headers).end()
+        ).status == 200
+        assert (await world.get("/v1/requests/mine")).json()["cancel_reason"] is None
+        assert (await world.get("/v1/requests/count")).json()["status"] == "finished"
+
+
+async def test_clients_that_leave_early_leave_nothing(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        assert (await world.complete("a").end()).status == 200
+        (tmp_path / "a.unseen").touch()
+        for number in range(5):
+            request = world.stream("a", f"r{number}")
+            await world.until(lambda: world.log_of("a")[-1].startswith(f"request {COMPLETIONS}"))
+            request.leave()
+            await request.end()
+        await world.until(lambda: not world.requests.registry.requests())
+        (tmp_path / "a.unseen").unlink()
+        for number in range(5):
+            told = (await world.get(f"/v1/requests/r{number}")).json()
+            assert (told["status"], told["cancel_reason"]) == ("cancelled", "disconnect")
+
+
 async def test_a_running_request_is_superseded_by_one_of_another_model(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b") as world:
         assert (await world.complete("b").end()).status == 200

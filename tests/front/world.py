@@ -179,6 +179,7 @@ async def opened(world: RouterWorld) -> AsyncIterator[RouterWorld]:
     assert not any(map(is_there, pids))
     assert not world.has_sockets()
     assert not world.requests.registry.requests()
+    assert world.requests.registry.load == (0, 0)
     assert not [model for model in world.keeper.roster.models.values() if model.waiting or model.running]
 
 

@@ -119,7 +119,7 @@ class Model:
                 lists = target.partition("?")[0] in ("/v1/requests", "/v1/requests/cancel", "/v1/sessions")
                 self.answer(writer, 200 if lists else 404, {"object": "list", "data": []})
             else:
-                await self.accept(reader, writer, asked, headers)
+                await self.accept(reader, writer, asked, headers | {"target": target})
         writer.close()
 
     async def while_there(self, what: str) -> None:
@@ -198,12 +198,13 @@ class Model:
         if link is None:
             self.answer(writer, status, told)
             return
-        if status < 400:
+        computes = status < 400 and told["headers"]["target"] != "/tokenize"
+        if computes:
             link.accept(told["asked"])
         body = json.dumps(told).encode()
         link.start(status, "application/json", len(body))
         link.frame(b"B", body)
-        if status < 400:
+        if computes:
             link.end("stop")
         link.frame(b"F")
         link.close()

@@ -116,7 +116,8 @@ class MessageHandler:
     async def cancel(self, message: Cancel, patience: float | None = None) -> Cancelled:
         see = self._see(message.owner)
         if message.on_their_way:
-            self._state.engine.registry.hold_arrived(message.ids, message.owner)
+            with suppress(QueueFullError):  # with too many holds those that are not seen yet are not reached
+                self._state.engine.registry.hold_arrived(message.ids, message.owner)
         found = {one: target for one in message.ids if (target := see.find(one, message.hold)) is not None}
         done = await cancelled(see, found.values(), patience, wait=message.wait, reason=message.reason)
         live: dict[str, list[CancelAnswer]] = {}
