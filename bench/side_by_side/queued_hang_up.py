@@ -51,7 +51,7 @@ async def measure(subject: Subject) -> Figures:
 async def tokens_in(subject: Subject, seconds: float) -> int:
     """How many tokens of an answer take about so long, or `MAX_TOKENS`."""
     exchange = await subject.start(await subject.prompt(SHORT_PROMPT), PACE_TOKENS).ended()
-    return min(MAX_TOKENS, math.ceil(seconds / statistics.median(exchange.itl)))
+    return min(MAX_TOKENS, math.ceil(seconds / statistics.fmean(exchange.itl)))
 
 
 MEASUREMENTS = (Measurement(name="queued-hang-up", parallel=1, ctx_size=2048, measure=measure),)
