@@ -267,7 +267,7 @@ async def test_a_stuck_process_keeps_nobody_waiting(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("by", ["cancel", "newer"])
 async def test_a_request_whose_client_does_not_read_ends_all_the_same(tmp_path: Path, by: str) -> None:
-    """What its process says in the link waits behind the answer."""
+    """Its ending waits in the link, behind the answer."""
     async with open_router(tmp_path, "a") as world:
         stream = world.complete("a", "mine", stream=True, until="never", supersede="editor", padding=60_000)
         await stream.next_event()
