@@ -1,7 +1,7 @@
 """A request on its way to a model's process, and its answer on the way back. Plain ASGI.
 
-A client that leaves has its connection to the process closed in the same moment, which is how the process learns of a
-cancel. While the model loads, the request waits here.
+What computes is followed by a `Relay`; anything else is exchanged here. A client that leaves has its connection to the
+process closed in the same moment.
 """
 
 from __future__ import annotations

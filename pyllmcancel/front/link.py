@@ -44,22 +44,18 @@ class Frames:
 class Link:
     """The frames of one exchange. Used in the event loop only.
 
-    Parameters
+    Attributes
     ----------
     pass_on
         Takes a piece of the answer's body, when there is nothing before it; returns False if it can take no more now.
     """
 
-    def __init__(self, exchange: Exchange, pass_on: Callable[[bytes], bool] | None = None) -> None:
+    def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._frames = Frames()
         self._read: deque[Frame] = deque()
-        self.pass_on = pass_on
+        self.pass_on: Callable[[bytes], bool] | None = None
         self._ended = False
-
-    @property
-    def is_open(self) -> bool:
-        return not self._ended and not self._exchange.is_closed
 
     async def next(self) -> Frame:
         """Return the next frame that was not passed on; Broken if the process has ended, ValueError for what is none.

@@ -90,10 +90,9 @@ class Relay:
             return
         if not seconds:
             self._requests.cancel(self.request, CancelReason.DISCONNECT)
+        elif self._is_seen:
+            self._tell_of_leaving()
         else:
-            if self._is_seen:
-                self._tell_of_leaving()
-                return
             wait = seconds - (time.monotonic() - self.left_at)
             self._timers.append(asyncio.get_running_loop().call_later(max(0.0, wait), self._give_up))
 
@@ -251,10 +250,9 @@ class Relay:
     async def _begin(
         self, link: Link, status: int, headers: list[tuple[str, str]], extra: list[tuple[bytes, bytes]]
     ) -> None:
-        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
         if self.request.cancellation.requested:
-            self._held.append(b"")  # it was too late for this answer: see `_end`
-            return
+            return  # it was too late for this answer: see `_end`
+        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
         if not self._is_accepted:
             self._requests.arrivals.end_work(self.request)  # it is refused
         await self._answer.begin(status, [*kept(pairs), *extra])

@@ -64,7 +64,6 @@ class FrontRequest(Request):
         """Take what a process says of a request that it has accepted."""
         self._n_prompt_tokens, self._n, self._max_tokens = size
         self.adapters = tuple((number, scale) for number, scale in adapters)
-        self.status = RequestStatus.WAITING
 
     def take_state(self, told: list[Any]) -> None:
         """Take how far the request is."""

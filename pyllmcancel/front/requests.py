@@ -56,10 +56,6 @@ class FrontRequests:
         request.on_cancel = lambda: loop.call_soon(on_cancel)
         self.registry.begin_work(request, request.on_cancel)
 
-    def name(self, request: FrontRequest, names: Names) -> None:
-        """Note the groups that its body names; raises as `Registry.name`."""
-        self.arrivals.name(request, names)
-
     def waits(self, request: FrontRequest) -> None:
         """The request waits for its model from now on, and supersedes older ones. A cancel ends it at once.
 

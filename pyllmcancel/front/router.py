@@ -180,7 +180,7 @@ class Router:
         if not one_of(query.get("autoload"), default=self.autoload):
             self._serving(spec)
         request.model, request.streams = spec.name, wishes.streams
-        self.requests.name(request, Names(wishes.session, wishes.parent, wishes.key))
+        self.requests.arrivals.name(request, Names(wishes.session, wishes.parent, wishes.key))
         relay.keep(wishes.keep_going if wishes.streams else 0.0)
         relay.ends_at(request.arrived_at + min(wishes.timeout, self._timeout))
         return wishes

@@ -128,10 +128,6 @@ class Exchange(asyncio.Protocol):
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
-
     async def head(self) -> Head:
         """Return the beginning of the answer; Broken if there is none, Unread if there will be none."""
         while (end := self._data.find(END)) < 0:

@@ -160,7 +160,6 @@ def ending_of(request: Request, state: tuple[Any, ...]) -> dict[str, Any]:
         "superseded_by": request.superseded_by,
         "error": ending.error,
         "param": ending.param,
-        "limit": ending.limit,
     }
 
 
