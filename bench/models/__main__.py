@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench.models import decoding, front, killed, storm
+from bench.models import decoding, front, fronts, killed, storm
 from bench.models.settings import Settings
 from bench.parts import Part, parser_of, run_parts
 from pyllmcancel.models import packaged_model_path
@@ -14,6 +14,7 @@ from pyllmcancel.models import packaged_model_path
 PARTS: dict[str, Part[Settings]] = {
     "storm": storm.run,
     "front": front.run,
+    "fronts": fronts.run,
     "killed": killed.run,
     "decoding": decoding.run,
 }

@@ -21,10 +21,10 @@ from bench.scenarios.harness import Server
 from bench.scenarios.server_log import ServerLog
 
 # The front's own lines.
-LOADING = re.compile(r"^\S+ \w+ +pyllmcancel\.router: (\S+) is being loaded$")
-LOADED = re.compile(r"^\S+ \w+ +pyllmcancel\.router: (\S+) is loaded after ([\d.]+) s$")
-CANCELLED = re.compile(r"^\S+ \w+ +pyllmcancel\.router: the load of (\S+) is cancelled")
-UNLOADED = re.compile(r"^\S+ \w+ +pyllmcancel\.router: (\S+) is unloaded$")
+LOADING = re.compile(r"^\S+ \w+ +pyllmcancel\.front: (\S+) is being loaded$")
+LOADED = re.compile(r"^\S+ \w+ +pyllmcancel\.front: (\S+) is loaded after ([\d.]+) s$")
+CANCELLED = re.compile(r"^\S+ \w+ +pyllmcancel\.front: the load of (\S+) is cancelled")
+UNLOADED = re.compile(r"^\S+ \w+ +pyllmcancel\.front: (\S+) is unloaded$")
 NOT_LOADED = "not loaded"
 STATES = ((LOADING, "loading"), (LOADED, "loaded"), (CANCELLED, NOT_LOADED), (UNLOADED, NOT_LOADED))
 
