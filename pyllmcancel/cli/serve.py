@@ -31,6 +31,7 @@ from pyllmcancel.cli.router_options import Sources, serves_several
 from pyllmcancel.cli.serve_options import SAMPLING_OPTIONS
 from pyllmcancel.cli.storage import open_store, storage_of
 from pyllmcancel.cli.tracing import open_tracing
+from pyllmcancel.cli.worker_options import front_of, worker_key
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.engine.loading import Loading
@@ -204,6 +205,8 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         metrics=arguments.metrics,
         ui=arguments.ui,
         replica=arguments.replica,
+        worker_key=worker_key(arguments),
+        front=front_of(arguments),
         fleet=fleet_settings(arguments, asks_for_keys=bool(owners)),
         greets=arguments.greets,
         verbose=arguments.verbose,

@@ -40,6 +40,7 @@ from pyllmcancel.cli.placement_options import add_placement_options
 from pyllmcancel.cli.projector_options import add_projector_options
 from pyllmcancel.cli.router_options import EachModel, add_router_options
 from pyllmcancel.cli.storage import DAY
+from pyllmcancel.cli.worker_options import add_worker_options
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
 from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.pooling import POOLINGS
@@ -334,5 +335,6 @@ GROUPS: dict[str, tuple[str, Callable[[argparse._ArgumentGroup], None]]] = {
     ),
     "limits": ("Limits of what one client can ask of the server.", _add_limit_options),
     "access": ("API keys, pages and names that are served, HTTPS.", _add_access_options),
+    "workers": ("A server behind another one: docs/scale-out.md.", add_worker_options),
     "peers": ("Servers on several machines as one: docs/scale-out.md.", add_peer_options),
 }

@@ -17,13 +17,13 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.front.forwarding import ClientLeft, SendAgain, connected, kept, process_ended
+from pyllmcancel.front.front import DEADLINE_SECONDS
 from pyllmcancel.front.link import CLOSED, Link, content_of
 from pyllmcancel.front.requests import check
 from pyllmcancel.front.upstream import Broken, Exchange, Unread
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.behind import ACCEPTED, BODY, END, ENDED, LINK, START, STATE
-from pyllmcancel.server.fleet.messages import Cancel, Cancelled, Leave, Nothing
-from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
+from pyllmcancel.server.from_front import Cancel, Cancelled, Done, Leave
 from pyllmcancel.server.http.request_context import ARRIVED, arrival_told
 from pyllmcancel.server.limits import SMALL_BODY
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from pyllmcancel.front.forwarding import Answer, Message
     from pyllmcancel.front.front import Front
-    from pyllmcancel.front.process import ModelProcess
     from pyllmcancel.front.request import FrontRequest
     from pyllmcancel.front.requests import FrontRequests
+    from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.requests.answers import CancelAnswer
 
 COMPLETE = (FinishReason.STOP, FinishReason.LENGTH)
@@ -104,7 +104,7 @@ class Relay:
         process = self.request.process
         if process is not None:
             message = Leave(owner=self.request.owner, id=self.request.id)
-            self._front.spawn(self._front.ask(process, message, Nothing))
+            self._front.spawn(self._front.ask(process, message, Done))
 
     def cancelled(self) -> None:
         """Note that the request is cancelled, and is to be ended here."""
@@ -148,8 +148,7 @@ class Relay:
     def _cancel_message(self) -> Cancel:
         request, reason = self.request, self.request.cancellation.reason
         assert reason is not None
-        # The process may not have seen the request yet.
-        return Cancel(owner=request.owner, ids=[request.id], wait=True, on_their_way=True, reason=reason)
+        return Cancel(owner=request.owner, id=request.id, reason=reason)
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
@@ -173,7 +172,7 @@ class Relay:
 
     # -- in its process -----------------------------------------------------------------------------------------------
 
-    async def through(self, message: Message, process: ModelProcess, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    async def through(self, message: Message, process: Worker, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Have the process compute the request, and send its answer to the client.
 
         Raises
@@ -188,8 +187,8 @@ class Relay:
             The client has no answer yet, and is to get this one.
         ClientLeft
         """
-        told = (ARRIVED, arrival_told(self._answer.scope, self.left_at)), (LINK, b"1")
-        begun = await connected(message, process.socket, told)
+        told = (ARRIVED, arrival_told(self._answer.scope, self.left_at, process.clock_ahead)), (LINK, b"1")
+        begun = await connected(message, process.address, told)
         self.request.process = process
         self._link = link = Link(begun)
         is_small = len(message.body) <= SMALL_BODY
@@ -349,8 +348,7 @@ class Relay:
 
     def _answer_in(self, told: Cancelled) -> CancelAnswer | None:
         """Return what a process says of this request. One that has ended may be older, while this one is not seen."""
-        found = told.live.get(self.request.id) or (told.ended.get(self.request.id) if self._is_seen else None)
-        return found[-1] if found else None
+        return told.answer if told.was_live or self._is_seen else None
 
     def _conclude_as_told(self, answer: CancelAnswer | None) -> None:
         """Write the ending of a cancelled request by the answer to its cancel, unless it is written."""

@@ -21,6 +21,7 @@ from pyllmcancel.server.behind import FrontLinks
 from pyllmcancel.server.bodies import arriving_paths
 from pyllmcancel.server.embeddings import routes as embeddings_routes
 from pyllmcancel.server.embeddings.rankings import routes as rankings_routes
+from pyllmcancel.server.from_front import WORKER_PATH, FromFront, Messages
 from pyllmcancel.server.http.api_keys import ApiKeys, KeyRing
 from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.error_handlers import add_error_handlers
@@ -212,7 +213,7 @@ def add_middleware(
     app: FastAPI, config: ServerConfig, keys: KeyRing, let_peers_in: Callable[[], None] | None = None
 ) -> None:
     """Add the outer layers, the innermost first. All are plain ASGI: Starlette's others hide clients that leave."""
-    if config.api_keys:
+    if config.api_keys or config.worker_key is not None:
         app.add_middleware(ApiKeys, ring=keys)
     origins = AllowedOrigins(config.cors_origins)
     if config.cors_origins:
@@ -229,11 +230,10 @@ def add_middleware(
     if let_peers_in is not None:
         # Outside of the guard: peers call each other by any name, and their endpoint refuses web pages.
         let_peers_in()
-    # Only the process in front can open the folder of the sockets of several models' processes.
-    is_behind = config.fleet is not None and config.fleet.folder is not None
-    app.add_middleware(RequestContext, served_by=config.replica, is_behind=is_behind)
+    app.add_middleware(RequestContext, served_by=config.replica, is_behind=config.worker_key is not None)
     if config.trusted_proxies:
         app.add_middleware(TrustedProxies, proxies=config.trusted_proxies)
     app.add_middleware(PlainHeads)
-    if is_behind:
+    if config.worker_key is not None:
         app.add_middleware(FrontLinks, links=app.state.server.links)
+        app.add_middleware(FromFront, path=WORKER_PATH, key=config.worker_key, act=Messages(app.state.server))

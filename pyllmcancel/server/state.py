@@ -63,7 +63,8 @@ class Healthy(Answer):
     stores: NotRequired[Annotated[bool, Field(default=True, description="False while the disk is full.")]]
     waiting: NotRequired[Annotated[int, Field(default=0)]]
     running: NotRequired[Annotated[int, Field(default=0)]]
-    slots: NotRequired[Annotated[int, Field(description="For servers that know this one: requests that run at once.")]]
+    slots: NotRequired[Annotated[int, Field(description="For a front: requests that run at once.")]]
+    now: NotRequired[Annotated[float, Field(description="For a front: the time on the monotonic clock.")]]
 
 
 class Unhealthy(Answer):
@@ -97,6 +98,10 @@ class Responses(Protocol):
         """True while nothing can be stored, because the disk is full."""
 
     async def act(self, owner: str, response_id: str, asked: Asked, patience: float) -> dict[str, Any]: ...
+
+    async def part(self, owner: str, response_id: str, *, items: bool) -> dict[str, Any]: ...
+
+    def have(self, owner: str, response_id: str, items: list[dict[str, Any]], missing: str | None) -> None: ...
 
 
 class ServerState:
@@ -333,8 +338,8 @@ class ServerState:
             return f"ending: {requests} cancelled"
         return f"draining: {requests} may go on for {drain:g} s, and end then; a second signal ends the drain"
 
-    def health(self, *, to_peer: bool = False) -> Healthy | Unhealthy:
-        """Return whether the server can serve, and why not; to a peer with all counts."""
+    def health(self, *, to_front: bool = False) -> Healthy | Unhealthy:
+        """Return whether the server can serve, and why not; to a front with all counts."""
         if self._engine is None:
             status: Literal["loading", "failed"] = "loading" if self._load_error is None else "failed"
             told: Unhealthy = {"status": status, "progress": round(self._progress, 3), "error": self._load_error}
@@ -351,11 +356,11 @@ class ServerState:
         healthy: Healthy = {"status": "ok"}
         if self.responses is not None and self.responses.full:
             healthy["stores"] = False
-        if self.config.shared and not to_peer:  # no key is needed here, and owners must not learn of each other
+        if self.config.shared and not to_front:  # no key is needed here, and owners must not learn of each other
             return healthy
         counts = self._engine.counts()
         healthy |= {"waiting": counts.waiting, "running": counts.running}
-        return {**healthy, "slots": self._engine.config.parallel} if to_peer else healthy
+        return {**healthy, "slots": self._engine.config.parallel, "now": time.monotonic()} if to_front else healthy
 
 
 def state_of(request: Request) -> ServerState:

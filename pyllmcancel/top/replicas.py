@@ -57,8 +57,7 @@ class Replicas:
         name, kind = (data.get("replica"), data.get("type")) if isinstance(data, dict) else ("", None)
         name = name if isinstance(name, str) else ""
         if kind == "models":
-            if data.get("begins"):
-                self.begin()
+            self._serves(data.get("models"))
             return self.shown
         if self._begins:
             self._note_named(name, kind, event_id)
@@ -88,6 +87,13 @@ class Replicas:
             if self._named is not None:
                 self.states = {one: state for one, state in self.states.items() if one in self._named}
                 self.lost = {one: why for one, why in self.lost.items() if one in self._named}
+
+    def _serves(self, models: Any) -> None:
+        """Take the list of all models: each of their processes that serves has a snapshot, or will send one."""
+        there = {name for one in dicts_in(models) for name in serving(one)}
+        self._begins, self._named = False, None
+        self.states = {name: state for name, state in self.states.items() if name in there}
+        self._awaited = set(sorted(there - self.states.keys())[:MAX_REPLICAS])
 
     def _make(self, name: str) -> None:
         # The server was restarted with peers, or without.
@@ -131,3 +137,19 @@ class Replicas:
         """Return the live request of this key."""
         state = self.states.get(key[0])
         return None if state is None else state.live.get(key)
+
+
+def serving(model: dict[str, Any]) -> list[str]:
+    """Return the names of a model's processes that serve."""
+    several = dicts_in(model.get("replicas")) or [{**model, "name": model.get("replica")}]
+    return [
+        str(one.get("name")) for one in several if {"value": "loaded"}.items() <= dict_in(one.get("status")).items()
+    ]
+
+
+def dict_in(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def dicts_in(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -41,7 +41,7 @@ async def test_a_request_that_its_process_has_not_seen_is_cancelled(tmp_path: Pa
                 cancel = world.begin("POST", "/v1/requests/cancel", {"session": "turn"})
             case _:
                 cancel = world.begin("POST", "/v1/sessions/chat/cancel")
-        await world.until(lambda: any('"on_their_way": true' in line for line in world.log_of("a")))
+        await world.until(lambda: any('"kind": "cancel"' in line for line in world.log_of("a")))
         assert not cancel.complete  # it is not known yet how the request ends
         (tmp_path / "a.unseen").unlink()
         assert (await request.end()).status == 499

@@ -121,8 +121,9 @@ export class Fleet {
 
   // Take the list of all models. A model that is not loaded has no replica, but for as long as it has requests.
   #serves(event) {
-    if (event.begins) this.begin();
-    for (const { name, status, running = 0 } of event.models.flatMap(processesOf)) if (status.value !== "loaded" && running === 0) this.#remove(name);
+    const processes = event.models.flatMap(processesOf);
+    const there = new Set(processes.filter(({ status, running = 0 }) => status.value === "loaded" || running > 0).map(({ name }) => name));
+    for (const name of [...this.replicas.keys()]) if (!there.has(name)) this.#remove(name);
     this.#waiting.take(event.requests, (id) => this.#models().some((model) => model.find(id)?.live));
     this.served.set(event);
     this.events.set(event);

@@ -60,10 +60,10 @@ def left_at_of(scope: Scope) -> float | None:
     return left_at
 
 
-def arrival_told(scope: Scope, left_at: float | None) -> bytes:
-    """Return the value of `ARRIVED`: processes of one machine have the same monotonic clock."""
-    left = "" if left_at is None else f" {left_at!r}"
-    return f"{arrival_of(scope)!r} {arrival_us_of(scope)}{left}".encode()
+def arrival_told(scope: Scope, left_at: float | None, ahead: float) -> bytes:
+    """Return the value of `ARRIVED`, by a monotonic clock that is so many seconds ahead: 0 on the same machine."""
+    left = "" if left_at is None else f" {left_at + ahead!r}"
+    return f"{arrival_of(scope) + ahead!r} {arrival_us_of(scope)}{left}".encode()
 
 
 def told_arrival(scope: Scope, now: float, now_us: int) -> tuple[float, int, float | None]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.state import ServerState
 
 ANSWER_PREFIXES = ("chatcmpl-", "cmpl-", "msg_", "resp_")
+SEES_ALL = "sees_all"  # in a scope's state: what the front says of the sender
 Target = Request | RequestSummary
 
 
@@ -195,7 +196,8 @@ def check_may_see_all(http: HttpRequest) -> None:
 
 
 def may_see_all(http: HttpRequest) -> bool:
-    return is_admin(http.scope) or not state_of(http).config.shared
+    told: bool | None = http.scope["state"].get(SEES_ALL)
+    return told if told is not None else is_admin(http.scope) or not state_of(http).config.shared
 
 
 def admin_only(param: str | None = None) -> ApiError:

@@ -20,6 +20,7 @@ from pyllmcancel.server.responses.input_items import AnyItem, Item
 from pyllmcancel.server.responses.storage.database import DamagedResponseError
 from pyllmcancel.server.responses.storage.rows import Part, are_items, said
 from pyllmcancel.server.state import state_of
+from pyllmcancel.shares import Remembered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.state import Asked
 
 ITEMS: TypeAdapter[list[AnyItem]] = TypeAdapter(list[Item])
+MAX_HANDED = 64  # parts of conversations, each of `MAX_TO_PEERS` at most
 CANNOT_CANCEL = {
     "completed": "Cannot cancel a completed response.",
     "failed": "Cannot cancel a failed response.",
@@ -44,10 +46,28 @@ class Responses:
 
     def __init__(self, created: CreatedResponses) -> None:
         self.created = created
+        self._handed = Remembered[str, Part](MAX_HANDED)
 
     @property
     def full(self) -> bool:
         return self.created.full
+
+    async def part(self, owner: str, response_id: str, *, items: bool) -> dict[str, Any]:
+        """Return the conversation up to a response, and its output, as far as they are here, for another worker."""
+        part = await self.created.part(owner, response_id, output=True)
+        if items and part.n_bytes > MAX_TO_PEERS:  # the limit includes instructions and tools
+            check_carried(len(await asyncio.to_thread(said, part.items)), "the conversation up to this response")
+        return {"items": part.items if items else [], "missing": part.missing}
+
+    def have(self, owner: str, response_id: str, items: list[dict[str, Any]], missing: str | None) -> None:
+        """Keep a part of a conversation for the next request that goes on from it."""
+        if not are_items(items) or missing == response_id:
+            raise ApiError(400, "this is no part of a conversation", param="items", code="invalid_request")
+        self._handed.put(owner, response_id, Part(items, missing, len(said(items))))
+
+    def handed(self, owner: str, response_id: str) -> Part | None:
+        """Return a part that another worker has, and that was handed over before."""
+        return self._handed.pop(owner, response_id)
 
     async def act(self, owner: str, response_id: str, asked: Asked, patience: float) -> dict[str, Any]:
         """Return the answer as JSON; ApiError 404 if the response is not here."""
@@ -176,6 +196,10 @@ def asking(request: Request) -> Ask:
     """Return a function that asks the peers for the part of a conversation that ends with a response."""
 
     async def ask(response_id: str, output: bool) -> Part | None:
+        responses = state_of(request).responses
+        assert isinstance(responses, Responses)
+        if (part := responses.handed(owner_of(request.scope), response_id)) is not None:
+            return part
         found = await elsewhere(request, response_id, "history" if output else "input")
         if found is None:
             return None
