@@ -1,7 +1,4 @@
-"""pyllmcancel as an application of Ray Serve: ``serve run pyllmcancel.ray:app``, with the extra ``[ray]``.
-
-Cheap to import, and without Ray: Ray's controller imports `scaling`, and so do tests that need no cluster.
-"""
+"""Models on Ray: ``serve run deploy/ray.yaml``, with the extra ``[ray]``. Cheap to import, and without Ray."""
 
 from __future__ import annotations
 

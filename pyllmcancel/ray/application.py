@@ -1,98 +1,91 @@
-"""The application's builder: from its arguments to a deployment of Ray Serve."""
+"""The application's builder: from its arguments to deployments of Ray Serve, for each model and for the front."""
 
 # Not `from __future__ import annotations`: Ray checks whether the annotation of `app` is a class.
 
-import logging
-import math
-import os
+import secrets
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pyllmcancel.ray.versions import check_ray
+from pyllmcancel.errors import UsageError
 
-logger = logging.getLogger("pyllmcancel.ray")
-
-DEPLOYMENT = "pyllmcancel"  # its name in Ray's configuration
-# The engine has a queue of its own, from which requests can be cancelled. Requests that wait in Ray's queue cannot be
-# cancelled, and a cancel from another replica would wait behind them.
-MAX_ONGOING = 1_000_000
-# Seconds that a replica stays reachable while Ray reports its end to HAProxy (Ray's own default), and after its drain.
-DEREGISTRATION, GRACE = 30.0, 15.0
+FRONT = "front"  # the name of its deployment
+Options = dict[str, Any]
+# Each replica sets these itself.
+NOT_HERE = ("host", "port", "worker", "worker-url", "worker-key", "workers", "replica", "replicas")
+SETTINGS: dict[str, Any] = {
+    "health_check_period_s": 2.0,
+    "graceful_shutdown_timeout_s": 60.0,
+    "max_ongoing_requests": 1_000,
+    "logging_config": {"enable_access_log": False},  # calls of our own methods
+    # A model that cannot be loaded will not load at the twentieth attempt, either.
+    "max_constructor_retry_count": 3,
+}
 
 
 class Arguments(BaseModel):
-    """The arguments of an application; every other argument is an option of ``pyllmcancel serve``, by its name.
+    """The arguments of an application. Options are those of ``pyllmcancel serve``, by their names.
 
     Attributes
     ----------
-    replicas
-        The number of replicas. With `max_replicas`, the minimum: waiting requests and cells in use call for more.
-    num_cpus, num_gpus
-        The resources that Ray counts for each replica; a fraction of a GPU is allowed. By default this machine's
-        processors are divided among all replicas.
-    open_to_all
-        Answer without API keys on every address that Ray listens on.
+    models
+        The options of each model's workers, by the model's name in requests. Without ``model`` or ``hf_repo`` among
+        them the name is that of the model to load.
+    front
+        The options of the front: where it listens, its API keys, limits.
     """
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="forbid")
 
-    replicas: int = Field(1, ge=1)
-    max_replicas: int | None = Field(None, ge=1)
-    num_cpus: float | None = Field(None, ge=0)
-    num_gpus: float = Field(0, ge=0)
-    open_to_all: bool = False
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options of ``pyllmcancel serve``."""
-        return self.model_extra or {}
+    models: dict[str, Options | None] = Field(min_length=1)
+    front: Options = {}
 
 
 def app(arguments: Arguments) -> Any:
-    """Build the application; UsageError, before anything is started, for arguments that are impossible."""
-    check_ray()
-    # Imported here, because these need Ray.
+    """Build the application; UsageError, before anything is started, for names that are impossible.
+
+    Replicas, resources and scaling are Ray's own settings of a deployment, which has its model's name.
+    """
+    import ray
     from ray import serve
 
-    from pyllmcancel.ray.options import command_line, served
-    from pyllmcancel.ray.replica import Replica
+    from pyllmcancel.ray.servers import Front, Key, Worker
 
-    line = command_line(arguments.options)
-    drain: float = served(line).drain
-    deployment = serve.deployment(serve.ingress()(Replica), name=DEPLOYMENT)
-    return deployment.options(**settings(arguments, drain)).bind(line, open_to_all=arguments.open_to_all)
-
-
-def settings(arguments: Arguments, drain: float) -> dict[str, Any]:
-    """Return the settings of the deployment; settings in Ray's configuration override them."""
-    from pyllmcancel.config import default_threads
-
-    most = max(arguments.replicas, arguments.max_replicas or 0)
-    cpus = max(1, default_threads() // most) if arguments.num_cpus is None else arguments.num_cpus
-    deregistration = float(os.environ.get("RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S", DEREGISTRATION))
-    found: dict[str, Any] = {
-        "max_ongoing_requests": MAX_ONGOING,
-        "ray_actor_options": {"num_cpus": cpus, "num_gpus": arguments.num_gpus},
-        "graceful_shutdown_timeout_s": math.ceil(deregistration + drain + GRACE),
-        "graceful_shutdown_wait_loop_s": 0.5,
-        "health_check_period_s": 2.0,
-        # A model that cannot be loaded will not load at the twentieth attempt, either.
-        "max_constructor_retry_count": 3,
-    }
-    if arguments.max_replicas is None:
-        return found | {"num_replicas": arguments.replicas}
-    return found | {"autoscaling_config": autoscaling(arguments.replicas, most)}
+    if FRONT in arguments.models:
+        raise UsageError(f"no model can be called {FRONT}: that is the front's deployment")
+    kept = {"name": "pyllmcancel-key", "namespace": "pyllmcancel", "get_if_exists": True, "lifetime": "detached"}
+    keeper = ray.remote(num_cpus=0)(Key).options(**kept).remote(secrets.token_hex(32))
+    key = ray.get(keeper.get.remote())
+    models = []
+    for name, given in arguments.models.items():
+        line = command_line(worker_options(name, given or {}))
+        models.append(serve.deployment(Worker, name=name, **SETTINGS).bind(line, key, FRONT))
+    # The front is where its clients look for it.
+    head = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
+    front = serve.deployment(Front, name=FRONT, ray_actor_options=head, **SETTINGS)
+    return front.bind(command_line(arguments.front), key, *models)
 
 
-def autoscaling(least: int, most: int) -> dict[str, Any]:
-    """Return Ray's ``autoscaling_config``, with our own measure."""
-    return {
-        "min_replicas": least,
-        "max_replicas": most,
-        "upscale_delay_s": 5.0,
-        "downscale_delay_s": 120.0,
-        "look_back_period_s": 10.0,
-        "metrics_interval_s": 2.0,
-        "policy": {"policy_function": "pyllmcancel.ray.scaling:Load"},
-    }
+def worker_options(name: str, given: Options) -> Options:
+    """Return the options of a model's workers; UsageError for those that each worker says by itself."""
+    options = {key.replace("_", "-"): value for key, value in given.items()}
+    if wrong := sorted(options.keys() & set(NOT_HERE)):
+        raise UsageError(f"{wrong[0]} cannot be set for the workers of {name}")
+    if not options.keys() & {"model", "hf-repo"}:
+        options["model"] = name
+    # Workers come and go, and several of a machine cannot have one file.
+    return {"alias": name, "store": "memory", **options}
+
+
+def command_line(options: Mapping[str, Any]) -> list[str]:
+    """Return options as a command line has them; of a list, each entry is an option of its own."""
+    line = []
+    for key, value in options.items():
+        name = key.replace("_", "-")
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, bool):
+                line.append(f"--{name}" if one else f"--no-{name}")
+            elif one is not None:
+                line.append(f"--{name}={one}")
+    return line

