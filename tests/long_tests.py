@@ -139,7 +139,6 @@ LONG: dict[str, tuple[str, ...]] = {
     "browser/test_layout.py": ("test_what_does_not_fit_and_what_nobody_can_use_is_found",),
     "browser/test_cross_origin_pages.py": ("test_a_page_of_another_cancels_nothing",),
     "browser/test_models.py": (),
-    "browser/test_replicas.py": (),
     "browser/test_connection.py": (),
     "browser/test_engine.py": ("test_a_click_cancels_that_request_and_no_other",),
     "browser/test_key.py": (),
@@ -164,7 +163,6 @@ LONG: dict[str, tuple[str, ...]] = {
     ),
     "http/test_stalled_readers.py": ("test_one_that_stops_at_the_first_byte_is_cancelled_as_stalled",),
     "http/test_responses_process.py": ("test_a_drain_lets_it_finish",),
-    "http/test_peer_processes.py": ("test_every_answer_says_who_gave_it",),
     "http/test_slow_clients.py": (
         "test_half_a_request_is_waited_for_no_longer_than_its_time[head]",
         "test_a_connection_that_brings_nothing_is_closed",

@@ -45,7 +45,7 @@ WITHOUT_EFFECT = {"stop-timeout", "dedup-cache-models"}
 # Options of the process in front, which its children do not get.
 OF_FRONT = {
     *("named", "model", "models", "hf_repo", "hf_file", "alias", "host", "port", "cors_origins", "allowed_hosts"),
-    *("ssl_key_file", "ssl_cert_file", "trusted_proxies", "peers", "peer_key", "peer_key_file", "replica", "store"),
+    *("ssl_key_file", "ssl_cert_file", "trusted_proxies", "replica", "store"),
     *("workers", "worker", "worker_url", "worker_key", "worker_ca"),
     *("models_dir", "models_preset", "models_max", "models_memory", "models_autoload", "sleep_idle_seconds"),
     *("replicas", "cache_disk", "fit_print"),

@@ -90,8 +90,8 @@ def in_front(arguments: argparse.Namespace) -> argparse.Namespace:
 
     Raises UsageError for options that need one.
     """
-    if arguments.peers or arguments.replica is not None:
-        raise UsageError("--peers and --replica do not go with several models or replicas")
+    if arguments.replica is not None:
+        raise UsageError("--replica does not go with several models or replicas: each has a name of its own")
     if arguments.worker is not None:
         raise UsageError("--worker is for a server of one model, which is the worker of another one")
     worker_key(arguments), places_of(arguments)

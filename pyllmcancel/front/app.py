@@ -67,7 +67,6 @@ class FrontState:
     engine: FrontRequests
     workers: Workers
     streams: FrontRequests  # the processes have them
-    fleet: None = None
     n_ctx: int = 0
     model_name: str = ""
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyllmcancel.errors import UsageError
-from pyllmcancel.server.fleet.addresses import fitting
 
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
 PROJECTOR = "mmproj"  # llama.cpp's files for pictures
@@ -74,6 +73,11 @@ class Spec:
 
 Command = Callable[[Spec, Path], tuple[Sequence[str], Mapping[str, str]]]
 """Makes the command of one of a model's processes, and the variables to add to its environment."""
+
+
+def fitting(text: str) -> str:
+    """Return a name that headers can carry, made of another one."""
+    return re.sub(r"[^A-Za-z0-9_.:\[\]-]", "-", text)[:128]
 
 
 def replica_of(worker: str) -> str:

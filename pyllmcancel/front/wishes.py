@@ -62,7 +62,7 @@ class Wishes(NamedTuple):
     keep_going: float
     timeout: float
     keep_alive: float | None
-    previous: str | None
+    previous: str | None = None
 
 
 async def fields_of(body: bytes) -> dict[str, Any]:

@@ -174,7 +174,7 @@ class RemoteWorker(Worker):
         self._looks.clear()
 
     async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
-        now, slots = time.monotonic(), int(told["slots"])  # whoever has no key is not told
+        now, slots = time.monotonic(), int(told["slots"])  # they come only with the right key
         self._best_trip *= AGEING
         if now - asked_at < self._best_trip:
             self._best_trip = now - asked_at

@@ -16,7 +16,6 @@ from pyllmcancel.server.media.settings import MediaSettings
 if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.front.place import FrontAddress
-    from pyllmcancel.server.fleet.addresses import FleetSettings
 
 
 # The treatment of fields that have no effect: ignored silently, reported in the log and a header, or refused.
@@ -165,8 +164,6 @@ class ServerConfig:
         True if ``/slots`` (which shows prompts), ``/metrics`` and the live page are served.
     replica
         This server's name in answers; None: answers do not name it.
-    fleet
-        The other servers that this one works with; None: none.
     worker_key
         The key of the front that uses this server; None: no front does.
     front
@@ -209,7 +206,6 @@ class ServerConfig:
     metrics: bool = True
     ui: bool = True
     replica: str | None = None
-    fleet: FleetSettings | None = None
     worker_key: str | None = None
     front: FrontAddress | None = None
     greets: bool = True

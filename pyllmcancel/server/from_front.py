@@ -22,7 +22,7 @@ from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.api_keys import FROM_FRONT, is_admin, owner_of
 from pyllmcancel.server.http.error_handlers import validation_error
 from pyllmcancel.server.http.request_context import ARRIVED, new_request_id
-from pyllmcancel.server.limits import MAX_TO_PEERS
+from pyllmcancel.server.limits import MAX_TO_WORKERS
 from pyllmcancel.server.requests.answers import CancelAnswer
 from pyllmcancel.server.requests.visible import SEES_ALL, Visible
 
@@ -39,7 +39,7 @@ OWNER_TOLD = b"x-front-owner"
 FORWARDED = b"x-forwarded-for"
 INTERNAL = frozenset({KEY_HEADER, OWNER_TOLD, LINK, ARRIVED})  # headers that only a front may send
 WAIT_SECONDS = 1.5  # for a computation to stop; after it the answer says that it has not stopped yet
-MAX_BODY = 5 * MAX_TO_PEERS  # a character may take four bytes
+MAX_BODY = 5 * MAX_TO_WORKERS  # a character may take four bytes
 
 # -- messages: plain JSON ---------------------------------------------------------------------------------------------
 

@@ -76,18 +76,6 @@ class Unhealthy(Answer):
     error: str | None
 
 
-class Member(Protocol):
-    """A server among others: a `pyllmcancel.server.fleet.fleet.Fleet`, which is in a higher layer than this module."""
-
-    def start(self) -> None:
-        """Begin, after the engine is loaded."""
-
-    async def close(self) -> None: ...
-
-
-Asked = Literal["find", "get", "cancel", "delete", "input", "history"]
-
-
 class Responses(Protocol):
     """The stored responses: a `pyllmcancel.server.responses.stored.Responses`, which is in a higher layer than this
     module.
@@ -96,8 +84,6 @@ class Responses(Protocol):
     @property
     def full(self) -> bool:
         """True while nothing can be stored, because the disk is full."""
-
-    async def act(self, owner: str, response_id: str, asked: Asked, patience: float) -> dict[str, Any]: ...
 
     async def part(self, owner: str, response_id: str, *, items: bool) -> dict[str, Any]: ...
 
@@ -138,8 +124,7 @@ class ServerState:
         self._closing = False
         # set by `process.Server`: still serving, but load balancers should send new requests elsewhere
         self.leaving = False
-        self.fleet: Member | None = None  # set once, before any request is served
-        self.responses: Responses | None = None  # likewise
+        self.responses: Responses | None = None  # set once, before any request is served
         # Set by `process.Server`: a server should end if it will never have a model, or if its engine has died. The
         # engine's thread calls the second one, after all requests have their endings.
         self.on_load_failure: Callable[[], None] | None = None
@@ -251,8 +236,6 @@ class ServerState:
                 return  # its listeners are closed by now
             self._engine = engine
             engine.stopped.add_done_callback(self._on_stopped)
-            if self.fleet is not None:
-                self.fleet.start()
             await asyncio.to_thread(self._prepare_template)
         except Exception as error:
             # Any exception: a server that reports loading for ever is worse than one that ends.

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ async def open_far(folder: Path, *names: str, **options: Any) -> AsyncIterator[t
     with far(folder, *names) as workers:
         async with open_router(folder, places=tuple(one.place for one in workers), **options) as world:
             for one in workers:
-                await world.until(lambda one=one: is_loaded(world, one.name))
+                await world.until(partial(is_loaded, world, one.name))
             yield world, workers
 
 

@@ -109,7 +109,7 @@ class Model:
             self.answer(writer, 200, {"data": [{"id": option("--serves"), "aliases": ["known"]}]}, self.name)
         else:
             self.log(f"request {target} {headers.get('x-request-id')}")
-            if left := headers.get("x-arrived", "").split(" ")[2:]:
+            if left := headers.get("x-arrived", "").split(" ")[1:]:
                 self.log(f"had left at {left[0]}")
             asked = json.loads(body) if body else {}
             if (CONTROL / f"{self.name}.ends").exists():

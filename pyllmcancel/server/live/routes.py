@@ -16,7 +16,6 @@ from pyllmcancel.server.live.frames import Audience
 from pyllmcancel.server.live.response import FeedResponse, unknown_replica
 from pyllmcancel.server.live.snapshot import Snapshots
 from pyllmcancel.server.openapi.description import errors, stream_of
-from pyllmcancel.server.requests.fleet import fleet_events
 from pyllmcancel.server.requests.visible import See, may_see_all
 from pyllmcancel.server.state import state_of
 
@@ -38,7 +37,7 @@ EventId = Annotated[str | None, Query(description="As the header Last-Event-ID."
 
 @router.get(
     "/events",
-    summary="The engine's events as they happen; of all servers if these know each other",
+    summary="The engine's events as they happen; of all workers of a front",
     response_class=Response,
     responses=stream_of(*EVENTS),
 )
@@ -59,12 +58,9 @@ async def follow_events(
     state.feed.check_room(owner)
     # If there is one owner, that owner sees everything.
     owner_seen = see.owner if is_admin(http.scope) or not may_see_all(http) else None
-    audience = Audience(owner_seen, named_types(types), replica, theirs=see.owner)
+    audience = Audience(owner_seen, named_types(types), replica)
     last_event_id = header or last_event_id
-    of_all = fleet_events(see, audience, owner, last_event_id)
-    if of_all is not None:
-        return of_all
-    if replica is not None and see.fleet is None and not is_from_front(http.scope):
+    if replica is not None and not is_from_front(http.scope):
         raise unknown_replica()
     return FeedResponse(
         state.feed,

@@ -38,11 +38,8 @@ Target = Request | RequestSummary
 class Visible:
     """The part of a server that one owner may see, or an administrator, with None as `owner`."""
 
-    def __init__(self, state: ServerState, owner: str | None, unreached: dict[str, str] | None = None) -> None:
+    def __init__(self, state: ServerState, owner: str | None) -> None:
         self.owner = owner
-        self.fleet = state.fleet
-        # Other replicas that did not answer, and why; shared by all narrowed copies.
-        self.unreached = {} if unreached is None else unreached
         self._state = state
         self._engine = state.engine
         self._registry = state.engine.registry
@@ -53,7 +50,7 @@ class Visible:
             return self
         if self.owner is not None:
             raise admin_only("owner")
-        return Visible(self._state, owner, self.unreached)
+        return Visible(self._state, owner)
 
     def summaries(self) -> list[RequestSummary]:
         """Live requests, oldest first, then the last that have ended."""
@@ -182,8 +179,7 @@ async def visible(
     This is a coroutine because FastAPI would call a function in a thread.
     """
     own = None if is_admin(http.scope) else owner_of(http.scope)
-    unreached: dict[str, str] = http.scope["state"].setdefault("unreached", {})
-    return Visible(state_of(http), own, unreached).narrowed(owner)
+    return Visible(state_of(http), own).narrowed(owner)
 
 
 See = Annotated[Visible, Depends(visible)]
