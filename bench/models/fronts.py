@@ -64,19 +64,13 @@ class Visit:
 
 
 class Clients:
-    """Makes visits through the balancer, each in a thread.
-
-    Attributes
-    ----------
-    halfway
-        Set when half of the visits have begun.
-    """
+    """Makes visits through the balancer, each in a thread."""
 
     def __init__(self, port: int, n_visits: int, seed: int) -> None:
         self._port = port
         self._n = n_visits
         self._seed = seed
-        self.halfway = threading.Event()
+        self.halfway = threading.Event()  # set when half of the visits have begun
 
     def visit(self, number: int) -> Visit:
         chance = random.Random(f"{self._seed} {number}")
@@ -216,8 +210,7 @@ def judge_clients(
     report.check("every answer that looks complete is the one that was given alone", not wrong, wrong[:4])
     broken = [one for one in visits if one.outcome == "broken"]
     strays = [one.id for one in broken if not (one.sent_at < gone_at and one.ended_at > killed_at)]
-    report.check("only answers of the killed front broke off", not strays, strays[:4])
-    report.check("some answers of the killed front broke off", bool(broken))
+    report.check("some answers of the killed front broke off, and no others", bool(broken) and not strays, strays[:4])
     longest = max((one.ended_at - killed_at for one in broken), default=0.0)
     report.figure("seconds from the kill to the last broken answer's end", f"{longest:.3f}")
     later = [one.ended_at - one.sent_at for one in visits if one.sent_at > gone_at]
@@ -240,7 +233,6 @@ def judge_other(report: Report, port: int, log: ServerLog, watch: KeyWatch) -> N
     report.check("its workers compute for nobody", not busy, busy)
     wrong = [one for one in log.by_request if len(log.endings(one)) != 1]
     report.check("each of its requests ended once", not wrong, wrong[:4])
-    report.figure("requests that the other front's workers had", len(log.by_request))
     report.check(
         "at no time had a key two requests that were not cancelled", not watch.double, sorted(watch.double)[:4]
     )
