@@ -63,6 +63,7 @@ def run(
                 write=to_stderr,
                 key=key,
                 check=check_model_file,
+                silence=arguments.worker_silence,
             )
             return serve_models(
                 config,

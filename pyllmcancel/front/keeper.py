@@ -23,6 +23,7 @@ from pyllmcancel.server.errors.responses import ApiError
 
 logger = logging.getLogger("pyllmcancel.front")
 
+SILENCE_SECONDS = 10.0
 GRACE_SECONDS = 15.0  # after its drain, until a process that does not end is killed
 
 
@@ -43,6 +44,8 @@ class Keeper:
         The key by which the processes know each other, and this one.
     check
         Raises OSError or UsageError if a file is obviously no model; it is called in a thread.
+    silence
+        The seconds without an answer after which other processes go on with the answers of a stuck one.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Keeper:
         write: Callable[[list[str]], None],
         key: str | None = None,
         check: Callable[[Path], None] = lambda _path: None,
+        silence: float = SILENCE_SECONDS,
     ) -> None:
         self.catalog = catalog
         self.roster = roster
@@ -69,6 +73,7 @@ class Keeper:
         self._command = command
         self._folder = folder
         self._drain = drain
+        self._silence = silence
         self._write = write
         self.key = key
         self._waiting: dict[Ticket, asyncio.Future[ModelProcess]] = {}
@@ -222,9 +227,13 @@ class Keeper:
         self._measure(process)
         self._act()
 
-    def is_stuck(self, process: ModelProcess) -> None:
+    def is_stuck(self, process: ModelProcess, seconds: float) -> None:
         self.roster.stuck(process.name)
         self._act()
+        claim = Claim(process.model, avoids=frozenset({process.name}))
+        if seconds > self._silence and self.has_other(claim):
+            for leave in list(process.on_silence):
+                leave()
 
     def _measure(self, process: ModelProcess) -> None:
         taken = 0 if process.pid is None else resident_bytes(process.pid)

@@ -41,7 +41,8 @@ class Listener(Protocol):
 
     def has_requests(self, process: ModelProcess, n_requests: int, asked_at: float) -> None: ...
 
-    def is_stuck(self, process: ModelProcess) -> None: ...
+    def is_stuck(self, process: ModelProcess, seconds: float) -> None:
+        """It has not answered for so long."""
 
     def has_ended(self, process: ModelProcess, status: int) -> None: ...
 
@@ -68,6 +69,8 @@ class ModelProcess:
         The share of the load that is done; None before the process tells.
     n_slots
         The number of requests that it computes at once, once it serves.
+    on_silence
+        Called when it has not answered for so long that others should go on with its requests.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class ModelProcess:
         self.socket = socket
         self.progress: float | None = None
         self.n_slots = 1
+        self.on_silence: set[Callable[[], object]] = set()
         self.stage = "loading"
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
         self.is_ready = False
@@ -99,6 +103,7 @@ class ModelProcess:
         self._child = Child(name, command, self._heard, environment)
         self._hurry: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None  # set while it is asked
+        self._answered_at = time.monotonic()
         self._task = asyncio.create_task(self._live(), name=f"model {name}")
 
     @property
@@ -152,6 +157,7 @@ class ModelProcess:
         finally:
             if self._stuck is not None:
                 self._stuck.cancel()
+        self._answered_at = time.monotonic()
         if head.status == 200:
             if not self.is_ready and not self._stopped:
                 self.is_ready, self.n_slots = True, int(told.get("slots", 1))
@@ -167,7 +173,7 @@ class ModelProcess:
         """Report the process as stuck for as long as it uses no processor while it is asked: one that computes does."""
         used = None if self.pid is None else cpu_time(self.pid)
         if used is not None and used == before:
-            self._listener.is_stuck(self)
+            self._listener.is_stuck(self, time.monotonic() - self._answered_at)
         self._stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self._watch_for_stuck, used)
 
     def stop(self, *, kill: bool, patience: float) -> None:
@@ -203,14 +209,16 @@ class ModelProcess:
         self._child.signal(SIGHUP)
 
     def end(self) -> asyncio.Future[None]:
-        """Return a future of its end, which may also be given an error."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Return a future of its end, or of the moment in which that should have come. It may be given an error, too."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
 
-        def tell(_: object) -> None:
+        def tell(_: object = None) -> None:
             if not future.done():
                 future.set_result(None)
 
         self._task.add_done_callback(tell)
+        loop.call_later(STUCK_SECONDS, tell)
         return future
 
     async def wait(self) -> None:

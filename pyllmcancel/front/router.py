@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 import time
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,13 @@ from urllib.parse import parse_qs
 
 from fastapi import Request
 
+from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.front.forwarding import (
     Answer,
     Leaving,
+    Lost,
     Message,
     NotReached,
-    SendAgain,
     answered,
     exchange,
     left_by,
@@ -61,7 +62,7 @@ SHARED = re.compile(
 )
 STREAMS = re.compile(r"/v1/stream(?:/(.*))?", re.DOTALL)  # only the process that has a stream can send it
 MAX_SHOWN = 20  # names in an error
-GONE = (NotReached, SendAgain)
+GONE = (NotReached, Lost)
 
 
 class Router:
@@ -188,12 +189,15 @@ class Router:
     async def _computed(self, wishes: Wishes, message: Message, relay: Relay) -> None:
         request = relay.request
         claim = Claim(request.model, request.owner, names_of(request.id, wishes), len(message.body))
-        while (ended := await self._sent(claim, wishes, message, relay)) is not None:
-            request.process = None
-            claim = claim._replace(avoids=claim.avoids | {ended.name})
-            if not self.keeper.has_other(claim):
-                await self._waited(ended.end(), relay)
-                claim = claim._replace(avoids=frozenset())
+        try:
+            while (ended := await self._sent(claim, wishes, message, relay)) is not None:
+                request.process = None
+                claim = claim._replace(avoids=claim.avoids | {ended.name})
+                if not self.keeper.has_other(claim):
+                    await self._waited(ended.end(), relay)
+                    claim = claim._replace(avoids=frozenset())
+        except (ApiError, RequestCancelled) as error:
+            await relay.break_off(error)
 
     async def _sent(self, claim: Claim, wishes: Wishes, message: Message, relay: Relay) -> ModelProcess | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
@@ -206,11 +210,8 @@ class Router:
                 extra = [(b"x-model-load-ms", milliseconds_since(began))]
             process: ModelProcess = await relay.until(future)
             try:
-                with suppress(SendAgain):  # a process that has ended does not listen any more
-                    await relay.through(message, process, extra)
-                    return None
                 await relay.through(message, process, extra)
-            except NotReached:
+            except GONE:
                 return process
             return None
         finally:

@@ -29,6 +29,7 @@ access_log = logging.getLogger("pyllmcancel.access")
 PEERS_PATH = "/v1/peers"  # the endpoint to which other replicas connect
 # The process in front of several models' says in it when a request arrived, and when its client left, if it has.
 ARRIVED = b"x-arrived"
+CREATED = "created_at"  # in a scope's state
 SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 
 
@@ -52,6 +53,12 @@ def arrival_us_of(scope: Scope) -> int:
     """Return the time of this request's arrival, in microseconds since the epoch."""
     arrived_us: int = scope["state"]["arrived_us"]
     return arrived_us
+
+
+def created_at_of(scope: Scope) -> float:
+    """Return the time that the answer says it was created, in seconds since the epoch."""
+    created_at: float = scope["state"].setdefault(CREATED, time.time())
+    return created_at
 
 
 def left_at_of(scope: Scope) -> float | None:
