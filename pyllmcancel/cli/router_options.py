@@ -37,6 +37,7 @@ from pyllmcancel.models import PACKAGED_NAME, packaged_model_path
 MAX_GIB = 1 << 20
 MAX_REPLICAS = 64
 THREADS = {"threads", "t"}  # keys of a preset
+KEY_FILE = "key"  # in the folder of the sockets
 MOST = 4  # models at once, as in llama-server
 # Keys of a preset that are no options of a process.
 OWN_KEYS = {"load-on-startup", "pin", "replicas", "alias", "model", "m", "hf-repo", "hf", "hfr", "sleep-idle-seconds"}
@@ -45,7 +46,8 @@ WITHOUT_EFFECT = {"stop-timeout", "dedup-cache-models"}
 # Options of the process in front, which its children do not get.
 OF_FRONT = {
     *("named", "model", "models", "hf_repo", "hf_file", "alias", "host", "port", "cors_origins", "allowed_hosts"),
-    *("ssl_key_file", "ssl_cert_file", "trusted_proxies", "peers", "peer_key", "peer_key_file", "replica", "store"),
+    *("ssl_key_file", "ssl_cert_file", "trusted_proxies", "replica", "store"),
+    *("workers", "worker", "worker_url", "worker_key", "worker_ca"),
     *("models_dir", "models_preset", "models_max", "models_memory", "models_autoload", "sleep_idle_seconds"),
     *("replicas", "worker_silence", "cache_disk", "fit_print"),
     *("ui", "supersede_none"),
@@ -95,7 +97,13 @@ def gibibytes(text: str) -> float:
 def serves_several(arguments: argparse.Namespace) -> bool:
     several = len(getattr(arguments, "models", None) or ()) > 1 or arguments.replicas > 1
     sleeps = arguments.sleep_idle_seconds > 0
-    return several or sleeps or arguments.models_dir is not None or arguments.models_preset is not None
+    return (
+        several
+        or sleeps
+        or bool(arguments.workers)
+        or arguments.models_dir is not None
+        or arguments.models_preset is not None
+    )
 
 
 class Sources:
@@ -125,7 +133,7 @@ class Sources:
         preset = self._arguments.models_preset
         sections = {} if preset is None else read_preset(preset)
         catalog = Catalog(self._specs(dict(sections)), check_model_file)
-        if not catalog.specs:
+        if not (catalog.specs or self._arguments.workers):
             raise UsageError("there is no model: neither the folder nor the preset that was given has one")
         return catalog
 
@@ -149,7 +157,7 @@ class Sources:
         given = self._arguments
         paths: list[Path] = list(getattr(given, "models", None) or [])
         lists = given.models_dir is not None or given.models_preset is not None
-        if lists or len(paths) + (given.hf_repo is not None) > 1:
+        if lists or not (paths or given.hf_repo is not None) or len(paths) + (given.hf_repo is not None) > 1:
             return None
         section = {"load-on-startup": "true"}
         if given.hf_repo is not None:
@@ -238,19 +246,19 @@ class Sources:
         except argparse.ArgumentError as error:
             raise UsageError(f"[{name}] of --models-preset: {key} {error.message}") from None
 
-    def command(self, spec: Spec, socket: Path, key: str) -> tuple[Sequence[str], Mapping[str, str]]:
+    def command(self, spec: Spec, socket: Path) -> tuple[Sequence[str], Mapping[str, str]]:
         """Return the command of one of a model's processes, and the variables to add to its environment.
 
-        The processes know each other, and trust only the one in front.
+        They trust only the process in front, whose key lies beside their sockets.
         """
         store = self._arguments.store
         own = [
-            *("--host", str(socket), "--trusted-proxies", "unix", "--allowed-hosts", "*", "--no-greeting", "--no-ui"),
+            *("--host", str(socket), "--trusted-proxies", "unix", "--no-greeting", "--no-ui"),
             *(f"--alias={spec.name.replace(',', '-')}", "--replica", spec.replica, "--store", stored(store, spec)),
-            *("--peers", f"unix://{socket.parent}"),
+            *("--worker-key", str(socket.with_name(KEY_FILE))),
             *on_disk(self._arguments.cache_disk, f"model-{spec.replica}"),
         ]
-        environment = {variable_of("peer-key"): key, "NOTIFY_SOCKET": ""}  # the front reports
+        environment = {"NOTIFY_SOCKET": ""}  # the front reports
         # -P: Python finds the installed package, not a checkout in which the command is run.
         return [sys.executable, "-P", "-m", "pyllmcancel", "serve", *spec.options, *own], environment
 

@@ -12,19 +12,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fastapi import Request
+
 from pyllmcancel.front.upstream import Broken, Exchange, Head
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
+from pyllmcancel.server.from_front import FORWARDED, INTERNAL, owner_told
 from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.http.request_context import ARRIVED, mark_client_gone, request_id_of
+from pyllmcancel.server.http.request_context import mark_client_gone, request_id_of
+from pyllmcancel.server.requests.visible import may_see_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from starlette.types import Receive, Scope, Send
 
-    from pyllmcancel.front.upstream import Headers
+    from pyllmcancel.front.upstream import Address, Headers
 
 # Headers that belong to one connection (RFC 9110, 7.6.1).
 OF_CONNECTION = frozenset(
@@ -35,7 +38,8 @@ OF_CONNECTION = frozenset(
 )
 OF_REQUEST = OF_CONNECTION | {
     *(b"content-length", b"expect", b"x-request-id", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"),
-    ARRIVED,  # only this process may say it
+    *INTERNAL,  # only this process may send them
+    *(b"authorization", b"x-api-key"),  # checked here: the worker is told who has sent the request
     # A page was let in, or not, before; the process would ask whether it is its own.
     *(b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"),
 }
@@ -71,9 +75,10 @@ class Message:
         query: bytes = scope.get("query_string", b"")
         kept = [(name, value) for name, value in scope["headers"] if name not in OF_REQUEST]
         kept.append((b"x-request-id", request_id_of(scope).encode()))
+        kept.append(owner_told(scope, sees_all=may_see_all(Request(scope))))
         client = scope.get("client")
         if client is not None:
-            kept.append((b"x-forwarded-for", str(client[0]).encode("latin-1")))
+            kept.append((FORWARDED, str(client[0]).encode("latin-1")))
         return cls(scope["method"], path + (b"?" + query if query else b""), kept, body)
 
 
@@ -122,7 +127,7 @@ def left_by(receive: Receive) -> Iterator[Leaving]:
         yield leaving
 
 
-async def exchange(message: Message, socket: Path, leaving: Leaving, answer: Answer) -> None:
+async def exchange(message: Message, address: Address, leaving: Leaving, answer: Answer) -> None:
     """Send a request that computes nothing to the process, and its answer to the client, piece by piece.
 
     Raises
@@ -131,19 +136,12 @@ async def exchange(message: Message, socket: Path, leaving: Leaving, answer: Ans
         The process has ended, or this one may open no more connections.
     ClientLeft
     """
-    with leaving.closes(await connected(message, socket)) as begun:
-        try:
-            await pass_through(begun, answer)
-        except (Broken, ValueError):
-            if leaving.left:
-                raise ClientLeft from None
-            if answer.head is None:
-                raise process_ended() from None
-            await answer.break_off(process_ended())
+    with leaving.closes(await connected(message, address)) as begun:
+        await pass_through(begun, None, leaving, answer)
 
 
 async def connected(
-    message: Message, socket: Path, more: Iterable[tuple[bytes, bytes]] = (), before: bytes = b""
+    message: Message, address: Address, more: Iterable[tuple[bytes, bytes]] = (), before: bytes = b""
 ) -> Exchange:
     """Send a request, with `more` headers and with something `before` its body.
 
@@ -156,7 +154,7 @@ async def connected(
     """
     headers = [*message.headers, *more]
     try:
-        return await Exchange.begin(socket, message.method, message.target, headers, before + message.body)
+        return await Exchange.begin(address, message.method, message.target, headers, before + message.body)
     except (ConnectionError, FileNotFoundError):
         raise NotReached from None
     except OSError as error:
@@ -165,9 +163,19 @@ async def connected(
         ) from error
 
 
-async def pass_through(begun: Exchange, answer: Answer) -> None:
-    """Send a process's answer to the client as it is."""
-    head = await begun.head()
+async def pass_through(begun: Exchange, head: Head | None, leaving: Leaving, answer: Answer) -> None:
+    """Send a process's answer, whose head may have been read, to the client as it is; raises as `exchange`."""
+    try:
+        await _pass_through(begun, head or await begun.head(), answer)
+    except (Broken, ValueError):
+        if leaving.left:
+            raise ClientLeft from None
+        if answer.head is None:
+            raise process_ended() from None
+        await answer.break_off(process_ended())
+
+
+async def _pass_through(begun: Exchange, head: Head, answer: Answer) -> None:
     await answer.begin(head.status, kept(head.headers))
     if not answer.is_chunked:
         async for piece in begun.pieces():

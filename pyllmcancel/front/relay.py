@@ -18,14 +18,14 @@ from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.front.delivery import Delivery
 from pyllmcancel.front.forwarding import ClientLeft, Lost, NotReached, connected, process_ended
+from pyllmcancel.front.front import DEADLINE_SECONDS
 from pyllmcancel.front.link import CLOSED, Link, content_of
 from pyllmcancel.front.requests import check
 from pyllmcancel.front.upstream import Broken, Exchange, Headers, Unread
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.behind import ACCEPTED, BODY, END, ENDED, LINK, START, STATE
 from pyllmcancel.server.delivered import Promise
-from pyllmcancel.server.fleet.messages import Cancel, Cancelled, Leave, Nothing
-from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
+from pyllmcancel.server.from_front import Cancel, Cancelled, Done, Leave
 from pyllmcancel.server.http.request_context import ARRIVED, arrival_told
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from pyllmcancel.front.forwarding import Answer, Message
     from pyllmcancel.front.front import Front
-    from pyllmcancel.front.process import ModelProcess
     from pyllmcancel.front.request import FrontRequest
     from pyllmcancel.front.requests import FrontRequests
+    from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.requests.answers import CancelAnswer
 
 COMPLETE = (FinishReason.STOP, FinishReason.LENGTH)
@@ -112,7 +112,7 @@ class Relay:
         process = self.request.process
         if process is not None:
             message = Leave(owner=self.request.owner, id=self.request.id)
-            self._front.spawn(self._front.ask(process, message, Nothing))
+            self._front.spawn(self._front.ask(process, message, Done))
 
     def cancelled(self) -> None:
         """Note that the request is cancelled, and is to be ended here."""
@@ -156,8 +156,7 @@ class Relay:
     def _cancel_message(self) -> Cancel:
         request, reason = self.request, self.request.cancellation.reason
         assert reason is not None
-        # The process may not have seen the request yet.
-        return Cancel(owner=request.owner, ids=[request.id], wait=True, on_their_way=True, reason=reason)
+        return Cancel(owner=request.owner, id=request.id, reason=reason)
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
@@ -181,7 +180,7 @@ class Relay:
 
     # -- in its process -----------------------------------------------------------------------------------------------
 
-    async def through(self, message: Message, process: ModelProcess, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    async def through(self, message: Message, process: Worker, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Have the process compute the request, and send its answer to the client.
 
         Raises
@@ -199,8 +198,8 @@ class Relay:
         delivered = self._delivery.delivered
         before = delivered.as_head()
         sizes = b"%d,%d" % (len(before), len(delivered.body)) if before else b"1"
-        told = (ARRIVED, arrival_told(self._answer.scope, self.left_at)), (LINK, sizes)
-        begun = await connected(message, process.socket, told, before + delivered.body if before else b"")
+        told = (ARRIVED, arrival_told(self._answer.scope, self.left_at, process.clock_ahead)), (LINK, sizes)
+        begun = await connected(message, process.address, told, before + delivered.body if before else b"")
         self.request.process, self._is_seen = process, False
         self._link = Link(begun, delivered)
         process.on_silence.add(self._leave_process)
@@ -356,8 +355,7 @@ class Relay:
 
     def _answer_in(self, told: Cancelled) -> CancelAnswer | None:
         """Return what a process says of this request. One that has ended may be older, while this one is not seen."""
-        found = told.live.get(self.request.id) or (told.ended.get(self.request.id) if self._is_seen else None)
-        return found[-1] if found else None
+        return told.answer if told.was_live or self._is_seen else None
 
     def _conclude_as_told(self, answer: CancelAnswer | None) -> None:
         """Write the ending of a cancelled request by the answer to its cancel, unless it is written."""

@@ -14,6 +14,7 @@ import pytest
 
 from pyllmcancel.front import forwarding, upstream
 from pyllmcancel.front.model import State
+from pyllmcancel.front.process import ModelProcess
 from pyllmcancel.server.config import ApiKey
 from tests.front.world import COMPLETIONS, open_router
 from tests.support.http_asgi import Exchange
@@ -182,7 +183,9 @@ async def test_an_owner_does_not_learn_from_the_list_of_models_what_others_do(tm
         for _ in range(3):  # a fourth start is not tried
             stream = world.begin("POST", COMPLETIONS, {"model": "a", "stream": True, "until": "never"}, headers=ann)
             await stream.next_event()
-            world.keeper.processes["a"].lines.append("ann's request")  # as its log has it
+            process = world.keeper.processes["a"]
+            assert isinstance(process, ModelProcess)
+            process.lines.append("ann's request")  # as its log has it
             os.kill(world.pid("a"), signal.SIGKILL)
             await stream.end()
             await world.until(lambda: world.keeper.model("a").state is not State.LOADED)
