@@ -62,12 +62,20 @@ class Lost(Exception):  # noqa: N818
 
 @dataclass(slots=True)
 class Message:
-    """A request as its process gets it. It is kept for as long as the request lives: another process may get it."""
+    """A request as its process gets it.
+
+    Attributes
+    ----------
+    is_kept
+        True if the body is kept for as long as the request lives, since another process may get it; else it is dropped
+        when it is sent, for answers may take long.
+    """
 
     method: str
     target: bytes
     headers: list[tuple[bytes, bytes]]
     body: bytes
+    is_kept: bool = True
 
     @classmethod
     def of(cls, scope: Scope, body: bytes) -> Message:

@@ -73,6 +73,7 @@ class Relay:
         self._gone = asyncio.Event()  # set when the client has left
         self._delivery = Delivery(request, answer)
         self._n_lost = self._n_unread = 0  # processes
+        self._has_body = True  # that could be sent to another process
         self._timers: list[asyncio.TimerHandle] = []
         request.ended.add_done_callback(lambda _: self._ended())
 
@@ -206,7 +207,7 @@ class Relay:
         try:
             if self.request.cancellation.requested:
                 self.cancelled()  # it came while the connection was made
-            await self._follow(begun, self._link, list(extra))
+            await self._follow(begun, self._link, message, list(extra))
         except (Broken, ValueError) as error:
             await self._broken(error)
         finally:
@@ -227,7 +228,7 @@ class Relay:
     def _can_move(self) -> bool:
         request = self.request
         is_over = self._answer.complete or request.cancellation.requested or request.ended.done()
-        return not is_over and self._n_lost < MOST_LOST and self._delivery.delivered.can_go_on
+        return not is_over and self._has_body and self._n_lost < MOST_LOST and self._delivery.delivered.can_go_on
 
     async def until_left(self, task: asyncio.Task[None]) -> None:
         """Wait for a task, which goes on after the client has left: then ClientLeft is raised."""
@@ -240,8 +241,10 @@ class Relay:
             raise ClientLeft
         await task
 
-    async def _follow(self, begun: Exchange, link: Link, extra: list[tuple[bytes, bytes]]) -> None:
+    async def _follow(self, begun: Exchange, link: Link, message: Message, extra: Headers) -> None:
         sent_at = time.monotonic()
+        if not message.is_kept:
+            message.body, self._has_body = b"", False
         head = await begun.head()
         self._is_seen = True
         if self.left_at is not None and self.left_at > sent_at and self.keeps:
@@ -317,7 +320,7 @@ class Relay:
         """The link is closed: by the process' end, or here."""
         reason = self.request.cancellation.reason
         self._delivery.lose_rest()
-        if isinstance(error, Unread) and reason is None and self._n_unread < MOST_UNREAD:
+        if isinstance(error, Unread) and reason is None and self._has_body and self._n_unread < MOST_UNREAD:
             self._n_unread += 1
             raise NotReached from None
         if self._can_move:

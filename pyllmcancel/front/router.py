@@ -38,10 +38,11 @@ from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.limits import MAX_NAME
+from pyllmcancel.server.limits import MAX_NAME, SMALL_BODY
 from pyllmcancel.server.origin import plain_origin
 from pyllmcancel.server.preparing import REQUEST
 from pyllmcancel.server.streams.routes import not_ready
+from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -94,6 +95,7 @@ class Router:
         timeout = config.engine.request_timeout
         self._timeout = math.inf if timeout is None else timeout
         self._stream_keep = config.stream_keep
+        self._bodies = Shares(config.limits.max_bodies, several=config.shared)  # long ones that are kept
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -198,7 +200,9 @@ class Router:
 
     async def _computed(self, wishes: Wishes, message: Message, relay: Relay) -> None:
         request = relay.request
-        claim = Claim(request.model, request.owner, names_of(request.id, wishes), len(message.body))
+        n_bytes = len(message.body)
+        claim = Claim(request.model, request.owner, names_of(request.id, wishes), n_bytes)
+        message.is_kept = n_bytes <= SMALL_BODY or self._bodies.take(request.owner, n_bytes)
         try:
             while (ended := await self._sent(claim, wishes, message, relay)) is not None:
                 request.process = None
@@ -208,6 +212,9 @@ class Router:
                     claim = claim._replace(avoids=frozenset())
         except (ApiError, RequestCancelled) as error:
             await relay.break_off(error)
+        finally:
+            if message.is_kept and n_bytes > SMALL_BODY:
+                self._bodies.give_back(request.owner, n_bytes)
 
     async def _sent(self, claim: Claim, wishes: Wishes, message: Message, relay: Relay) -> Worker | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
