@@ -1,4 +1,4 @@
-"""Hours on a fleet of two servers, a server of vectors beside them, and the page open: every way to ask and to leave.
+"""Hours on two servers, a server of vectors beside them, and the page open: every way to ask and to leave.
 
 The clients pace themselves: none begins a visit while the soak has used more than its share of a core. Everything that
 is seen goes into files line by line, and the verdict is made of these files: a soak that is cut short has one, too.
@@ -56,12 +56,12 @@ OPENING = 60.0  # seconds for the page to open
 
 
 async def run(bench: Bench) -> Report:
-    """Two hours or --seconds: two servers that are peers, vectors, the page; chats, tools, schemas, every cancel."""
+    """Two hours or --seconds: two servers, vectors, the page; chats, tools, schemas, every cancel."""
     bench.into.mkdir(parents=True, exist_ok=True)
     if any(bench.into.iterdir()):
         raise SystemExit(f"{bench.into} is not empty: --into names the folder of one soak")
     counters = Report("counters")
-    async with fleet(bench) as servers, AsyncExitStack() as stack:
+    async with started(bench) as servers, AsyncExitStack() as stack:
         storms = await learned(bench, servers)
         samples, visits = (stack.enter_context(Lines(bench.into / f"{name}.jsonl")) for name in ("samples", "visits"))
         with reading(port_of(servers[NAMES[0]])):
@@ -89,15 +89,14 @@ async def run_judge(bench: Bench) -> Report:
 
 
 @asynccontextmanager
-async def fleet(bench: Bench) -> AsyncIterator[dict[str, Server]]:
-    """Start the servers, and wait until the peers know each other."""
+async def started(bench: Bench) -> AsyncIterator[dict[str, Server]]:
+    """Start the servers."""
     ports = [free_port() for _ in NAMES]
-    peers = ",".join(f"http://127.0.0.1:{port}" for port in ports)
     limited = replace(bench, threads=bench.threads or 1)
     servers: dict[str, Server] = {}
     async with AsyncExitStack() as stack:
         for name, port in zip(NAMES, ports, strict=True):
-            own = ("--replica", name, "--peers", peers, "--reader-stall", str(READER_STALL))
+            own = ("--replica", name, "--reader-stall", str(READER_STALL))
             store = ("--store", str(bench.into / f"{name}.db"))
             logged = replace(limited, log=bench.into / f"{name}.log")
             servers[name] = await stack.enter_async_context(logged.server(*COMPUTING, *own, *store, port=port))
@@ -105,15 +104,11 @@ async def fleet(bench: Bench) -> AsyncIterator[dict[str, Server]]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         exact = replace(logged, model=write_exact_copy(bench.model, folder / bench.model.name))
         servers[VECTORS] = await stack.enter_async_context(exact.server(*EMBEDDING))
-        async with asyncio.timeout(60.0):
-            for name in NAMES:
-                while "unreached" in await servers[name].client.fetch_json("GET", "/v1/requests"):  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)
         yield servers
 
 
 async def learned(bench: Bench, servers: dict[str, Server]) -> dict[str, Storm]:
-    """Have every question answered alone, by one server of the fleet for both."""
+    """Have every question answered alone, by one of the two for both."""
     first, vectors = (
         Storm(servers[name], Setting(name, (), palette, 1.0), bench.seed)
         for name, palette in ((NAMES[0], conversing), (VECTORS, embedding))

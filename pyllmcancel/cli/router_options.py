@@ -21,6 +21,7 @@ from pyllmcancel.cli.options import (
     natural,
     number,
     positive_int,
+    seconds,
     seconds_or_off,
     variable_of,
 )
@@ -36,6 +37,7 @@ from pyllmcancel.models import PACKAGED_NAME, packaged_model_path
 MAX_GIB = 1 << 20
 MAX_REPLICAS = 64
 THREADS = {"threads", "t"}  # keys of a preset
+KEY_FILE = "key"  # in the folder of the sockets
 MOST = 4  # models at once, as in llama-server
 # Keys of a preset that are no options of a process.
 OWN_KEYS = {"load-on-startup", "pin", "replicas", "alias", "model", "m", "hf-repo", "hf", "hfr", "sleep-idle-seconds"}
@@ -44,9 +46,10 @@ WITHOUT_EFFECT = {"stop-timeout", "dedup-cache-models"}
 # Options of the process in front, which its children do not get.
 OF_FRONT = {
     *("named", "model", "models", "hf_repo", "hf_file", "alias", "host", "port", "cors_origins", "allowed_hosts"),
-    *("ssl_key_file", "ssl_cert_file", "trusted_proxies", "peers", "peer_key", "peer_key_file", "replica", "store"),
+    *("ssl_key_file", "ssl_cert_file", "trusted_proxies", "replica", "store"),
+    *("workers", "worker", "worker_url", "worker_key", "worker_ca"),
     *("models_dir", "models_preset", "models_max", "models_memory", "models_autoload", "sleep_idle_seconds"),
-    *("replicas", "cache_disk", "fit_print"),
+    *("replicas", "worker_silence", "cache_disk", "fit_print"),
     *("ui", "supersede_none"),
 }
 VARIABLES_OF_FRONT = [variable_of(one.replace("_", "-")) for one in OF_FRONT]
@@ -69,6 +72,8 @@ class EachModel(argparse.Action):
 def add_router_options(group: argparse._ArgumentGroup) -> None:
     text = "processes of each model, which share its requests, and divide the compute threads"
     add_option(group, "replicas", positive_int, 1, text)
+    text = "seconds without an answer after which a model's other processes go on with the answers of one that is stuck"
+    add_option(group, "worker-silence", seconds, 10.0, text, metavar="S")
     text = "folder of GGUF files, each of which can be asked for by its name; folders in it count as one model each"
     add_option(group, "models-dir", Path, None, text, metavar="FOLDER")
     text = "file of models and their options: llama-server's INI, or TOML"
@@ -92,7 +97,13 @@ def gibibytes(text: str) -> float:
 def serves_several(arguments: argparse.Namespace) -> bool:
     several = len(getattr(arguments, "models", None) or ()) > 1 or arguments.replicas > 1
     sleeps = arguments.sleep_idle_seconds > 0
-    return several or sleeps or arguments.models_dir is not None or arguments.models_preset is not None
+    return (
+        several
+        or sleeps
+        or bool(arguments.workers)
+        or arguments.models_dir is not None
+        or arguments.models_preset is not None
+    )
 
 
 class Sources:
@@ -122,7 +133,7 @@ class Sources:
         preset = self._arguments.models_preset
         sections = {} if preset is None else read_preset(preset)
         catalog = Catalog(self._specs(dict(sections)), check_model_file)
-        if not catalog.specs:
+        if not (catalog.specs or self._arguments.workers):
             raise UsageError("there is no model: neither the folder nor the preset that was given has one")
         return catalog
 
@@ -146,7 +157,7 @@ class Sources:
         given = self._arguments
         paths: list[Path] = list(getattr(given, "models", None) or [])
         lists = given.models_dir is not None or given.models_preset is not None
-        if lists or len(paths) + (given.hf_repo is not None) > 1:
+        if lists or not (paths or given.hf_repo is not None) or len(paths) + (given.hf_repo is not None) > 1:
             return None
         section = {"load-on-startup": "true"}
         if given.hf_repo is not None:
@@ -235,19 +246,19 @@ class Sources:
         except argparse.ArgumentError as error:
             raise UsageError(f"[{name}] of --models-preset: {key} {error.message}") from None
 
-    def command(self, spec: Spec, socket: Path, key: str) -> tuple[Sequence[str], Mapping[str, str]]:
+    def command(self, spec: Spec, socket: Path) -> tuple[Sequence[str], Mapping[str, str]]:
         """Return the command of one of a model's processes, and the variables to add to its environment.
 
-        The processes know each other, and trust only the one in front.
+        They trust only the process in front, whose key lies beside their sockets.
         """
         store = self._arguments.store
         own = [
-            *("--host", str(socket), "--trusted-proxies", "unix", "--allowed-hosts", "*", "--no-greeting", "--no-ui"),
+            *("--host", str(socket), "--trusted-proxies", "unix", "--no-greeting", "--no-ui"),
             *(f"--alias={spec.name.replace(',', '-')}", "--replica", spec.replica, "--store", stored(store, spec)),
-            *("--peers", f"unix://{socket.parent}"),
+            *("--worker-key", str(socket.with_name(KEY_FILE))),
             *on_disk(self._arguments.cache_disk, f"model-{spec.replica}"),
         ]
-        environment = {variable_of("peer-key"): key, "NOTIFY_SOCKET": ""}  # the front reports
+        environment = {"NOTIFY_SOCKET": ""}  # the front reports
         # -P: Python finds the installed package, not a checkout in which the command is run.
         return [sys.executable, "-P", "-m", "pyllmcancel", "serve", *spec.options, *own], environment
 

@@ -24,13 +24,13 @@ from pyllmcancel.cli.listening import opened
 from pyllmcancel.cli.media_options import media_settings
 from pyllmcancel.cli.model_argument import check_model_file, check_named, name_of
 from pyllmcancel.cli.options import ON
-from pyllmcancel.cli.peers import fleet_settings, named
 from pyllmcancel.cli.placement_options import check_placement, placement_of
 from pyllmcancel.cli.projector_options import check_projector, projector_to_fetch
 from pyllmcancel.cli.router_options import Sources, serves_several
 from pyllmcancel.cli.serve_options import SAMPLING_OPTIONS
 from pyllmcancel.cli.storage import open_store, storage_of
 from pyllmcancel.cli.tracing import open_tracing
+from pyllmcancel.cli.worker_options import front_of, named, worker_key
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.engine.loading import Loading
@@ -204,7 +204,8 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         metrics=arguments.metrics,
         ui=arguments.ui,
         replica=arguments.replica,
-        fleet=fleet_settings(arguments, asks_for_keys=bool(owners)),
+        worker_key=worker_key(arguments),
+        front=front_of(arguments),
         greets=arguments.greets,
         verbose=arguments.verbose,
     )

@@ -6,15 +6,15 @@ import argparse
 import math
 import secrets
 import signal
+import ssl
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyllmcancel.cli.listening import opened
 from pyllmcancel.cli.model_argument import check_model_file, is_of_hub
-from pyllmcancel.cli.peers import has_library
-from pyllmcancel.cli.router_options import Sources, without_front_variables
+from pyllmcancel.cli.router_options import KEY_FILE, Sources, without_front_variables
+from pyllmcancel.cli.worker_options import places_of, worker_key
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.output import to_stderr
 from pyllmcancel.hub.known import KNOWN
@@ -47,28 +47,36 @@ def run(
     from pyllmcancel.front.app import serve_models
     from pyllmcancel.front.folder import socket_folder
     from pyllmcancel.front.keeper import Keeper
+    from pyllmcancel.front.remotes import Remotes
     from pyllmcancel.front.roster import Roster
 
-    key = secrets.token_hex(32)
+    key = worker_key(arguments) or secrets.token_hex(32)
     roster = Roster(arguments.models_max or math.inf, arguments.models_memory * GIB or math.inf)
     try:
         with socket_folder() as folder:
+            (folder / KEY_FILE).write_text(key)
             keeper = Keeper(
                 catalog,
                 sources.read,
-                partial(sources.command, key=key),
+                sources.command,
                 folder=folder,
                 roster=roster,
                 drain=config.drain,
                 write=to_stderr,
                 key=key,
                 check=check_model_file,
+                silence=arguments.worker_silence,
             )
+            remotes = None
+            if arguments.workers:
+                tls = ssl.create_default_context(cafile=arguments.worker_ca)
+                remotes = Remotes(keeper, places_of(arguments), key=key, tls=tls)
             return serve_models(
                 config,
                 listeners,
                 keeper,
                 autoload=arguments.models_autoload,
+                remotes=remotes,
                 certificate=certificate,
                 hangups=hangups,
             )
@@ -83,12 +91,16 @@ def in_front(arguments: argparse.Namespace) -> argparse.Namespace:
 
     Raises UsageError for options that need one.
     """
-    if arguments.peers or arguments.replica is not None:
-        raise UsageError("--peers and --replica do not go with several models or replicas: those know each other")
+    if arguments.replica is not None:
+        raise UsageError("--replica does not go with several models or replicas: each has a name of its own")
+    if arguments.worker is not None:
+        raise UsageError("--worker is for a server of one model, which is the worker of another one")
+    worker_key(arguments), places_of(arguments)
     if sys.platform != "linux":
         raise UsageError("several models or replicas need Linux: their processes must end with this one")
     front = argparse.Namespace(**vars(arguments))
-    front.model = front.hf_repo = front.hf_file = front.named = front.alias = None
+    front.model = front.hf_repo = front.hf_file = front.named = front.alias = front.worker_key = None
+    front.workers = ()
     return front
 
 
@@ -99,11 +111,9 @@ def checked(arguments: argparse.Namespace, sources: Sources) -> Catalog:
     """
     if arguments.models_dir is not None and not arguments.models_dir.is_dir():
         raise UsageError(f"--models-dir {arguments.models_dir} is not a folder")
-    if not has_library():
-        raise UsageError("several models or replicas need httpx: pip install 'pyllmcancel[fleet]'")
     if len(getattr(arguments, "models", None) or ()) < 2 and arguments.model is not None:
         arguments.models = (arguments.model,)  # it may be in the environment, or an argument without an option
-    single = arguments.models_dir is None and arguments.models_preset is None
+    single = arguments.models_dir is None and arguments.models_preset is None and not arguments.workers
     if single and not getattr(arguments, "models", None) and arguments.hf_repo is None:
         arguments.models = (Path(PACKAGED_NAME),)
     for path in getattr(arguments, "models", None) or ():

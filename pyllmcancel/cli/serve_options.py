@@ -35,11 +35,11 @@ from pyllmcancel.cli.options import (
     unscaled_file,
     whole,
 )
-from pyllmcancel.cli.peers import add_peer_options
 from pyllmcancel.cli.placement_options import add_placement_options
 from pyllmcancel.cli.projector_options import add_projector_options
 from pyllmcancel.cli.router_options import EachModel, add_router_options
 from pyllmcancel.cli.storage import DAY
+from pyllmcancel.cli.worker_options import add_worker_options
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
 from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.pooling import POOLINGS
@@ -236,7 +236,7 @@ def _add_http_options(group: argparse._ArgumentGroup) -> None:
     text = (
         "time after SIGTERM, before --drain, in which everything is served and /health says 503, so that balancers stop"
     )
-    text += " sending requests. The port then stays open until the drain is over, for --peers; with 0 it closes at once"
+    text += " sending requests. The port then stays open until the drain is over; with 0 it closes at once"
     add_option(group, "drain-delay", seconds, SERVER.drain_delay, text, metavar="S")
     text = "send a comment in a stream that has been silent for this time, so that proxies keep it open; 0: never"
     add_option(group, "sse-ping-interval", seconds_or_off, SERVER.sse_ping_interval, text, metavar="S")
@@ -334,5 +334,5 @@ GROUPS: dict[str, tuple[str, Callable[[argparse._ArgumentGroup], None]]] = {
     ),
     "limits": ("Limits of what one client can ask of the server.", _add_limit_options),
     "access": ("API keys, pages and names that are served, HTTPS.", _add_access_options),
-    "peers": ("Servers on several machines as one: docs/scale-out.md.", add_peer_options),
+    "workers": ("Servers on several machines behind one: docs/scale-out.md.", add_worker_options),
 }

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyllmcancel.pooling import Pooling
     from pyllmcancel.requests.adapter_table import AdapterTable
     from pyllmcancel.requests.observer import Observer
-    from pyllmcancel.requests.request import Origin, Rank
+    from pyllmcancel.requests.request import Origin
     from pyllmcancel.scheduling.disk_floor import DiskCounts
     from pyllmcancel.scheduling.scheduler import Capacity, Occupancy
 
@@ -352,13 +352,6 @@ class Engine(Calls):
     def _check_not_forked(self) -> None:
         if self.forked:
             raise EngineClosedError(FORKED)
-
-    def heed(self, owner: str, key: str, rank: Rank) -> Rank | None:
-        """Cancel an older request of this supersede key, because another process has accepted a newer one.
-
-        Returns the newest request of the key that is known here, if it is newer than that one.
-        """
-        return None if self.forked else self.arrivals.heed(owner, key, rank)
 
     # -- cancelling ---------------------------------------------------------------------------------------------------
 

@@ -52,6 +52,7 @@ class Refuse:
 
     ticket: Ticket
     why: str
+    code: str = "model_not_loaded"
 
 
 Action = Start | Measure | Stop | Look | Admit | Refuse

@@ -23,6 +23,7 @@ from pyllmcancel.front.shortcut import Shortcut
 from pyllmcancel.server import page
 from pyllmcancel.server.app import add_middleware, all_routes
 from pyllmcancel.server.bodies import arriving_paths
+from pyllmcancel.server.from_front import WORKERS_PATH, Keyed
 from pyllmcancel.server.http.api_keys import KeyRing
 from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.connections import Connections
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from pyllmcancel.front.keeper import Keeper
+    from pyllmcancel.front.remotes import Remotes
     from pyllmcancel.front.requests import FrontRequests
     from pyllmcancel.server.config import Certificate, ServerConfig
     from pyllmcancel.server.http.listening import Listener
@@ -65,15 +67,16 @@ class FrontState:
     engine: FrontRequests
     workers: Workers
     streams: FrontRequests  # the processes have them
-    fleet: None = None
     n_ctx: int = 0
     model_name: str = ""
 
 
-def create_router_app(config: ServerConfig, keeper: Keeper, *, autoload: bool) -> FastAPI:
-    """Make the application; `keeper` is started and closed with it."""
+def create_router_app(
+    config: ServerConfig, keeper: Keeper, *, autoload: bool, remotes: Remotes | None = None
+) -> FastAPI:
+    """Make the application; `keeper` and `remotes` are started and closed with it."""
     paths = arriving_paths(all_routes(ui=config.ui))
-    router = Router(keeper, config, autoload=autoload, paths=paths)
+    router = Router(keeper, config, autoload=autoload, paths=paths, remotes=remotes)
     workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)
     keys, requests = KeyRing(config.api_keys, config.admin_api_keys), router.requests
     state = FrontState(config, keys, engine=requests, workers=workers, streams=requests)
@@ -81,10 +84,14 @@ def create_router_app(config: ServerConfig, keeper: Keeper, *, autoload: bool) -
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         keeper.start()
+        if remotes is not None:
+            remotes.start()
         try:
             yield
         finally:
             await keeper.close()
+            if remotes is not None:
+                await remotes.close()
             await router.close()
             await workers.wait_closed()
 
@@ -108,6 +115,8 @@ def create_router_app(config: ServerConfig, keeper: Keeper, *, autoload: bool) -
     app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
     app.add_middleware(Arriving, paths=paths)
     add_middleware(app, config, state.keys)
+    if remotes is not None:
+        app.add_middleware(Keyed, path=WORKERS_PATH, key=remotes.key, act=remotes.register)
     return app
 
 
@@ -128,6 +137,7 @@ class RouterServer(uvicorn.Server):
         self._connections = connections
         self._hangups = hangups
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._hurry = asyncio.Event()
         self._supervision = Supervision.of(os.environ, lambda: keeper.health)
         self._reporting: asyncio.Task[None] | None = None
 
@@ -159,6 +169,7 @@ class RouterServer(uvicorn.Server):
         super().handle_exit(sig, frame)
         if hurries and self._loop is not None:
             self._loop.call_soon_threadsafe(self._keeper.hurry)
+            self._loop.call_soon_threadsafe(self._hurry.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logger.info("ending: the models' processes end first")
@@ -166,7 +177,8 @@ class RouterServer(uvicorn.Server):
         if self._reporting is not None:
             self._reporting.cancel()
         self._connections.close()
-        await self._keeper.close()
+        patience = self._state.config.drain + GRACE_SECONDS
+        await asyncio.gather(self._keeper.close(), self._state.engine.end_all(patience, self._hurry))
         await super().shutdown(sockets)
         self._supervision.stop()
 
@@ -177,13 +189,14 @@ def serve_models(
     keeper: Keeper,
     *,
     autoload: bool,
+    remotes: Remotes | None = None,
     certificate: Certificate | None,
     hangups: Hangups | None,
 ) -> int:
     """Serve until a signal ends it; return the exit status. uvicorn raises the signal once more in the end."""
     sys.setswitchinterval(GIL_SECONDS)
     connections = Connections(*config.limits.connections(), proxies=config.trusted_proxies)
-    app = create_router_app(config, keeper, autoload=autoload)
+    app = create_router_app(config, keeper, autoload=autoload, remotes=remotes)
     settings = uvicorn.Config(
         app,
         log_config=None,

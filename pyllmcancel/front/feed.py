@@ -1,12 +1,13 @@
-"""``GET /v1/events`` of several models: one feed for as long as its reader stays, whichever models come and go.
+"""``GET /v1/events`` of several workers: one feed for as long as its reader stays, whichever workers come and go.
 
-The models' processes know each other, so the feed of one of them has the events of all. When it ends, that of another
-one follows. In between there are this process' own events: the states of all models, and the requests that wait here.
+It consists of the workers' own feeds, each from its beginning, and of the front's events: the states of all models, and
+the requests that wait here. Its events have no ids: a reader that comes again begins anew.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
@@ -14,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi.responses import Response
 
 from pyllmcancel.events import RequestStatus
-from pyllmcancel.front.forwarding import Message, kept
+from pyllmcancel.front.forwarding import Message
 from pyllmcancel.front.routes_models import entry_of
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Broken, Exchange
@@ -31,14 +32,16 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.front.router import Router
+    from pyllmcancel.front.worker import Worker
     from pyllmcancel.shares import Shares
 
-MODELS = "models"  # the type of this process' events
+MODELS = "models"  # the type of the front's events
 PAUSE = 0.1  # seconds between two of them
-RETRY = 0.25  # seconds before a process is asked again
+RETRY = 0.25  # seconds before a worker is asked again
 MAX_WAITING = 32  # requests in an event
 ALWAYS_NEW = ("used_seconds_ago", "seconds")  # fields whose change is no news
-RESUMES = ("last_event_id", "last-event-id")
+OWN_FIELDS = ("types", "replica")  # of a query
+IDS = re.compile(rb"^id: [^\n]*\n", re.MULTILINE)
 BLANK = b"\n\n"
 MAX_EVENT = 1 << 24  # bytes
 
@@ -61,7 +64,11 @@ class ModelsFeed(Response):
     Parameters
     ----------
     message
-        The reader's request, which the processes get.
+        The reader's request.
+    types
+        The types of events that it asks for; None: all.
+    replica
+        The name of the only worker whose events it asks for; None: all workers'.
     seats
         Seats for readers, by the owners of their keys; a reader without a seat is refused.
     seen
@@ -77,6 +84,8 @@ class ModelsFeed(Response):
         router: Router,
         message: Message,
         *,
+        types: frozenset[str] | None,
+        replica: str | None,
         seats: Shares,
         owner: str,
         seen: str | None,
@@ -86,9 +95,9 @@ class ModelsFeed(Response):
         super().__init__()
         self._router = router
         self._keeper = router.keeper
-        self._message, types = without_models(message)
-        self._tells_models = types is None or MODELS in types
-        self._relays = types is None or bool(types - {MODELS})
+        self._message = message
+        self._types = types
+        self._replica = replica
         self._seats = seats
         self._owner = owner
         self._seen = seen
@@ -96,122 +105,78 @@ class ModelsFeed(Response):
         self._ping_interval = ping_interval
         self._sending = asyncio.Lock()  # events are written one after the other
         self._told: dict[str, Any] | None = None
+        self._read: dict[Worker, asyncio.Task[None]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with seated(self._seats, self._owner):
             await until_left(scope, receive, asyncio.create_task(self._send(send), name="send the models' feed"))
 
     async def _send(self, send: Send) -> None:
-        first = await self._begun()
-        try:
-            if first is not None and await self._refused(first, send):
-                return
-            await self._send_all(first, send)
-        finally:
-            if first is not None:
-                first.close()
-
-    async def _refused(self, begun: Exchange, send: Send) -> bool:
-        """Return whether the process refuses the reader, which then has its answer."""
-        try:
-            head = await begun.head()
-            content = b"" if head.status == 200 else await begun.whole()
-        except (Broken, OSError, ValueError):
-            return False  # it ended meanwhile, and is found to have
-        if head.status == 200:
-            return False
-        await send({"type": "http.response.start", "status": head.status, "headers": kept(head.headers)})
-        await send({"type": "http.response.body", "body": content, "more_body": False})
-        return True
-
-    async def _send_all(self, first: Exchange | None, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
-        tasks = [asyncio.create_task(self._keep_telling(send)), asyncio.create_task(self._relay_all(first, send))]
         try:
-            await asyncio.gather(*tasks)
+            while not self._keeper.closing:
+                changed = self._keeper.next_change()  # before the states are read: writing them may take a while
+                await self._tell(send)
+                self._read_all(send)
+                try:
+                    async with asyncio.timeout(self._ping_interval or None):
+                        await changed.wait()
+                except TimeoutError:
+                    await self._write(send, PING)
+                await asyncio.sleep(PAUSE)
+            ending = [task for worker, task in self._read.items() if worker.pid is not None]
+            await asyncio.gather(*ending, return_exceptions=True)  # they end with their processes
         finally:
-            for task in tasks:
+            for task in self._read.values():
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*self._read.values(), return_exceptions=True)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    # -- the processes' events ----------------------------------------------------------------------------------------
+    # -- the workers' events ------------------------------------------------------------------------------------------
 
-    async def _begun(self) -> Exchange | None:
-        """Return the feed of a process; None if there is none now."""
-        process = await self._router.any_process() if self._relays else None
-        if process is None:
-            return None
-        message = self._message
-        with suppress(OSError):
-            return await Exchange.begin(process.socket, message.method, message.target, message.headers, b"")
-        return None
+    def _read_all(self, send: Send) -> None:
+        """Read the feeds of all workers that serve, each for as long as it does."""
+        self._read = {one: task for one, task in self._read.items() if not task.done()}
+        if self._types == frozenset({MODELS}):
+            return
+        for worker in self._keeper.ready():
+            if worker not in self._read and self._replica in (None, worker.replica):
+                self._read[worker] = asyncio.create_task(self._relay(worker, send), name=f"read {worker.name}'s feed")
 
-    async def _relay_all(self, found: Exchange | None, send: Send) -> None:
-        """Send one process' feed after the other, until the end of this one."""
-        changed = self._keeper.next_change()
-        while True:
-            if found is not None:
-                with suppress(Broken, OSError, ValueError):
-                    await self._relay(found, send)
-                self._message = without_place(self._message)
-            if self._keeper.closing:
-                return
-            if found is None:
-                await changed.wait()
-            else:
-                await asyncio.sleep(RETRY)  # it may listen until its very end
-            changed = self._keeper.next_change()
-            found = await self._next()
+    async def _relay(self, worker: Worker, send: Send) -> None:
+        """Send the worker's feed, again and again from its beginning if it is cut."""
+        while worker in self._keeper.ready():
+            with suppress(Broken, OSError, ValueError):
+                begun = await Exchange.begin(worker.address, "GET", self._target(worker), self._message.headers, b"")
+                try:
+                    if (await begun.head()).status == 200:
+                        async for events in whole_events(begun.pieces()):
+                            await self._write(send, IDS.sub(b"", events))
+                finally:
+                    begun.close()
+            await asyncio.sleep(RETRY)  # it may listen until its very end
 
-    async def _next(self) -> Exchange | None:
-        """Return another process' feed; None if it is none, or a refusal."""
-        found = await self._begun()
-        if found is None:
-            return None
-        relayed = False
-        try:
-            relayed = (await found.head()).status == 200
-        except (Broken, OSError, ValueError):
-            pass
-        finally:  # also if the reader has left
-            if not relayed:
-                found.close()
-        if relayed:
-            return found
-        await asyncio.sleep(RETRY)
-        return None
+    def _target(self, worker: Worker) -> bytes:
+        path, _, query = self._message.target.partition(b"?")
+        pairs = [
+            pair for pair in parse_qsl(query.decode("latin-1"), keep_blank_values=True) if pair[0] not in OWN_FIELDS
+        ]
+        pairs.append(("replica", worker.replica))
+        if self._types is not None:
+            pairs.append(("types", ",".join(sorted(self._types - {MODELS}))))
+        return path + b"?" + urlencode(pairs).encode()
 
-    async def _relay(self, begun: Exchange, send: Send) -> None:
-        try:
-            await self._tell(send, begins=True)
-            async for events in whole_events(begun.pieces()):
-                await self._write(send, events)
-        finally:
-            begun.close()
+    # -- the front's events -------------------------------------------------------------------------------------------
 
-    # -- this process' events -----------------------------------------------------------------------------------------
-
-    async def _keep_telling(self, send: Send) -> None:
-        while not self._keeper.closing:
-            changed = self._keeper.next_change()  # before the states are read: writing them may take a while
-            await self._tell(send)
-            try:
-                async with asyncio.timeout(self._ping_interval or None):
-                    await changed.wait()
-            except TimeoutError:
-                await self._write(send, PING)
-            await asyncio.sleep(PAUSE)
-
-    async def _tell(self, send: Send, *, begins: bool = False) -> None:
-        """Send the states, if they have changed, or the feed of a process begins."""
-        if not self._tells_models:
+    async def _tell(self, send: Send) -> None:
+        """Send the states, if they have changed."""
+        if self._types is not None and MODELS not in self._types:
             return
         event = self.event()
         told = without_news(event)
-        if begins or told != self._told:
+        if told != self._told:
             self._told = told
-            await self._write(send, frame(None, MODELS, as_json(event | ({"begins": True} if begins else {}))))
+            await self._write(send, frame(None, MODELS, as_json(event)))
 
     def event(self) -> dict[str, Any]:
         specs = self._keeper.catalog.specs.values()
@@ -245,24 +210,3 @@ def without_news(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: without_news(one) for key, one in value.items() if key not in ALWAYS_NEW}
     return [without_news(one) for one in value] if isinstance(value, list) else value
-
-
-def without_models(message: Message) -> tuple[Message, frozenset[str] | None]:
-    """Return the request as a process understands it, and the types of events that it asks for; None: all."""
-    path, _, query = message.target.partition(b"?")
-    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
-    given = next((value for name, value in pairs if name == "types"), None)
-    if given is None:
-        return message, None
-    types = frozenset(given.split(","))
-    rest = [(name, ",".join(sorted(types - {MODELS})) if name == "types" else value) for name, value in pairs]
-    target = path + b"?" + urlencode(rest).encode()
-    return Message(message.method, target, message.headers, b""), types
-
-
-def without_place(message: Message) -> Message:
-    """Return a request for a feed from its beginning: a place in one process' feed means nothing to another."""
-    path, _, query = message.target.partition(b"?")
-    pairs = [pair for pair in parse_qsl(query.decode("latin-1"), keep_blank_values=True) if pair[0] not in RESUMES]
-    headers = [pair for pair in message.headers if pair[0].decode("latin-1") not in RESUMES]
-    return Message(message.method, path + (b"?" + urlencode(pairs).encode() if pairs else b""), headers, b"")

@@ -12,19 +12,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fastapi import Request
+
 from pyllmcancel.front.upstream import Broken, Exchange, Head
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
+from pyllmcancel.server.from_front import FORWARDED, INTERNAL, owner_told
 from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.http.request_context import ARRIVED, mark_client_gone, request_id_of
+from pyllmcancel.server.http.request_context import mark_client_gone, request_id_of
+from pyllmcancel.server.requests.visible import may_see_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from starlette.types import Receive, Scope, Send
 
-    from pyllmcancel.front.upstream import Headers
+    from pyllmcancel.front.upstream import Address, Headers
 
 # Headers that belong to one connection (RFC 9110, 7.6.1).
 OF_CONNECTION = frozenset(
@@ -35,7 +38,8 @@ OF_CONNECTION = frozenset(
 )
 OF_REQUEST = OF_CONNECTION | {
     *(b"content-length", b"expect", b"x-request-id", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"),
-    ARRIVED,  # only this process may say it
+    *INTERNAL,  # only this process may send them
+    *(b"authorization", b"x-api-key"),  # checked here: the worker is told who has sent the request
     # A page was let in, or not, before; the process would ask whether it is its own.
     *(b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"),
 }
@@ -49,23 +53,29 @@ class ClientLeft(Exception):  # noqa: N818 - reads as the event it is
 
 
 class NotReached(Exception):  # noqa: N818
-    """The process does not listen."""
+    """The process does not listen, or closed the connection before it had read the request."""
 
 
-class SendAgain(Exception):  # noqa: N818
-    """The process closed the connection before it had read the request."""
+class Lost(Exception):  # noqa: N818
+    """The process has ended, or is stuck, while it computed a request; another one can go on with the answer."""
 
 
 @dataclass(slots=True)
 class Message:
-    """A request as its process gets it. The body is dropped when it is sent, or answered if it is small: answers may
-    take long.
+    """A request as its process gets it.
+
+    Attributes
+    ----------
+    is_kept
+        True if the body is kept for as long as the request lives, since another process may get it; else it is dropped
+        when it is sent, for answers may take long.
     """
 
     method: str
     target: bytes
     headers: list[tuple[bytes, bytes]]
     body: bytes
+    is_kept: bool = True
 
     @classmethod
     def of(cls, scope: Scope, body: bytes) -> Message:
@@ -73,9 +83,10 @@ class Message:
         query: bytes = scope.get("query_string", b"")
         kept = [(name, value) for name, value in scope["headers"] if name not in OF_REQUEST]
         kept.append((b"x-request-id", request_id_of(scope).encode()))
+        kept.append(owner_told(scope, sees_all=may_see_all(Request(scope))))
         client = scope.get("client")
         if client is not None:
-            kept.append((b"x-forwarded-for", str(client[0]).encode("latin-1")))
+            kept.append((FORWARDED, str(client[0]).encode("latin-1")))
         return cls(scope["method"], path + (b"?" + query if query else b""), kept, body)
 
 
@@ -124,7 +135,7 @@ def left_by(receive: Receive) -> Iterator[Leaving]:
         yield leaving
 
 
-async def exchange(message: Message, socket: Path, leaving: Leaving, answer: Answer) -> None:
+async def exchange(message: Message, address: Address, leaving: Leaving, answer: Answer) -> None:
     """Send a request that computes nothing to the process, and its answer to the client, piece by piece.
 
     Raises
@@ -133,22 +144,25 @@ async def exchange(message: Message, socket: Path, leaving: Leaving, answer: Ans
         The process has ended, or this one may open no more connections.
     ClientLeft
     """
-    with leaving.closes(await connected(message, socket)) as begun:
-        try:
-            await pass_through(begun, answer)
-        except (Broken, ValueError):
-            if leaving.left:
-                raise ClientLeft from None
-            if answer.head is None:
-                raise process_ended() from None
-            await answer.break_off(process_ended())
+    with leaving.closes(await connected(message, address)) as begun:
+        await pass_through(begun, None, leaving, answer)
 
 
-async def connected(message: Message, socket: Path, more: Iterable[tuple[bytes, bytes]] = ()) -> Exchange:
-    """Send a request; NotReached if the process has ended, or is about to, ApiError without any more connections."""
+async def connected(
+    message: Message, address: Address, more: Iterable[tuple[bytes, bytes]] = (), before: bytes = b""
+) -> Exchange:
+    """Send a request, with `more` headers and with something `before` its body.
+
+    Raises
+    ------
+    NotReached
+        The process has ended, or is about to.
+    ApiError
+        This process may open no more connections.
+    """
     headers = [*message.headers, *more]
     try:
-        return await Exchange.begin(socket, message.method, message.target, headers, message.body)
+        return await Exchange.begin(address, message.method, message.target, headers, before + message.body)
     except (ConnectionError, FileNotFoundError):
         raise NotReached from None
     except OSError as error:
@@ -157,9 +171,19 @@ async def connected(message: Message, socket: Path, more: Iterable[tuple[bytes, 
         ) from error
 
 
-async def pass_through(begun: Exchange, answer: Answer) -> None:
-    """Send a process's answer to the client as it is."""
-    head = await begun.head()
+async def pass_through(begun: Exchange, head: Head | None, leaving: Leaving, answer: Answer) -> None:
+    """Send a process's answer, whose head may have been read, to the client as it is; raises as `exchange`."""
+    try:
+        await _pass_through(begun, head or await begun.head(), answer)
+    except (Broken, ValueError):
+        if leaving.left:
+            raise ClientLeft from None
+        if answer.head is None:
+            raise process_ended() from None
+        await answer.break_off(process_ended())
+
+
+async def _pass_through(begun: Exchange, head: Head, answer: Answer) -> None:
     await answer.begin(head.status, kept(head.headers))
     if not answer.is_chunked:
         async for piece in begun.pieces():
@@ -225,7 +249,7 @@ class Answer:
         self.complete = True
         if self._is_dropped:
             return
-        if self.head.get(b"content-type").startswith(STREAM):
+        if is_stream(self.head.headers):
             shape = shape_of(self.scope)
             told = json.dumps(shape.word(api_error(error), request_id_of(self.scope)))
             between = b"" if self._last.endswith(BLANK) else BLANK  # ends an event that is cut
@@ -236,6 +260,11 @@ class Answer:
         if connection is not None:
             connection.drop()
         mark_client_gone(self.scope)
+
+
+def is_stream(headers: Headers) -> bool:
+    """Return whether an answer with these headers is server-sent events."""
+    return any(name == b"content-type" and value.startswith(STREAM) for name, value in headers)
 
 
 def kept(headers: Headers) -> Headers:

@@ -1,33 +1,27 @@
-"""The process in front as one of the servers that know each other: its messages to the models' processes.
-
-A message reaches the requests of one process only, and so waits for no other process, which may be stuck.
-"""
+"""The front's messages to its workers. A message reaches one worker, and waits for no other one, which may be stuck."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-import secrets
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyllmcancel import __version__
-from pyllmcancel.front.process import HEALTH
 from pyllmcancel.front.upstream import Broken, Exchange, ask
-from pyllmcancel.server.fleet.identity import KEY_HEADER, Envelope, Identity
-from pyllmcancel.server.fleet.membership import ANY_MODEL
-from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
-from pyllmcancel.server.http.request_context import PEERS_PATH
+from pyllmcancel.front.worker import HEALTH
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.from_front import WORKER_PATH
 
 if TYPE_CHECKING:
-    from pyllmcancel.front.process import ModelProcess
-    from pyllmcancel.server.fleet.messages import Message, Reply
+    from pyllmcancel.front.worker import Worker
+    from pyllmcancel.server.from_front import Message, Said
 
 T = TypeVar("T")
-R = TypeVar("R", bound="Reply")
+R = TypeVar("R", bound="Said")
+DEADLINE_SECONDS = 2.0  # for an answer; a worker that does not answer then is stuck
 PATIENCE = 60.0  # seconds: a process may be busy, and then it ends soon, or answers
+HEADERS = [(b"content-type", b"application/json"), (b"host", b"localhost")]
 
 logger = logging.getLogger("pyllmcancel.front")
 
@@ -37,64 +31,48 @@ class Front:
 
     Parameters
     ----------
-    key
-        The key by which the processes know this one.
     ready
-        Returns the processes that serve now.
+        Returns the workers that serve now.
     """
 
-    def __init__(self, key: str | None, ready: Callable[[], Sequence[ModelProcess]]) -> None:
-        nonce = secrets.token_hex(16)
+    def __init__(self, ready: Callable[[], Sequence[Worker]]) -> None:
         self.ready = ready
         self._tasks = set[asyncio.Task[Any]]()
-        self._nonce, self._name = nonce, f"front-{nonce}"  # no model has this name
-        self._headers = [(b"content-type", b"application/json"), (b"host", b"localhost")]
-        if key is not None:
-            self._headers.append((KEY_HEADER.lower().encode(), key.encode()))
 
-    async def ask(self, process: ModelProcess, message: Message, reply: type[R], seconds: float = PATIENCE) -> R | None:
-        """Return the process's reply; None if it has ended, refuses the message, or does not answer in time."""
-        content = self._envelope(message).model_dump_json().encode()
+    async def ask(self, worker: Worker, message: Message, reply: type[R], seconds: float = PATIENCE) -> R | None:
+        """Return the worker's reply; None if it has ended, does not answer in time, or refuses."""
+        try:
+            return await self.ask_or_raise(worker, message, reply, seconds)
+        except ApiError as error:
+            logger.warning("%s refuses a message: status %d, %s", worker.name, error.status, error.message)
+        return None
+
+    async def ask_or_raise(
+        self, worker: Worker, message: Message, reply: type[R], seconds: float = DEADLINE_SECONDS
+    ) -> R | None:
+        """As `ask`; ApiError if the worker refuses."""
+        content = message.model_dump_json().encode()
         try:
             async with asyncio.timeout(seconds):
-                status, body = await self._answer(process, content)
+                exchange = await Exchange.begin(worker.address, "POST", WORKER_PATH.encode(), HEADERS, content)
+                try:
+                    status, body = (await exchange.head()).status, await exchange.whole()
+                finally:
+                    exchange.close()
             if status == 200:
-                return reply.model_validate(json.loads(body)["reply"])
-        except (OSError, TimeoutError, Broken, ValueError, LookupError):
+                return reply.model_validate_json(body)
+            error = json.loads(body)["error"]
+            raise ApiError(status, error["message"], error["type"], param=error["param"], code=error["code"])
+        except (OSError, TimeoutError, Broken, ValueError, LookupError, TypeError):
             return None
-        logger.warning("%s refuses a message: status %d, %s", process.name, status, body[:200])
-        return None
 
-    async def ask_all(self, message: Message, reply: type[R]) -> dict[ModelProcess, R | None]:
-        """Return the replies of all processes; None for one that does not answer in time."""
-        ready = self.ready()
-        replies = await asyncio.gather(*(self.ask(one, message, reply, DEADLINE_SECONDS) for one in ready))
-        return dict(zip(ready, replies, strict=True))
-
-    async def first_answering(self, processes: Sequence[ModelProcess]) -> ModelProcess | None:
-        """Return the first of the processes that answer in time; None if none does."""
-        asked = [self.spawn(is_answering(one)) for one in processes]
-        for process, answers in zip(processes, asked, strict=True):
+    async def first_answering(self, workers: Sequence[Worker]) -> Worker | None:
+        """Return the first of the workers that answer in time; None if none does."""
+        asked = [self.spawn(is_answering(one)) for one in workers]
+        for worker, answers in zip(workers, asked, strict=True):
             if await answers:
-                return process
+                return worker
         return None
-
-    def _envelope(self, message: Message) -> Envelope:
-        sender = Identity(
-            nonce=self._nonce,
-            name=self._name,
-            version=__version__,
-            model=ANY_MODEL,
-            clock_us=time.time_ns() // 1000,
-        )
-        return Envelope(sender=sender, message=message.model_dump(mode="json"))
-
-    async def _answer(self, process: ModelProcess, content: bytes) -> tuple[int, bytes]:
-        exchange = await Exchange.begin(process.socket, "POST", PEERS_PATH.encode(), self._headers, content)
-        try:
-            return (await exchange.head()).status, await exchange.whole()
-        finally:
-            exchange.close()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Do some work to its end, also if nobody awaits it any more."""
@@ -110,9 +88,9 @@ class Front:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def is_answering(process: ModelProcess) -> bool:
+async def is_answering(worker: Worker) -> bool:
     try:
-        await ask(process.socket, HEALTH, seconds=DEADLINE_SECONDS)
+        await ask(worker.address, HEALTH, seconds=DEADLINE_SECONDS)
     except (OSError, TimeoutError, Broken, ValueError):
         return False
     return True

@@ -19,10 +19,13 @@ from pyllmcancel.front.places import Claim, Places
 from pyllmcancel.front.process import ModelProcess, reason_in, resident_bytes
 from pyllmcancel.front.roster import Roster
 from pyllmcancel.front.spec import Catalog, Command, Spec
+from pyllmcancel.front.upstream import Address
+from pyllmcancel.front.worker import RemoteWorker, Worker
 from pyllmcancel.server.errors.responses import ApiError
 
 logger = logging.getLogger("pyllmcancel.front")
 
+SILENCE_SECONDS = 10.0
 GRACE_SECONDS = 15.0  # after its drain, until a process that does not end is killed
 
 
@@ -40,9 +43,11 @@ class Keeper:
     write
         Called with each line of the processes' logs.
     key
-        The key by which the processes know each other, and this one.
+        The key by which the processes know this one.
     check
         Raises OSError or UsageError if a file is obviously no model; it is called in a thread.
+    silence
+        The seconds without an answer after which other processes go on with the answers of a stuck one.
     """
 
     def __init__(
@@ -55,12 +60,13 @@ class Keeper:
         roster: Roster,
         drain: float,
         write: Callable[[list[str]], None],
-        key: str | None = None,
+        key: str,
         check: Callable[[Path], None] = lambda _path: None,
+        silence: float = SILENCE_SECONDS,
     ) -> None:
         self.catalog = catalog
         self.roster = roster
-        self.processes: dict[str, ModelProcess] = {}
+        self.processes: dict[str, Worker] = {}  # those of workers elsewhere, too
         self.last_lines: dict[str, list[str]] = {}  # of processes that failed
         self.n_loads_cancelled = 0
         self.starting = set[str]()  # models that are to be loaded before this process is ready
@@ -69,9 +75,10 @@ class Keeper:
         self._command = command
         self._folder = folder
         self._drain = drain
+        self._silence = silence
         self._write = write
         self.key = key
-        self._waiting: dict[Ticket, asyncio.Future[ModelProcess]] = {}
+        self._waiting: dict[Ticket, asyncio.Future[Worker]] = {}
         self._places = Places()
         self._n_started = 0
         self._fits = Fits(command, folder, check)
@@ -112,6 +119,7 @@ class Keeper:
                 if removes:
                     raise ApiError(409, f"the list cannot be read again: {error}", code="invalid_list") from None
                 return
+        catalog.serve_all_of(self.catalog)
         changed = [old for name, old in self.catalog.specs.items() if catalog.specs.get(name) != old]
         if changed and not removes:
             # A loaded model stays as it is until somebody asks for the change.
@@ -121,7 +129,7 @@ class Keeper:
         before, self.catalog = self.catalog, catalog
         self._list(before.passed_over)
         for old in changed if removes else ():
-            for one in self.roster.workers(old.name):
+            for one in self.local(old):
                 self.roster.unload(one.name, f"the model {old.name} has been changed or removed")
         self._act()
 
@@ -143,26 +151,31 @@ class Keeper:
 
     def workers(self, model: str) -> list[Model]:
         """Return a model's processes, as they are listed; those that it had, if it is not listed any more."""
-        spec = self.catalog.specs.get(model)
-        return self.roster.workers(model)[: None if spec is None else spec.replicas]
+        workers, spec = self.roster.workers(model), self.catalog.specs.get(model)
+        local = [one for one in workers if not one.is_remote]
+        return local[: None if spec is None else spec.replicas] + [one for one in workers if one.is_remote]
 
-    def serving(self, spec: Spec) -> ModelProcess | None:
-        """Return a process of the model that serves; None if there is none."""
+    def local(self, spec: Spec) -> list[Model]:
+        """Return the model's processes, which are started and ended here."""
+        return [one for one in self.roster.workers(spec.name) if not one.is_remote]
+
+    def serving(self, spec: Spec) -> Worker | None:
+        """Return a worker of the model that serves; None if there is none."""
         chosen = self._places.choose(self.workers(spec.name), Claim(spec.name))
         return self.processes[chosen.name] if chosen.state is State.LOADED else None
 
     @property
     def health(self) -> Literal["ok", "loading", "draining"]:
         """The word of ``/health``."""
-        return "draining" if self.closing else "loading" if self.starting else "ok"
+        return "draining" if self.closing else "loading" if self.starting or not self.catalog.specs else "ok"
 
-    def ready(self) -> list[ModelProcess]:
-        """Return the processes that serve."""
+    def ready(self) -> list[Worker]:
+        """Return the workers that serve."""
         return [one for one in self.processes.values() if one.is_ready]
 
     # -- wishes -------------------------------------------------------------------------------------------------------
 
-    def want(self, claim: Claim) -> tuple[Ticket, asyncio.Future[ModelProcess]]:
+    def want(self, claim: Claim) -> tuple[Ticket, asyncio.Future[Worker]]:
         """Return a request's ticket, and the process, as soon as the request may be sent to it.
 
         The future raises ApiError if it never may. `drop` must follow.
@@ -190,12 +203,12 @@ class Keeper:
         return any(one.is_open and one.name not in claim.avoids for one in self.roster.workers(claim.model))
 
     def load(self, spec: Spec) -> None:
-        for one in self.workers(spec.name):
+        for one in self.local(spec):
             self.roster.ask(one.name, self.now())
         self._act()
 
     def unload(self, spec: Spec) -> None:
-        for one in self.roster.workers(spec.name):
+        for one in self.local(spec):
             self.roster.unload(one.name, f"the model {spec.name} was unloaded")
         self._act()
 
@@ -206,7 +219,7 @@ class Keeper:
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
-    def is_ready(self, process: ModelProcess) -> None:
+    def is_ready(self, process: Worker) -> None:
         self.roster.loaded(process.name, self.now(), process.n_slots)
         self.last_lines.pop(process.name, None)
         seconds = self.model(process.name).load_seconds
@@ -214,19 +227,22 @@ class Keeper:
         self._measure(process)
         self._act()
 
-    def has_progress(self, _process: ModelProcess) -> None:
+    def has_progress(self, _process: Worker) -> None:
         self.tell()
 
-    def has_requests(self, process: ModelProcess, n_requests: int, asked_at: float) -> None:
+    def has_requests(self, process: Worker, n_requests: int, asked_at: float) -> None:
         self.roster.inside(process.name, n_requests, asked_at, self.now())
         self._measure(process)
         self._act()
 
-    def is_stuck(self, process: ModelProcess) -> None:
+    def is_stuck(self, process: Worker) -> None:
         self.roster.stuck(process.name)
         self._act()
+        claim = Claim(process.model, avoids=frozenset({process.name}))
+        if time.monotonic() - process.answered_at > self._silence and self.has_other(claim):
+            process.give_away()
 
-    def _measure(self, process: ModelProcess) -> None:
+    def _measure(self, process: Worker) -> None:
         taken = 0 if process.pid is None else resident_bytes(process.pid)
         # A mapped file is read when it is used, and so are cells.
         spec = self.catalog.workers.get(process.name)
@@ -263,9 +279,37 @@ class Keeper:
         # Once it serves, its lines name requests of all owners.
         return why + (f": {last}" if was_loading and last else "")
 
-    def hang_up(self) -> None:
-        for process in self.processes.values():
-            process.hang_up()
+    # -- workers elsewhere --------------------------------------------------------------------------------------------
+
+    def has_come(self, worker: RemoteWorker, names: list[str]) -> None:
+        """Let a worker elsewhere serve the model of these names."""
+        spec = self.catalog.serve(names)
+        former = self.processes.get(worker.name)
+        if isinstance(former, RemoteWorker):
+            is_free = former is worker or not former.is_ready
+        else:
+            is_free = bool(worker.name) and worker.name not in self.roster.models
+        if not is_free:
+            worker.name = worker.shown
+        worker.model = spec.name
+        self.processes[worker.name] = worker
+        self.roster.came(worker.name, spec.name, self.now(), worker.n_slots)
+        logger.info("%s serves %s", worker.shown, spec.name)
+        self._act()
+
+    def is_away(self, worker: RemoteWorker, why: str) -> None:
+        self.roster.went(worker.name, self.now(), f"the worker {worker.replica} cannot be reached: {why}")
+        self._act()
+        if self.has_other(Claim(worker.model)):
+            worker.give_away()
+
+    def is_forgotten(self, worker: RemoteWorker) -> None:
+        if self.processes.get(worker.name) is worker:
+            del self.processes[worker.name]
+            if self.model(worker.name).state is State.LOADED:
+                self.is_away(worker, "it has left")
+            self.roster.forget(worker.name)
+            self._act()
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
@@ -317,8 +361,8 @@ class Keeper:
                 future = self._waiting.get(ticket)
                 if future is not None and not future.done():
                     future.set_result(self.processes[ticket.name])
-            case Refuse(ticket, why):
-                self._refuse(ticket, ApiError(503, why, "server_error", code="model_not_loaded"))
+            case Refuse(ticket, why, code):
+                self._refuse(ticket, ApiError(503, why, "server_error", code=code))
 
     def _start(self, name: str) -> None:
         spec = self.catalog.workers.get(name)
@@ -338,12 +382,11 @@ class Keeper:
         logger.info("%s is being loaded", name)
         self.processes[name] = ModelProcess(
             name,
-            socket,
+            Address(self.key, socket),
             command,
             environment=environment,
             write=self._write,
             listener=self,
-            key=self.key,
             model=spec.name,
         )
 
@@ -393,7 +436,7 @@ class Keeper:
             self._refuse(ticket, ApiError(503, "the server is shutting down", "server_error", code="shutdown"))
         for task in self._measuring:
             task.cancel()
-        processes = list(self.processes.values())
+        processes = [one for one in self.processes.values() if isinstance(one, ModelProcess)]
         for process in processes:
             kill = self.model(process.name).state is State.LOADING
             process.stop(kill=kill, patience=self._drain + GRACE_SECONDS)

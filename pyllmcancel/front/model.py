@@ -8,6 +8,7 @@ from enum import Enum
 
 ANSWERS_WITHIN = 10.0  # seconds in which a process must say how many requests it has
 FAILED_SECONDS = 30.0  # in which requests for a model that failed are refused at once
+AWAY_SECONDS = 10.0  # in which requests wait for a worker elsewhere that is away; then they are refused at once
 
 
 class State(Enum):
@@ -40,6 +41,8 @@ class Model:
         The model whose process it is.
     slots
         The number of requests that it computes at once.
+    is_remote
+        True if it is a worker elsewhere, which is neither started nor ended here, and takes no room.
     is_listed
         True if it is among the processes of its model, as those are configured now.
     is_stuck
@@ -77,6 +80,7 @@ class Model:
     name: str
     of: str = ""
     slots: float = 1
+    is_remote: bool = False
     is_listed: bool = True
     is_stuck: bool = False
     renews: bool = False
@@ -149,7 +153,7 @@ class Model:
 
     @property
     def takes_room(self) -> bool:
-        return self.state in (State.LOADING, State.LOADED, State.ENDING)
+        return not self.is_remote and self.state in (State.LOADING, State.LOADED, State.ENDING)
 
     @property
     def stays_until(self) -> float:

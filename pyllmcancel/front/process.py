@@ -1,4 +1,4 @@
-"""The process of one model: a ``pyllmcancel serve`` on a Unix socket, from its start to its end."""
+"""The process of one model: a worker that is started and ended here."""
 
 from __future__ import annotations
 
@@ -15,38 +15,24 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pyllmcancel.front.child import Child
-from pyllmcancel.front.spec import replica_of
-from pyllmcancel.front.upstream import Broken, ask
+from pyllmcancel.front.upstream import Address, Broken, ask
+from pyllmcancel.front.worker import HEALTH, LOOK_EVERY, STUCK_SECONDS, Listener, Worker
 from pyllmcancel.system import cpu_time
 
 logger = logging.getLogger("pyllmcancel.front")
 
-LOOK_EVERY = 0.05  # seconds between two looks while the model loads
-LOOK_LATER = 1.0  # and afterwards
 # Windows has neither; nothing starts there.
-SIGKILL, SIGHUP, SIGCONT = (getattr(signal, name, 0) for name in ("SIGKILL", "SIGHUP", "SIGCONT"))
-STUCK_SECONDS = 2.0  # without an answer and without any time of a processor: stopped, frozen, or swapped out
+SIGKILL, SIGCONT = (getattr(signal, name, 0) for name in ("SIGKILL", "SIGCONT"))
 LAST_LINES = 12  # of its log, which say why it ended
-HEALTH = b"/health"
 # The beginning of a line that says why a model could not be loaded.
 LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the model could not be loaded: )?")
 
 
-class Listener(Protocol):
-    """Hears of what becomes of a process; each call is made in the event loop."""
-
-    def is_ready(self, process: ModelProcess) -> None: ...
-
-    def has_progress(self, process: ModelProcess) -> None: ...
-
-    def has_requests(self, process: ModelProcess, n_requests: int, asked_at: float) -> None: ...
-
-    def is_stuck(self, process: ModelProcess) -> None: ...
-
+class ProcessListener(Listener, Protocol):
     def has_ended(self, process: ModelProcess, status: int) -> None: ...
 
 
-class ModelProcess:
+class ModelProcess(Worker):
     """One life of a model's process. Used in the event loop only.
 
     Parameters
@@ -55,55 +41,27 @@ class ModelProcess:
         Variables to add to those of this process.
     write
         Called with lines of its log.
-    key
-        The key by which it knows this process.
-    model
-        The model whose process it is.
-
-    Attributes
-    ----------
-    socket
-        The Unix socket on which it serves.
-    progress
-        The share of the load that is done; None before the process tells.
-    n_slots
-        The number of requests that it computes at once, once it serves.
     """
 
     def __init__(
         self,
         name: str,
-        socket: Path,
+        address: Address,
         command: Sequence[str],
         *,
         environment: Mapping[str, str],
         write: Callable[[list[str]], None],
-        listener: Listener,
+        listener: ProcessListener,
         model: str,
-        key: str | None = None,
     ) -> None:
-        self.name = name
-        self.model = model
-        self.socket = socket
-        self.progress: float | None = None
-        self.n_slots = 1
-        self.stage = "loading"
+        super().__init__(name, model, address)
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
-        self.is_ready = False
-        self._stopped = False  # set by `stop`
-        self._wanted = asyncio.Event()  # set by `look_soon`
         self._write = write
-        # With it the process tells its requests, even if they have several owners.
-        self._headers = [] if key is None else [(b"x-peer-key", key.encode())]
         self._listener = listener
         self._child = Child(name, command, self._heard, environment)
         self._hurry: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None  # set while it is asked
         self._task = asyncio.create_task(self._live(), name=f"model {name}")
-
-    @property
-    def replica(self) -> str:
-        return replica_of(self.name)
 
     @property
     def pid(self) -> int | None:
@@ -114,7 +72,7 @@ class ModelProcess:
         self._write(lines)
 
     async def _live(self) -> None:
-        looking = asyncio.create_task(self._keep_looking(), name=f"look at {self.name}")
+        looking = asyncio.create_task(self.keep_looking(), name=f"look at {self.name}")
         status = -SIGKILL
         try:
             status = await self._child.live()
@@ -125,43 +83,30 @@ class ModelProcess:
             if self._hurry is not None:
                 self._hurry.cancel()
             with suppress(OSError):  # the next server removes it
-                self.socket.unlink(missing_ok=True)
+                assert self.address.path is not None
+                self.address.path.unlink(missing_ok=True)
             self.is_ready = False
             self._listener.has_ended(self, status)
 
-    async def _keep_looking(self) -> None:
-        while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), LOOK_LATER if self.is_ready else LOOK_EVERY)
-            self._wanted.clear()
-            await self.look()
-
-    def look_soon(self) -> None:
-        """Ask the process at once."""
-        self._wanted.set()
-
     async def look(self) -> None:
-        """Ask the process how far it is, and how many requests it has."""
         asked_at = time.monotonic()
         self._watch_for_stuck()
         try:
-            head, body = await ask(self.socket, HEALTH, self._headers)
+            head, body = await ask(self.address, HEALTH)
             told: Any = json.loads(body)
         except (OSError, TimeoutError, Broken, ValueError):
             return
         finally:
             if self._stuck is not None:
                 self._stuck.cancel()
+        self.answered_at = time.monotonic()
         if head.status == 200:
             if not self.is_ready and not self._stopped:
                 self.is_ready, self.n_slots = True, int(told.get("slots", 1))
                 self._listener.is_ready(self)
             self._listener.has_requests(self, int(told.get("waiting", 0)) + int(told.get("running", 0)), asked_at)
         elif told.get("status") == "loading":
-            before = self.progress, self.stage
-            self.progress, self.stage = told.get("progress"), told.get("stage", "loading")
-            if before != (self.progress, self.stage):
-                self._listener.has_progress(self)
+            self._note_loading(self._listener, told)
 
     def _watch_for_stuck(self, before: int | None = None) -> None:
         """Report the process as stuck for as long as it uses no processor while it is asked: one that computes does."""
@@ -198,19 +143,17 @@ class ModelProcess:
         self._child.signal(SIGKILL)
         self._hurry = asyncio.get_running_loop().call_later(LOOK_EVERY, self._end_now)
 
-    def hang_up(self) -> None:
-        """Have the process read its API keys again."""
-        self._child.signal(SIGHUP)
-
     def end(self) -> asyncio.Future[None]:
-        """Return a future of its end, which may also be given an error."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Return a future of its end, or of the moment by which that should have come; it may be given an error."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
 
-        def tell(_: object) -> None:
+        def tell(_: object = None) -> None:
             if not future.done():
                 future.set_result(None)
 
         self._task.add_done_callback(tell)
+        loop.call_later(STUCK_SECONDS, tell)
         return future
 
     async def wait(self) -> None:

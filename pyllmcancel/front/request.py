@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from pyllmcancel.events import Ending
-    from pyllmcancel.front.process import ModelProcess
+    from pyllmcancel.front.worker import Worker
     from pyllmcancel.requests.request import Origin, RequestSummary
     from pyllmcancel.server.wire.usage import UsageAnswer
 
@@ -53,7 +53,7 @@ class FrontRequest(Request):
         super().__init__(Cancellation(Flag()), **origin)
         self.model = ""
         self.streams: tuple[str, ...] = ()
-        self.process: ModelProcess | None = None
+        self.process: Worker | None = None
         self.on_cancel: Callable[[], object] = lambda: None
         self.n_readers: int | None = None
         self._n_prompt_tokens, self._n, self._max_tokens = 0, 1, None
@@ -68,7 +68,8 @@ class FrontRequest(Request):
     def take_state(self, told: list[Any]) -> None:
         """Take how far the request is."""
         status, slots, self.paused, self.n_readers, times, done, cached, generated, drafts = told
-        self.admitted_at, self.first_token_at = times  # processes of one machine have the same clock
+        ahead = 0.0 if self.process is None else self.process.clock_ahead
+        self.admitted_at, self.first_token_at = (None if one is None else one - ahead for one in times)
         self.status, self._in_slots = RequestStatus(status), tuple(slots)
         self._usage = Usage(done, generated, cached, tuple(Drafted(*one) for one in drafts))
 

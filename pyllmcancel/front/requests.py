@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, QueueFullError, RequestCancelled
 from pyllmcancel.events import FinishReason, RequestStatus
+from pyllmcancel.front.front import DEADLINE_SECONDS
 from pyllmcancel.front.request import FrontRequest
 from pyllmcancel.requests.arrivals import Arrivals, end_cancelled
 from pyllmcancel.requests.endings import Endings
@@ -109,6 +110,22 @@ class FrontRequests:
         outbox = Outbox()
         self._endings.conclude(request, finish_reason, outbox, error=error, param=param)
         outbox.flush()
+
+    async def end_all(self, seconds: float, hurry: asyncio.Event) -> None:
+        """Give the live requests so many seconds, or until `hurry` is set, and cancel them: workers elsewhere go on."""
+        tasks = asyncio.create_task(self._all_ended()), asyncio.create_task(hurry.wait())
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        for one in self.registry.requests():
+            self.cancel(one, CancelReason.SHUTDOWN)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                await self._all_ended()
+
+    async def _all_ended(self) -> None:
+        for one in self.registry.requests():
+            await asyncio.shield(asyncio.wrap_future(one.ended))
 
     def leave(self, request: FrontRequest, error: Exception | None, status: int | None) -> None:
         """Write the ending of a request that no process computes, if it has none; one that was refused leaves no trace.

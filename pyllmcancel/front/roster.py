@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator
 
 from pyllmcancel.front.actions import Action, Admit, Look, Measure, Refuse, Start, Stop
-from pyllmcancel.front.model import ANSWERS_WITHIN, FAILED_SECONDS, Model, State, Ticket
+from pyllmcancel.front.model import ANSWERS_WITHIN, AWAY_SECONDS, FAILED_SECONDS, Model, State, Ticket
 
 TRIES = 3  # starts in a row that may fail
 FIRST_PAUSE = 0.5  # seconds before the second start; then twice as long each time
@@ -94,7 +94,7 @@ class Roster:
         """A request for the model has arrived."""
         model, ticket = self.models[name], Ticket(name, now)
         if model.is_refused(now):
-            self._actions.append(Refuse(ticket, model.why))
+            self._actions.append(refusal(model, ticket, model.why))
             return ticket
         if model.state is State.FAILED:
             self._forgive(model)
@@ -144,7 +144,7 @@ class Roster:
     def renew(self, of: str) -> None:
         """Start the model's processes anew, one after the other, each when its requests have ended."""
         for model in self.workers(of):
-            model.renews = model.state is State.LOADED
+            model.renews = model.state is State.LOADED and not model.is_remote
 
     def gone(self, name: str, why: str) -> None:
         """The model that was to be started is not listed any more."""
@@ -216,11 +216,64 @@ class Roster:
             one.renews = one.drains = False
         self._refuse_all(model, why)
 
+    # -- workers elsewhere --------------------------------------------------------------------------------------------
+
+    def came(self, name: str, of: str, now: float, slots: float) -> None:
+        """A worker elsewhere serves a model; the one of that name, if there was one before."""
+        model = self.models.get(name)
+        if model is None:
+            model = self.models[name] = Model(name, of, is_remote=True)
+            self._workers.setdefault(of, []).append(model)
+        model.state, model.slots, model.why = State.LOADED, slots, ""
+        model.loaded_at = model.used_at = model.asked_after = now
+        model.is_stuck = False
+        for one in [one for one in self.workers(of) if one.is_remote and not one.is_listed]:
+            self.forget(one.name)  # it was there for its name only
+
+    def went(self, name: str, now: float, why: str) -> None:
+        """A worker elsewhere cannot be used. Its requests go on as long as their connections do."""
+        model = self.models[name]
+        model.state, model.failed_at, model.why = State.UNLOADED, now, why
+        model.n_inside, model.unknown, model.is_stuck = 0, False, False
+        model.running.clear()
+
+    def forget(self, name: str) -> None:
+        """A worker elsewhere is not expected any more. The last one of a model stays, as a worker of its
+        model's name, so that this is known.
+        """
+        model = self.models.pop(name)
+        others = [one for one in self.workers(model.of) if one is not model]
+        if not others:
+            model.name, model.is_listed = model.of, False
+            self.models[model.name] = model
+            for ticket in model.waiting:
+                ticket.name = model.name
+            return
+        self._workers[model.of].remove(model)
+        heir = next((one for one in others if one.state is not State.FAILED), None)
+        if heir is None:
+            self._refuse_all(model, model.why)
+            return
+        heir.waiting |= model.waiting
+        for ticket in model.waiting:
+            ticket.name = heir.name
+
+    def _give_up_away(self, now: float) -> None:
+        """Refuse the requests that wait for workers which are away for long."""
+        for model in self.models.values():
+            if model.is_remote and model.state is State.UNLOADED:
+                if now < model.failed_at + AWAY_SECONDS:
+                    self._again_at(model.failed_at + AWAY_SECONDS)
+                else:
+                    model.state, model.failed_at = State.FAILED, math.inf
+                    self._refuse_all(model, model.why)
+
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def decide(self, now: float) -> list[Action]:
         """Return what is to be done now, in this order."""
         self.next_at = math.inf
+        self._give_up_away(now)
         self._leave_loads()
         self._forget_tries(now)
         self._try_again(now)
@@ -233,7 +286,7 @@ class Roster:
             for model in workers:
                 if model.is_open:
                     self._admit_all(model)
-            self._sleep(workers, now)
+            self._sleep([one for one in workers if not one.is_remote], now)
         actions, self._actions = self._actions, []
         return actions
 
@@ -244,7 +297,8 @@ class Roster:
 
     def _is_beside(self, model: Model) -> bool:
         """Return whether it is to serve beside another process of its model."""
-        return model.is_listed and any(one.state is State.LOADED for one in self.workers(model.of) if one is not model)
+        local = (one for one in self.workers(model.of) if one is not model and not one.is_remote)
+        return model.is_listed and not model.is_remote and any(one.state is State.LOADED for one in local)
 
     def _forget_tries(self, now: float) -> None:
         for model in self.models.values():
@@ -289,7 +343,7 @@ class Roster:
     def _line(self, now: float) -> Iterator[Model]:
         found = []
         for model in self.models.values():
-            if model.state is State.UNLOADED and (model.wanted or self._is_beside(model)):
+            if model.state is State.UNLOADED and not model.is_remote and (model.wanted or self._is_beside(model)):
                 if model.retry_at > now:
                     self._again_at(model.retry_at)
                 else:
@@ -376,7 +430,7 @@ class Roster:
         self._actions.append(Stop(model.name, kill))
 
     def _refuse_all(self, model: Model, why: str) -> None:
-        self._actions += [Refuse(ticket, why) for ticket in model.waiting]
+        self._actions += [refusal(model, ticket, why) for ticket in model.waiting]
         model.waiting.clear()
 
     def _forgive(self, model: Model) -> None:
@@ -384,3 +438,7 @@ class Roster:
 
     def _again_at(self, at: float) -> None:
         self.next_at = min(self.next_at, at)
+
+
+def refusal(model: Model, ticket: Ticket, why: str) -> Refuse:
+    return Refuse(ticket, why, "worker_unreached") if model.is_remote else Refuse(ticket, why)

@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 import time
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,14 @@ from urllib.parse import parse_qs
 
 from fastapi import Request
 
+from pyllmcancel.errors import RequestCancelled
+from pyllmcancel.front.everywhere import bring, exchange_with_each, list_of_each, unreached
 from pyllmcancel.front.forwarding import (
     Answer,
     Leaving,
+    Lost,
     Message,
     NotReached,
-    SendAgain,
     answered,
     exchange,
     left_by,
@@ -28,40 +30,38 @@ from pyllmcancel.front.forwarding import (
     read_body,
 )
 from pyllmcancel.front.front import Front
-from pyllmcancel.front.model import State
 from pyllmcancel.front.places import Claim, names_of
 from pyllmcancel.front.relay import Relay
 from pyllmcancel.front.requests import FrontRequests
-from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.wishes import Wishes, fields_of, wishes_of
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.fleet.messages import AskStream, StreamKnown
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.limits import MAX_NAME
+from pyllmcancel.server.limits import MAX_NAME, SMALL_BODY
 from pyllmcancel.server.origin import plain_origin
 from pyllmcancel.server.preparing import REQUEST
 from pyllmcancel.server.streams.routes import not_ready
+from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.front.keeper import Keeper
-    from pyllmcancel.front.process import ModelProcess
+    from pyllmcancel.front.remotes import Remotes
     from pyllmcancel.front.request import FrontRequest
     from pyllmcancel.front.spec import Spec
+    from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.config import ServerConfig
 
-# Paths that any process can answer for all, since they know each other.
-SHARED = re.compile(
-    r"/v1/(?:requests|sessions|stream|streams)(?:/|$)|/v1/responses/(?!input_tokens$|compact$)|/(?:docs|openapi\.json)$"
-)
-STREAMS = re.compile(r"/v1/stream(?:/(.*))?", re.DOTALL)  # only the process that has a stream can send it
+# Paths of what computes nothing: which worker has it is not known, or does not matter.
+STREAMS = re.compile(r"/v1/stream(?:/(.*))?", re.DOTALL)
+RESPONSES = re.compile(r"/v1/responses/(?!input_tokens$|compact$)(.*?)(/input_items|/cancel)?", re.DOTALL)
+LOOKUP, SHARED = "/v1/streams/lookup", ("/docs", "/openapi.json")
 MAX_SHOWN = 20  # names in an error
-GONE = (NotReached, SendAgain)
+GONE = (NotReached, Lost)
 
 
 class Router:
@@ -78,29 +78,42 @@ class Router:
     """
 
     def __init__(
-        self, keeper: Keeper, config: ServerConfig, *, autoload: bool, paths: Mapping[str, bool] = MappingProxyType({})
+        self,
+        keeper: Keeper,
+        config: ServerConfig,
+        *,
+        autoload: bool,
+        paths: Mapping[str, bool] = MappingProxyType({}),
+        remotes: Remotes | None = None,
     ) -> None:
         self.keeper = keeper
+        self._remotes = remotes
         self._paths = paths
         self.requests = FrontRequests(config.engine.max_queue)
-        self.front = Front(keeper.key, keeper.ready)
+        self.front = Front(keeper.ready)
         self.autoload = autoload
         timeout = config.engine.request_timeout
         self._timeout = math.inf if timeout is None else timeout
         self._stream_keep = config.stream_keep
+        self._bodies = Shares(config.limits.max_bodies, several=config.shared)  # long ones that are kept
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         try:
-            if scope["method"] == "POST" and not SHARED.match(scope["path"]):
+            path, method = scope["path"], scope["method"]
+            if method == "POST" and path != LOOKUP and not RESPONSES.fullmatch(path):
                 await self._compute(scope, receive, send)
                 return
             message, answer = Message.of(scope, await read_body(receive)), Answer(scope, send)
             with left_by(receive) as leaving:
-                if scope["method"] in ("GET", "DELETE") and (found := STREAMS.match(scope["path"])):
+                if method in ("GET", "DELETE") and (found := STREAMS.fullmatch(path)):
                     await self._to_stream(found[1], message, leaving, answer)
-                elif SHARED.match(scope["path"]):
+                elif found := RESPONSES.fullmatch(path):
+                    await self._to_response(found, message, leaving, answer)
+                elif path == LOOKUP:
+                    await list_of_each(message, self._serving_any(), answer)
+                elif path in SHARED:
                     await self.to_any(message, leaving, answer)
                 else:
                     await self._look_at_model(message, leaving, answer)
@@ -115,9 +128,9 @@ class Router:
 
     async def _look_at_model(self, message: Message, leaving: Leaving, answer: Answer) -> None:
         spec = await self.named(next(iter(query_of(answer.scope).get("model", ())), None))
-        await exchange(message, self._serving(spec).socket, leaving, answer)
+        await exchange(message, self._serving(spec).address, leaving, answer)
 
-    def _serving(self, spec: Spec) -> ModelProcess:
+    def _serving(self, spec: Spec) -> Worker:
         """Return a process of the model; ApiError if none serves."""
         serving = self.keeper.serving(spec)
         if serving is None:
@@ -187,15 +200,23 @@ class Router:
 
     async def _computed(self, wishes: Wishes, message: Message, relay: Relay) -> None:
         request = relay.request
-        claim = Claim(request.model, request.owner, names_of(request.id, wishes), len(message.body))
-        while (ended := await self._sent(claim, wishes, message, relay)) is not None:
-            request.process = None
-            claim = claim._replace(avoids=claim.avoids | {ended.name})
-            if not self.keeper.has_other(claim):
-                await self._waited(ended.end(), relay)
-                claim = claim._replace(avoids=frozenset())
+        n_bytes = len(message.body)
+        claim = Claim(request.model, request.owner, names_of(request.id, wishes), n_bytes)
+        message.is_kept = n_bytes <= SMALL_BODY or self._bodies.take(request.owner, n_bytes)
+        try:
+            while (ended := await self._sent(claim, wishes, message, relay)) is not None:
+                request.process = None
+                claim = claim._replace(avoids=claim.avoids | {ended.name})
+                if not self.keeper.has_other(claim):
+                    await self._waited(ended.end(), relay)
+                    claim = claim._replace(avoids=frozenset())
+        except (ApiError, RequestCancelled) as error:
+            await relay.break_off(error)
+        finally:
+            if message.is_kept and n_bytes > SMALL_BODY:
+                self._bodies.give_back(request.owner, n_bytes)
 
-    async def _sent(self, claim: Claim, wishes: Wishes, message: Message, relay: Relay) -> ModelProcess | None:
+    async def _sent(self, claim: Claim, wishes: Wishes, message: Message, relay: Relay) -> Worker | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
         ticket, future = self.keeper.want(claim)
         try:
@@ -204,13 +225,12 @@ class Router:
                 began = time.monotonic()
                 await self._waited(future, relay)
                 extra = [(b"x-model-load-ms", milliseconds_since(began))]
-            process: ModelProcess = await relay.until(future)
+            process: Worker = await relay.until(future)
+            if wishes.previous is not None:
+                await bring(self.front, relay.request.owner, wishes.previous, process)
             try:
-                with suppress(SendAgain):  # a process that has ended does not listen any more
-                    await relay.through(message, process, extra)
-                    return None
                 await relay.through(message, process, extra)
-            except NotReached:
+            except GONE:
                 return process
             return None
         finally:
@@ -230,7 +250,7 @@ class Router:
         if name is None or name == "":
             spec = self.keeper.catalog.default
             if spec is None:
-                raise ApiError(404, "there is no model", param="model", code="model_not_found")
+                raise self._unknown(None)
             return spec
         if not isinstance(name, str):
             raise ApiError(400, "model must be a text", param="model", code="invalid_request")
@@ -239,16 +259,32 @@ class Router:
             await self.keeper.reread()  # it may have come since
             found = self.keeper.catalog.find(name)
         if found is None:
-            raise unknown_model(name, list(self.keeper.catalog.specs))
+            raise self._unknown(name)
         return found
+
+    def _unknown(self, name: str | None) -> ApiError:
+        if self._remotes is not None and self._remotes.has_silent:
+            message = "no worker of this model is known yet"
+            return ApiError(503, message, "server_error", param="model", code="worker_unreached")
+        if name is None:
+            return ApiError(404, "there is no model", param="model", code="model_not_found")
+        return unknown_model(name, list(self.keeper.catalog.specs))
 
     # -- all models ---------------------------------------------------------------------------------------------------
 
-    async def any_process(self) -> ModelProcess | None:
-        """Return the process that has served for longest, and so knows all others, of those that are not stuck."""
-        models = self.keeper.roster.models
-        ready = [one for one in self.keeper.processes.values() if models[one.name].state is State.LOADED]
-        return await self.front.first_answering(sorted(ready, key=lambda one: models[one.name].loaded_at))
+    def _serving_any(self) -> list[Worker]:
+        """Return the workers that serve; ApiError if there is none."""
+        if not (ready := self.keeper.ready()):
+            raise ApiError(503, "no model is loaded", "server_error", code="no_model_loaded")
+        return ready
+
+    async def _to_response(self, path: re.Match[str], message: Message, leaving: Leaving, answer: Answer) -> None:
+        """Send what a stored response is asked for; its input may be on several workers."""
+        ready, owner = self._serving_any(), owner_of(answer.scope)
+        if path[2] == "/input_items":
+            work = (bring(self.front, owner, path[1], one, if_there=True) for one in ready)
+            await asyncio.gather(*work, return_exceptions=True)
+        await exchange_with_each(message, ready, leaving, answer)
 
     async def _to_stream(self, name: str | None, message: Message, leaving: Leaving, answer: Answer) -> None:
         """Send, or delete, a stream; its request may still wait for its model."""
@@ -264,46 +300,25 @@ class Router:
                 raise not_ready()
             if not self.keeper.ready():
                 raise ApiError(404, "no model is loaded, so there is no stream", code="stream_not_found")
-            process = await self._with_stream(scope, AskStream(owner=owner, id=name, delete=False))
-            await exchange(message, process.socket, leaving, answer)
+            await exchange_with_each(message, self.keeper.ready(), leaving, answer)
             return
         for request in coming:
             self.requests.cancel(request)
         if self.keeper.ready():
-            await self._with_stream(scope, AskStream(owner=owner, id=name, delete=True))
+            await exchange_with_each(message, self.keeper.ready(), leaving, answer)
+            return
         await answer.begin(204, [])
         await answer.end()
 
-    async def _with_stream(self, scope: Scope, message: AskStream) -> ModelProcess:
-        """Ask for a stream; return the process that has it, or any other one that answers. ApiError if none does."""
-        replies = await self.front.ask_all(message, StreamKnown)
-        note_unreached(scope, [one for one, told in replies.items() if told is None])
-        answering = sorted((not told.found, n) for n, told in enumerate(replies.values()) if told is not None)
-        if not answering:
-            raise unreached()
-        return list(replies)[answering[0][1]]
-
     async def to_any(self, message: Message, leaving: Leaving, answer: Answer) -> None:
-        process = await self.any_process()
-        if process is None and self.keeper.ready():
-            raise unreached()
+        process = await self.front.first_answering(self._serving_any())
         if process is None:
-            raise ApiError(503, "no model is loaded", "server_error", code="no_model_loaded")
-        await exchange(message, process.socket, leaving, answer)
+            raise unreached()
+        await exchange(message, process.address, leaving, answer)
 
 
 def query_of(scope: Scope) -> dict[str, list[str]]:
     return parse_qs(scope.get("query_string", b"").decode("latin-1"))
-
-
-def note_unreached(scope: Scope, processes: Iterable[ModelProcess]) -> None:
-    """Note for the answer the processes that did not answer in time."""
-    told: dict[str, str] = scope["state"].setdefault("unreached", {})
-    told.update({replica_of(one.name): "did not answer" for one in processes})
-
-
-def unreached() -> ApiError:
-    return ApiError(503, "the models' processes do not answer", "server_error", code="replica_unreached")
 
 
 def one_of(values: list[str] | None, *, default: bool) -> bool:

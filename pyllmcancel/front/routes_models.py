@@ -113,7 +113,7 @@ async def load_model(request: Request) -> Any:
     """The answer comes at once; `/v1/models` says how far the load is."""
     spec = await asked_for(request)
     keeper = router_of(request).keeper
-    if all(one.state is State.LOADED for one in keeper.workers(spec.name)):
+    if all(one.state is State.LOADED for one in keeper.local(spec)):
         raise ApiError(400, f"the model {spec.name} is already loaded", param="model", code="already_loaded")
     keeper.load(spec)
     return Done(success=True)
@@ -149,7 +149,11 @@ async def asked_for(request: Request) -> Spec:
     name = scalars(await request.body(), frozenset({"model"})).get("model")
     if not isinstance(name, str) or not name:
         raise ApiError(400, "model must be the name of a model", param="model", code="invalid_request")
-    return await router_of(request).named(name)
+    spec = await router_of(request).named(name)
+    if not spec.replicas:
+        message = f"the workers of {spec.name} are elsewhere, and neither started nor ended here"
+        raise ApiError(400, message, param="model", code="not_here")
+    return spec
 
 
 @router.get("/health", summary="200 while requests are served", tags=["Health"])
@@ -187,7 +191,7 @@ def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> RoutedModel:
         "size": sum(one.need for one in workers if one.takes_room) or shown.need,
         "load_seconds": round(shown.load_seconds, 3) if shown.load_seconds else None,
     }
-    if spec.replicas > 1:
+    if [one.name for one in workers] != [spec.name]:
         entry["replicas"] = [replica_entry(keeper, one, all_seen=all_seen) for one in workers]
     if all_seen:
         used_at = max(one.used_at for one in workers)

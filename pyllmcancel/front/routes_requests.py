@@ -10,39 +10,44 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from pyllmcancel.front.feed import ModelsFeed
+from pyllmcancel.front.everywhere import note_unreached, unreached
+from pyllmcancel.front.feed import MODELS, ModelsFeed
 from pyllmcancel.front.forwarding import Message, kept
+from pyllmcancel.front.front import DEADLINE_SECONDS
 from pyllmcancel.front.llama_feed import LlamaModelsFeed
-from pyllmcancel.front.router import note_unreached, unreached
 from pyllmcancel.front.routes_models import props as props_of_all
 from pyllmcancel.front.routes_models import router_of
 from pyllmcancel.front.upstream import Broken, Exchange
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
-from pyllmcancel.server.http.api_keys import is_admin, owner_of
+from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.limits import MAX_NAME
-from pyllmcancel.server.requests.visible import check_may_see_all, may_see_all
+from pyllmcancel.server.live.events import TYPES
+from pyllmcancel.server.live.response import unknown_replica
+from pyllmcancel.server.live.routes import Types, named_types
+from pyllmcancel.server.requests.visible import See, check_may_see_all, may_see_all
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyllmcancel.front.process import ModelProcess
-    from pyllmcancel.front.spec import Spec
+    from pyllmcancel.front.upstream import Address
+    from pyllmcancel.front.worker import Worker
 
 router = APIRouter(include_in_schema=False)
 Name = Annotated[str | None, Query(max_length=MAX_NAME)]
 
 
 @router.get("/v1/events")
-async def follow_events(request: Request, owner: Name = None) -> Response:
-    state, scope = state_of(request), request.scope
+async def follow_events(request: Request, see: See, types: Types = None, replica: Name = None) -> Response:
+    state, scope, found = state_of(request), request.scope, router_of(request)
+    if replica is not None and all(one.replica != replica for one in found.keeper.ready()):
+        raise unknown_replica()
     return ModelsFeed(
-        router_of(request),
+        found,
         Message.of(scope, b""),
+        types=named_types(types, (*TYPES, MODELS)),
+        replica=replica,
         seats=request.app.state.seats,
         owner=owner_of(scope),
-        seen=owner if is_admin(scope) else owner_of(scope),
+        seen=see.owner,
         all_seen=may_see_all(request),
         ping_interval=state.config.sse_ping_interval,
     )
@@ -68,7 +73,7 @@ async def props(request: Request) -> Any:
     process = found.keeper.serving(spec)
     if process is not None:
         with suppress(Broken, OSError, ValueError):  # it is about to end
-            status, told, response = await told_by(process.socket, request)
+            status, told, response = await told_by(process.address, request)
             return response if several or status != 200 else told | {"is_sleeping": False}
     if not several:
         return props_of_all(found.keeper, found) | {"is_sleeping": found.keeper.model(spec.name).asleep}
@@ -81,20 +86,19 @@ async def metrics(request: Request) -> Response:
     check_may_see_all(request)
     keeper = router_of(request).keeper
     ready = keeper.ready()
-    told = await asyncio.gather(*(told_by(one.socket, request) for one in ready), return_exceptions=True)
+    told = await asyncio.gather(*(told_by(one.address, request) for one in ready), return_exceptions=True)
     note_unreached(
         request.scope, [one for one, answer in zip(ready, told, strict=True) if isinstance(answer, ApiError)]
     )
     texts = {
-        labels_of(one, keeper.catalog.workers.get(one.name)): bytes(answer[2].body).decode()
+        labels_of(one, several=len(keeper.workers(one.model)) > 1): bytes(answer[2].body).decode()
         for one, answer in zip(ready, told, strict=True)
         if not isinstance(answer, BaseException) and answer[0] == 200
     }
     return Response(labelled(texts), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def labels_of(process: ModelProcess, spec: Spec | None) -> str:
-    several = spec is not None and spec.replicas > 1
+def labels_of(process: Worker, *, several: bool) -> str:
     return f'model="{escaped(process.model)}"' + (f',replica="{process.replica}"' if several else "")
 
 
@@ -125,12 +129,12 @@ def escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-async def told_by(socket: Path, request: Request) -> tuple[int, Any, Response]:
+async def told_by(address: Address, request: Request) -> tuple[int, Any, Response]:
     """Return the status, the content and the whole of a process's answer to this request; ApiError if it is late."""
     message = Message.of(request.scope, b"")
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
-            exchange = await Exchange.begin(socket, message.method, message.target, message.headers, b"")
+            exchange = await Exchange.begin(address, message.method, message.target, message.headers, b"")
             try:
                 head, content = await exchange.head(), await exchange.whole()
             finally:

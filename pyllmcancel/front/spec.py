@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyllmcancel.errors import UsageError
-from pyllmcancel.server.fleet.addresses import fitting
 
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
 PROJECTOR = "mmproj"  # llama.cpp's files for pictures
@@ -37,7 +36,7 @@ class Spec:
     idle_after
         The seconds without a request after which it is unloaded.
     replicas
-        The number of its processes.
+        The number of its processes here; 0: only workers elsewhere serve it.
     number
         Which of them this is, from 1 on, where one is meant.
     """
@@ -74,6 +73,11 @@ class Spec:
 
 Command = Callable[[Spec, Path], tuple[Sequence[str], Mapping[str, str]]]
 """Makes the command of one of a model's processes, and the variables to add to its environment."""
+
+
+def fitting(text: str) -> str:
+    """Return a name that headers can carry, made of another one."""
+    return re.sub(r"[^A-Za-z0-9_.:\[\]-]", "-", text)[:128]
 
 
 def replica_of(worker: str) -> str:
@@ -119,6 +123,7 @@ class Catalog:
                     " a section of --models-preset gives one of them another name"
                 )
             self.specs[spec.name] = spec
+        self._remote: dict[str, list[str]] = {}  # the names of models that workers elsewhere serve
         self.workers: dict[str, Spec] = {}
         for spec in self.specs.values():
             for name in (spec.name, *spec.aliases):
@@ -138,6 +143,21 @@ class Catalog:
             else:
                 self.default = spec
                 break
+
+    def serve(self, names: Sequence[str]) -> Spec:
+        """Return the model of these names, which a worker elsewhere serves; the first one is its id."""
+        name = names[0]
+        self._remote[name] = list(names)
+        spec = self.specs.setdefault(name, Spec(name=name, path=None, options=(), aliases=tuple(names[1:]), replicas=0))
+        for one in names:
+            self._names.setdefault(one, name)
+        self.default = self.default or spec
+        return spec
+
+    def serve_all_of(self, other: Catalog) -> None:
+        """Have the models that workers elsewhere serve by a former list."""
+        for names in other._remote.values():
+            self.serve(names)
 
     def find(self, name: str) -> Spec | None:
         """Return the model of this name, or alias."""

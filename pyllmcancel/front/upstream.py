@@ -1,6 +1,4 @@
-"""Requests to a model's process over its Unix socket: one connection for each, so that closing it cancels exactly one
-request.
-"""
+"""Requests to a worker: one connection for each, so that closing it cancels exactly one request."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from ssl import SSLContext
 from typing import cast
 
 Headers = list[tuple[bytes, bytes]]
@@ -19,8 +18,36 @@ Headers = list[tuple[bytes, bytes]]
 READ_AT_ONCE = 1 << 14  # bytes; what is not read fills the socket, so the process notices a client that does not read
 MAX_HEAD = 1 << 16
 BACKLOG_SECONDS, BACKLOG_PAUSE = 10.0, 0.01  # for a full backlog, and between two tries
+CONNECT_SECONDS = 2.0
+KEEPALIVE = {
+    "TCP_KEEPIDLE": 4,
+    "TCP_KEEPINTVL": 2,
+    "TCP_KEEPCNT": 3,
+}  # seconds of silence, between two tries, and tries
 MAX_LINE = 64  # bytes of the line before a chunk
 END = b"\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a worker listens.
+
+    Attributes
+    ----------
+    key
+        What every request to it has to carry.
+    path
+        Its Unix socket; None: it has a host, which is an address, and a port.
+    tls, name
+        What its certificate is checked by, and the name that must be in it; None: it is not encrypted.
+    """
+
+    key: str
+    path: Path | None = None
+    host: str = ""
+    port: int = 0
+    tls: SSLContext | None = None
+    name: str = ""
 
 
 class Broken(Exception):  # noqa: N818 - reads as the event it is
@@ -74,29 +101,18 @@ class Exchange(asyncio.Protocol):
 
     @classmethod
     async def begin(
-        cls, path: Path, method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes
+        cls, address: Address, method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes
     ) -> Exchange:
         """Connect, and send the request; OSError if nobody listens, or too many others wait to be accepted for long."""
-        if sys.platform == "win32":
-            raise NotImplementedError("Unix sockets are not there")
-        lines = [method.encode() + b" " + target + b" HTTP/1.1", b"connection: close"]
+        lines = [
+            method.encode() + b" " + target + b" HTTP/1.1",
+            b"connection: close",
+            b"x-worker-key: " + address.key.encode(),
+        ]
         lines += [name + b": " + value for name, value in headers]
         lines.append(b"content-length: %d" % len(body))
-        data, loop = b"\r\n".join(lines) + END + body, asyncio.get_running_loop()
-        connection = socket.socket(socket.AF_UNIX)
-        try:
-            connection.setblocking(False)
-            await connect(connection, path, loop)
-            # Before asyncio's own work for a connection: the process begins while that is done.
-            n_sent = connection.send(data)
-            make = partial(cls, has_body=method != "HEAD")
-            _, exchange = await loop.create_unix_connection(make, sock=connection)
-        except BaseException:
-            connection.close()
-            raise
-        if n_sent < len(data):
-            exchange._transport.write(data[n_sent:])
-        return exchange
+        data, make = b"\r\n".join(lines) + END + body, partial(cls, has_body=method != "HEAD")
+        return await (to_host if address.path is None else to_socket)(address, make, data)
 
     def close(self) -> None:
         """Close the connection at once, which cancels the request. Idempotent."""
@@ -202,6 +218,49 @@ class Exchange(asyncio.Protocol):
             self._news.set_result(None)
 
 
+async def to_socket(address: Address, make: Callable[[], Exchange], data: bytes) -> Exchange:
+    """Connect to a Unix socket, and send; OSError if nobody listens."""
+    if sys.platform == "win32":
+        raise NotImplementedError("Unix sockets are not there")
+    connection, loop = socket.socket(socket.AF_UNIX), asyncio.get_running_loop()
+    try:
+        connection.setblocking(False)
+        assert address.path is not None
+        await connect(connection, address.path, loop)
+        # Before asyncio's own work for a connection: the process begins while that is done.
+        n_sent = connection.send(data)
+        _, exchange = await loop.create_unix_connection(make, sock=connection)
+    except BaseException:
+        connection.close()
+        raise
+    if n_sent < len(data):
+        exchange._transport.write(data[n_sent:])
+    return exchange
+
+
+async def to_host(address: Address, make: Callable[[], Exchange], data: bytes) -> Exchange:
+    """Connect to another machine, and send; ConnectionError if it cannot be reached."""
+    name = address.name if address.tls is not None else None
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, exchange = await asyncio.get_running_loop().create_connection(
+                make, address.host, address.port, ssl=address.tls, server_hostname=name
+            )
+    except OSError as error:
+        raise ConnectionError(str(error) or f"no connection in {CONNECT_SECONDS:g} s") from error
+    keep_looking(exchange._transport.get_extra_info("socket"))
+    exchange._transport.write(data)
+    return exchange
+
+
+def keep_looking(connection: socket.socket) -> None:
+    """Have the kernel close the connection soon after the other machine has gone without a word."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE.items():
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
 async def connect(connection: socket.socket, path: Path, loop: asyncio.AbstractEventLoop) -> None:
     """Connect; a full backlog gets some time. The kernel has no event for the moment in which it has room again."""
     until = loop.time() + BACKLOG_SECONDS
@@ -243,6 +302,8 @@ class Chunks:
 
     def feed(self, data: bytes) -> bytes:
         """Return the content in these bytes; ValueError if they are not chunks."""
+        if not self._data and not self._left and (whole := one_chunk(data)):
+            return whole
         self._data += data
         found = bytearray()
         while self._data and not self.done:
@@ -269,12 +330,21 @@ class Chunks:
         return bytes(found)
 
 
+def one_chunk(data: bytes) -> bytes:
+    """Return the content of bytes that are just one chunk, as those of most tokens are; nothing for any others."""
+    end = data.find(b"\r\n", 0, MAX_LINE)
+    if end < 0 or not data[:end].isalnum():
+        return b""
+    length = int(data[:end], 16)
+    return data[end + 2 : -2] if len(data) == end + length + 4 else b""
+
+
 async def ask(
-    path: Path, target: bytes, headers: Iterable[tuple[bytes, bytes]] = (), seconds: float = 5.0
+    address: Address, target: bytes, headers: Iterable[tuple[bytes, bytes]] = (), seconds: float = 5.0
 ) -> tuple[Head, bytes]:
     """Return the answer to a GET; Broken, OSError or TimeoutError if there is none."""
     async with asyncio.timeout(seconds):
-        exchange = await Exchange.begin(path, "GET", target, [(b"host", b"localhost"), *headers], b"")
+        exchange = await Exchange.begin(address, "GET", target, [(b"host", b"localhost"), *headers], b"")
         try:
             return await exchange.head(), await exchange.whole()
         finally:

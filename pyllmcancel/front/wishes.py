@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from pyllmcancel.front.body_fields import scalars
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.request_context import request_id_of
-from pyllmcancel.server.limits import INLINE_BODY
+from pyllmcancel.server.limits import INLINE_BODY, MAX_NAME
 from pyllmcancel.server.origin import (
     CONVERSATION_HEADERS,
     KEY_FIELDS,
@@ -30,7 +30,7 @@ from pyllmcancel.server.wire.fields import MAX_TIMEOUT
 if TYPE_CHECKING:
     from starlette.types import Scope
 
-OWN_FIELDS = ("model", "keep_alive", "keep_going", "stream", "timeout")
+OWN_FIELDS = ("model", "keep_alive", "keep_going", "previous_response_id", "stream", "timeout")
 WANTED = frozenset((*OWN_FIELDS, *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS))
 DURATION = re.compile(r"(-?\d+(?:\.\d+)?)(ms|s|m|h)?")
 UNITS = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -51,6 +51,8 @@ class Wishes(NamedTuple):
         The seconds from its arrival that it may take; infinite: no limit.
     keep_alive
         The seconds for which its model is to stay loaded after it; None: as configured.
+    previous
+        The stored response that it goes on from.
     """
 
     session: str | None
@@ -60,6 +62,7 @@ class Wishes(NamedTuple):
     keep_going: float
     timeout: float
     keep_alive: float | None
+    previous: str | None = None
 
 
 async def fields_of(body: bytes) -> dict[str, Any]:
@@ -84,7 +87,11 @@ def wishes_of(scope: Scope, fields: dict[str, Any], *, stream_keep: float) -> Wi
     seconds = (
         min(asked, stream_keep) if isinstance(asked, float | int) and asked is not True and asked > 0 else stream_keep
     )
-    return Wishes(session, parent, key, streams, seconds, seconds_in(fields), keep_alive(fields.get("keep_alive")))
+    previous = fields.get("previous_response_id") if "/responses" in scope["path"] else None
+    if not isinstance(previous, str) or len(previous) > MAX_NAME:
+        previous = None
+    times = seconds, seconds_in(fields), keep_alive(fields.get("keep_alive"))
+    return Wishes(session, parent, key, streams, *times, previous)
 
 
 def name_of(scope: Scope, fields: dict[str, Any], headers: tuple[str, ...], names: tuple[str, ...]) -> str | None:

@@ -7,15 +7,12 @@ export const server = new Observable(null); // of the last snapshot: {version, b
 export const stale = new Observable(false); // the server is of another version than this page
 export const fleet = new Fleet(); // all replicas
 
-function take(event, id) {
+function take(event) {
   if (event.type === "snapshot" && server.value !== null && server.value.server.version !== event.server.version) stale.set(true);
-  fleet.take(event, undefined, id);
+  fleet.take(event);
   if (event.type === "snapshot" && (event.replica ?? "") === fleet.first.replica) server.set(event);
 }
 
 export const feed = new Feed(take);
-feed.state.subscribe(({ name }) => {
-  fleet.lost = name === "lost";
-  if (name === "live") fleet.begin();
-});
+feed.state.subscribe(({ name }) => { fleet.lost = name === "lost"; });
 feed.run();

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyllmcancel.requests.endings import Endings
     from pyllmcancel.requests.observer import Observers
     from pyllmcancel.requests.registry import GiveUp, Registry
-    from pyllmcancel.requests.request import Names, Rank, Request
+    from pyllmcancel.requests.request import Names, Request
     from pyllmcancel.requests.watcher import Watcher
 
 logger = logging.getLogger("pyllmcancel.engine")
@@ -94,15 +94,6 @@ class Arrivals:
         timeout = request.params.timeout if request.params.timeout is not None else self._timeout
         if timeout is not None and self._watcher is not None:
             self._watcher.at_deadline(request, request.arrived_at + timeout)
-
-    def heed(self, owner: str, key: str, rank: Rank) -> Rank | None:
-        """Cancel an older request of this supersede key, because another process has accepted a newer one.
-
-        Returns the newest request of the key that is known here, if it is newer than that one.
-        """
-        newer, accepted = self._registry.heed(owner, key, rank)
-        end_cancelled(self._observers, self._endings, accepted)
-        return newer
 
     def _log(self, request: Request) -> None:
         if not logger.isEnabledFor(logging.INFO):

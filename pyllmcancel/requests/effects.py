@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from pyllmcancel.requests.request import Rank, Request
+    from pyllmcancel.requests.request import Request
 
 
 class Counts(NamedTuple):
@@ -27,13 +27,3 @@ class Accepted(NamedTuple):
 
     cancelled: tuple[Request, ...]
     withdrawn: tuple[Request, ...]
-
-
-class Heeded(NamedTuple):
-    """The effects of a request that another process has accepted.
-
-    `newer` is the newest request of the key that is known here, if it is newer; the rest is as for an arrival.
-    """
-
-    newer: Rank | None
-    accepted: Accepted

@@ -6,7 +6,7 @@ Not synchronised: the registry guards it, and the other tables, with one lock.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pyllmcancel.errors import QueueFullError
@@ -62,13 +62,6 @@ class Holds:
         until, before = time.monotonic() + seconds, held.get(session, NOT_HELD)
         below = max(until, before.descendants) if descendants else before.descendants
         held[session] = SessionHold(max(until, before.own), below)
-
-    def check_room(self, owner: str, sessions: Collection[str]) -> None:
-        """Raise QueueFullError if these cannot all be held at once."""
-        now, held = time.monotonic(), self._of_owner.get(owner, OwnerHolds())
-        names = {name for name, hold in held.sessions.items() if hold.own > now}.union(sessions)
-        if len(names) + sum(until > now for until in held.requests.values()) > MAX_HOLDS:
-            raise too_many()
 
     def reach(self, owner: str, request_id: str, arrived_at: float, lineage: Iterable[str]) -> bool:
         """Return whether a request, which is being accepted, is held: by its id, its session, or an ancestor of the

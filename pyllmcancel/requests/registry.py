@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, EngineDiedError, InvalidRequestError, RequestCancelled, UsageError
 from pyllmcancel.events import RequestStatus
-from pyllmcancel.requests.effects import Accepted, Counts, Heeded
+from pyllmcancel.requests.effects import Accepted, Counts
 from pyllmcancel.requests.families import Families
 from pyllmcancel.requests.holds import Holds
 from pyllmcancel.requests.request import NO_OWNER
@@ -28,7 +28,7 @@ from pyllmcancel.requests.waiting_queue import WaitingQueue
 if TYPE_CHECKING:
     from pyllmcancel.events import Ending
     from pyllmcancel.requests.families import Session, SessionSummary
-    from pyllmcancel.requests.request import Names, Rank, Request, RequestSummary
+    from pyllmcancel.requests.request import Names, Request, RequestSummary
 
 GiveUp = Callable[[], object]
 
@@ -181,22 +181,6 @@ class Registry:
         if decided:
             older.superseded_by = by
         return decided
-
-    def heed(self, owner: str, key: str, rank: Rank) -> Heeded:
-        """Cancel the request of this key if it is older than one that another process has accepted.
-
-        An older request that is accepted later is cancelled, too. Both processes compare the same ranks, so they agree
-        which of two requests is the older one, and exactly the newest of any number remains.
-        """
-        with self._lock:
-            newer = self._keys.newer_than(owner, key, rank)
-            self._keys.remember(owner, key, rank)
-            newest = self._keys.newest(owner, key)
-            known = [*self._keys.preparing(owner, key), *(() if newest is None else (newest,))]
-            cancelled = [one for one in known if one.rank < rank and self._supersede(one, rank.id)]
-            if cancelled:
-                self._tell()
-            return Heeded(newer, self._effects(cancelled))
 
     def _check_open(self) -> None:
         if self._died_of is not None:
@@ -413,26 +397,19 @@ class Registry:
         *,
         descendants: bool = True,
         hold: float = 0.0,
-        known_elsewhere: bool = False,
     ) -> dict[str, list[Request]] | None:
         """As `family`, for a caller that cancels all of these requests.
 
-        Requests that have arrived, and are accepted later, will be cancelled on their acceptance. For an unknown
-        session this holds only if it is `known_elsewhere`. If `hold` is positive, all requests that arrive within
-        `hold` seconds will be cancelled, even for an unknown session.
+        Requests that have arrived, and are accepted later, will be cancelled on their acceptance. If `hold` is
+        positive, all requests that arrive within `hold` seconds will be cancelled, even for an unknown session.
         """
         with self._lock:
             found = self._families.find(owner, session)
-            if hold > 0.0 or (known_elsewhere and found is None):
+            if hold > 0.0:
                 self._holds.hold_session(owner, session, hold, descendants=descendants)
             if found is not None:
                 found.note_cancel(descendants=descendants)
             return self._family(found, descendants=descendants)
-
-    def check_room_to_hold(self, sessions: Collection[str], owner: str = NO_OWNER) -> None:
-        """Raise QueueFullError if these cannot all be held at once."""
-        with self._lock:
-            self._holds.check_room(owner, sessions)
 
     @staticmethod
     def _family(session: Session | None, *, descendants: bool) -> dict[str, list[Request]] | None:

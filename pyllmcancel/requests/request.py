@@ -138,6 +138,7 @@ class Choice:
     generated: list[int] = field(default_factory=list)
     given_back: bytes = b""  # the text of the prompt's last word, with which the answer has to begin
     foretold: Sequence[int] = ()  # tokens that certainly come next, to be generated once the prompt is computed
+    known: Sequence[int] = ()  # the answer's first tokens, if it was begun elsewhere: they are generated again
     seq: int | None = None  # set while the choice holds a slot
     n_committed: int = 0  # a copy of `Context.n_committed`, written by the engine thread; kept without a slot
     n_cached: int = 0  # tokens that its first admission found in the cache
@@ -176,6 +177,11 @@ class Choice:
             n_foretold = self.n_foretold if source == PAST else 0
             if n_drafted or n_foretold or (predicted and source == PREDICTION):
                 yield Drafted(source, n_drafted + n_foretold, n_accepted + n_foretold)
+
+    @property
+    def again(self) -> Sequence[int]:
+        """The tokens to be generated again, for an answer that was begun elsewhere."""
+        return self.known[len(self.generated) :]
 
     @property
     def n_known(self) -> int:
@@ -261,18 +267,6 @@ class TraceContext(NamedTuple):
     model: str
 
 
-class Rank(NamedTuple):
-    """The time of a request's arrival, in microseconds since the epoch, and its id.
-
-    Among the requests of one key, in any number of processes, the one with the greatest rank is the newest. The time is
-    a whole number, so that all processes compare the same value. The id decides between equal times, so that no two
-    ranks are equal.
-    """
-
-    arrived_us: int
-    id: str
-
-
 class Names(NamedTuple):
     """The groups that a request belongs to, and its priority; see `Origin`."""
 
@@ -303,9 +297,6 @@ class Origin(TypedDict, total=False):
     arrived_at
         The time of arrival in monotonic seconds, from which deadlines count. Among a key's requests, the last arrival
         is the newest. By default now.
-    arrived_us
-        The same moment in microseconds since the epoch, for requests of the same key in other processes. By default
-        now, less the time since `arrived_at`.
     client
         Checked right before each step: no step begins for a client that has left.
     trace
@@ -319,7 +310,6 @@ class Origin(TypedDict, total=False):
     supersede: str | None
     priority: int
     arrived_at: float | None
-    arrived_us: int | None
     client: Client | None
     trace: TraceContext | None
 
@@ -341,7 +331,6 @@ class Request:
         supersede: str | None = None,
         priority: int = 0,
         arrived_at: float | None = None,
-        arrived_us: int | None = None,
         client: Client | None = None,
         trace: TraceContext | None = None,
     ) -> None:
@@ -361,7 +350,6 @@ class Request:
         # Monotonic seconds: when its client asked, which may be well before the request is submitted.
         self.arrived_at = time.monotonic() if arrived_at is None else arrived_at
         # Written by the registry, under its lock, until the request is accepted, and never after.
-        self.arrived_us = epoch_us(self.arrived_at) if arrived_us is None else arrived_us
         self.superseded_by: str | None = None  # written by the registry, under its lock
         # Written by the responsible thread only.
         self.choices: list[Choice] = []
@@ -392,11 +380,6 @@ class Request:
         """
         for choice in self.choices:
             choice.media = ()
-
-    @property
-    def rank(self) -> Rank:
-        """The request's rank among the requests of its key, in this process and in others."""
-        return Rank(self.arrived_us, self.id)
 
     @property
     def live(self) -> bool:
@@ -476,13 +459,6 @@ class Request:
             drafts=usage.drafts,
             adapters=self.adapters,
         )
-
-
-def epoch_us(at: float) -> int:
-    """Return a moment of the monotonic clock in microseconds since the epoch, by the system's clock as it is set
-    now.
-    """
-    return int((time.time() - time.monotonic() + at) * 1e6)
 
 
 class Times(NamedTuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -21,6 +21,7 @@ from pyllmcancel.server.behind import FrontLinks
 from pyllmcancel.server.bodies import arriving_paths
 from pyllmcancel.server.embeddings import routes as embeddings_routes
 from pyllmcancel.server.embeddings.rankings import routes as rankings_routes
+from pyllmcancel.server.from_front import WORKER_PATH, FromFront, Messages
 from pyllmcancel.server.http.api_keys import ApiKeys, KeyRing
 from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.error_handlers import add_error_handlers
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
 
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.server.config import ServerConfig
-    from pyllmcancel.server.fleet.addresses import FleetSettings
-    from pyllmcancel.server.fleet.fleet import Fleet
     from pyllmcancel.server.running.metrics import EngineMetrics
     from pyllmcancel.server.running.tracing import Tracing
 
@@ -94,7 +93,6 @@ def create_app(
     store: Store | None = None,
     *,
     tracing: Tracing | None = None,
-    join: Callable[[ServerState], Fleet] | None = None,
 ) -> FastAPI:
     """Make the application.
 
@@ -111,8 +109,6 @@ def create_app(
         The store that `config` names, if it has been opened already; by default it is opened at its first use.
     tracing
         Another observer of the engine, closed after the engine: the process may end with this application.
-    join
-        Makes this server part of a fleet in another way than by `config`, as `pyllmcancel.ray` does.
     """
     if engine is not None and loading is not None:
         raise ValueError("an application serves with one engine: give either `engine` or `loading`")
@@ -132,14 +128,10 @@ def create_app(
         try:
             if engine is not None:
                 await state.prepare()
-                if state.fleet is not None:
-                    state.fleet.start()
             async with nullcontext() if engine is not None else _loaded(state, loading):
                 yield
         finally:
             lag.stop()
-            if state.fleet is not None:
-                await state.fleet.close()
             await asyncio.wait([describing])
             await state.streams.close()
             await created.close()
@@ -157,12 +149,9 @@ def create_app(
     app.state.server = state
     page.page_files()  # read and hashed before any request is served: in the event loop that would hold up all streams
     add_error_handlers(app)
-    join_by_peers = None if config.fleet is None else partial(_join_by_http, app, state, config.fleet)
     app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
     app.add_middleware(Arriving, paths=arriving_paths(app.routes))
-    add_middleware(app, config, state.keys, join_by_peers)
-    if join is not None:
-        state.fleet = join(state)
+    add_middleware(app, config, state.keys)
     describe(app, config)
     return app
 
@@ -201,18 +190,9 @@ async def _loaded(state: ServerState, loading: Loading | None) -> AsyncIterator[
             await asyncio.to_thread(source.close)
 
 
-def _join_by_http(app: FastAPI, state: ServerState, settings: FleetSettings) -> None:
-    """Add the layer that lets peers in."""
-    from pyllmcancel.server.fleet.membership import join_by_http  # not before: it needs what is in an extra
-
-    state.fleet = join_by_http(app, state, settings)
-
-
-def add_middleware(
-    app: FastAPI, config: ServerConfig, keys: KeyRing, let_peers_in: Callable[[], None] | None = None
-) -> None:
+def add_middleware(app: FastAPI, config: ServerConfig, keys: KeyRing) -> None:
     """Add the outer layers, the innermost first. All are plain ASGI: Starlette's others hide clients that leave."""
-    if config.api_keys:
+    if config.api_keys or config.worker_key is not None:
         app.add_middleware(ApiKeys, ring=keys)
     origins = AllowedOrigins(config.cors_origins)
     if config.cors_origins:
@@ -226,14 +206,10 @@ def add_middleware(
             expose_headers=EXPOSED_HEADERS,
         )
     app.add_middleware(PageGuard, hosts=config.served_as(), origins=origins)
-    if let_peers_in is not None:
-        # Outside of the guard: peers call each other by any name, and their endpoint refuses web pages.
-        let_peers_in()
-    # Only the process in front can open the folder of the sockets of several models' processes.
-    is_behind = config.fleet is not None and config.fleet.folder is not None
-    app.add_middleware(RequestContext, served_by=config.replica, is_behind=is_behind)
+    app.add_middleware(RequestContext, served_by=config.replica, is_behind=config.worker_key is not None)
     if config.trusted_proxies:
         app.add_middleware(TrustedProxies, proxies=config.trusted_proxies)
     app.add_middleware(PlainHeads)
-    if is_behind:
+    if config.worker_key is not None:
         app.add_middleware(FrontLinks, links=app.state.server.links)
+        app.add_middleware(FromFront, path=WORKER_PATH, key=config.worker_key, act=Messages(app.state.server))

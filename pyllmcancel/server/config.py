@@ -15,7 +15,7 @@ from pyllmcancel.server.media.settings import MediaSettings
 
 if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
-    from pyllmcancel.server.fleet.addresses import FleetSettings
+    from pyllmcancel.front.place import FrontAddress
 
 
 # The treatment of fields that have no effect: ignored silently, reported in the log and a header, or refused.
@@ -164,8 +164,10 @@ class ServerConfig:
         True if ``/slots`` (which shows prompts), ``/metrics`` and the live page are served.
     replica
         This server's name in answers; None: answers do not name it.
-    fleet
-        The other servers that this one works with; None: none.
+    worker_key
+        The key of the front that uses this server; None: no front does.
+    front
+        The front at which this server registers itself as a worker.
     greets
         True if the log says at the start how to reach this server; False behind a balancer, which clients should use.
     verbose
@@ -204,7 +206,8 @@ class ServerConfig:
     metrics: bool = True
     ui: bool = True
     replica: str | None = None
-    fleet: FleetSettings | None = None
+    worker_key: str | None = None
+    front: FrontAddress | None = None
     greets: bool = True
     verbose: bool = False
 
@@ -219,7 +222,7 @@ class ServerConfig:
         A page whose name was rebound to this server has no key. So if keys are needed, names are checked only on
         demand.
         """
-        if EVERY in self.allowed_hosts or (self.api_keys and not self.allowed_hosts):
+        if EVERY in self.allowed_hosts or ((self.api_keys or self.worker_key) and not self.allowed_hosts):
             return None
         return HostNames((*self.bound_to, *self.allowed_hosts))
 

@@ -24,8 +24,8 @@ MAX_FIELD_PATH = 256  # characters of one of `response_fields`
 MAX_NAME = 8_192  # characters of a name that has a meaning only for its client
 MAX_SESSION_ID = 256  # characters
 MAX_CANCELS = 1024  # ids in one request that cancels several
-# Bytes of a response, or of its conversation, that are sent to another server, which parses them on an event loop.
-MAX_TO_PEERS = 1 << 20
+# Bytes of a conversation that one worker sends to another, which parses them on its event loop.
+MAX_TO_WORKERS = 1 << 20
 
 # -- bodies as a whole -----------------------------------------------------------------------------------------------
 

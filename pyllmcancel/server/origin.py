@@ -13,7 +13,7 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.requests.request import Names, Origin, TraceContext
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of
-from pyllmcancel.server.http.request_context import arrival_of, arrival_us_of, request_id_of
+from pyllmcancel.server.http.request_context import arrival_of, request_id_of
 from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.streams.kept import conversation_key
@@ -42,7 +42,6 @@ def plain_origin(request: Request) -> Origin:
         request_id=request_id_of(request.scope),
         owner=owner_of(request.scope),
         arrived_at=arrival_of(request.scope),
-        arrived_us=arrival_us_of(request.scope),
         client=connection_of(request.scope),
         trace=trace_context_of(request, state.model_name) if state.config.otel else None,
     )

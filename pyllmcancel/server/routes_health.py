@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hmac
-
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from pyllmcancel.server.errors.responses import RETRY_AFTER_SECONDS, ApiError
+from pyllmcancel.server.http.api_keys import is_from_front
 from pyllmcancel.server.openapi.description import answer_of, answers, errors
 from pyllmcancel.server.requests.visible import check_may_see_all
 from pyllmcancel.server.state import Healthy, Unhealthy, state_of
@@ -26,10 +25,7 @@ router = APIRouter(tags=["Health"])
 @router.head("/v1/health", include_in_schema=False)
 async def health(request: Request) -> JSONResponse:
     state = state_of(request)
-    given = request.headers.get("x-peer-key", "").encode("latin-1")
-    key = None if state.config.fleet is None else state.config.fleet.key
-    # Compared in constant time, so that timing reveals nothing about the key.
-    body = state.health(to_peer=key is not None and hmac.compare_digest(given, key.encode()))
+    body = state.health(to_front=is_from_front(request.scope))
     if body["status"] == "ok":
         return JSONResponse(body)
     return JSONResponse(body, 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})

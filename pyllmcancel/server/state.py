@@ -31,6 +31,7 @@ from pyllmcancel.server.live.gauges import FeedGauges
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.pile_up import PileUp
+from pyllmcancel.server.promise import server_digest
 from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.server.streams.gauges import StreamGauges
 from pyllmcancel.server.streams.kept_streams import KeptStreams
@@ -63,7 +64,8 @@ class Healthy(Answer):
     stores: NotRequired[Annotated[bool, Field(default=True, description="False while the disk is full.")]]
     waiting: NotRequired[Annotated[int, Field(default=0)]]
     running: NotRequired[Annotated[int, Field(default=0)]]
-    slots: NotRequired[Annotated[int, Field(description="For servers that know this one: requests that run at once.")]]
+    slots: NotRequired[Annotated[int, Field(description="For a front: requests that run at once.")]]
+    now: NotRequired[Annotated[float, Field(description="For a front: the time on the monotonic clock.")]]
 
 
 class Unhealthy(Answer):
@@ -75,18 +77,6 @@ class Unhealthy(Answer):
     error: str | None
 
 
-class Member(Protocol):
-    """A server among others: a `pyllmcancel.server.fleet.fleet.Fleet`, which is in a higher layer than this module."""
-
-    def start(self) -> None:
-        """Begin, after the engine is loaded."""
-
-    async def close(self) -> None: ...
-
-
-Asked = Literal["find", "get", "cancel", "delete", "input", "history"]
-
-
 class Responses(Protocol):
     """The stored responses: a `pyllmcancel.server.responses.stored.Responses`, which is in a higher layer than this
     module.
@@ -96,7 +86,9 @@ class Responses(Protocol):
     def full(self) -> bool:
         """True while nothing can be stored, because the disk is full."""
 
-    async def act(self, owner: str, response_id: str, asked: Asked, patience: float) -> dict[str, Any]: ...
+    async def part(self, owner: str, response_id: str, *, items: bool) -> dict[str, Any]: ...
+
+    def have(self, owner: str, response_id: str, items: list[dict[str, Any]], missing: str | None) -> None: ...
 
 
 class ServerState:
@@ -128,13 +120,13 @@ class ServerState:
         self._texts: TextReader | None = None
         self.eog_tokens: tuple[int, ...] = ()  # the model's tokens that end an answer, once it is loaded
         self._engine: Engine | None = None
+        self._digest: asyncio.Task[str | None] | None = None  # made once it is asked for
         self._loading: Loading | None = None
         self._load_error: str | None = None
         self._closing = False
         # set by `process.Server`: still serving, but load balancers should send new requests elsewhere
         self.leaving = False
-        self.fleet: Member | None = None  # set once, before any request is served
-        self.responses: Responses | None = None  # likewise
+        self.responses: Responses | None = None  # set once, before any request is served
         # Set by `process.Server`: a server should end if it will never have a model, or if its engine has died. The
         # engine's thread calls the second one, after all requests have their endings.
         self.on_load_failure: Callable[[], None] | None = None
@@ -154,6 +146,15 @@ class ServerState:
             message = self._load_error or f"the model is {doing} ({self._progress:.0%})"
             raise ApiError(503, message, "server_error", code="loading" if self._load_error is None else "load_failed")
         return self._engine
+
+    async def digest(self) -> str | None:
+        """Return the digest of everything that answers depend on besides their requests; None if they may differ."""
+        if self._digest is None:
+            self._digest = asyncio.create_task(asyncio.to_thread(server_digest, self.engine, self.config))
+        try:
+            return await asyncio.shield(self._digest)
+        except OSError:  # a file of the model has gone
+            return None
 
     @property
     def texts(self) -> TextReader:
@@ -246,8 +247,6 @@ class ServerState:
                 return  # its listeners are closed by now
             self._engine = engine
             engine.stopped.add_done_callback(self._on_stopped)
-            if self.fleet is not None:
-                self.fleet.start()
             await asyncio.to_thread(self._prepare_template)
         except Exception as error:
             # Any exception: a server that reports loading for ever is worse than one that ends.
@@ -333,8 +332,8 @@ class ServerState:
             return f"ending: {requests} cancelled"
         return f"draining: {requests} may go on for {drain:g} s, and end then; a second signal ends the drain"
 
-    def health(self, *, to_peer: bool = False) -> Healthy | Unhealthy:
-        """Return whether the server can serve, and why not; to a peer with all counts."""
+    def health(self, *, to_front: bool = False) -> Healthy | Unhealthy:
+        """Return whether the server can serve, and why not; to a front with all counts."""
         if self._engine is None:
             status: Literal["loading", "failed"] = "loading" if self._load_error is None else "failed"
             told: Unhealthy = {"status": status, "progress": round(self._progress, 3), "error": self._load_error}
@@ -351,11 +350,11 @@ class ServerState:
         healthy: Healthy = {"status": "ok"}
         if self.responses is not None and self.responses.full:
             healthy["stores"] = False
-        if self.config.shared and not to_peer:  # no key is needed here, and owners must not learn of each other
+        if self.config.shared and not to_front:  # no key is needed here, and owners must not learn of each other
             return healthy
         counts = self._engine.counts()
         healthy |= {"waiting": counts.waiting, "running": counts.running}
-        return {**healthy, "slots": self._engine.config.parallel} if to_peer else healthy
+        return {**healthy, "slots": self._engine.config.parallel, "now": time.monotonic()} if to_front else healthy
 
 
 def state_of(request: Request) -> ServerState:

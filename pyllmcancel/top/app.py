@@ -112,7 +112,6 @@ class App:
         match happening:
             case Connected():
                 self._lost_at = None
-                self.replicas.begin()
             case Lost(why, wait):
                 now = time.monotonic()
                 self._lost_at = now if self._lost_at is None else self._lost_at
@@ -124,7 +123,7 @@ class App:
     def _apply(self, event: ServerEvent) -> None:
         data = read_json(event.data)
         n_gaps = {name: len(state.gaps) for name, state in self.replicas.states.items()}
-        state = self.replicas.apply(data, event.id)
+        state = self.replicas.apply(data)
         if state is self.state:
             self._clock.hear(state.clock, again=event.name == "snapshot")
         if len(state.gaps) > max(1, n_gaps.get(state.replica, 0)):

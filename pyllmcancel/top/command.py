@@ -72,7 +72,7 @@ async def snapshot(client: httpx.AsyncClient, console: Console, choices: Choices
                     data = read_json(event.data)
                     if has_no_model(data):
                         raise FeedError(f"no model of {choices.url} is loaded; pyllmcancel models status lists them")
-                    replicas.apply(data, event.id)
+                    replicas.apply(data)
                     if replicas.complete:
                         break
     except TimeoutError:

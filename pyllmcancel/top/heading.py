@@ -42,15 +42,11 @@ def header(state: State, choices: Choices, now: float, width: int) -> list[Text]
 def replica_lines(replicas: Replicas, width: int) -> list[Text]:
     """Return each replica in a few words, as many in a line as have room."""
     lines = [Text()]
-    for name in dict.fromkeys((*replicas.states, *replicas.lost)):
+    for name, state in replicas.states.items():
         text = Text()
         text.append(plain(name), "bold reverse" if name == replicas.shown.replica else "bold")
-        if name in replicas.lost:
-            text.append(f" lost: {replicas.lost[name]}", "bold red")
-        else:
-            state = replicas.states[name]
-            used = len({slot for request in state.running() for slot in request.slots})
-            text.append(f" {used}/{state.server.n_slots} slots, {len(state.waiting())} waiting", "dim")
+        used = len({slot for request in state.running() for slot in request.slots})
+        text.append(f" {used}/{state.server.n_slots} slots, {len(state.waiting())} waiting", "dim")
         if lines[-1].cell_len and lines[-1].cell_len + text.cell_len + 2 > width:
             lines.append(Text())
         lines[-1] += text.append("  ")

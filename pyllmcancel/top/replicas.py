@@ -1,4 +1,4 @@
-"""The states of all replicas: a `State` of each. A server without peers is one replica without a name."""
+"""The states of all replicas: a `State` of each. A server of one model is one replica without a name."""
 
 from __future__ import annotations
 
@@ -7,30 +7,24 @@ from typing import Any
 
 from pyllmcancel.top.request import Request
 from pyllmcancel.top.state import State
-from pyllmcancel.top.text import plain
 
 MAX_REPLICAS = 64
 
 
 class Replicas:
-    """Changed by `begin`, `apply` and `choose_next` alone.
+    """Changed by `apply` and `choose_next` alone.
 
     Attributes
     ----------
     states
         The states by name, in the order in which the replicas appeared.
-    lost
-        The reason why a replica's feed is lost.
     """
 
     def __init__(self, states: Iterable[State] = ()) -> None:
         self.states = {state.replica: state for state in states}
-        self.lost: dict[str, str] = {}
         self._chosen = ""
         self._nothing = State()
-        # The replicas that a feed that starts anew has named so far; None if the feed resumes.
-        self._named: set[str] | None = None
-        self._begins = True  # until an event with an id has come
+        self._has_begun = False
         self._awaited: set[str] = set()  # replicas whose snapshots follow
 
     @property
@@ -40,33 +34,23 @@ class Replicas:
 
     @property
     def named(self) -> bool:
-        """True if the server has peers."""
-        return any(self.states) or any(self.lost)
-
-    def begin(self) -> None:
-        """Read a feed from here on: another one, or the same one where it was."""
-        self._begins, self._named = True, None
+        """True if the server is a front."""
+        return any(self.states)
 
     @property
     def complete(self) -> bool:
         """True if the first snapshots have come, of all replicas whose feeds are read."""
-        return not self._begins and not self._awaited
+        return self._has_begun and not self._awaited
 
-    def apply(self, data: Any, event_id: str = "") -> State:
+    def apply(self, data: Any) -> State:
         """Take the data of an event; return the state that it changed."""
         name, kind = (data.get("replica"), data.get("type")) if isinstance(data, dict) else ("", None)
         name = name if isinstance(name, str) else ""
+        self._has_begun = True
         if kind == "models":
-            if data.get("begins"):
-                self.begin()
-            return self.shown
-        if self._begins:
-            self._note_named(name, kind, event_id)
-        if kind == "replica":
-            self._stands(name, data)
+            self._serves(data.get("models"))
             return self.shown
         if kind == "snapshot":
-            self.lost.pop(name, None)
             self._awaited.discard(name)
             self._make(name)
         state = self.states.get(name, self._nothing)
@@ -75,39 +59,18 @@ class Replicas:
         state.apply(data)
         return state
 
-    def _note_named(self, name: str, kind: Any, event_id: str) -> None:
-        """Note the replicas of a feed that starts anew: it names all of them, the last one with an id. The others
-        are gone.
-        """
-        if kind == "snapshot":
-            self._named = self._named or set()
-        if self._named is not None and kind in ("snapshot", "replica"):
-            self._named.add(name)
-        if event_id:
-            self._begins = False
-            if self._named is not None:
-                self.states = {one: state for one, state in self.states.items() if one in self._named}
-                self.lost = {one: why for one, why in self.lost.items() if one in self._named}
+    def _serves(self, models: Any) -> None:
+        """Take the list of all models: each of their processes that serves has a snapshot, or will send one."""
+        there = {name for one in dicts_in(models) for name in serving(one)}
+        self.states = {name: state for name, state in self.states.items() if name in there}
+        self._awaited = set(sorted(there - self.states.keys())[:MAX_REPLICAS])
 
     def _make(self, name: str) -> None:
-        # The server was restarted with peers, or without.
+        # The server was restarted as a front, or as none.
         if bool(name) is ("" in self.states):
             self.states.clear()
         if name not in self.states and len(self.states) < MAX_REPLICAS:
             self.states[name] = State(replica=name)
-
-    def _stands(self, name: str, data: dict[str, Any]) -> None:
-        self._awaited.discard(name)
-        match data.get("state"):
-            case "lost" if name in self.lost or len(self.lost) < MAX_REPLICAS:
-                self.lost[name] = plain(str(data.get("why") or "no data"))
-            case "live":
-                self.lost.pop(name, None)
-                if name not in self.states and len(self._awaited) < MAX_REPLICAS:
-                    self._awaited.add(name)
-            case "gone":
-                self.lost.pop(name, None)
-                self.states.pop(name, None)
 
     def choose_next(self) -> None:
         """Show the next replica."""
@@ -131,3 +94,19 @@ class Replicas:
         """Return the live request of this key."""
         state = self.states.get(key[0])
         return None if state is None else state.live.get(key)
+
+
+def serving(model: dict[str, Any]) -> list[str]:
+    """Return the names of a model's processes that serve."""
+    several = dicts_in(model.get("replicas")) or [{**model, "name": model.get("replica")}]
+    return [
+        str(one.get("name")) for one in several if {"value": "loaded"}.items() <= dict_in(one.get("status")).items()
+    ]
+
+
+def dict_in(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def dicts_in(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

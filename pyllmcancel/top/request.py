@@ -48,7 +48,7 @@ class Request:
     arrived: float | None
     admitted: float | None
     ended: float | None
-    replica: str = ""  # empty for a server without peers
+    replica: str = ""  # empty for a server of one model
 
     @property
     def key(self) -> Key:

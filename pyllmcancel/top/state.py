@@ -66,7 +66,7 @@ class State:
     not_understood
         The number of events in an unknown form: the server may be of another version.
     replica
-        The replica's name, if the server has peers.
+        The replica's name, if the server is a front.
     """
 
     server: Server = field(default_factory=Server)

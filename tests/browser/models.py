@@ -20,9 +20,9 @@ from pyllmcancel.cli.router_options import Sources
 
 command_of = Sources.command
 
-def command(self, spec, socket, key):
+def command(self, spec, socket):
     if spec.name != os.environ["STANDS_IN"]:
-        return command_of(self, spec, socket, key)
+        return command_of(self, spec, socket)
     return [sys.executable, "-I", "-S", {str(FAKE)!r}, "--host", str(socket), "--alias", spec.name], {{}}
 
 Sources.command = command

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from tests.browser.chromium import Tab, browsing, expect
 from tests.browser.load import under_load
-from tests.browser.replicas import serving_two
 from tests.browser.scenes import LOOKS, SESSIONS, VIEWS, bring, enliven, say
 from tests.clients.looking import write_eyes
 from tests.clients.model import serving
@@ -30,13 +28,13 @@ def take(folder: Path) -> int:
     faults: list[str] = []
     with ExitStack() as stack:
         browser = stack.enter_context(browsing())
-        faults += take_alone(browser, folder) + take_picture(browser, folder) + take_replicas(browser, folder)
+        faults += take_alone(browser, folder) + take_picture(browser, folder)
     sys.stdout.writelines(f"FAULT: {fault}\n" for fault in faults)
     return int(bool(faults))
 
 
 def take_alone(browser: Browser, folder: Path) -> list[str]:
-    """Take the views of a server without peers; return what went wrong."""
+    """Take the views of a server of one model; return what went wrong."""
     faults: list[str] = []
     with ExitStack() as stack:
         models = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -49,32 +47,6 @@ def take_alone(browser: Browser, folder: Path) -> list[str]:
             faults += tab.faults
             tab.close()
     return faults
-
-
-def take_replicas(browser: Browser, folder: Path) -> list[str]:
-    """Take the views of one of two servers, as ``replicas-SCHEME-WIDTH.png``, and one that lost the other:
-    ``lost-…``.
-    """
-    with ExitStack() as stack:
-        models = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        servers = stack.enter_context(serving_two(models, "--parallel", "4", "--kv-unified"))
-        for server, sessions in zip(servers, (SESSIONS[:3], SESSIONS[3:]), strict=True):
-            stack.enter_context(under_load(server, sessions, max_tokens=ANSWER, again=True))
-        tab = Tab(browser, servers[0].url)
-        enliven(tab.open("engine"), "engine")
-        expect(tab.page.get_by_role("button", name="south")).to_be_visible()
-        tab.page.get_by_role("button", name="south").click()
-        photograph(tab, folder, "replicas")
-        servers[1].signal(signal.SIGSTOP)
-        try:
-            expect(tab.page.get_by_role("button", name="south").get_by_text("lost", exact=True)).to_be_visible(
-                timeout=15_000
-            )
-            photograph(tab, folder, "lost")
-        finally:
-            servers[1].signal(signal.SIGCONT)
-        tab.close()
-        return tab.faults
 
 
 def take_picture(browser: Browser, folder: Path) -> list[str]:

@@ -53,14 +53,8 @@ def test_what_the_pod_is_given_fits_together(tmp_path: Path) -> None:
     (command,) = recipes.of_manifests()
     arguments = [one.replace("/etc/pyllmcancel/keys", str(tmp_path)) for one in command.arguments]
     (tmp_path / "api-keys").write_text("me:a-key\n")
-    (tmp_path / "peer-key").write_text("another-key\n")
     config = server_config(command_parser().parse_args(arguments))
     assert [one.owner for one in config.api_keys] == ["me"]
-    assert config.fleet is not None
-    assert (config.fleet.peers[0].host, config.fleet.key) == (
-        manifest("StatefulSet", "pyllmcancel")["spec"]["serviceName"],
-        "another-key",
-    )
 
 
 def test_all_kinds_of_recipes_are_among_them() -> None:

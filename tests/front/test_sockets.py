@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from pyllmcancel.front.upstream import Broken, Exchange
+from pyllmcancel.front.upstream import Address, Broken, Exchange
 from pyllmcancel.server.http.connections import Connections
 from pyllmcancel.server.http.protocol import WatchfulProtocol
 from pyllmcancel.server.limits import Limits
@@ -146,7 +146,7 @@ async def process(folder: Path, answer: bytes) -> AsyncIterator[tuple[Exchange, 
         writer.close()
 
     async with await asyncio.start_unix_server(serve, folder / "s"), asyncio.timeout(LIMIT):
-        exchange = await Exchange.begin(folder / "s", "GET", b"/", [], b"")
+        exchange = await Exchange.begin(Address("key", folder / "s"), "GET", b"/", [], b"")
         yield exchange, sent
         exchange.close()
 

@@ -213,13 +213,12 @@ def test_a_models_process_gets_a_socket_a_name_and_no_option_of_the_front(tmp_pa
     )
     sources = Sources(arguments, arguments.given, arguments.parser)
     spec = checked(arguments, sources).specs["one"]
-    command, environment = sources.command(spec, tmp_path / "m1.sock", "secret")
+    command, environment = sources.command(spec, tmp_path / "m1.sock")
     child = parsed(*command[command.index("serve") + 1 :])
     assert (str(child.model), child.host, child.port, child.alias) == (str(one), str(tmp_path / "m1.sock"), 8000, "one")
-    assert (child.store, child.peers, child.replica) == ("x-one.db", (f"unix://{tmp_path}",), "one")
+    assert (child.store, child.worker_key, child.replica) == ("x-one.db", tmp_path / "key", "one")
     assert child.cache_disk == Path("d/model-one"), "one server uses a folder at a time"
-    assert environment == {"PYLLMCANCEL_PEER_KEY": "secret", "NOTIFY_SOCKET": ""}
-    assert "secret" not in command  # other users see it
+    assert environment == {"NOTIFY_SOCKET": ""}
 
 
 def test_models_whose_names_no_header_can_carry_are_told_apart(tmp_path: Path) -> None:
@@ -230,7 +229,7 @@ def test_models_whose_names_no_header_can_carry_are_told_apart(tmp_path: Path) -
     sources = Sources(arguments, arguments.given, arguments.parser)
     children = []
     for spec in checked(arguments, sources).specs.values():
-        command, _ = sources.command(spec, tmp_path / "m1.sock", "secret")
+        command, _ = sources.command(spec, tmp_path / "m1.sock")
         children.append(parsed(*command[command.index("serve") + 1 :]))
     assert {child.alias for child in children} == set(names)
     assert all(
@@ -250,7 +249,7 @@ def test_each_model_keeps_its_prefixes_in_a_folder_of_its_own(tmp_path: Path) ->
     arguments = parsed(str(one), "--sleep-idle-seconds", "5", "--cache-disk", str(tmp_path / "kept"))
     sources = Sources(arguments, arguments.given, arguments.parser)
     spec = checked(arguments, sources).specs["one"]
-    command, _ = sources.command(spec, tmp_path / "m1.sock", "secret")
+    command, _ = sources.command(spec, tmp_path / "m1.sock")
     child = parsed(*command[command.index("serve") + 1 :])
     assert child.cache_disk == tmp_path / "kept" / "model-one"
 
@@ -266,7 +265,7 @@ def test_replicas_are_processes_of_one_model_that_divide_the_threads(
     assert (spec.starts, spec.replicas, list(sources.read().workers)) == (True, 2, ["m", "m:2"])
     children = []
     for worker in spec.workers:
-        command, _ = sources.command(worker, tmp_path / "m1.sock", "secret")
+        command, _ = sources.command(worker, tmp_path / "m1.sock")
         children.append(parsed(*command[command.index("serve") + 1 :]))
     assert [(one.alias, one.replica, one.threads, one.replicas) for one in children] == [
         ("m", "m", 2, 1),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.front.upstream import Chunks, Exchange
+from pyllmcancel.front.upstream import Address, Chunks, Exchange
 
 
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=5), st.data())
@@ -69,7 +69,7 @@ async def test_a_full_backlog_is_waited_for(tmp_path: Path) -> None:
             waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
             waiting.setblocking(False)
             code = waiting.connect_ex(str(path))
-        begun = asyncio.create_task(Exchange.begin(path, "GET", b"/", [], b""))
+        begun = asyncio.create_task(Exchange.begin(Address("key", path), "GET", b"/", [], b""))
         await asyncio.wait([begun], timeout=0.05)
         assert not begun.done()
         stack.enter_context(listener.accept()[0])

@@ -16,6 +16,8 @@ from pyllmcancel.errors import UsageError
 from pyllmcancel.front.app import create_router_app
 from pyllmcancel.front.keeper import Keeper
 from pyllmcancel.front.model import State
+from pyllmcancel.front.place import Place
+from pyllmcancel.front.remotes import Remotes, Resolve
 from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.front.roster import Roster
 from pyllmcancel.front.spec import Catalog, Spec
@@ -28,7 +30,9 @@ MODEL = b"a model"  # the content of a model's file, where it has one
 
 
 class RouterWorld:
-    """A router, its processes, and its clients. Options are Roster's, Spec's by model, and ServerConfig's."""
+    """A router, its processes, and its clients. Options are Roster's, Spec's by model, those of Remotes, and
+    ServerConfig's.
+    """
 
     def __init__(
         self,
@@ -41,6 +45,8 @@ class RouterWorld:
         loads: tuple[str, ...] = (),
         specs: dict[str, dict[str, Any]] | None = None,
         check: Callable[[Path], None] | None = None,
+        places: tuple[Place, ...] | None = None,
+        resolve: Resolve | None = None,
         **options: Any,
     ) -> None:
         self.folder = folder
@@ -60,9 +66,11 @@ class RouterWorld:
             roster=Roster(most, room),
             drain=0.5,
             write=self.log.append,
+            key="key",
             check=check or self.check,
         )
-        self.app = create_router_app(config, self.keeper, autoload=autoload)
+        remotes = None if places is None else Remotes(self.keeper, places, key="key", resolve=resolve)
+        self.app = create_router_app(config, self.keeper, autoload=autoload, remotes=remotes)
         self.exchanges: list[Exchange] = []
 
     def read(self) -> Catalog:

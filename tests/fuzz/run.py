@@ -26,7 +26,7 @@ ROOT = HERE.parents[1]
 OUT = ROOT / "build" / "fuzz"
 CORPUS = HERE / "corpus"
 PYTHON = (
-    *("blocks", "bodies", "items", "peer_events", "peer_messages", "peer_replies", "prefix_files"),
+    *("blocks", "bodies", "items", "prefix_files"),
     *("presets", "schemas", "sessions", "templates", "utf8"),
 )
 FORMS = OUT / "forms"

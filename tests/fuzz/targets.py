@@ -22,7 +22,6 @@ from pyllmcancel.errors import ConstraintError, InvalidRequestError
 from pyllmcancel.requests.detokenizer import Detokenizer
 from tests.fuzz.answers import answers
 from tests.fuzz.files import prefix_files, presets
-from tests.fuzz.peers import peer_events, peer_messages, peer_replies
 from tests.fuzz.serving import close as close_serving
 from tests.fuzz.serving import serving
 from tests.support.fake_native import Model as FakeModel
@@ -177,9 +176,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "bodies": bodies,
     "grammars": grammars,
     "items": items,
-    "peer_events": peer_events,
-    "peer_messages": peer_messages,
-    "peer_replies": peer_replies,
     "prefix_files": prefix_files,
     "presets": presets,
     "schemas": schemas,
@@ -192,9 +188,6 @@ JSON_HEADS = {
     "blocks": 1,
     "bodies": 1,
     "items": 0,
-    "peer_events": 1,
-    "peer_messages": 0,
-    "peer_replies": 1,
     "prefix_files": 0,
     "schemas": 0,
 }

@@ -21,7 +21,6 @@ const snapshot = (replica, more = {}) => ({
 const added = (replica, id, at) => ({ type: "added", at, request: entry(id, at), replica });
 const over = (id, at, ended) => entry(id, at, { status: "finished", finish_reason: "stop", times: { ended } });
 const ended = (replica, id, at, end) => ({ type: "ended", at: end, request: over(id, at, end), replica });
-const stands = (replica, state, why = null) => ({ type: "replica", replica, state, why, epoch: 1010 });
 
 function fed(...events) {
   const fleet = new Fleet();
@@ -45,59 +44,33 @@ test("a live request goes before one that has ended elsewhere", () => {
   equal(fleet.find("r").replica, "one");
 });
 
-test("a server without peers is one replica without a name", () => {
+test("a server of one model is one replica without a name", () => {
   const fleet = fed(snapshot(""), { ...added(undefined, "r", 11), replica: undefined });
-  deepEqual([fleet.named(), fleet.find("r").replica, fleet.modelOf("") === fleet.first], [[], "", true]);
+  deepEqual([fleet.names, fleet.find("r").replica, fleet.modelOf("") === fleet.first], [[], "", true]);
 });
 
 test("what is told of a replica before its snapshot is passed over", () => {
   const fleet = fed(snapshot("one"), added("two", "r", 11));
-  deepEqual([fleet.live.size, fleet.named().map(({ name }) => name)], [0, ["one"]]);
+  deepEqual([fleet.live.size, fleet.names], [0, ["one"]]);
 });
 
-test("a replica that is lost says so and why, and one that is gone is forgotten", () => {
-  const fleet = fed(snapshot("one"), snapshot("two"), stands("three", "lost", "does not answer"), added("two", "r", 11), stands("two", "lost"));
-  deepEqual(fleet.named().map(({ name, lost, model }) => [name, lost, model?.lost]), [
-    ["one", null, false], ["two", "has sent nothing", true], ["three", "does not answer", undefined]]);
-  fleet.take(stands("two", "live"), 0);
-  equal(fleet.modelOf("two").lost, false);
-  fleet.lost = true;
-  equal(fleet.modelOf("two").lost, true);
-  fleet.take(stands("two", "gone"), 0);
-  deepEqual([fleet.live.size, fleet.modelOf("two") === fleet.first], [0, true]);
-});
-
-test("a server that gets peers, or loses them, keeps what is known of it", () => {
-  const fleet = fed(snapshot(""));
-  fleet.begin();
-  fleet.take(snapshot("one", { server: { version: "1", boot: "next", started: 1005 } }), 0);
-  fleet.take(snapshot("two"), 0);
-  deepEqual([fleet.named().map(({ name }) => name), fleet.modelOf("one") === fleet.first], [["one", "two"], true]);
-  fleet.begin();
-  fleet.take(snapshot(""), 0, "next-1");
-  deepEqual([fleet.named(), fleet.modelOf("") === fleet.first, fleet.first.replica], [[], true, ""]);
-});
-
-const names = (fleet) => fleet.named().map(({ name }) => name);
-
-test("replicas that a feed which begins anew does not name are forgotten", () => {
-  const fleet = fed(snapshot("old"), snapshot("b"), snapshot("older"), added("older", "r", 11));
-  fleet.begin();
-  fleet.take(snapshot("b"), 0);
-  fleet.take(stands("slow", "lost"), 0);
-  deepEqual(names(fleet), ["b", "old", "older", "slow"], "not yet: it has named some only");
-  equal(fleet.modelOf("b") === fleet.first, true, "it is of the server that is asked");
-  fleet.take(snapshot("c"), 0, "boot-7");
-  deepEqual([names(fleet), fleet.live.size], [["b", "slow", "c"], 0]);
-});
-
-test("a feed that goes on where it was forgets none", () => {
+test("a lost feed is that of all replicas", () => {
   const fleet = fed(snapshot("one"), snapshot("two"));
-  fleet.begin();
-  fleet.take(stands("two", "live"), 0, "boot-8");
-  fleet.take(snapshot("two"), 0, "boot-9");
-  deepEqual(names(fleet), ["one", "two"]);
+  fleet.lost = true;
+  fleet.take(snapshot("three"), 0);
+  deepEqual(["one", "two", "three"].map((name) => fleet.modelOf(name).lost), [true, true, true]);
+  fleet.lost = false;
+  deepEqual(["one", "two", "three"].map((name) => fleet.modelOf(name).lost), [false, false, false]);
 });
+
+test("a front takes the place of a server of one model, and the other way round", () => {
+  const fleet = fed(snapshot(""), models([served("one", "loaded")]), snapshot("one"));
+  deepEqual([fleet.names, fleet.modelOf("one") === fleet.first, fleet.server.server.boot], [["one"], true, "boot-one"]);
+  fleet.take(snapshot(""), 0);
+  deepEqual([fleet.names, fleet.modelOf("") === fleet.first, fleet.first.replica, fleet.served.value], [[], true, "", null]);
+});
+
+const names = (fleet) => fleet.names;
 
 test("a step that a snapshot has is not counted again", () => {
   const model = fed(snapshot("one"), added("one", "r", 10.5)).first;
@@ -110,14 +83,14 @@ test("a step that a snapshot has is not counted again", () => {
 
 test("more replicas than anybody has are not kept", () => {
   const fleet = fed(...Array.from({ length: 100 }, (_, i) => snapshot(`r${i}`)));
-  equal(fleet.named().length, 64);
+  equal(fleet.names.length, 64);
 });
 
 const served = (id, value, more = {}) => ({ id, replica: id, aliases: [], default: false, status: { value }, ...more });
 const models = (list, more = {}) => ({ type: "models", manages: true, models: list, requests: [], ...more });
 
 test("each loaded model of a server is a replica; one that is unloaded is none, and its ended requests stay", () => {
-  const fleet = fed(models([served("chat", "loaded"), served("coder", "loaded")], { begins: true }), snapshot("chat"), snapshot("coder"));
+  const fleet = fed(models([served("chat", "loaded"), served("coder", "loaded")]), snapshot("chat"), snapshot("coder"));
   deepEqual(names(fleet), ["chat", "coder"]);
   fleet.take(added("chat", "r", 11), 0);
   fleet.take(ended("chat", "r", 11, 12), 0);
@@ -130,30 +103,29 @@ test("each loaded model of a server is a replica; one that is unloaded is none, 
 test("a model's replicas stay as long as each is loaded, and are its groups of lanes", () => {
   const state = (name, value) => ({ name, status: { value } });
   const chat = (second) => served("chat", "loaded", { replicas: [state("chat", "loaded"), state("chat:2", second)] });
-  const fleet = fed(models([chat("loaded")], { begins: true }), snapshot("chat"), snapshot("chat:2"));
+  const fleet = fed(models([chat("loaded")]), snapshot("chat"), snapshot("chat:2"));
   const groups = () => fleet.groupsOf(fleet.served.value.models[0]).map(({ name }) => name);
   deepEqual([names(fleet), groups()], [["chat", "chat:2"], ["chat", "chat:2"]]);
   fleet.take(models([chat("unloaded")]), 0);
   deepEqual([names(fleet), groups()], [["chat"], ["chat"]]);
 });
 
-test("the feed goes on with another model's process, which keeps what is known of it", () => {
-  const fleet = fed(models([served("chat", "loaded"), served("coder", "loaded")], { begins: true }), snapshot("chat"), snapshot("coder"), added("coder", "r", 11));
+test("the feed goes on with another model's process, of which what is known is kept", () => {
+  const fleet = fed(models([served("chat", "loaded"), served("coder", "loaded")]), snapshot("chat"), snapshot("coder"), added("coder", "r", 11));
   const coder = fleet.modelOf("coder");
   fleet.take(models([served("chat", "unloaded"), served("coder", "loaded")]), 0);
-  fleet.take(models([served("chat", "unloaded"), served("coder", "loaded")], { begins: true }), 0);
-  fleet.take(snapshot("coder", { requests: [entry("r", 11)] }), 0, "coder-1");
+  fleet.take(snapshot("coder", { requests: [entry("r", 11)] }), 0);
   deepEqual([fleet.first === coder, names(fleet), fleet.live.size], [true, ["coder"], 1]);
   fleet.take(models([served("chat", "unloaded"), served("coder", "unloaded")]), 0);
-  fleet.take(models([served("chat", "loaded"), served("coder", "unloaded")], { begins: true }), 0);
-  fleet.take(snapshot("chat"), 0, "chat-1");
+  fleet.take(models([served("chat", "loaded"), served("coder", "unloaded")]), 0);
+  fleet.take(snapshot("chat"), 0);
   deepEqual([names(fleet), fleet.first.replica, fleet.first === coder], [["chat"], "chat", false]);
 });
 
 test("a request that waits for its model is live, until its model has it or it has left", () => {
   const waits = (id) => ({ ...entry(id, 11), replica: "slow", phase: "loading" });
   const list = [served("chat", "loaded"), served("slow", "loading")];
-  const fleet = fed(models(list, { requests: [waits("one"), waits("two")], begins: true }), snapshot("chat"));
+  const fleet = fed(models(list, { requests: [waits("one"), waits("two")] }), snapshot("chat"));
   const [one, two] = [fleet.find("one"), fleet.find("two")];
   deepEqual([[...fleet.live.values()].map(({ id }) => id), one.live, one.replica], [["one", "two"], true, "slow"]);
   fleet.take(models(list, { requests: [waits("two")] }), 0);

@@ -1,13 +1,15 @@
-"""Stands for a model's process: answers on a Unix socket as a test's folder says, and starts in a moment.
+"""Stands for a worker: answers on a Unix socket as a test's folder says, and starts in a moment.
 
     python -I -S fake_model_server.py --host SOCKET … --alias NAME …
+
+With ``--host ADDRESS:PORT --serves MODEL`` it stands for a worker elsewhere, and knows its front by the key in ``KEY``.
 
 The folder ``CONTROL`` may have files that are named after a model. ``NAME.loads`` keeps it loading for as long as the
 file is there. ``NAME.dies`` ends it at its start, with the status that the file has. ``NAME.lacks`` has it answer with
 the error that the file has, as STATUS CODE. ``NAME.feed-ends`` ends its feed. It gets a line in ``NAME.log`` for each
 request, and for each end: ``left`` if the connection was closed before the answer was complete. While ``NAME.unseen``
 is there, it has not seen the requests that it gets. With ``--fit-print`` it prints what ``NAME.needs`` has, or says
-what ``NAME.unfit`` has. ``NAME.stuck`` has it answer no messages of servers like it, and ``NAME.ends`` answer
+what ``NAME.unfit`` has. ``NAME.stuck`` has it answer no messages of the front, and ``NAME.ends`` answer
 everything but its health with an error, as while it drains.
 """
 
@@ -18,10 +20,12 @@ import json
 import os
 import struct
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 CONTROL = Path(os.environ.get("CONTROL", ""))
+KEY = os.environ.get("KEY", "key")
 TICK = 0.005
 
 
@@ -56,7 +60,7 @@ class Link:
 
     def accept(self, asked: dict[str, object]) -> None:
         names = [asked.get(name) for name in ("session_id", "parent_session_id", "supersede")]
-        self.frame(b"A", json.dumps([[*names, 0], [1, 1, None], []]).encode())
+        self.frame(b"A", json.dumps([[*names, 0], [1, 1, None], [], None]).encode())
 
     def start(self, status: int, content_type: str, length: int | None = None) -> None:
         headers = [["content-type", content_type], *([] if length is None else [["content-length", str(length)]])]
@@ -76,9 +80,8 @@ class Model:
     def __init__(self, name: str) -> None:
         self.name = name
         self.n_running = 0
-        self.known: dict[str, str] = {}  # the sessions of what it computes
+        self.known = set[str]()  # ids of what it computes
         self.cancels: dict[str, asyncio.Event] = {}
-        self.below: dict[str, set[str]] = {}  # the sessions below each that it has ever known
         self.ended = set[str]()  # ids of requests that were cancelled when they were seen
         self.on_their_way = set[str]()  # ids of requests that were cancelled before they were seen
 
@@ -94,16 +97,19 @@ class Model:
             return
         first, *lines = head.decode("latin-1").split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines if line)}
-        _, target, _ = first.split(" ")
+        method, target, _ = first.split(" ")
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         if target == "/health":
             loads = (CONTROL / f"{self.name}.loads").exists()
-            ok = {"status": "ok", "running": self.n_running, "slots": 4}
+            known = {"running": self.n_running, "waiting": 0, "slots": 4, "now": time.monotonic()}
+            ok = {"status": "ok"} | (known if headers.get("x-worker-key") == KEY else {})
             told = {"status": "loading", "progress": 0.5} if loads else ok
             self.answer(writer, 503 if loads else 200, told)
+        elif target == "/v1/models":
+            self.answer(writer, 200, {"data": [{"id": option("--serves"), "aliases": ["known"]}]}, self.name)
         else:
             self.log(f"request {target} {headers.get('x-request-id')}")
-            if left := headers.get("x-arrived", "").split(" ")[2:]:
+            if left := headers.get("x-arrived", "").split(" ")[1:]:
                 self.log(f"had left at {left[0]}")
             asked = json.loads(body) if body else {}
             if (CONTROL / f"{self.name}.ends").exists():
@@ -113,11 +119,10 @@ class Model:
             if target.startswith("/v1/events"):
                 lacks = (CONTROL / f"{self.name}.lacks").exists()
                 asked = {} if lacks else {"stream": True, "until": f"{self.name}.feed-ends"}
-            if "message" in asked:
-                await self.reply(writer, asked["message"])
-            elif target.startswith(("/v1/requests", "/v1/sessions")):
-                lists = target.partition("?")[0] in ("/v1/requests", "/v1/requests/cancel", "/v1/sessions")
-                self.answer(writer, 200 if lists else 404, {"object": "list", "data": []})
+            if target == "/v1/worker":
+                await self.reply(writer, asked)
+            elif target.startswith(("/v1/stream", "/v1/responses/")):
+                self.find(writer, method, target)
             else:
                 await self.accept(reader, writer, asked, headers | {"target": target})
         writer.close()
@@ -127,40 +132,29 @@ class Model:
             await asyncio.sleep(TICK)
 
     async def reply(self, writer: asyncio.StreamWriter, message: dict[str, object]) -> None:
-        """Answer a message as a server of a fleet does: of cancels, those by id."""
+        """Answer a message of the front's."""
         self.log(f"news {json.dumps(message)}")
         await self.while_there("stuck")
-        ids = message.get("ids") or []
-        assert isinstance(ids, list)
-        reply: dict[str, object] = {"newer": []}
-        match message["kind"]:
-            case "cancel":
-                self.on_their_way |= set(ids) if message["on_their_way"] else set()
-                known = [one for one in ids if one in self.known]
-                for one in known:
-                    self.cancels[one].set()
-                before = {one: [cancelled(one) | {"outcome": "already_finished"}] for one in ids if one in self.ended}
-                reply = {"live": {one: [cancelled(one)] for one in known}, "ended": before}
-            case "leave":
-                reply = {}
-            case "cancel_families":
-                sessions = {name for one in message["sessions"] for name in self.family(one)}
-                members = [one for one, session in self.known.items() if session in sessions]
-                for one in members:
-                    self.cancels[one].set()
-                reply = {"sessions": sorted(sessions), "requests": [*map(cancelled, members)]}
-            case "cancel_matching":
-                reply = {"requests": []}
-            case "ask_stream":
-                reply = {"found": not (CONTROL / f"{self.name}.lacks").exists()}
-            case "list_requests" | "list_sessions":
-                reply = {"data": []}
-            case "whose_request" | "whose_session":
-                reply = {"owners": {one: [""] for one in ids if one in self.known}}
-        self.answer(writer, 200, {"sender": None, "reply": reply})
+        one, reply = str(message["id"]), dict[str, object]()
+        if message["kind"] == "cancel":
+            self.on_their_way.add(one)
+            if one in self.known:
+                self.cancels[one].set()
+                reply = {"was_live": True, "answer": cancelled(one)}
+            elif one in self.ended:
+                reply = {"was_live": False, "answer": cancelled(one) | {"outcome": "already_finished"}}
+        self.answer(writer, 200, reply)
 
-    def family(self, session: str) -> set[str]:
-        return {session, *self.below[session]} if session in self.below else set()
+    def find(self, writer: asyncio.StreamWriter, method: str, target: str) -> None:
+        """Answer for a stream or a stored response, or for a list of streams."""
+        if target == "/v1/streams/lookup":
+            self.answer(writer, 200, [{"model": self.name}])
+        elif (CONTROL / f"{self.name}.lacks").exists():
+            self.answer(writer, 404, {"error": {"code": "not_found"}})
+        elif method == "DELETE":
+            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        else:
+            self.answer(writer, 200, {"model": self.name})
 
     async def accept(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[str, object], headers: object
@@ -173,11 +167,9 @@ class Model:
             self.ended.add(name)
             self.respond(writer, link, 499, {"error": {"code": "explicit"}})
             return
-        session, parent = str(asked.get("session_id")), str(asked.get("parent_session_id"))
-        self.below.setdefault(session, set())
-        self.below.setdefault(parent, set()).add(session)
         self.n_running += 1
-        self.known[name], self.cancels[name] = session, asyncio.Event()
+        self.known.add(name)
+        self.cancels[name] = asyncio.Event()
         told = {"model": self.name, "headers": headers, "asked": asked}
         try:
             if not asked.get("stream"):
@@ -191,7 +183,7 @@ class Model:
                 await self.stream(reader, link, asked, name)
         finally:
             self.n_running -= 1
-            self.known.pop(name, None)
+            self.known.discard(name)
 
     def respond(self, writer: asyncio.StreamWriter, link: Link | None, status: int, told: Any) -> None:
         """Answer a request in one piece, through its link if it has one."""
@@ -246,7 +238,9 @@ class Model:
         number = 0
         while not (CONTROL / until).exists():
             number += 1
-            piece = f'data: {{"type": "told", "replica": "{self.name}", "number": {number}}}\n\n'.encode()
+            head = f"id: {self.name}-{number}\ndata: "
+            piece = f'{{"type": "told", "replica": "{self.name}", "number": {number}}}\n\n'.encode()
+            piece = head.encode() + piece
             writer.write(chunk(piece))
             await asyncio.sleep(TICK)
             if leaving.done():
@@ -257,12 +251,11 @@ class Model:
         await writer.drain()
         self.log("answered")
 
-    def answer(self, writer: asyncio.StreamWriter, status: int, told: object) -> None:
+    def answer(self, writer: asyncio.StreamWriter, status: int, told: object, served_by: str = "") -> None:
         body = json.dumps(told).encode()
-        writer.write(
-            b"HTTP/1.1 %d OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % (status, len(body))
-            + body
-        )
+        head = f"HTTP/1.1 {status} OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        served = f"x-served-by: {served_by}\r\n" if served_by else ""
+        writer.write(f"{head}{served}\r\n".encode() + body)
 
 
 async def main() -> None:
@@ -283,7 +276,12 @@ async def main() -> None:
         if status < 0:
             os.kill(os.getpid(), -status)
         sys.exit(status)
-    server = await asyncio.start_unix_server(model.serve, option("--host"))
+    host, colon, port = option("--host").partition(":")
+    if colon:
+        server = await asyncio.start_server(model.serve, host, int(port))
+        (CONTROL / f"{model.name}.port").write_text(str(server.sockets[0].getsockname()[1]))
+    else:
+        server = await asyncio.start_unix_server(model.serve, host)
     async with server:
         await server.serve_forever()
 

@@ -124,27 +124,24 @@ def test_without_colours_there_are_no_colours_and_shapes_still_tell(
     assert all(glyph in text for glyph in glyphs.values())
 
 
-def test_replicas_that_a_feed_which_begins_anew_does_not_name_are_forgotten() -> None:
-    def of(replica: str) -> dict[str, Any]:
-        return snapshot(entry(f"on-{replica}", status="running")) | {"replica": replica}
+def loaded(*names: str) -> dict[str, Any]:
+    """The list of a front's models, of which these serve."""
+    entries = [{"id": name, "replica": name, "status": {"value": "loaded"}} for name in names]
+    return {"type": "models", "models": [*entries, {"id": "x", "replica": "x", "status": {"value": "unloaded"}}]}
 
-    def stands(replica: str, state: str) -> dict[str, Any]:
-        return {"type": "replica", "replica": replica, "state": state, "why": None, "epoch": 0.0}
 
+def test_replicas_that_do_not_serve_any_more_are_forgotten() -> None:
     replicas = Replicas()
+    replicas.apply(loaded("old", "b"))
+    assert not replicas.complete
     for name in ("old", "b"):
-        replicas.apply(of(name))
-    replicas.apply(stands("older", "lost"), "boot-1")
-    replicas.begin()
-    replicas.apply(of("b"))
-    replicas.apply(stands("slow", "lost"))
-    assert list(replicas.states) == ["old", "b"], "not yet: it has named some only"
-    replicas.apply(of("c"), "boot-7")
-    assert (list(replicas.states), list(replicas.lost)) == (["b", "c"], ["slow"])
-    replicas.begin()  # it goes on where it was
-    replicas.apply(stands("c", "live"), "boot-8")
-    replicas.apply(of("c"), "boot-9")
-    assert list(replicas.states) == ["b", "c"]
+        replicas.apply(snapshot(entry(f"on-{name}", status="running")) | {"replica": name})
+    assert replicas.complete
+    replicas.apply(loaded("b", "c"))
+    assert (list(replicas.states), replicas.complete) == (["b"], False)
+    for hostile in ({"models": [1, {"status": 1}, {"replicas": [2, {}]}]}, {"models": 5}, {}):
+        replicas.apply({"type": "models"} | hostile)
+    assert not replicas.states
 
 
 def test_several_replicas_are_named_each_request_by_its_own_and_one_is_shown_in_full() -> None:
@@ -152,16 +149,12 @@ def test_several_replicas_are_named_each_request_by_its_own_and_one_is_shown_in_
     for name in ("one", "two"):
         replicas.apply(snapshot(entry(f"on-{name}", status="running", phase="decode", slots=[0])) | {"replica": name})
         replicas.apply(ended(over(f"over-{name}", 1.0)) | {"replica": name})
-    replicas.apply(
-        {"type": "replica", "replica": "three", "state": "lost", "why": "does not answer\x1b[2J", "epoch": 0.0}
-    )
     replicas.apply(added(entry("nowhere")) | {"replica": "four"})  # without a snapshot it says nothing
 
     def lines() -> list[str]:
         return [line.plain.rstrip() for line in draw(replicas, Choices(), Times(NOW, NOW), Size(100, 30))]
 
     assert lines()[3].startswith("one 1/4 slots, 0 waiting  two 1/4 slots, 0 waiting")
-    assert "three lost: does not answer" in "".join(lines())
     assert not any("\x1b" in line for line in lines())
     assert line_with("Slots of", lines()).startswith("Slots of one")
     for name in ("one", "two"):
@@ -169,7 +162,7 @@ def test_several_replicas_are_named_each_request_by_its_own_and_one_is_shown_in_
         assert [f"on-{name}" in rows[0], f"over-{name}" in rows[1]] == [True, True]
     replicas.choose_next()
     assert line_with("Slots of", lines()).startswith("Slots of two")
-    replicas.apply({"type": "replica", "replica": "two", "state": "gone", "why": None, "epoch": 0.0})
+    replicas.apply(loaded("one"))
     assert line_with("Slots of", lines()).startswith("Slots of one")
     assert replicas.find(("two", "", "on-two")) is None
     assert not any("nowhere" in line for line in lines())

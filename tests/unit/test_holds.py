@@ -90,7 +90,7 @@ def test_a_known_session_is_held_too_and_its_live_requests_are_told() -> None:
     assert not live.cancellation.requested  # the caller does that
 
 
-@pytest.mark.parametrize("later", [{"descendants": False}, {"hold": 1e-9}, {"hold": 0.0, "known_elsewhere": True}])
+@pytest.mark.parametrize("later", [{"descendants": False}, {"hold": 1e-9}])
 def test_a_later_hold_of_a_session_takes_nothing_back(later: dict[str, Any]) -> None:
     registry = Registry(max_queue=10)
     registry.family_to_cancel("s", hold=60.0)
@@ -105,15 +105,6 @@ def test_a_longer_hold_without_descendants_holds_them_no_longer() -> None:
     registry.family_to_cancel("s", hold=60.0, descendants=False)
     assert not arrive(registry, session="child", parent="s").cancellation.requested
     assert arrive(registry, session="s").cancellation.requested
-
-
-def test_descendants_that_have_arrived_are_reached_where_their_session_is_held_without_them() -> None:
-    registry = Registry(max_queue=10)
-    registry.family_to_cancel("s", hold=60.0, descendants=False)
-    arrived_before = bare_request(session="child", parent="s")
-    registry.family_to_cancel("s", known_elsewhere=True)
-    registry.accept(arrived_before)
-    assert arrived_before.cancellation.requested
 
 
 def test_a_later_and_shorter_hold_of_an_id_takes_nothing_back() -> None:
@@ -153,19 +144,3 @@ def test_a_request_that_is_superseded_and_held_on_its_arrival_is_told_of_once() 
     registry.accept(bare_request("newer", supersede="k"))
     registry.find("late", hold=60.0)
     assert registry.accept(late).cancelled == (late,)
-
-
-def test_a_session_that_another_server_knows_is_cancelled_for_what_has_arrived_here() -> None:
-    registry = Registry(max_queue=10)
-    early = bare_request("early", session="s")
-    assert registry.family_to_cancel("s", known_elsewhere=True) is None
-    registry.accept(early)
-    assert early.cancellation.reason is CancelReason.EXPLICIT
-    assert not arrive(registry, session="s").cancellation.requested
-
-
-def test_a_session_that_is_held_stays_held_though_another_server_cancels_it() -> None:
-    registry = Registry(max_queue=10)
-    registry.family_to_cancel("s", hold=60.0)
-    registry.family_to_cancel("s", known_elsewhere=True)
-    assert arrive(registry, session="s").cancellation.requested

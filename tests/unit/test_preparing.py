@@ -14,7 +14,7 @@ from pyllmcancel.requests.effects import Accepted
 from pyllmcancel.requests.endings import Endings
 from pyllmcancel.requests.observer import NullObserver, Observers
 from pyllmcancel.requests.registry import Registry
-from pyllmcancel.requests.request import Names, Rank, Request
+from pyllmcancel.requests.request import Names, Request
 from pyllmcancel.requests.watcher import Watcher
 from tests.support.bare_requests import bare_request
 
@@ -168,15 +168,6 @@ def test_an_accepted_request_supersedes_those_in_preparation_that_arrived_before
     assert (older.superseded_by, works.superseded_by) == ("accepted", "accepted")
     assert not newer.cancellation.requested
     assert not other.cancellation.requested
-
-
-def test_a_request_in_preparation_gives_way_to_a_newer_one_of_its_key_elsewhere() -> None:
-    registry = (table := Table()).registry
-    request = table.arrived(supersede="k", arrived_us=5)
-    for owner, key, arrived_us in (("", "k", 4), ("", "l", 6), ("ann", "k", 6)):
-        assert registry.heed(owner, key, Rank(arrived_us, "elsewhere")).accepted == NOTHING
-    assert registry.heed("", "k", Rank(6, "elsewhere")).accepted == Accepted((request,), (request,))
-    assert (request.cancellation.reason, request.superseded_by) == (CancelReason.SUPERSEDED, "elsewhere")
 
 
 def test_a_request_gets_the_names_of_its_body_when_that_has_been_read() -> None:

@@ -61,9 +61,9 @@ def test_the_groups_have_all_options_together(capsys: pytest.CaptureFixture[str]
 
 def test_an_unknown_group_is_an_error_that_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["serve", "--help", "peer"])
+        main(["serve", "--help", "worker"])
     assert ended.value.code == 2
-    assert "did you mean peers?" in capsys.readouterr().err
+    assert "did you mean workers?" in capsys.readouterr().err
 
 
 def ours() -> list[str]:

@@ -56,8 +56,6 @@ class Stage:
         The answers given alone.
     lasting
         Seconds that a request to be cut takes at least, if nothing cuts it.
-    peers
-        Ports of servers that know this one: some cancels and newer requests go there.
     patience
         Limit of the seconds after which a client leaves.
     """
@@ -68,7 +66,6 @@ class Stage:
     name: str
     numbers: Callable[[], int]
     lasting: float = 0.0
-    peers: tuple[int, ...] = ()
     patience: float = math.inf
 
     def fresh_id(self) -> str:

@@ -63,10 +63,9 @@ class Storm:
         return self._stage
 
     def share(self, other: Storm) -> None:
-        """Be the peer of another storm's server: the same questions with the same answers, and cancels at either."""
+        """Ask the same questions as another storm, which has learned the answers."""
         mine, its = self._stage, other.stage
         mine.palette, mine.known, mine.lasting, mine.patience = its.palette, its.known, its.lasting, its.patience
-        mine.peers, its.peers = (its.port,), (mine.port,)
 
     async def learn(self, lasting: float | None = None) -> int:
         """Have every question answered alone; how many there are.

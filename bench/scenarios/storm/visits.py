@@ -181,7 +181,7 @@ class Client:
             self._until_known(visit, old)
             self._pause()
             # Not connected before: a server does not wait for long for a connection's first byte.
-            with Wire(self._any_port()) as new:
+            with Wire(self._stage.port) as new:
                 new.send(request_bytes(kind.path, kind.ask(prompt), request_id=newer.id, session=session))
                 self._until_known(newer, new)  # on a busy machine the older one may end before the newer one has come
                 self._note_cut(visit)
@@ -265,19 +265,8 @@ class Client:
         data = request_bytes(kind.path, body, request_id=visit.id, session=session)
         return visit, data, (kind.name, prompt) if known else None
 
-    def _any_port(self) -> int:
-        return self._chance.choice((self._stage.port, *self._stage.peers))
-
     def _cancel(self, path: str) -> Reply:
-        """Cancel at any of the servers, again and again while it says that it does not reach the others; what it
-        said first.
-        """
-        port = self._any_port()
-        first = reply = ask(port, path, {})
-        while "x-unreached" in reply.headers:
-            time.sleep(SELDOM)
-            reply = ask(port, path, {})
-        return first
+        return ask(self._stage.port, path, {})
 
     def _judge_part(self, visit: Visit, reply: Reply, question: Question | None) -> None:
         """Check that the text before the cut is the beginning of the known answer."""

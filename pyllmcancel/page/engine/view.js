@@ -7,7 +7,7 @@ import { EndedList } from "./ended_list.js";
 import { Histogram } from "./histogram.js";
 import { Models } from "./models.js";
 import { linkTo, RequestList } from "./request_list.js";
-import { Replicas, useReplica } from "./replicas.js";
+import { useReplica } from "./replicas.js";
 import { RequestPanel } from "./request_panel.js";
 import { Sessions } from "./sessions.js";
 import { Spoken } from "./spoken.js";
@@ -33,7 +33,7 @@ export function EngineView() {
   const groups = loaded === null || isAlone ? [{ name: "", model }] : loaded;
   return html`
     <div class="engine">
-      ${served === null ? html`<${Replicas} fleet=${fleet} chosen=${name} onChoose=${choose} />` : (!isAlone || stateOf(served.models[0]) !== "ready") && html`<${Models} fleet=${fleet} served=${served} chosen=${name} onChoose=${choose} />`}
+      ${served !== null && (!isAlone || stateOf(served.models[0]) !== "ready") && html`<${Models} fleet=${fleet} served=${served} chosen=${name} onChoose=${choose} />`}
       ${!isIdle && html`
         <${Tiles} model=${model} />
         <section class="card timeline-card" aria-labelledby="timeline-title">

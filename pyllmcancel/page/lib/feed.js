@@ -14,7 +14,7 @@ export class Feed {
   #lastId = "";
   #controller = new AbortController();
 
-  // `onEvent(data, id)` is called for each event, in order, with its parsed JSON, and its id or "".
+  // `onEvent(data)` is called for each event, in order, with its parsed JSON.
   constructor(onEvent) { this.#onEvent = onEvent; }
 
   close() { this.#controller.abort(); }
@@ -54,7 +54,7 @@ export class Feed {
     this.state.set({ name: "live", problem: null });
     for await (const { id, data } of eventsOf(response.body, () => silence.broken())) {
       if (id !== "") this.#lastId = id; // set first: an event that cannot be handled is not requested again and again
-      this.#onEvent(JSON.parse(data), id);
+      this.#onEvent(JSON.parse(data));
     }
   }
 

@@ -1,5 +1,5 @@
-// All replicas as the page knows them: a Model of each, and their requests together. A server without peers is one
-// replica without a name. A server of several models has a replica for each loaded one, and lists all models.
+// All replicas as the page knows them: a Model of each, and their requests together. A server of one model is one
+// replica without a name. A front has a replica for each worker that serves, and lists all models first.
 import { Model } from "./model.js";
 import { Observable } from "./observable.js";
 import { cap } from "./ring.js";
@@ -9,12 +9,10 @@ const MAX_REPLICAS = 64, MAX_PAST = 200;
 
 export class Fleet {
   events = new Observable(null); // notified after each event
-  replicas = new Map(); // by name: {name, model or null if nothing is known of it yet, lost: the reason, or null}
-  first; // the replica that the page is connected to
+  replicas = new Map(); // a Model by the name of each
+  first; // the replica whose server the page tells about
   served = new Observable(null); // the last event `models`; null: the server has one model
 
-  // set at the feed's start: the replicas that it has named, and whether it starts anew, until all are named
-  #beginning = null;
   #isLost = false;
   #uids = 0;
   #version = 0;
@@ -22,35 +20,28 @@ export class Fleet {
   #past = []; // requests that ended on replicas that are gone
   #waiting = new Waiting(() => (this.#uids += 1));
 
-  constructor() {
-    this.first = this.#made("");
-    this.begin();
-  }
+  constructor() { this.first = this.#made(""); }
 
-  // Read a feed from here on: another one, or the same one where it was.
-  begin() { this.#beginning = { named: new Set(), anew: false }; }
-
-  take(event, now, id = "") {
+  take(event, now) {
     const name = event.replica ?? "";
     this.#version += 1;
     if (event.type === "models") return this.#serves(event);
-    if (this.#beginning !== null) this.#begin(name, event.type, id);
-    if (event.type === "replica") this.#stands(name, event);
-    else if (event.type === "snapshot") this.#modelFor(name)?.take(event, now);
-    else this.replicas.get(name)?.model?.take(event, now); // without a snapshot the event has no meaning
+    if (event.type === "snapshot") this.#known(name);
+    this.replicas.get(name)?.take(event, now); // without a snapshot the event has no meaning
     this.events.set(event);
   }
 
   // Set whether the feed is lost, for all replicas at once.
   set lost(lost) {
     this.#isLost = lost;
-    for (const one of this.replicas.values()) this.#tell(one);
+    for (const model of this.replicas.values()) model.lost = lost;
   }
 
-  named() { return [...this.replicas.values()].filter((one) => one.name !== ""); }
+  // Return the names of all replicas, if they have any.
+  get names() { return [...this.replicas.keys()].filter((name) => name !== ""); }
 
   // Return the model of the replica of this name, else the first one.
-  modelOf(name) { return this.replicas.get(name)?.model ?? this.#models()[0] ?? this.first; }
+  modelOf(name) { return this.replicas.get(name) ?? this.#models()[0] ?? this.first; }
 
   // -- as one Model's -----------------------------------------------------------------------------------------------
 
@@ -84,81 +75,45 @@ export class Fleet {
 
   // Return what is known of a model's processes: the name of each, and its Model.
   groupsOf(served) {
-    return processesOf(served).map(({ name }) => ({ name, model: this.replicas.get(name)?.model ?? null })).filter(({ model }) => model !== null);
+    return processesOf(served).map(({ name }) => ({ name, model: this.replicas.get(name) ?? null })).filter(({ model }) => model !== null);
   }
 
-  #models() { return [...this.replicas.values()].map((one) => one.model).filter((model) => model !== null); }
+  #models() { return [...this.replicas.values()]; }
 
   #made(name) { return new Model(name, () => (this.#uids += 1)); }
 
-  // A feed that starts anew has a snapshot of the connected server first. Then it names all others, the last one with
-  // an id.
-  #begin(name, type, id) {
-    const beginning = this.#beginning;
-    if (type === "snapshot" && !beginning.anew) {
-      beginning.anew = true;
-      this.#ask(name);
+  // Note a replica. A server of one model may take the place of a front.
+  #known(name) {
+    if (name === "") {
+      for (const other of this.names) this.#remove(other);
+      if (this.served.value !== null) this.served.set(null);
     }
-    if (type === "snapshot" || type === "replica") beginning.named.add(name);
-    if (id === "") return;
-    this.#beginning = null;
-    if (beginning.anew) for (const one of this.replicas.keys()) if (!beginning.named.has(one)) this.#remove(one);
+    if (this.replicas.has(name) || this.replicas.size >= MAX_REPLICAS) return;
+    const isFirst = this.replicas.size === 0;
+    const model = isFirst && this.first.server === null ? this.first : this.#made(name);
+    model.replica = name;
+    model.lost = this.#isLost;
+    if (isFirst) this.first = model;
+    this.replicas.set(name, model);
   }
 
-  // Note the connected server's name: it may be another one now, or may have got peers, or lost them.
-  #ask(name) {
-    const known = this.replicas.get(name)?.model ?? null;
-    if (known === this.first) return;
-    if (name !== "" && this.first.replica !== "") {
-      this.first = known ?? this.#made(name);
-    } else {
-      this.replicas.delete(this.first.replica);
-      this.first.replica = name;
-    }
-    this.replicas.delete(name);
-    this.replicas = new Map([[name, { name, model: this.first, lost: null }], ...this.replicas]);
-  }
-
-  // Take the list of all models. A model that is not loaded has no replica, but for as long as it has requests.
+  // Take the list of all models. Those of their processes that do not serve have a replica only while they have requests.
   #serves(event) {
-    if (event.begins) this.begin();
-    for (const { name, status, running = 0 } of event.models.flatMap(processesOf)) if (status.value !== "loaded" && running === 0) this.#remove(name);
+    const processes = event.models.flatMap(processesOf);
+    const there = new Set(processes.filter(({ status, running = 0 }) => status.value === "loaded" || running > 0).map(({ name }) => name));
+    for (const name of [...this.replicas.keys()]) if (!there.has(name)) this.#remove(name);
     this.#waiting.take(event.requests, (id) => this.#models().some((model) => model.find(id)?.live));
     this.served.set(event);
     this.events.set(event);
   }
 
   #remove(name) {
-    const model = this.replicas.get(name)?.model ?? null;
+    const model = this.replicas.get(name);
     this.replicas.delete(name);
-    if (model === null) return;
     this.#past.push(...model.ended);
     cap(this.#past, MAX_PAST);
+    if (model === this.first) this.first = this.#models()[0] ?? model;
   }
-
-  #modelFor(name) {
-    const known = this.#known(name);
-    if (known === null) return null;
-    known.model ??= this.#made(name);
-    known.lost = null;
-    this.#tell(known);
-    return known.model;
-  }
-
-  #known(name) {
-    if (!this.replicas.has(name) && this.replicas.size < MAX_REPLICAS) this.replicas.set(name, { name, model: null, lost: null });
-    return this.replicas.get(name) ?? null;
-  }
-
-  #stands(name, { state, why }) {
-    if (state === "gone") return this.#remove(name);
-    const known = this.#known(name);
-    if (known === null) return;
-    known.lost = state === "lost" ? (why ?? "has sent nothing") : null;
-    this.#tell(known);
-  }
-
-  #tell({ model, lost }) { if (model !== null) model.lost = this.#isLost || lost !== null; }
 }
 
 // Return the processes of a model: its replicas, or the only one.

@@ -12,7 +12,7 @@ const MAX_ENDED = 500, MAX_EARLY = 200, MAX_LIVE = 20_000;
 const KEEP = 300; // seconds for which cancels and gaps are kept
 const seconds = () => performance.now() / 1000;
 
-// An entry is the feed's, and: `replica` ("" for a server without peers), `uid` (unique, since ids may be used again),
+// An entry is the feed's, and: `replica` ("" for a server of one model), `uid` (unique, since ids may be used again),
 // `t` (its times, since the epoch), `live`, `lost` (it ended unseen: null, "restarted" or "lost"), `wasted` (tokens of
 // aborted steps).
 export class Model {

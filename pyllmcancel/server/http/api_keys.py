@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PUBLIC_PATHS = frozenset({"/", "/health", "/v1/health", "/docs", "/openapi.json"})
 
 PUBLIC_FILES = "/page/"
+FROM_FRONT = "from_front"  # in a scope's state: a front has sent the request, with its key
 
 
 def is_public(path: str) -> bool:
@@ -44,6 +45,12 @@ def is_admin(scope: Scope) -> bool:
     return admin
 
 
+def is_from_front(scope: Scope) -> bool:
+    """Return whether a front has sent the request."""
+    found: bool = scope["state"].get(FROM_FRONT, False)
+    return found
+
+
 class KeyRing:
     """The keys that are valid now, which may change while the server serves. Used in the event loop only."""
 
@@ -57,7 +64,10 @@ class KeyRing:
 
 
 class ApiKeys:
-    """ASGI middleware: 401 for requests without any of the keys. As in llama-server, `X-Api-Key` is accepted, too."""
+    """ASGI middleware: 401 for requests without any of the keys. As in llama-server, `X-Api-Key` is accepted, too.
+
+    A front has checked its clients' keys.
+    """
 
     def __init__(self, app: ASGIApp, ring: KeyRing) -> None:
         self._app = app
@@ -77,6 +87,8 @@ class ApiKeys:
 
     def _admit(self, scope: Scope) -> bool:
         """Note in `scope` the owner of the request's key; False if it has no valid key."""
+        if is_from_front(scope):
+            return True
         headers = Headers(scope=scope)
         scheme, _, token = headers.get("authorization", "").partition(" ")
         bearer = token.strip(" \t") if scheme.lower() == "bearer" else ""

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 access_log = logging.getLogger("pyllmcancel.access")
 
-PEERS_PATH = "/v1/peers"  # the endpoint to which other replicas connect
 # The process in front of several models' says in it when a request arrived, and when its client left, if it has.
 ARRIVED = b"x-arrived"
+CREATED = "created_at"  # in a scope's state
 SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 
 
@@ -48,10 +48,10 @@ def arrival_of(scope: Scope) -> float:
     return arrived_at
 
 
-def arrival_us_of(scope: Scope) -> int:
-    """Return the time of this request's arrival, in microseconds since the epoch."""
-    arrived_us: int = scope["state"]["arrived_us"]
-    return arrived_us
+def created_at_of(scope: Scope) -> float:
+    """Return the time that the answer says it was created, in seconds since the epoch."""
+    created_at: float = scope["state"].setdefault(CREATED, time.time())
+    return created_at
 
 
 def left_at_of(scope: Scope) -> float | None:
@@ -60,19 +60,19 @@ def left_at_of(scope: Scope) -> float | None:
     return left_at
 
 
-def arrival_told(scope: Scope, left_at: float | None) -> bytes:
-    """Return the value of `ARRIVED`: processes of one machine have the same monotonic clock."""
-    left = "" if left_at is None else f" {left_at!r}"
-    return f"{arrival_of(scope)!r} {arrival_us_of(scope)}{left}".encode()
+def arrival_told(scope: Scope, left_at: float | None, ahead: float) -> bytes:
+    """Return the value of `ARRIVED`, by a monotonic clock that is so many seconds ahead: 0 on the same machine."""
+    left = "" if left_at is None else f" {left_at + ahead!r}"
+    return f"{arrival_of(scope) + ahead!r}{left}".encode()
 
 
-def told_arrival(scope: Scope, now: float, now_us: int) -> tuple[float, int, float | None]:
+def told_arrival(scope: Scope, now: float) -> tuple[float, float | None]:
     """Return the times that the process in front says; now for an arrival if it says none, or a later one."""
     told = next((value for name, value in scope["headers"] if name == ARRIVED), b"").split(b" ")
     with suppress(ValueError):
-        at, at_us, *left = told
-        return min(now, float(at)), min(now_us, int(at_us)), min(now, float(left[0])) if left else None
-    return now, now_us, None
+        at, *left = told
+        return min(now, float(at)), min(now, float(left[0])) if left else None
+    return now, None
 
 
 def mark_client_gone(scope: Scope) -> None:
@@ -110,9 +110,9 @@ class RequestContext:
         sane = given is None or SANE_ID.fullmatch(given) is not None
         request_id = given if given is not None and sane else new_request_id()
         scope.setdefault("state", {})["request_id"] = request_id
-        began, began_us = time.monotonic(), time.time_ns() // 1000
-        told = told_arrival(scope, began, began_us) if self._is_behind else (began, began_us, None)
-        scope["state"].update(zip(("arrived_at", "arrived_us", "left_at"), told, strict=True))
+        began = time.monotonic()
+        told = told_arrival(scope, began) if self._is_behind else (began, None)
+        scope["state"].update(zip(("arrived_at", "left_at"), told, strict=True))
         ids = dict.fromkeys(shape_of(scope).id_headers, request_id)
         status = 0
 
@@ -146,8 +146,7 @@ class RequestContext:
 
     def _log(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
         # Requests that only read are not logged: health checks, scrapers and the live page would bury the other lines.
-        # Neither are messages between replicas at every keystroke.
-        quiet = scope["method"] == "GET" or scope["path"] == PEERS_PATH
+        quiet = scope["method"] == "GET"
         # A server that is loading says so to every health check.
         is_fine = status < 400 or (status == 503 and scope["path"] == "/health")
         level = logging.DEBUG if quiet and is_fine else logging.INFO

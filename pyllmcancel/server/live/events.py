@@ -146,18 +146,7 @@ class SnapshotEvent(ServerFacts):
     requests: list[FeedEntry]
 
 
-class ReplicaEvent(Told):
-    """The state of another replica's feed, as this server receives it. Events that were missed meanwhile are not
-    sent later.
-    """
-
-    type: Literal["replica"]
-    state: Literal["live", "lost", "gone"]
-    why: Annotated[str | None, Field(description="True if the feed is lost.")]
-    epoch: Annotated[float, Field(description="Seconds since the epoch, by this server's clock.")]
-
-
 OtherEvent = AddedEvent | AdmittedEvent | StepEvent | CancelledEvent | EndedEvent | StatsEvent
-TYPES = ("snapshot", "added", "admitted", "step", "cancelled", "ended", "stats", "replica")
+TYPES = ("snapshot", "added", "admitted", "step", "cancelled", "ended", "stats")
 # For the page that describes the API.
-EVENTS = (SnapshotEvent, AddedEvent, AdmittedEvent, StepEvent, CancelledEvent, EndedEvent, StatsEvent, ReplicaEvent)
+EVENTS = (SnapshotEvent, AddedEvent, AdmittedEvent, StepEvent, CancelledEvent, EndedEvent, StatsEvent)

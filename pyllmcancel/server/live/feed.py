@@ -10,11 +10,11 @@ import asyncio
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.live.facts import Fact, FactFinder, StatsFact
+from pyllmcancel.server.live.facts import FactFinder, StatsFact
 from pyllmcancel.server.live.frames import Frames
 from pyllmcancel.server.live.pace import Pace
 from pyllmcancel.server.live.recorder import Recorder
@@ -36,25 +36,17 @@ KEPT_SECONDS = 60.0  # recording continues for this time after the last reader h
 STATS_SECONDS = 1.0
 
 
-class Feed(Source[Fact]):
+class Feed(Source):
     """The readers of one server, and their events.
 
     Parameters
     ----------
     seats
         Seats for readers, by the owners of their keys; a reader without a seat is refused.
-
-    Attributes
-    ----------
-    rings
-        Its own ring, and that of a feed of all replicas which reads it.
     """
-
-    frames: Frames
 
     def __init__(self, metrics: EngineMetrics, seats: Shares) -> None:
         super().__init__(Ring(), Frames())
-        self.rings: list[Ring[Any]] = [self.ring]
         self._metrics = metrics
         self._seats = seats
         self.texts: Texts | None = None
@@ -104,8 +96,8 @@ class Feed(Source[Fact]):
             self._seats.give_back(owner)
 
     @contextmanager
-    def reader(self, audience: Audience, owner: str | None, drop: Callable[[], object]) -> Iterator[Reader]:
-        with nullcontext() if owner is None else self.seat(owner):
+    def reader(self, audience: Audience, owner: str, drop: Callable[[], object]) -> Iterator[Reader]:
+        with self.seat(owner):
             self._listen()
             self.flush()  # before it counts as a reader: one that comes after a gap has missed nothing
             try:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
-from pyllmcancel.server.live.facts import StepsFact
 from pyllmcancel.server.live.wording import Wording, as_json, frame
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyllmcancel.server.live.facts import Fact
     from pyllmcancel.server.live.ring import Ring
     from pyllmcancel.server.live.texts import Texts
@@ -31,33 +27,29 @@ class Audience(NamedTuple):
         The types of events; None: all types.
     replica
         This server's name in each event; None: no name.
-    peer
-        True for another server, which needs the owner of each sequence of a step.
-    theirs
-        The owner whose events of other servers are seen, besides events without an owner: their keys may differ from
-        this server's. None: all owners.
     """
 
     owner: str | None
     types: frozenset[str] | None = None
     replica: str | None = None
-    peer: bool = False
-    theirs: str | None = None
 
 
-Item = TypeVar("Item")
+class Frames:
+    """Encodes the facts of a ring, once for all readers that see the same. `texts` are shown, if given."""
 
-
-class Framing(ABC, Generic[Item]):
-    """Encodes the facts of a ring, once for all readers that see the same."""
-
-    def __init__(self) -> None:
+    def __init__(self, texts: Texts | None = None) -> None:
+        self.wording = Wording(texts)
         self.boot = secrets.token_hex(4)
         self._shared: dict[tuple[Audience, int], tuple[bytes, int]] = {}
 
-    @abstractmethod
-    def worded(self, item: Item, audience: Audience) -> tuple[str, bytes] | None:
+    def worded(self, item: Fact, audience: Audience) -> tuple[str, bytes] | None:
         """Return the name and the JSON of an event; None if its audience may not see it, or does not want it."""
+        event = self.wording.event(item, audience.owner, audience.types)
+        if event is None:
+            return None
+        if audience.replica is not None:
+            event["replica"] = audience.replica
+        return event["type"], as_json(event)
 
     def id_of(self, number: int) -> str:
         return f"{self.boot}-{number}"
@@ -68,7 +60,7 @@ class Framing(ABC, Generic[Item]):
         is_number = number.isascii() and number.isdigit() and len(number) < 20
         return int(number) if boot == self.boot and is_number else None
 
-    def after(self, ring: Ring[Item], place: int, audience: Audience) -> tuple[bytes, int]:
+    def after(self, ring: Ring[Fact], place: int, audience: Audience) -> tuple[bytes, int]:
         """Return the next events for this audience, some at a time, and the place after them; empty if there are none
         yet.
 
@@ -84,7 +76,7 @@ class Framing(ABC, Generic[Item]):
             chunk, place = shared
         return chunk, place
 
-    def _encoded(self, ring: Ring[Item], place: int, audience: Audience) -> tuple[bytes, int]:
+    def _encoded(self, ring: Ring[Fact], place: int, audience: Audience) -> tuple[bytes, int]:
         frames: list[bytes] = []
         n_bytes = 0
         for item in ring.after(place, CHUNK_EVENTS):
@@ -101,22 +93,3 @@ class Framing(ABC, Generic[Item]):
     def forget(self) -> None:
         """Forget the last chunk, which is incomplete after the ring has grown."""
         self._shared.clear()
-
-
-class Frames(Framing["Fact"]):
-    """Frames of one server's facts. `texts` are shown, if given."""
-
-    def __init__(self, texts: Texts | None = None) -> None:
-        super().__init__()
-        self.wording = Wording(texts)
-
-    def worded(self, item: Fact, audience: Audience) -> tuple[str, bytes] | None:
-        event = self.wording.event(item, audience.owner, audience.types)
-        if event is None:
-            return None
-        if audience.replica is not None:
-            event["replica"] = audience.replica
-        told: Mapping[str, object] = event
-        if audience.peer and isinstance(item, StepsFact):
-            told = {**event, "owners": [part.owner for part in item.last.sequences]}
-        return event["type"], as_json(told)

@@ -19,6 +19,6 @@ class FeedGauges(Collector):
         self._feed = feed
 
     def collect(self) -> Iterable[Metric]:
-        n_kept = sum(ring.newest - ring.first + 1 for ring in self._feed.rings)
-        text = "Events that readers of the feed can take up again; with peers, those of the whole fleet beside its own."
+        ring = self._feed.ring
+        n_kept, text = ring.newest - ring.first + 1, "Events that readers of the feed can take up again."
         yield GaugeMetricFamily("pyllmcancel_events_kept", text, n_kept)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi.responses import Response
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FeedResponse(Response):
-    """Server-sent events of a feed: that of this server, or that of several servers.
+    """Server-sent events of a feed.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class FeedResponse(Response):
 
     def __init__(
         self,
-        feed: Source[Any],
+        feed: Source,
         snapshots: Callable[[Reader, Reason], AsyncIterator[bytes]],
         audience: Audience,
         *,

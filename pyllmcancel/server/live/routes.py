@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -9,14 +10,13 @@ from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.server.http.api_keys import is_admin, is_from_front, owner_of
 from pyllmcancel.server.live.events import EVENTS, TYPES
 from pyllmcancel.server.live.frames import Audience
 from pyllmcancel.server.live.response import FeedResponse, unknown_replica
 from pyllmcancel.server.live.snapshot import Snapshots
 from pyllmcancel.server.openapi.description import errors, stream_of
-from pyllmcancel.server.requests.fleet import fleet_events
-from pyllmcancel.server.requests.visible import See
+from pyllmcancel.server.requests.visible import See, may_see_all
 from pyllmcancel.server.state import state_of
 
 router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 404, 503))
@@ -37,7 +37,7 @@ EventId = Annotated[str | None, Query(description="As the header Last-Event-ID."
 
 @router.get(
     "/events",
-    summary="The engine's events as they happen; of all servers if these know each other",
+    summary="The engine's events as they happen; of all workers of a front",
     response_class=Response,
     responses=stream_of(*EVENTS),
 )
@@ -57,12 +57,10 @@ async def follow_events(
     owner = owner_of(http.scope)
     state.feed.check_room(owner)
     # If there is one owner, that owner sees everything.
-    audience = Audience(see.owner if state.config.shared else None, named_types(types), replica, theirs=see.owner)
+    owner_seen = see.owner if is_admin(http.scope) or not may_see_all(http) else None
+    audience = Audience(owner_seen, named_types(types), replica)
     last_event_id = header or last_event_id
-    of_all = fleet_events(see, audience, owner, last_event_id)
-    if of_all is not None:
-        return of_all
-    if replica is not None and see.fleet is None:
+    if replica is not None and not is_from_front(http.scope):
         raise unknown_replica()
     return FeedResponse(
         state.feed,
@@ -74,13 +72,13 @@ async def follow_events(
     )
 
 
-def named_types(names: str | None) -> frozenset[str] | None:
+def named_types(names: str | None, known: Collection[str] = TYPES) -> frozenset[str] | None:
     """Return the types that a query names; ApiError 400 for unknown ones."""
     if names is None:
         return None
     types = frozenset(names.split(","))
-    unknown = sorted(types.difference(TYPES))
+    unknown = sorted(types.difference(known))
     if unknown:
-        message = f"no type of event is called {unknown[0]!r}; there are {', '.join(TYPES)}"
+        message = f"no type of event is called {unknown[0]!r}; there are {', '.join(known)}"
         raise ApiError(400, message, param="types", code="unknown_type")
     return types

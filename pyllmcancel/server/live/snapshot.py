@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from pyllmcancel.requests.request import RequestSummary
-    from pyllmcancel.server.live.events import FeedCapacity, FeedModel, FeedServer, ServerFacts, SnapshotEvent
+    from pyllmcancel.server.live.events import FeedCapacity, FeedModel, FeedServer, ServerFacts
     from pyllmcancel.server.live.feed import Feed
     from pyllmcancel.server.live.frames import Audience
     from pyllmcancel.server.live.source import Reader
@@ -60,13 +60,6 @@ class Snapshots:
         requests = await encoded_entries(self._state.feed, shown(self._see))
         # The entries come last, one by one: several hundred of them take milliseconds.
         return as_json(event)[:-1] + b', "requests": [%b]}' % requests
-
-
-def snapshot(state: ServerState, see: Visible, *, all_owners: bool) -> SnapshotEvent:
-    """Return a snapshot at once."""
-    state.feed.flush()  # later events happen after the snapshot, except for records on their way
-    facts = server_facts(state, see, "new", all_owners=all_owners)
-    return {**facts, "requests": [state.feed.frames.wording.entry(one) for one in shown(see)]}
 
 
 def server_facts(state: ServerState, see: Visible, reason: Reason, *, all_owners: bool) -> ServerFacts:

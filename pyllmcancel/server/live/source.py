@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from pyllmcancel.server.live.frames import Audience, Framing
+    from pyllmcancel.server.live.facts import Fact
+    from pyllmcancel.server.live.frames import Audience, Frames
     from pyllmcancel.server.live.ring import Ring
-
-Item = TypeVar("Item")
 
 
 class Reader:
@@ -31,10 +30,10 @@ class Reader:
         self.drop = drop
 
 
-class Source(ABC, Generic[Item]):
-    """The source of readers' events: of one server, or of several."""
+class Source(ABC):
+    """The source of readers' events."""
 
-    def __init__(self, ring: Ring[Item], frames: Framing[Item]) -> None:
+    def __init__(self, ring: Ring[Fact], frames: Frames) -> None:
         self.ring = ring
         self.frames = frames
         self._readers: dict[Reader, None] = {}
@@ -46,13 +45,11 @@ class Source(ABC, Generic[Item]):
         """True if no event follows those in the ring."""
 
     @abstractmethod
-    def reader(
-        self, audience: Audience, owner: str | None, drop: Callable[[], object]
-    ) -> AbstractContextManager[Reader]:
+    def reader(self, audience: Audience, owner: str, drop: Callable[[], object]) -> AbstractContextManager[Reader]:
         """Read inside the block, beginning with the events from now on.
 
-        `drop` is called if the reader is too slow. A reader takes one of the owner's seats; the server itself (None)
-        needs none. Raises ApiError 503 if there is no seat left.
+        `drop` is called if the reader is too slow. A reader takes one of the owner's seats;
+        ApiError 503 if there is none left.
         """
 
     @abstractmethod

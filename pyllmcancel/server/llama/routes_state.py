@@ -19,6 +19,7 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import is_admin, owner_of
 from pyllmcancel.server.llama.params import settings_json
 from pyllmcancel.server.openapi.description import answers, asks, errors
+from pyllmcancel.server.requests.visible import may_see_all
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.fields import ABSENT, BATCH_INVARIANT, Answer
 from pyllmcancel.server.wire.lora import LoraScalesBody, pairs
@@ -205,7 +206,7 @@ def lora_adapter(number: int, adapter: LoadedAdapter, model: Model) -> LoraAdapt
 )
 async def change_lora_adapters(incoming: Annotated[Incoming[LoraScalesBody], reads(LoraScalesBody)]) -> Any:
     """Requests that are running or waiting keep their scales. Adapters that are not named get the scale 0."""
-    if incoming.state.config.shared and not is_admin(incoming.http.scope):
+    if not may_see_all(incoming.http):
         message = "the scales are for requests of several owners: setting them needs the key of --admin-api-key"
         raise ApiError(403, message, "permission_error", code="admin_only")
     incoming.state.engine.adapters.set_scales(pairs(incoming.body.scales))

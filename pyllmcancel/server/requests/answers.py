@@ -103,21 +103,9 @@ class RequestEntry(Answer):
     ]
 
 
-class UnreachedEntry(Answer):
-    replica: str
-    why: str
-
-
-Unreached = Annotated[
-    list[UnreachedEntry] | None,
-    Field(default=None, description="With peers: the servers whose entries are missing, as in the header X-Unreached."),
-]
-
-
 class RequestList(Answer):
     object: Literal["list"]
     data: list[RequestEntry]
-    unreached: NotRequired[Unreached]
 
 
 class CancelAnswer(Answer):
@@ -161,15 +149,11 @@ class SessionEntry(Answer):
     n_requests: Annotated[int, Field(description="Number of requests that the session has had.")]
     created: Annotated[float, Field(description="Seconds since the epoch.")]
     used: Annotated[float, Field(description="Time of its last request, or of a descendant's.")]
-    replicas: NotRequired[
-        Annotated[list[str] | None, Field(default=None, description="With peers: the servers that know the session.")]
-    ]
 
 
 class SessionList(Answer):
     object: Literal["list"]
     data: list[SessionEntry]
-    unreached: NotRequired[Unreached]
 
 
 class SessionCancelAnswer(Answer):

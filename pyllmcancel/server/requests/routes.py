@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 from fastapi import Request as HttpRequest
@@ -19,21 +19,15 @@ from pyllmcancel.server.requests.answers import (
     OutsideStatus,
     RequestEntry,
     RequestList,
-    SessionList,
     StepList,
     UnknownAnswer,
     outside_status,
     step_entry,
 )
 from pyllmcancel.server.requests.body import CancelBody
-from pyllmcancel.server.requests.fleet import fleet_view
-from pyllmcancel.server.requests.visible import See, Visible, check_may_see_all, summary_of
+from pyllmcancel.server.requests.visible import See, check_may_see_all, summary_of
 from pyllmcancel.server.state import state_of
 
-if TYPE_CHECKING:
-    from pyllmcancel.server.fleet.view import FleetView
-
-ListOfAll = TypeVar("ListOfAll", RequestList, SessionList)
 router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 409, 503))
 
 MAX_HOLD_SECONDS = 60.0
@@ -48,9 +42,6 @@ PathName = Annotated[str, Path(max_length=MAX_NAME)]
 async def list_requests(
     see: See, status: OutsideStatus | None = None, session: Annotated[str | None, Query(max_length=MAX_NAME)] = None
 ) -> Any:
-    if (everywhere := fleet_view(see)) is not None:
-        data = await everywhere.requests(status, session)
-        return JSONResponse(with_unreached(RequestList(object="list", data=data), see))
     summaries = [one for one in see.summaries() if session in (None, one.session)]
     data = [see.entry(one) for one in summaries if status in (None, outside_status(one))]
     # Not by FastAPI's encoder, which would hold up the event loop eight times as long.
@@ -68,8 +59,6 @@ async def cancel_requests(
 ) -> Any:
     body = incoming.body
     see = see.narrowed(body.owner)
-    if (everywhere := fleet_view(see)) is not None:
-        return await cancel_everywhere(everywhere, body, wait=wait, hold=hold)
     if body.request_ids is None:
         return CancelList(object="list", data=[*await see.cancel(see.live(body.session, body.status), wait=wait)])
     found = {request_id: see.find(request_id, hold) for request_id in body.request_ids}
@@ -78,25 +67,9 @@ async def cancel_requests(
     return CancelList(object="list", data=data)
 
 
-async def cancel_everywhere(everywhere: FleetView, body: CancelBody, *, wait: bool, hold: float) -> CancelList:
-    """Cancel the requests on all replicas."""
-    if body.request_ids is None:
-        return CancelList(object="list", data=[*await everywhere.cancel_matching(body.session, body.status, wait=wait)])
-    done = await everywhere.cancel(dict.fromkeys(body.request_ids), wait=wait, hold=hold)
-    data: list[CancelAnswer | HeldAnswer | UnknownAnswer] = []
-    for request_id in dict.fromkeys(body.request_ids):
-        data += done.get(request_id) or [not_found(request_id, hold)]
-    return CancelList(object="list", data=data)
-
-
 # Ids are path parameters to the router: clients choose them, and they may contain slashes.
 @router.get("/requests/{request_id:path}", summary="One request", responses=answers(RequestEntry) | errors(404))
 async def get_request(see: See, request_id: PathName) -> Any:
-    if (everywhere := fleet_view(see)) is not None:
-        entry = await everywhere.request(request_id)
-        if entry is None:
-            raise unknown_id()
-        return entry
     found = see.find(request_id)
     if found is None:
         raise unknown_id()
@@ -114,11 +87,7 @@ async def get_request(see: See, request_id: PathName) -> Any:
     responses=answers(CancelAnswer) | errors(404) | {202: answer_of(HeldAnswer, "The request may still come")},
 )
 async def cancel_request(see: See, request_id: PathName, wait: Wait = True, hold: Hold = 0.0) -> Any:
-    if (everywhere := fleet_view(see)) is not None:
-        done = await everywhere.cancel([request_id], wait=wait, hold=hold)
-        if request_id in done:
-            return done[request_id][-1]
-    elif (found := see.find(request_id, hold)) is not None:
+    if (found := see.find(request_id, hold)) is not None:
         return (await see.cancel([found], wait=wait))[0]
     if hold > 0:
         return JSONResponse(not_found(request_id, hold), 202)
@@ -132,13 +101,6 @@ async def list_steps(http: HttpRequest, last: Annotated[int, Query(ge=1, le=1024
     newest = trace.snapshot()[: -last - 1 : -1]
     steps = [step_entry(record) for record in newest]
     return JSONResponse(StepList(object="list", n_steps=trace.n_steps, data=steps))
-
-
-def with_unreached(answer: ListOfAll, see: Visible) -> ListOfAll:
-    """Return a list that names the replicas which it lacks, if there are any."""
-    if see.unreached:
-        answer["unreached"] = [{"replica": replica, "why": why} for replica, why in see.unreached.items()]
-    return answer
 
 
 def not_found(request_id: str, hold: float) -> HeldAnswer | UnknownAnswer:

@@ -15,8 +15,7 @@ from pyllmcancel.server.requests.answers import (
     SessionList,
     session_entry,
 )
-from pyllmcancel.server.requests.fleet import fleet_view
-from pyllmcancel.server.requests.routes import Hold, PathName, Wait, with_unreached
+from pyllmcancel.server.requests.routes import Hold, PathName, Wait
 from pyllmcancel.server.requests.visible import See
 
 router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 409, 503))
@@ -28,9 +27,6 @@ Descendants = Annotated[bool, Query(description="Cancel the sessions below it, t
 async def list_sessions(
     see: See, live: Annotated[bool, Query(description="Only the sessions that have live requests.")] = False
 ) -> Any:
-    if (everywhere := fleet_view(see)) is not None:
-        data = await everywhere.sessions(live=live)
-        return JSONResponse(with_unreached(SessionList(object="list", data=data), see))
     sessions = [session_entry(one) for one in see.sessions() if one.requests or not live]
     return JSONResponse(SessionList(object="list", data=sessions))
 
@@ -38,11 +34,6 @@ async def list_sessions(
 # Session names are path parameters to the router: clients choose them, and they may contain slashes.
 @router.get("/sessions/{session_id:path}", summary="One session", responses=answers(SessionEntry) | errors(404))
 async def get_session(see: See, session_id: PathName) -> Any:
-    if (everywhere := fleet_view(see)) is not None:
-        entries = await everywhere.sessions(name=session_id)
-        if not entries:
-            raise unknown_session()
-        return entries[0]
     found = see.session(session_id)
     if found is None:
         raise unknown_session()
@@ -59,11 +50,8 @@ async def get_session(see: See, session_id: PathName) -> Any:
 async def cancel_session(
     see: See, session_id: PathName, wait: Wait = True, hold: Hold = 0.0, descendants: Descendants = True
 ) -> Any:
-    if (everywhere := fleet_view(see)) is not None:
-        cancelled = await everywhere.cancel_session(session_id, descendants=descendants, wait=wait, hold=hold)
-    else:
-        found = see.find_session(session_id, descendants=descendants, hold=hold)
-        cancelled = None if found is None else await see.cancel(found, wait=wait)
+    found = see.find_session(session_id, descendants=descendants, hold=hold)
+    cancelled = None if found is None else await see.cancel(found, wait=wait)
     if cancelled is None and hold == 0.0:
         raise unknown_session()
     answer = SessionCancelAnswer(

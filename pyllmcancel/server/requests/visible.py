@@ -31,17 +31,15 @@ if TYPE_CHECKING:
     from pyllmcancel.server.state import ServerState
 
 ANSWER_PREFIXES = ("chatcmpl-", "cmpl-", "msg_", "resp_")
+SEES_ALL = "sees_all"  # in a scope's state: what the front says of the sender
 Target = Request | RequestSummary
 
 
 class Visible:
     """The part of a server that one owner may see, or an administrator, with None as `owner`."""
 
-    def __init__(self, state: ServerState, owner: str | None, unreached: dict[str, str] | None = None) -> None:
+    def __init__(self, state: ServerState, owner: str | None) -> None:
         self.owner = owner
-        self.fleet = state.fleet
-        # Other replicas that did not answer, and why; shared by all narrowed copies.
-        self.unreached = {} if unreached is None else unreached
         self._state = state
         self._engine = state.engine
         self._registry = state.engine.registry
@@ -52,7 +50,7 @@ class Visible:
             return self
         if self.owner is not None:
             raise admin_only("owner")
-        return Visible(self._state, owner, self.unreached)
+        return Visible(self._state, owner)
 
     def summaries(self) -> list[RequestSummary]:
         """Live requests, oldest first, then the last that have ended."""
@@ -181,8 +179,7 @@ async def visible(
     This is a coroutine because FastAPI would call a function in a thread.
     """
     own = None if is_admin(http.scope) else owner_of(http.scope)
-    unreached: dict[str, str] = http.scope["state"].setdefault("unreached", {})
-    return Visible(state_of(http), own, unreached).narrowed(owner)
+    return Visible(state_of(http), own).narrowed(owner)
 
 
 See = Annotated[Visible, Depends(visible)]
@@ -195,7 +192,8 @@ def check_may_see_all(http: HttpRequest) -> None:
 
 
 def may_see_all(http: HttpRequest) -> bool:
-    return is_admin(http.scope) or not state_of(http).config.shared
+    told: bool | None = http.scope["state"].get(SEES_ALL)
+    return told if told is not None else is_admin(http.scope) or not state_of(http).config.shared
 
 
 def admin_only(param: str | None = None) -> ApiError:

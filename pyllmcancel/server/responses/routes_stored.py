@@ -24,7 +24,6 @@ from pyllmcancel.server.responses.stored import (
     cancelled,
     created_responses,
     deleted,
-    found_elsewhere,
     log_of,
 )
 from pyllmcancel.server.state import state_of
@@ -102,14 +101,7 @@ async def get_response(
     background = created.find(owner, response_id)
     if background is not None:
         return following(request, background.log, starting_after) if stream else background.response()
-    try:
-        kept = await created.kept(owner, response_id)
-    except ApiError as error:
-        found = await found_elsewhere(request, error, response_id, "find" if stream else "get")
-        if stream:
-            message = "This response is on another server, and only that server can stream it."
-            raise ApiError(400, message, param="stream", code="elsewhere") from None
-        return found
+    kept = await created.kept(owner, response_id)
     if not stream:
         return Response(kept.response, media_type="application/json")
     if not kept.background:
@@ -125,19 +117,13 @@ async def get_response(
 )
 @router.post("/responses/{response_id:path}/cancel", include_in_schema=False)
 async def cancel_response(request: Request, response_id: str) -> Any:
-    try:
-        return await cancelled(created_responses(request), owner_of(request.scope), response_id)
-    except ApiError as error:
-        return await found_elsewhere(request, error, response_id, "cancel")
+    return await cancelled(created_responses(request), owner_of(request.scope), response_id)
 
 
 @router.delete("/v1/responses/{response_id:path}", summary="Delete a response", responses=answers(DeletedResponse))
 @router.delete("/responses/{response_id:path}", include_in_schema=False)
 async def delete_response(request: Request, response_id: str) -> Any:
-    try:
-        await created_responses(request).delete(owner_of(request.scope), response_id)
-    except ApiError as error:
-        return await found_elsewhere(request, error, response_id, "delete")
+    await created_responses(request).delete(owner_of(request.scope), response_id)
     return deleted(response_id)
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
+from pyllmcancel.front.registering import Registering
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.http.connections import Connections
 from pyllmcancel.server.http.listening import is_unix, quiet_about_files, url_of
@@ -68,6 +69,7 @@ class Server(uvicorn.Server):
         self._state.on_load_failure = self._give_up
         self._state.on_stuck_load = self._end_by_the_signal
         self._state.on_engine_death = self._end_in_any_case
+        self._registering: Registering | None = None
         self._drain = self._state.config.drain
         self._delay = self._state.config.drain_delay
         self._hurry = asyncio.Event()
@@ -123,6 +125,10 @@ class Server(uvicorn.Server):
     def _on_ready(self, listeners: Sequence[socket.socket], engine: Engine) -> None:
         self._supervision.look()
         listeners = [one for one in listeners if not is_unix(one)]
+        front, key = self._state.config.front, self._state.config.worker_key
+        if front is not None and key is not None and listeners:
+            port = listeners[0].getsockname()[1]
+            self._registering = Registering(front, key, port=port, secure=self.config.is_ssl)
         if not (self._state.config.greets and listeners):
             return
         example = example_of(self._state)
@@ -137,6 +143,8 @@ class Server(uvicorn.Server):
             self._make_haste()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._registering is not None:
+            await self._registering.leave()
         self._supervision.stopping()
         uvicorn_logger.addFilter(says_what_it_waits_for)
         leaves = self._delay > 0 and not self.force_exit and self._state.health()["status"] == "ok"

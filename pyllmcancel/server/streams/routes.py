@@ -12,8 +12,6 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.openapi.description import answers, asks, errors
-from pyllmcancel.server.requests.fleet import fleet_view
-from pyllmcancel.server.requests.visible import Visible
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.streams.answers import LookupBody, StreamEntry, stream_entry
 from pyllmcancel.server.streams.kept import conversation_key
@@ -51,7 +49,7 @@ async def get_stream_by_query(request: Request, conv_id: QueryName, start: From 
 async def get_stream(request: Request, stream_id: PathName, start: From = 0) -> Response:
     kept = state_of(request).streams.find(owner_of(request.scope), stream_id)
     if kept is None:
-        raise not_ready() if is_prepared(request, stream_id) else await not_here(request, stream_id)
+        raise not_ready() if is_prepared(request, stream_id) else not_found()
     log = kept.log
     if start < log.begin:
         raise offset_lost(log)
@@ -79,8 +77,6 @@ async def delete_stream(request: Request, stream_id: PathName) -> Response:
     kept = state.streams.find(owner, stream_id)
     if kept is not None:
         await state.streams.delete(kept)
-    else:
-        await is_elsewhere(request, stream_id, delete=True)
     return Response(status_code=204)
 
 
@@ -105,22 +101,9 @@ def is_prepared(request: Request, stream_id: str) -> bool:
     return by_id or bool(registry.preparing(conversation_key(stream_id), owner))
 
 
-async def not_here(request: Request, stream_id: str) -> ApiError:
-    if await is_elsewhere(request, stream_id):
-        message = "this stream is on another server, and only that server can send it"
-        return ApiError(400, message, code="elsewhere")
+def not_found() -> ApiError:
     message = "there is no stream of this name: it never was, has been deleted, or has been kept long enough"
     return ApiError(404, message, code="stream_not_found")
-
-
-async def is_elsewhere(request: Request, stream_id: str, *, delete: bool = False) -> bool:
-    """Return whether another server that this one works with has this stream; with `delete`, have it deleted there."""
-    unreached: dict[str, str] = request.scope["state"].setdefault("unreached", {})
-    state = state_of(request)
-    if state.fleet is None:
-        return False
-    everywhere = fleet_view(Visible(state, owner_of(request.scope), unreached))
-    return everywhere is not None and await everywhere.has_stream(stream_id, delete=delete)
 
 
 def not_ready() -> ApiError:

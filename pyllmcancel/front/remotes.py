@@ -1,0 +1,187 @@
+"""The workers elsewhere: those at given addresses, those of names that are looked up, and those that register."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from ssl import SSLContext
+from typing import TYPE_CHECKING
+
+from pydantic import Field, TypeAdapter
+
+from pyllmcancel.errors import UsageError
+from pyllmcancel.front.place import DNS, Place
+from pyllmcancel.front.upstream import Address
+from pyllmcancel.front.worker import RemoteWorker
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.from_front import Done, Said, checked
+from pyllmcancel.server.host_names import is_address
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+    from pyllmcancel.front.worker import RemoteListener
+
+logger = logging.getLogger("pyllmcancel.front")
+
+LOOK_EVERY = 5.0  # seconds between two looks at names, and at what has been silent
+RESOLVED_WITHIN = 2.0
+FORGET_AFTER = 15.0  # seconds without a word of a worker that had registered itself
+MAX_PLACES = 1024
+
+Resolve = Callable[[str], Awaitable[list[str]]]
+"""Returns the addresses of a host; OSError or UnicodeError if that is impossible."""
+
+
+class Registration(Said):
+    """What a worker says of itself: at `url`, or else at the port of the address from which it says so."""
+
+    port: int = Field(ge=1, le=65535)
+    secure: bool = False
+    url: str | None = None
+    leaves: bool = False
+
+
+REGISTRATION: TypeAdapter[Registration] = TypeAdapter(Registration)
+
+
+class Remotes:
+    """Used in the event loop only.
+
+    Parameters
+    ----------
+    listener
+        Hears of the workers.
+    key
+        The key by which workers know the front, and are known.
+    tls
+        What checks the certificates of workers.
+    """
+
+    def __init__(
+        self,
+        listener: RemoteListener,
+        places: Iterable[Place],
+        *,
+        key: str,
+        tls: SSLContext | None = None,
+        resolve: Resolve | None = None,
+    ) -> None:
+        self._listener = listener
+        self.key = key
+        self._tls = tls
+        self._resolve = resolve or resolved
+        self._until = dict.fromkeys(places, math.inf)  # when a worker is forgotten, unless it says more
+        self._hosts: dict[Place, list[str]] = {}  # the addresses of names
+        self._told: dict[Place, str] = {}  # why a name could not be looked up, as the log has it
+        self._workers: dict[Address, RemoteWorker] = {}
+        self._changed = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def has_silent(self) -> bool:
+        """True if a worker is expected of which nothing is known yet: it may serve any model."""
+        return not self._workers or not all(one.name for one in self._workers.values())
+
+    def start(self) -> None:
+        self._use()
+        self._looking = asyncio.create_task(self._keep_looking(), name="look for workers")
+
+    async def _keep_looking(self) -> None:
+        while True:
+            self._changed.clear()
+            for place in [one for one in self._until if not is_address(one.host)]:
+                await self._look_up(place)
+            self._until = {one: until for one, until in self._until.items() if until > time.monotonic()}
+            self._use()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), LOOK_EVERY)
+
+    async def _look_up(self, place: Place) -> None:
+        try:
+            async with asyncio.timeout(RESOLVED_WITHIN):
+                self._hosts[place] = await self._resolve(place.host)
+            self._told.pop(place, None)
+        except (OSError, UnicodeError) as error:  # known addresses stay: no worker is lost with a name server
+            why = str(error) or f"no answer in {RESOLVED_WITHIN:g} s"
+            if self._told.get(place) != why:
+                logger.warning("the name %s cannot be looked up: %s", place.host, why)
+            self._told[place] = why
+
+    async def register(self, content: bytes, scope: Scope) -> Said:
+        """Take what a worker says of itself; ApiError if it is wrong."""
+        said: Registration = checked(REGISTRATION, content)
+        place = place_of(said, scope)
+        if said.leaves and self._until.get(place, math.inf) < math.inf:
+            del self._until[place]
+        elif not said.leaves:
+            if place not in self._until and len(self._until) >= MAX_PLACES:
+                raise ApiError(429, "there are too many workers", code="too_many_workers")
+            self._until[place] = max(self._until.get(place, 0.0), time.monotonic() + FORGET_AFTER)
+        self._use()
+        self._changed.set()
+        return Done()
+
+    def _use(self) -> None:
+        """Use the workers that are wanted now, and no others."""
+        wanted = {self._address(place, host) for place in self._until for host in self._hosts_of(place)}
+        for address in self._workers.keys() - wanted:
+            worker = self._workers.pop(address)
+            worker.stop()
+            self._listener.is_forgotten(worker)
+        for address in wanted - self._workers.keys():
+            self._workers[address] = RemoteWorker(address, self._listener)
+
+    def _hosts_of(self, place: Place) -> list[str]:
+        found = [place.host] if is_address(place.host) else self._hosts.get(place, [])
+        return found if place.scheme == DNS else found[:1]
+
+    def _address(self, place: Place, host: str) -> Address:
+        if place.scheme != "https":
+            return Address(self.key, host=host, port=place.port)
+        return Address(self.key, host=host, port=place.port, tls=self._tls, name=place.host)
+
+    async def close(self) -> None:
+        """Idempotent."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        self._until.clear()
+        workers = list(self._workers.values())
+        self._use()
+        await asyncio.gather(*(worker.wait() for worker in workers))
+
+
+def place_of(said: Registration, scope: Scope) -> Place:
+    """Return where a worker is; ApiError if it says it wrongly."""
+    client = scope.get("client")
+    if said.url is None and client is not None:
+        return Place("https" if said.secure else "http", str(client[0]), said.port)
+    try:
+        return Place.parse(said.url or "", "http", "https")
+    except UsageError as error:
+        raise ApiError(400, str(error), param="url", code="invalid_request") from None
+
+
+async def resolved(host: str) -> list[str]:
+    """Return the addresses of a host. The event loop's own way would keep a thread that others need, however long a
+    name server hangs.
+    """
+    found: Future[list[str]] = Future()
+
+    def look_up() -> None:
+        try:
+            told = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            found.set_result(list(dict.fromkeys(str(one[4][0]) for one in told)))
+        except (OSError, UnicodeError) as error:
+            found.set_exception(error)
+
+    threading.Thread(target=look_up, name=f"look up {host}", daemon=True).start()
+    return await asyncio.shield(asyncio.wrap_future(found))

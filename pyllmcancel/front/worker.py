@@ -1,0 +1,232 @@
+"""A server of one model that computes for the front: where it is, and how it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+from pyllmcancel.front.spec import replica_of
+from pyllmcancel.front.upstream import Address, Broken, ask
+
+logger = logging.getLogger("pyllmcancel.front")
+
+LOOK_EVERY = 0.05  # seconds between two looks while the model loads
+LOOK_LATER = 1.0  # and afterwards
+STUCK_SECONDS = 2.0  # without an answer, and without any time of a processor as far as that is known
+SILENT_SECONDS = 10.0  # without an answer, until a worker elsewhere counts as gone
+HEALTH, MODELS = b"/health", b"/v1/models"
+AGEING = 1.02  # of the best look at a clock, with each look: clocks drift
+SERVED_BY = b"x-served-by"
+
+
+class Listener(Protocol):
+    """Hears of what becomes of a worker; each call is made in the event loop."""
+
+    def is_ready(self, worker: Worker) -> None: ...
+
+    def has_progress(self, worker: Worker) -> None: ...
+
+    def has_requests(self, worker: Worker, n_requests: int, asked_at: float) -> None: ...
+
+    def is_stuck(self, worker: Worker) -> None: ...
+
+
+class RemoteListener(Listener, Protocol):
+    def has_come(self, worker: RemoteWorker, names: list[str]) -> None:
+        """The worker serves the model of these names. It gets its own name from here."""
+
+    def is_away(self, worker: RemoteWorker, why: str) -> None: ...
+
+    def is_forgotten(self, worker: RemoteWorker) -> None: ...
+
+
+class Worker(ABC):
+    """Used in the event loop only.
+
+    Attributes
+    ----------
+    name
+        Its own name; empty until it is known.
+    model
+        The model that it serves; likewise.
+    address
+        Where it listens, and the key by which it knows the front.
+    progress
+        The share of the load that is done; None before it tells.
+    n_slots
+        The number of requests that it computes at once, once it serves.
+    answered_at
+        When it last said how it is, in monotonic seconds.
+    on_silence
+        Called when others should go on with its requests, since it does not answer.
+    clock_ahead
+        What its monotonic clock has more than this process', in seconds.
+    """
+
+    def __init__(self, name: str, model: str, address: Address) -> None:
+        self.name = name
+        self.model = model
+        self.address = address
+        self.progress: float | None = None
+        self.stage = "loading"
+        self.n_slots = 1
+        self.is_ready = False
+        self.clock_ahead = 0.0
+        self.answered_at = time.monotonic()
+        self.on_silence: set[Callable[[], object]] = set()
+        self._stopped = False  # set by `stop`
+        self._wanted = asyncio.Event()  # set by `look_soon`
+
+    @property
+    def replica(self) -> str:
+        return replica_of(self.name)
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, if that is the front's child."""
+        return None
+
+    def give_away(self) -> None:
+        """Have others go on with its requests."""
+        for leave in list(self.on_silence):
+            leave()
+
+    def look_soon(self) -> None:
+        """Ask the worker at once how it is."""
+        self._wanted.set()
+
+    async def keep_looking(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), self._pause)
+            self._wanted.clear()
+            await self.look()
+
+    @property
+    def _pause(self) -> float:
+        return LOOK_LATER if self.is_ready else LOOK_EVERY
+
+    @abstractmethod
+    async def look(self) -> None:
+        """Ask the worker how far it is, and how many requests it has."""
+
+    def _note_loading(self, listener: Listener, told: dict[str, Any]) -> None:
+        before = self.progress, self.stage
+        self.progress, self.stage = told.get("progress"), told.get("stage", "loading")
+        if before != (self.progress, self.stage):
+            listener.has_progress(self)
+
+    @abstractmethod
+    def stop(self, *, kill: bool, patience: float) -> None:
+        """Use the worker no more."""
+
+    @abstractmethod
+    def hurry(self, patience: float) -> None:
+        """End its drain."""
+
+    @abstractmethod
+    def end(self) -> asyncio.Future[None]:
+        """Return a future of its end, which may also be given an error."""
+
+    @abstractmethod
+    async def wait(self) -> None:
+        """Wait for its end."""
+
+
+class RemoteWorker(Worker):
+    """A worker at an address: it is neither started nor ended here."""
+
+    def __init__(self, address: Address, listener: RemoteListener) -> None:
+        super().__init__("", "", address)
+        self._listener = listener
+        self._told = ""  # what the log has said of it last
+        self._looks: list[asyncio.Future[None]] = []  # of those that wait for the next look
+        self._best_trip = float("inf")  # the shortest time of a question and its answer
+        self._wanted.set()
+        self._task = asyncio.create_task(self.keep_looking(), name=f"look at {self.shown}")
+
+    @property
+    def shown(self) -> str:
+        host = self.address.name or self.address.host
+        return f"[{host}]:{self.address.port}" if ":" in host else f"{host}:{self.address.port}"
+
+    @property
+    def _pause(self) -> float:
+        return LOOK_LATER
+
+    async def look(self) -> None:
+        asked_at = time.monotonic()
+        why = "does not answer"
+        stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self._is_stuck)
+        try:
+            head, body = await ask(self.address, HEALTH, seconds=SILENT_SECONDS)
+            told = json.loads(body)
+            if head.status == 200:
+                await self._serves(told, asked_at)
+                why = ""
+            else:
+                why = str(told.get("status"))
+        except (TypeError, LookupError, AttributeError):
+            why = "does not take the worker key, or is no worker"
+        except (OSError, Broken, ValueError) as error:
+            why = str(error) or why
+        finally:
+            stuck.cancel()
+        if why and not self._stopped:
+            self._is_away(why)
+        for one in self._looks:
+            if not one.done():
+                one.set_result(None)
+        self._looks.clear()
+
+    async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
+        now = self.answered_at = time.monotonic()
+        slots = int(told["slots"])  # whoever has no key is not told
+        self._best_trip *= AGEING
+        if now - asked_at < self._best_trip:
+            self._best_trip = now - asked_at
+            self.clock_ahead = float(told["now"]) - (asked_at + now) / 2
+        if self._stopped:
+            return
+        if not self.is_ready:
+            head, body = await ask(self.address, MODELS)
+            entry = json.loads(body)["data"][0]
+            self.n_slots, self.is_ready, self._told = slots, True, ""
+            self.name = self.name or head.get(SERVED_BY).decode("latin-1")
+            self._listener.has_come(self, list(dict.fromkeys([entry["id"], *entry["aliases"]])))
+        self._listener.has_requests(self, int(told["waiting"]) + int(told["running"]), asked_at)
+
+    def _is_stuck(self) -> None:
+        if self.is_ready:
+            self._listener.is_stuck(self)
+
+    def _is_away(self, why: str) -> None:
+        if self._told != why:
+            self._told = why
+            logger.warning("the worker at %s cannot be used: %s", self.shown, why)
+        if self.is_ready:
+            self.is_ready = False
+            self._listener.is_away(self, why)
+
+    def stop(self, *, kill: bool = True, patience: float = 0.0) -> None:
+        self._stopped, self.is_ready = True, False
+        self._task.cancel()
+
+    def hurry(self, patience: float) -> None:
+        """It goes on: its requests are ended here."""
+
+    def end(self) -> asyncio.Future[None]:
+        """Return a future of the next look, since the worker may be there again at once."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._looks.append(future)
+        self.look_soon()
+        return future
+
+    async def wait(self) -> None:
+        await asyncio.gather(self._task, return_exceptions=True)

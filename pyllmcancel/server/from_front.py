@@ -1,0 +1,237 @@
+"""A server that a front uses: the key by which it knows the front, and what the front asks beside clients' requests.
+
+With the key the front is believed: who sent a request, when it came, and from which address. Without the key, headers
+that only the front may send are dropped. Plain ASGI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from starlette.responses import JSONResponse, Response
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import QueueFullError
+from pyllmcancel.requests.request import RequestSummary
+from pyllmcancel.server.behind import LINK
+from pyllmcancel.server.errors.responses import ApiError, api_error
+from pyllmcancel.server.http.api_keys import FROM_FRONT, is_admin, owner_of
+from pyllmcancel.server.http.error_handlers import validation_error
+from pyllmcancel.server.http.request_context import ARRIVED, new_request_id
+from pyllmcancel.server.limits import MAX_TO_WORKERS
+from pyllmcancel.server.requests.answers import CancelAnswer
+from pyllmcancel.server.requests.visible import SEES_ALL, Visible
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from pyllmcancel.server.state import ServerState
+
+WORKER_PATH, WORKERS_PATH = "/v1/worker", "/v1/workers"  # of a worker's endpoint, and of its front's
+KEY_HEADER = b"x-worker-key"
+OWNER_TOLD = b"x-front-owner"
+FORWARDED = b"x-forwarded-for"
+INTERNAL = frozenset({KEY_HEADER, OWNER_TOLD, LINK, ARRIVED})  # headers that only a front may send
+WAIT_SECONDS = 1.5  # for a computation to stop; after it the answer says that it has not stopped yet
+MAX_BODY = 5 * MAX_TO_WORKERS  # a character may take four bytes
+
+# -- messages: plain JSON ---------------------------------------------------------------------------------------------
+
+
+class Said(BaseModel):
+    """The base of all. An unknown field is refused, because ignoring it could ignore a condition."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Message(Said):
+    owner: str
+    id: str
+
+
+class Cancel(Message):
+    """Cancel the request of this id, also if it has arrived at the front and is accepted later."""
+
+    kind: Literal["cancel"] = "cancel"
+    reason: CancelReason
+
+
+class Leave(Message):
+    """The client of a request whose stream can be taken up again has left the front."""
+
+    kind: Literal["leave"] = "leave"
+
+
+class AskPart(Message):
+    """Ask for a conversation up to this response, with its output; without `items` only what is missing of it."""
+
+    kind: Literal["ask_part"] = "ask_part"
+    items: bool
+
+
+class HavePart(Message):
+    """Take a part of a conversation that another worker has: a request follows that goes on from it."""
+
+    kind: Literal["have_part"] = "have_part"
+    items: list[dict[str, Any]]
+    missing: str | None
+
+
+Asked = Cancel | Leave | AskPart | HavePart
+ASKED: TypeAdapter[Asked] = TypeAdapter(Annotated[Asked, Field(discriminator="kind")])
+
+
+class Cancelled(Said):
+    """The request after its cancel, and whether it was live before; no answer if it is not known here yet."""
+
+    was_live: bool = False
+    answer: CancelAnswer | None = None
+
+
+class Part(Said):
+    """A part of a conversation.
+
+    Attributes
+    ----------
+    missing
+        The response before it, which is not here; the one that was asked for if nothing is here.
+    """
+
+    items: list[dict[str, Any]]
+    missing: str | None
+
+
+class Done(Said):
+    """There is nothing to say."""
+
+
+class Messages:
+    """Acts on a front's messages. Used in the event loop only."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+
+    async def __call__(self, content: bytes, _scope: Scope) -> Said:
+        match checked(ASKED, content):
+            case Cancel() as message:
+                return await self._cancel(message)
+            case Leave(owner=owner, id=request_id):
+                self._state.links.leave(owner, request_id)
+            case AskPart(owner=owner, id=response_id, items=items):
+                assert self._state.responses is not None
+                return Part.model_construct(**await self._state.responses.part(owner, response_id, items=items))
+            case HavePart(owner=owner, id=response_id, items=items, missing=missing):
+                assert self._state.responses is not None
+                self._state.responses.have(owner, response_id, items, missing)
+        return Done()
+
+    async def _cancel(self, message: Cancel) -> Cancelled:
+        see = Visible(self._state, message.owner)
+        with suppress(QueueFullError):  # with too many holds a request that is not seen yet is not reached
+            self._state.engine.registry.hold_arrived([message.id], message.owner)
+        found = see.find(message.id)
+        if found is None:
+            return Cancelled()
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                (answer,) = await see.cancel([found], wait=True, reason=message.reason)
+        except TimeoutError:
+            (answer,) = await see.cancel([found], wait=False, reason=message.reason)
+        return Cancelled.model_construct(was_live=not isinstance(found, RequestSummary), answer=answer)
+
+
+# -- the key ----------------------------------------------------------------------------------------------------------
+
+
+class Keyed:
+    """ASGI middleware: an endpoint for those who have a key.
+
+    Parameters
+    ----------
+    act
+        Acts on the body of a request to the endpoint, and returns what to answer.
+    """
+
+    def __init__(self, app: ASGIApp, path: str, key: str, act: Callable[[bytes, Scope], Awaitable[Said]]) -> None:
+        self._app = app
+        self._path = path
+        self._key = key.encode()
+        self._act = act
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http":
+            given = next((value for name, value in scope["headers"] if name == KEY_HEADER), b"")
+            # Compared in constant time, so that timing reveals nothing about the key.
+            has_key = hmac.compare_digest(given, self._key)
+            self.note(scope, has_key=has_key)
+            if scope["path"] == self._path:
+                app = await self._answer(scope, receive, has_key=has_key)
+        await app(scope, receive, send)
+
+    def note(self, scope: Scope, *, has_key: bool) -> None:
+        """Note who has sent a request."""
+
+    async def _answer(self, scope: Scope, receive: Receive, *, has_key: bool) -> Response:
+        try:
+            if not has_key:
+                raise ApiError(401, "missing or wrong worker key", "authentication_error", code="invalid_worker_key")
+            if scope["method"] != "POST":
+                allowed = {"Allow": "POST"}
+                raise ApiError(405, "this path takes POST", code="method_not_allowed", extra_headers=allowed)
+            said = await self._act(await body_of(receive), scope)
+        except Exception as error:
+            shown = api_error(error)
+            if shown.status == 500:
+                raise
+            return shown.response(new_request_id())
+        return JSONResponse(said.model_dump(mode="json", warnings=False))
+
+
+class FromFront(Keyed):
+    """The outermost ASGI application of a server that a front uses."""
+
+    def note(self, scope: Scope, *, has_key: bool) -> None:
+        if not has_key:
+            scope["headers"] = [pair for pair in scope["headers"] if pair[0] not in INTERNAL]
+            return
+        headers, state = dict(scope["headers"]), scope.setdefault("state", {})
+        state[FROM_FRONT] = True
+        if (told := headers.get(OWNER_TOLD)) is not None:
+            state["admin"], state[SEES_ALL], state["owner"] = told[:1] == b"1", told[1:2] == b"1", told[2:].decode()
+        if (client := headers.get(FORWARDED)) is not None:
+            scope["client"] = client.decode("latin-1"), 0
+
+
+def owner_told(scope: Scope, *, sees_all: bool) -> tuple[bytes, bytes]:
+    """Return the header that tells a worker who has sent a request to the front."""
+    return OWNER_TOLD, b"%d%d%b" % (is_admin(scope), sees_all, owner_of(scope).encode())
+
+
+def checked(adapter: TypeAdapter[Any], content: bytes) -> Any:
+    """Return the message; ApiError 400 if the JSON is none."""
+    try:
+        return adapter.validate_json(content)
+    except ValidationError as error:
+        raise validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True) from None
+
+
+async def body_of(receive: Receive) -> bytes:
+    """Read the body; ApiError 413 if it is too long."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ApiError(499, "the sender has left", code="sender_left")
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY:
+            told = f"a message has at most {MAX_BODY:,} bytes"
+            raise ApiError(413, told, code="body_too_large", extra_headers={"Connection": "close"})
+        if not message.get("more_body", False):
+            return bytes(body)
