@@ -62,10 +62,6 @@ class Ask:
         Seconds from "fully sent" until the client hangs up, unless the answer is complete by then; None: never.
     supersede
         The supersede key; None: no key.
-    label
-        The request's role in its scenario.
-    lane
-        The client that sends the request, if a scenario has several.
     fields
         Fields to add to the body, or to set in place of the target's.
     """
@@ -75,8 +71,6 @@ class Ask:
     request_id: str
     supersede: str | None = None
     cut_after: float | None = None
-    label: str = ""
-    lane: int = 0
     stream: bool | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
 

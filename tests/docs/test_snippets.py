@@ -45,7 +45,6 @@ OUTPUTS = {
     "X-Supersede: my-editor": r"(?=(.|\n)*499 )(?=(.|\n)*200  The three largest cit)",
     "grep -i x-draft": r"x-draft: past 40/40\s*\Z",
     "http://127.0.0.1:8000/metrics": r"pyllmcancel_cancel_latency_seconds_count",
-    "typing-storm": r"keys superseded",
 }
 
 
