@@ -27,9 +27,9 @@ class ServerError(Exception):
 class Reading:
     """The answers of one moment, on this process's monotonic clock.
 
-    `requests` are the entries of ``/v1/requests``: live ones, oldest first, then ended ones, newest first. `metrics` are
-    sums over all labels, without the prefix of their names; none if the key may not read them. `names` are the
-    versions and models, `unreached` the replicas that did not answer, and why.
+    `requests` are the entries of ``/v1/requests``: live ones, oldest first, then ended ones, newest first. `metrics`
+    are sums over all labels, without the prefix of their names; none if the key may not read them. `names` are
+    the versions and models, `unreached` the replicas that did not answer, and why.
     """
 
     requests: list[dict[str, Any]]

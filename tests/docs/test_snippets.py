@@ -28,7 +28,7 @@ import yaml
 from pyllmcancel.cli import command_parser
 from pyllmcancel.errors import Error
 from pyllmcancel.hub.known import SMOLLM2
-from pyllmcancel.hub.known_fetching import NamedModel
+from pyllmcancel.hub.wheels import NamedModel
 from tests.clients.model import serving
 from tests.clients.recipes import THERE
 from tests.docs.snippets import ALL, DATA, OURS, PAGES, SHELL, Way, commands, program, way
