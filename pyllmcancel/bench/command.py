@@ -55,16 +55,16 @@ async def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     target = options_of(Target, arguments, model=arguments.model or "", api_key=arguments.api_key or None, extra=extra)
     options = options_of(LoadOptions, arguments)
     console = Console(stderr=True)
-    async with open_workbench(target, pid=arguments.pid) as bench:
-        task = cast("asyncio.Task[Any]", asyncio.current_task())
-        with suppress(NotImplementedError):  # on Windows
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        # A log file has no use for a progress bar.
-        with Progress(console=console, disable=not console.is_terminal) as progress:
-            found = await measure(bench, options, progress)
-        if len(found.exchanges) < options.requests:
-            sys.stderr.write("pyllmcancel: interrupted; these are the results until then\n")
-        return as_json(bench, options, found)
+    bench = await open_workbench(target, pid=arguments.pid)
+    task = cast("asyncio.Task[Any]", asyncio.current_task())
+    with suppress(NotImplementedError):  # on Windows
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    # A log file has no use for a progress bar.
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        found = await measure(bench, options, progress)
+    if len(found.exchanges) < options.requests:
+        sys.stderr.write("pyllmcancel: interrupted; these are the results until then\n")
+    return as_json(bench, options, found)
 
 
 def options_of(kind: type[Options], arguments: argparse.Namespace, **given: Any) -> Options:

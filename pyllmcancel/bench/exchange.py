@@ -30,8 +30,6 @@ class Target:
         llama-server uses ``X-Conversation-Id``.
     ignore_eos
         Ask for answers of full length. Servers that do not know the field ignore or refuse it.
-    keep_alive
-        Reuse a connection after a complete answer.
     extra
         Fields to add to every body.
     timeout
@@ -43,7 +41,6 @@ class Target:
     api: str = "completions"
     stream: bool = True
     ignore_eos: bool = True
-    keep_alive: bool = True
     supersede_headers: tuple[str, ...] = ("X-Supersede", "X-Session-Id")
     api_key: str | None = None
     timeout: float = 600.0
@@ -84,7 +81,7 @@ class Exchange:
     began_at
         The time of the start, before connecting.
     connected_at
-        The time of the connection; None if the connection was used before.
+        The time of the connection.
     sent_at
         The time when the socket had taken the last byte.
     token_at
@@ -103,7 +100,6 @@ class Exchange:
     ask: Ask
     began_at: float
     connected_at: float | None = None
-    reused: bool = False
     sent_at: float | None = None
     first_byte_at: float | None = None
     token_at: list[float] = field(default_factory=list)

@@ -24,16 +24,9 @@ WARMUP = 2  # requests that are not measured
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """The load.
+    """The load: `concurrency` clients, each with one request at a time, of which `percent` are to be cut.
 
-    Attributes
-    ----------
-    concurrency
-        The number of clients, each with one request at a time.
-    percent
-        The probability that a request is cut, 0 to 100.
-    delay
-        The smallest and the largest number of seconds from "fully sent" to the hang-up, evenly distributed; 0: at once.
+    `delay` are the least and the most seconds from "fully sent" to the hang-up, evenly distributed; 0: at once.
     """
 
     requests: int = 50
@@ -95,7 +88,7 @@ async def measure(bench: Workbench, options: LoadOptions, progress: Progress) ->
     """Send the load. When this is cancelled, return what was measured until then, if there is anything."""
     cuts = planned_cuts(options.requests, options.percent, options.delay, options.seed)
     shown = progress.add_task("prompts", total=None)
-    texts = [await bench.prompt(options.prompt_tokens, f"{number}") for number in range(WARMUP + options.requests)]
+    texts = [bench.prompt(options.prompt_tokens, f"{number}") for number in range(WARMUP + options.requests)]
     for text in texts[:WARMUP]:
         await bench.start(text, options.output_tokens).ended()
     await bench.settle()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -44,9 +42,9 @@ class Workbench:
         """Return a supersede key that no other request has."""
         return f"key-{self.new_id()}"
 
-    async def prompt(self, n_tokens: int, name: str) -> str:
-        """Return a prompt of `n_tokens` tokens; prompts of different names differ from their first words on."""
-        return await self.prompts.make(n_tokens, f"{self.prompt_seed}: {name}")
+    def prompt(self, n_tokens: int, name: str) -> str:
+        """Return a prompt of about `n_tokens` tokens; prompts of different names differ from their first words on."""
+        return self.prompts.make(n_tokens, f"{self.prompt_seed}: {name}")
 
     def start(self, prompt: str | list[int], max_tokens: int, **more: Any) -> Call:
         """Begin a request; `more` is as in `Ask`."""
@@ -58,10 +56,7 @@ class Workbench:
             await stopped_after(self.pid, time.monotonic())
 
 
-@asynccontextmanager
-async def open_workbench(
-    target: Target, *, pid: int | None = None, prompt_seed: str | None = None
-) -> AsyncIterator[Workbench]:
+async def open_workbench(target: Target, *, pid: int | None = None, prompt_seed: str | None = None) -> Workbench:
     """Find out how the server counts tokens, and which model it serves if `target` names none.
 
     Raises
@@ -72,19 +67,16 @@ async def open_workbench(
         If there is no such process, or it is not the server's.
     """
     client = Client(target)
-    try:
-        if not target.model:
-            client.target = replace(target, model=await served_model(client))
-        before = cpu_seconds(pid) if pid is not None else 0.0
-        prompts = await Prompts.learn(client)
-        if pid is not None and cpu_seconds(pid) <= before:
-            # It may be a launcher's, whose figures would all be zero.
-            raise ProcessLookupError(
-                f"process {pid} used no CPU time while the server answered: it is not the server's process"
-            )
-        yield Workbench(client, prompts, pid, prompt_seed)
-    finally:
-        client.close()
+    if not target.model:
+        client.target = replace(target, model=await served_model(client))
+    before = cpu_seconds(pid) if pid is not None else 0.0
+    prompts = await Prompts.learn(client)
+    if pid is not None and cpu_seconds(pid) <= before:
+        # It may be a launcher's, whose figures would all be zero.
+        raise ProcessLookupError(
+            f"process {pid} used no CPU time while the server answered: it is not the server's process"
+        )
+    return Workbench(client, prompts, pid, prompt_seed)
 
 
 async def served_model(client: Client) -> str:

@@ -26,8 +26,7 @@ def test_it_measures_a_real_server(tmp_path: Path, capsys: pytest.CaptureFixture
     assert 0 < found["cancelled"] == found["hung_up"] == found["chosen"] < 8
     assert (found["ok"], found["errors_by_kind"]) == (8 - found["cancelled"], {})
     assert found["good_tokens"] == found["ok"] * 8
-    assert {entry["prompt_tokens"] for entry in document["exchanges"]} <= {None, 24, 25}
-    assert document["prompts_counted_by"] in ("tokenize", "usage")
+    assert document["prompts_counted_by"] == "usage"
     assert found["cpu_s"] > 0
     assert found["cancel_latency_ms"]["n"] == found["cancelled"]
     assert "hang-up to rest, ms" in capsys.readouterr().out

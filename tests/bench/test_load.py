@@ -22,7 +22,8 @@ HALF_A_SECOND = (0.5, 0.5)
 @asynccontextmanager
 async def bench_of(server: ScriptedOpenAI, **more: Any) -> AsyncIterator[Workbench]:
     """A workbench; its own questions about token counts are answered, and forgotten."""
-    async with server.serving(), open_workbench(Target(url=server.url, model=""), **more) as bench:
+    async with server.serving():
+        bench = await open_workbench(Target(url=server.url, model=""), **more)
         server.asked.clear()
         yield bench
 
@@ -64,8 +65,7 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
     async with server.serving():
         pass
     with pytest.raises(ExchangeError, match="connect_failed"):
-        async with open_workbench(Target(url=server.url, model="")):
-            pass
+        await open_workbench(Target(url=server.url, model=""))
 
 
 async def test_a_process_that_does_nothing_for_the_server_is_refused(sleeper: int) -> None:
@@ -74,21 +74,21 @@ async def test_a_process_that_does_nothing_for_the_server_is_refused(sleeper: in
             pass
 
 
-@pytest.mark.parametrize(("counts", "n_words"), [("tokenize", 40), ("usage", 18), ("nothing", 40)])
+@pytest.mark.parametrize(("counts", "n_words"), [("words", 40), ("usage", 18), ("nothing", 40)])
 async def test_prompts_have_the_length_asked_for_in_the_servers_own_tokens(counts: str, n_words: int) -> None:
     async with bench_of(ScriptedOpenAI(counts)) as bench:
-        assert bench.prompts.how == ("words" if counts == "nothing" else counts)
-        prompt = await bench.prompt(40, "name")
+        assert bench.prompts.how == ("words" if counts == "nothing" else "usage")
+        prompt = bench.prompt(40, "name")
         assert len(prompt.split()) == n_words  # 2 * 18 + 5 is as near to 40 as words allow
-        assert prompt == await bench.prompt(40, "name")
-        assert prompt.split()[:3] != (await bench.prompt(40, "other")).split()[:3]
+        assert prompt == bench.prompt(40, "name")
+        assert prompt.split()[:3] != (bench.prompt(40, "other")).split()[:3]
 
 
 async def test_prompts_are_others_in_every_workbench_unless_a_seed_is_given() -> None:
     async with bench_of(ScriptedOpenAI()) as one, bench_of(ScriptedOpenAI()) as other:
-        assert await one.prompt(20, "name") != await other.prompt(20, "name")
+        assert one.prompt(20, "name") != other.prompt(20, "name")
     async with bench_of(ScriptedOpenAI(), prompt_seed="s") as one, bench_of(ScriptedOpenAI(), prompt_seed="s") as other:
-        assert await one.prompt(20, "name") == await other.prompt(20, "name")
+        assert one.prompt(20, "name") == other.prompt(20, "name")
 
 
 async def test_exactly_those_that_were_chosen_are_cut() -> None:

@@ -111,7 +111,7 @@ def test_a_load_of_which_nothing_was_cut_is_warned_about() -> None:
 
 
 def test_the_document_has_everything_and_is_json(tmp_path: Path) -> None:
-    client, prompts = SimpleNamespace(target=Target(url="u")), SimpleNamespace(how="tokenize")
+    client, prompts = SimpleNamespace(target=Target(url="u")), SimpleNamespace(how="usage")
     bench = cast("Workbench", SimpleNamespace(client=client, prompts=prompts))
     write_json(as_json(bench, LoadOptions(), a_run()), tmp_path / "found.json")
     read = json.loads((tmp_path / "found.json").read_text())
