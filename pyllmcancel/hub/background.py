@@ -28,10 +28,7 @@ TELL_EVERY_SECONDS = 0.1  # how often progress is shown, and asked whether to co
 class Fetch(ABC):
     """The work of the daemon thread. Other threads use `done`, `total` and `given_up` only.
 
-    Attributes
-    ----------
-    done, total
-        The number of bytes that are there, and of all; 0 until the latter is known. Written by the daemon thread.
+    `done` and `total` are the numbers of bytes that are there, and of all; 0 until the latter is known.
     """
 
     def __init__(self) -> None:
@@ -113,14 +110,9 @@ def cannot_be_stored(error: OSError) -> str:
 
 
 def fetched(fetch: Fetch, what: str, progress: Callable[[float], bool]) -> Path:
-    """Run `fetch` in a daemon thread, and show its progress.
+    """Run `fetch` of `what` in a daemon thread, and show its progress.
 
-    Parameters
-    ----------
-    what
-        The name of the model, for people.
-    progress
-        Called again and again with the progress in [0, 1]. Returning False gives up.
+    `progress` is called again and again with the progress in [0, 1]; by returning False it gives up.
 
     Raises
     ------

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from json import JSONDecodeError
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 from pyllmcancel import __version__
 from pyllmcancel.errors import HubError, HubUnreachable, UsageError
@@ -34,15 +34,8 @@ DIGEST = re.compile("[0-9a-f]{64}|[0-9a-f]{40}")
 US: dict[str, Any] = {"library_name": "pyllmcancel", "library_version": __version__}
 
 
-@dataclass(frozen=True, slots=True)
-class HubFile:
-    """A file of a commit.
-
-    Attributes
-    ----------
-    etag
-        The name of the content in the cache: the SHA-256 of a file in Git LFS, or Git's own digest of a small file.
-    """
+class HubFile(NamedTuple):
+    """A file of a commit; `etag` names its content: its SHA-256 in Git LFS, or Git's own digest of a small file."""
 
     path: str
     size: int
@@ -57,18 +50,9 @@ def require_library() -> None:
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """A model of the hub.
+    """A model of the hub; `offline`: of the cache only.
 
-    Attributes
-    ----------
-    name
-        The model's name.
-    token
-        The token; None: that of ``HF_TOKEN``, or of ``hf auth login``.
-    offline
-        Use the cache only, without asking the hub.
-    endpoint
-        The hub's address; None: that of ``HF_ENDPOINT``, or else huggingface.co.
+    `token` is None for that of ``HF_TOKEN`` or ``hf auth login``, `endpoint` for that of ``HF_ENDPOINT``.
     """
 
     name: ModelName

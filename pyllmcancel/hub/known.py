@@ -26,20 +26,7 @@ class Wheel:
 class KnownModel:
     """A model that is known by name. Its file is pinned by its SHA-256, so it does not matter who sends it.
 
-    Attributes
-    ----------
-    name
-        The name to type.
-    about
-        The model's full name, and what it is for.
-    quant
-        Its quantization.
-    terms
-        The model's licence.
-    size, sha256
-        The size and the digest of its file.
-    sampling
-        The sampling that its authors advise: values of `SamplingParams`, by their names.
+    `about` is its full name, and what it is for; `sampling` what its authors advise: values of `SamplingParams`.
     """
 
     name: str
