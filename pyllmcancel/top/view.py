@@ -20,7 +20,7 @@ LIVE = ("waiting", "running", "cancelling")
 N_OTHER_LINES = 6  # than the requests
 KEYS = "up/down select   c cancel   s cancel its session   q quit"
 COUNTERS = {"decode": "generated_tokens_total", "prefill": "prompt_tokens_total"}
-COLUMNS = (("  request", 3), ("state", 4), ("tokens", None), ("time", None), ("stopped in", None), ("of", 3))
+COLUMNS = (("  request", 3), ("state", 4), ("tokens", None), ("time", None), ("stopped in", None), ("session, key", 3))
 
 
 @dataclass(slots=True)
