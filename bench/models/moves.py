@@ -33,14 +33,14 @@ N_CLIENTS = 6
 N_TOKENS = 48
 SILENCE, STOPPED = 3.0, 8.0  # seconds
 N_STOPS = 10  # of a hundred kills, how many stop a process instead
-N_CANCELS = 4  # one request in so many is cancelled as its process is killed
+N_CANCELS = 4  # of the requests that move, one in four is cancelled meanwhile
 KILLS_OF_A_SERVER = 2 * REPLICAS
 OPTIONS = (
     *("--models-max", "0", "--replicas", str(REPLICAS), "--worker-silence", str(SILENCE)),
     *("--parallel", "2", "--ctx-size", "4096", "--log-level", "warning"),
 )
 MODEL = "m1"
-# Of each request, or of the moment; a moved answer's prompt may be in a cache, or not.
+# These fields are of one request, or of the moment; a moved answer's prompt may be in a cache, or not.
 VOLATILE = {"id", "created", "created_at", "completed_at", "timings", "prompt_tokens_details", "input_tokens_details"}
 VOLATILE |= {"item_id", "call_id", "cache_read_input_tokens", "tokens_cached", "system_fingerprint", "id_slot"}
 TOOL: Body = {"type": "function", "function": {"name": "note", "parameters": SCHEMA}}
@@ -117,7 +117,7 @@ class Asked:
 
 
 def essence(reply: Reply) -> str:
-    """What of an answer must not differ. Events of several choices are in the order of these."""
+    """Return the part of an answer that must not differ. Events of several choices are in the order of these."""
     payloads = reply.payloads
     if any("choices" in one for one in payloads):
         payloads = sorted(payloads, key=lambda one: [choice["index"] for choice in one["choices"]] or [99])

@@ -1,4 +1,4 @@
-"""What one of the workers has, and the front does not know which: streams, stored responses, and conversations.
+"""Streams, stored responses and conversations, which some worker has; the front does not know which one.
 
 All workers are asked at once, and the one that has it answers. One that does not answer in time is not waited for.
 """

@@ -39,7 +39,7 @@ OF_CONNECTION = frozenset(
 OF_REQUEST = OF_CONNECTION | {
     *(b"content-length", b"expect", b"x-request-id", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"),
     *INTERNAL,  # only this process may send them
-    *(b"authorization", b"x-api-key"),  # checked here: the worker is told who has sent the request
+    *(b"authorization", b"x-api-key"),  # checked here; the worker gets the name of their owner
     # A page was let in, or not, before; the process would ask whether it is its own.
     *(b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"),
 }

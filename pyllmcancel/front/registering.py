@@ -62,7 +62,7 @@ class Registering:
             if why is None:
                 logger.info("registered at the front %s", shown)
             else:
-                logger.warning("the front %s cannot be told of this worker: %s", shown, why)
+                logger.warning("this worker cannot register at the front %s: %s", shown, why)
 
     async def _sent(self, content: bytes) -> int:
         host = self._place.host

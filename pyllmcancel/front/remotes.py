@@ -41,7 +41,7 @@ Resolve = Callable[[str], Awaitable[list[str]]]
 
 
 class Registration(Said):
-    """What a worker says of itself: at `url`, or else at the port of the address from which it says so."""
+    """A worker's word that it is at `url`, or else at this port of the address from which it says so."""
 
     port: int = Field(ge=1, le=65535)
     secure: bool = False

@@ -112,7 +112,7 @@ class FrontRequests:
         outbox.flush()
 
     async def end_all(self, seconds: float, hurry: asyncio.Event) -> None:
-        """Give the live requests so many seconds, or until `hurry` is set, and cancel them: workers elsewhere go on."""
+        """Cancel the live requests after some seconds, or when `hurry` is set: workers elsewhere go on."""
         tasks = asyncio.create_task(self._all_ended()), asyncio.create_task(hurry.wait())
         await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:

@@ -221,6 +221,9 @@ class Roster:
     def came(self, name: str, of: str, now: float, slots: float) -> None:
         """A worker elsewhere serves a model; the one of that name, if there was one before."""
         model = self.models.get(name)
+        if model is not None and model.of != of:
+            self.forget(name)
+            model = None
         if model is None:
             model = self.models[name] = Model(name, of, is_remote=True)
             self._workers.setdefault(of, []).append(model)

@@ -19,11 +19,8 @@ READ_AT_ONCE = 1 << 14  # bytes; what is not read fills the socket, so the proce
 MAX_HEAD = 1 << 16
 BACKLOG_SECONDS, BACKLOG_PAUSE = 10.0, 0.01  # for a full backlog, and between two tries
 CONNECT_SECONDS = 2.0
-KEEPALIVE = {
-    "TCP_KEEPIDLE": 4,
-    "TCP_KEEPINTVL": 2,
-    "TCP_KEEPCNT": 3,
-}  # seconds of silence, between two tries, and tries
+# Seconds of silence, seconds between two tries, tries, and milliseconds in which what was sent has to arrive.
+KEEPALIVE = {"TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 10_000}
 MAX_LINE = 64  # bytes of the line before a chunk
 END = b"\r\n\r\n"
 

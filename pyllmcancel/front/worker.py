@@ -146,6 +146,7 @@ class RemoteWorker(Worker):
         super().__init__("", "", address)
         self._listener = listener
         self._told = ""  # what the log has said of it last
+        self._boot = ""  # of its present start
         self._looks: list[asyncio.Future[None]] = []  # of those that wait for the next look
         self._best_trip = float("inf")  # the shortest time of a question and its answer
         self._wanted.set()
@@ -180,6 +181,9 @@ class RemoteWorker(Worker):
             stuck.cancel()
         if why and not self._stopped:
             self._is_away(why)
+        self._tell_of_look()
+
+    def _tell_of_look(self) -> None:
         for one in self._looks:
             if not one.done():
                 one.set_result(None)
@@ -187,13 +191,16 @@ class RemoteWorker(Worker):
 
     async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
         now = self.answered_at = time.monotonic()
-        slots = int(told["slots"])  # whoever has no key is not told
+        slots = int(told["slots"])  # they come only with the right key
         self._best_trip *= AGEING
         if now - asked_at < self._best_trip:
             self._best_trip = now - asked_at
             self.clock_ahead = float(told["now"]) - (asked_at + now) / 2
         if self._stopped:
             return
+        if self.is_ready and told["boot"] != self._boot:
+            self._is_away("it was started again")
+        self._boot = told["boot"]
         if not self.is_ready:
             head, body = await ask(self.address, MODELS)
             entry = json.loads(body)["data"][0]
@@ -217,6 +224,7 @@ class RemoteWorker(Worker):
     def stop(self, *, kill: bool = True, patience: float = 0.0) -> None:
         self._stopped, self.is_ready = True, False
         self._task.cancel()
+        self._tell_of_look()
 
     def hurry(self, patience: float) -> None:
         """It goes on: its requests are ended here."""
@@ -225,6 +233,8 @@ class RemoteWorker(Worker):
         """Return a future of the next look, since the worker may be there again at once."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._looks.append(future)
+        if self._stopped:
+            self._tell_of_look()
         self.look_soon()
         return future
 

@@ -122,7 +122,7 @@ class Link:
         self._telling = asyncio.create_task(self._write_all(b""))  # at once: others are superseded
 
     def is_new(self, delta: Delta) -> bool:
-        """Return whether a delta, the next one of its choice, is still to be told."""
+        """Return whether a delta, the next one of its choice, has not been delivered."""
         return self._marks.is_new(delta)
 
     def marked(self, part: int, text: bytes, new: Iterable[Delta] = ()) -> bytes:

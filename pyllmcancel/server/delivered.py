@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 NOTHING, OPENING, DELTAS, ALL, FAILURE = range(5)
 """Parts of an answer: none, the events before its tokens, those of tokens, the last ones, an error in their place."""
-HIDDEN = -1  # in place of a token that is not told, as the one that ends an answer
+HIDDEN = -1  # in place of a token that is not shown, such as the one that ends an answer
 MARK = struct.Struct("!QB")
 TOKEN = struct.Struct("!Hi")
 
 
 class Promise(NamedTuple):
-    """What the answer of a request depends on, besides the request. A server with the same promise goes on with it.
+    """Everything that an answer depends on besides its request. A server with the same promise goes on with it.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Promise(NamedTuple):
 
 
 class Delivered:
-    """What a client has got of an answer.
+    """The part of an answer that its client has got.
 
     Attributes
     ----------
@@ -175,7 +175,7 @@ class Marks:
         return part in (OPENING, ALL) and part <= self._delivered.part
 
     def mark(self, part: int, n_bytes: int, new: Iterable[Delta] = ()) -> bytes:
-        """Return the mark of so many bytes, which tell of these deltas."""
+        """Return the mark of the next `n_bytes`, which are the text of these deltas."""
         self._n_bytes += n_bytes
         tokens = b"".join(TOKEN.pack(one.index, *(one.tokens or (HIDDEN,))) for one in new if one.prompt_done is None)
         return MARK.pack(self._n_bytes, part) + tokens

@@ -1,4 +1,4 @@
-"""What the answers of a server depend on besides their requests, so that another server can go on with one."""
+"""Digests of everything that an answer depends on besides its request, so that another server can go on with it."""
 
 from __future__ import annotations
 

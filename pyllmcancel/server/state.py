@@ -66,6 +66,7 @@ class Healthy(Answer):
     running: NotRequired[Annotated[int, Field(default=0)]]
     slots: NotRequired[Annotated[int, Field(description="For a front: requests that run at once.")]]
     now: NotRequired[Annotated[float, Field(description="For a front: the time on the monotonic clock.")]]
+    boot: NotRequired[Annotated[str, Field(description="For a front: another one after each start.")]]
 
 
 class Unhealthy(Answer):
@@ -354,7 +355,9 @@ class ServerState:
             return healthy
         counts = self._engine.counts()
         healthy |= {"waiting": counts.waiting, "running": counts.running}
-        return {**healthy, "slots": self._engine.config.parallel, "now": time.monotonic()} if to_front else healthy
+        if to_front:
+            healthy |= {"slots": self._engine.config.parallel, "now": time.monotonic(), "boot": self.feed.frames.boot}
+        return healthy
 
 
 def state_of(request: Request) -> ServerState:

@@ -21,7 +21,7 @@ SCHEMA = {"type": "object", "properties": {"text": {"type": "string", "minLength
 TOOL = {"type": "function", "function": {"name": "note", "parameters": SCHEMA}}
 CHAT = [{"role": "user", "content": "def f("}]
 FREE: dict[str, Any] = {"max_tokens": N_TOKENS, "temperature": 1.0, "seed": 3}
-# Of each request, or of the moment.
+# These fields are of one request, or of the moment.
 VOLATILE = {"id", "created", "created_at", "completed_at", "item_id", "call_id", "timings", "prompt_tokens_details"}
 VOLATILE |= {"input_tokens_details", "cache_read_input_tokens", "input_tokens", "id_slot", "tokens_cached"}
 ASKED: dict[str, tuple[str, dict[str, Any]]] = {

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.clients.model import write_patient_model
-from tests.support.http_process import LIMIT, START_LIMIT, RawClient, ServerProcess, fresh_id, until
+from tests.support.http_process import LIMIT, START_LIMIT, RawClient, ServerProcess, events, fresh_id, until
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
 
@@ -59,7 +59,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         tls = ("--ssl-key-file", str(key), "--ssl-cert-file", str(cert))
         named = stack.enter_context(ServerProcess(*own, *tls, "--replica", "named"))
         port = named.wait_for_log(r"running on https://127\.0\.0\.1:(\d+)", START_LIMIT)[1]
-        front = stack.enter_context(ServerProcess(*common, "--workers", f"any,https://127.0.0.1:{port}"))
+        front = stack.enter_context(
+            ServerProcess(*common, "--workers", f"any,https://127.0.0.1:{port}", "--drain", "0.2")
+        )
         front.started()
         options = (*own, "--replica", "registered", "--worker", front.url)
         far = stack.enter_context(ServerProcess(*options)).started()
@@ -154,3 +156,12 @@ def test_a_killed_worker_is_left_out_and_one_that_comes_is_used(site: Site) -> N
         until(site.ready, lambda names: names == NAMES, START_LIMIT)
         site.far[-1].signal()  # it says so
         until(site.ready, lambda names: names == ["named"])
+
+
+def test_a_front_that_ends_ends_its_requests_and_not_its_workers(site: Site) -> None:
+    with RawClient(site.front.port) as client:
+        site.front.wait_for(client.post(**ENDLESS), status="running")
+        site.front.signal()
+        assert '"code": "shutdown"' in events(client.answer())[-1]
+    assert site.front.wait() == -signal.SIGTERM
+    until(lambda: site.named.get("/health", headers=HEADERS).json()["running"], lambda n: n == 0)

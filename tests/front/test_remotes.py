@@ -271,6 +271,33 @@ async def test_a_worker_that_says_nothing_more_is_forgotten(tmp_path: Path, monk
             assert not is_loaded(world, "m")
 
 
+async def test_a_worker_may_come_back_with_another_model(tmp_path: Path) -> None:
+    async with open_far(tmp_path, "x") as (world, (x,)):
+        x.kill()
+        x.serves = "n"
+        x.start()
+        await world.until(lambda: world.keeper.catalog.find("n") is not None)
+        assert (await world.complete("n").end()).json()["model"] == "x"
+        assert {one.name: one.of for one in world.keeper.roster.models.values()} == {"x": "n", "m": "m"}
+
+
+async def test_what_waits_for_a_worker_that_is_forgotten_waits_on(tmp_path: Path) -> None:
+    with far(tmp_path, "x") as (x,):
+        async with open_router(tmp_path, places=()) as world:
+            await register(world, KEY, port=x.port).end()
+            await world.until(lambda: is_loaded(world, "x"))
+            x.signal(signal.SIGSTOP)  # it takes connections, and answers none
+            stuck = world.keeper.processes["x"]
+            x.kill()
+            waiting = world.complete("m", "mine")
+            await world.waits("mine")
+            await register(world, KEY, port=x.port, leaves=True).end()
+            await stuck.end()  # it does not wait for a look that never comes
+            x.start()
+            await register(world, KEY, port=x.port).end()
+            assert (await waiting.end()).json()["model"] == "x"
+
+
 async def test_local_processes_and_workers_elsewhere_serve_one_model_together(tmp_path: Path) -> None:
     with far(tmp_path, "x") as (x,):
         async with open_router(tmp_path, "m", "n", specs={"m": {"starts": True}}, places=(x.place,)) as world:

@@ -101,7 +101,13 @@ class Model:
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         if target == "/health":
             loads = (CONTROL / f"{self.name}.loads").exists()
-            known = {"running": self.n_running, "waiting": 0, "slots": 4, "now": time.monotonic()}
+            known = {
+                "running": self.n_running,
+                "waiting": 0,
+                "slots": 4,
+                "now": time.monotonic(),
+                "boot": str(os.getpid()),
+            }
             ok = {"status": "ok"} | (known if headers.get("x-worker-key") == KEY else {})
             told = {"status": "loading", "progress": 0.5} if loads else ok
             self.answer(writer, 503 if loads else 200, told)

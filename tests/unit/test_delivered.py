@@ -1,4 +1,4 @@
-"""What was delivered of an answer, as the front counts it and as the server that goes on reads it."""
+"""The part of an answer that was delivered, as the front counts it and as the server that goes on reads it."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def left_at_of(scope: Scope) -> float | None:
 
 
 def arrival_told(scope: Scope, left_at: float | None, ahead: float) -> bytes:
-    """Return the value of `ARRIVED`, by a monotonic clock that is so many seconds ahead: 0 on the same machine."""
+    """Return the value of `ARRIVED`, by a monotonic clock that is `ahead` seconds ahead: 0 on the same machine."""
     left = "" if left_at is None else f" {left_at + ahead!r}"
     return f"{arrival_of(scope) + ahead!r}{left}".encode()
 
