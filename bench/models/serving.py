@@ -90,16 +90,15 @@ class FrontServer(Server):
             await self.until_status(model, "unloaded", "sleeping")
 
     def processes(self) -> dict[str, int]:
-        """The process of each model that has one. The front is the only parent of theirs."""
+        """The processes of all models and replicas. The front is the only parent of theirs."""
         found = {}
         for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
             try:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue  # it has ended
-            for word in command:
-                if word.startswith(b"--alias="):
-                    found[word.removeprefix(b"--alias=").decode()] = int(pid)
+            if b"--replica" in command:
+                found[command[command.index(b"--replica") + 1].decode()] = int(pid)
         return found
 
     def resident(self) -> dict[str, float]:
