@@ -135,6 +135,7 @@ LONG: dict[str, tuple[str, ...]] = {
     "proxies/test_settings.py": (),
     "proxies/test_litellm.py": (),
     "network/test_pulled_cable.py": ("test_it_is_noticed_in_time[in_decode-stream]",),
+    "ray/test_cluster.py": (),
     "browser/test_layout.py": ("test_what_does_not_fit_and_what_nobody_can_use_is_found",),
     "browser/test_cross_origin_pages.py": ("test_a_page_of_another_cancels_nothing",),
     "browser/test_models.py": (),
