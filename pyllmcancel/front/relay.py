@@ -197,10 +197,10 @@ class Relay:
         ClientLeft
         """
         delivered = self._delivery.delivered
-        before = delivered.as_head()
-        sizes = b"%d,%d" % (len(before), len(delivered.body)) if before else b"1"
+        head, body = delivered.as_head(), bytes(delivered.body or b"")
+        sizes = b"%d,%d" % (len(head), len(body)) if head else b"1"
         told = (ARRIVED, arrival_told(self._answer.scope, self.left_at, process.clock_ahead)), (LINK, sizes)
-        begun = await connected(message, process.address, told, before + delivered.body if before else b"")
+        begun = await connected(message, process.address, told, head + body if head else b"")
         self.request.process, self._is_seen = process, False
         self._link = Link(begun, delivered)
         process.on_silence.add(self._leave_process)
