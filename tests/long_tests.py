@@ -135,6 +135,7 @@ LONG: dict[str, tuple[str, ...]] = {
     "proxies/test_settings.py": (),
     "proxies/test_litellm.py": (),
     "network/test_pulled_cable.py": ("test_it_is_noticed_in_time[in_decode-stream]",),
+    "ray/test_cluster.py": (),
     "browser/test_layout.py": ("test_what_does_not_fit_and_what_nobody_can_use_is_found",),
     "browser/test_cross_origin_pages.py": ("test_a_page_of_another_cancels_nothing",),
     "browser/test_models.py": (),
@@ -172,10 +173,8 @@ LONG: dict[str, tuple[str, ...]] = {
     "http/test_logs.py::test_all_that_a_server_writes_is_in_the_form_that_was_asked_for": ("[json]",),
     "http/test_tracing.py::test_a_server_whose_collector_is_not_there_serves_and_ends": (),
     "http/test_startup.py::test_a_full_collection_while_serving_does_not_walk_over_what_was_imported": (),
-    "top/test_real_server.py::test_it_goes_on_with_the_next_server_on_the_same_port": (),
     "bench/test_command.py::test_it_measures_a_real_server": (),
     "bench/test_events.py::test_each_reader_has_its_snapshot_before_anything_is_measured": (),
-    "bench/test_plots.py::test_a_run_has_the_plots_that_it_has_something_for": (),
     "packaging/test_stub.py::test_the_stub_matches_the_module": (),
 }
 

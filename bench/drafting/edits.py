@@ -92,11 +92,8 @@ def edits(purpose: Purpose, count: int, seed: int) -> list[Edit]:
 async def ask(subject: Subject, form: Form, edit: Edit, max_tokens: int | None = None) -> Exchange:
     client = Client(replace(subject.client.target, api="chat" if form.chat else "completions"))
     request_id, fields = subject.bench.new_id(), form.fields(edit)
-    try:
-        longest = max_tokens or edit.longest
-        return await client.ask(Ask(prompt=edit.prompt, max_tokens=longest, request_id=request_id, fields=fields))
-    finally:
-        client.close()
+    longest = max_tokens or edit.longest
+    return await client.ask(Ask(prompt=edit.prompt, max_tokens=longest, request_id=request_id, fields=fields))
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ async def measure(bench: Bench, *, prompts: int, seed: int) -> Result:
 
 
 async def seen_on(url: str, pid: int, prompts: int, seed: int) -> dict[str, list[Seen]]:
-    first, second = (Client(Target(url=url, keep_alive=False, api_key=key)) for key in KEYS)
+    first, second = (Client(Target(url=url, api_key=key)) for key in KEYS)
     chance = random.Random(seed)
     asked, fresh = ([text(f"{kind} {seed} {number}") for number in range(prompts)] for kind in ("asked", "fresh"))
     for prompt in [text("warm-up"), *asked]:

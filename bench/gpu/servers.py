@@ -74,7 +74,7 @@ class Asker:
     """Asks a server with prompts of random tokens, of which no server has any in its cache."""
 
     def __init__(self, server: RunningPeer, seed: int) -> None:
-        self.client = Client(Target(url=server.url, keep_alive=False))
+        self.client = Client(Target(url=server.url))
         self.chance = random.Random(seed)
         self._numbers = itertools.count()
         self._n_vocab = 0

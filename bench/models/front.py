@@ -7,6 +7,7 @@ front's processor time is measured, too, since waiting times say little on a bus
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -78,6 +79,15 @@ class Client:
         writer.write(data)
         return Stream(request_id, reader, writer, sent_at)
 
+    async def listed(self) -> list[dict[str, Any]]:
+        """Return the list of requests of the model's own process."""
+        reader, writer = await asyncio.open_unix_connection(self._socket)
+        writer.write(request_bytes("/v1/requests", None))
+        body = (await reader.read()).partition(b"\r\n\r\n")[2]
+        writer.close()
+        found: list[dict[str, Any]] = json.loads(body)["data"]
+        return found
+
 
 class Stream:
     """One stream, whose events are only counted."""
@@ -144,7 +154,7 @@ async def part(report: Report, server: FrontServer, client: Client, rounds: int,
             stream = await client.open(way, 1_500)
             await stream.times(3)
             left[stream.id] = way, stream.close()
-    await collect_cancels(server, left, samples)
+    await collect_cancels(server, client, left, samples)
     spent = await spent_by_front(server, client, rounds)
     tell(report, samples, spent, name)
 
@@ -158,10 +168,18 @@ async def measured(server: FrontServer, client: Client, way: str, n_tokens: int,
     samples.gaps[way] += [(later - earlier) * 1e3 for earlier, later in pairwise(times[:-1])]
 
 
-async def collect_cancels(server: FrontServer, left: dict[str, tuple[str, float]], samples: Samples) -> None:
-    """Read when each request ended; a request that the list does not have any more is left out."""
+async def collect_cancels(
+    server: FrontServer, client: Client, left: dict[str, tuple[str, float]], samples: Samples
+) -> None:
+    """Read when each request ended, each in the list of the process that it was sent to; a request that the list does
+    not have any more is left out.
+    """
     for _ in range(50):
-        listed = (await server.client.fetch_json("GET", "/v1/requests"))["data"]
+        ways = {
+            "front": (await server.client.fetch_json("GET", "/v1/requests"))["data"],
+            "direct": await client.listed(),
+        }
+        listed = [one for way, found in ways.items() for one in found if left.get(one["id"], ("", 0.0))[0] == way]
         entries = {one["id"]: one for one in listed if one["id"] in left}
         if all(one["times"]["ended"] is not None for one in entries.values()):
             break

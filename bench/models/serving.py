@@ -21,10 +21,10 @@ from bench.scenarios.harness import Server
 from bench.scenarios.server_log import ServerLog
 
 # The front's own lines.
-LOADING = re.compile(r"^\S+ \w+ +pyllmcancel\.router: (\S+) is being loaded$")
-LOADED = re.compile(r"^\S+ \w+ +pyllmcancel\.router: (\S+) is loaded after ([\d.]+) s$")
-CANCELLED = re.compile(r"^\S+ \w+ +pyllmcancel\.router: the load of (\S+) is cancelled")
-UNLOADED = re.compile(r"^\S+ \w+ +pyllmcancel\.router: (\S+) is unloaded$")
+LOADING = re.compile(r"^\S+ \w+ +pyllmcancel\.front: (\S+) is being loaded$")
+LOADED = re.compile(r"^\S+ \w+ +pyllmcancel\.front: (\S+) is loaded after ([\d.]+) s$")
+CANCELLED = re.compile(r"^\S+ \w+ +pyllmcancel\.front: the load of (\S+) is cancelled")
+UNLOADED = re.compile(r"^\S+ \w+ +pyllmcancel\.front: (\S+) is unloaded$")
 NOT_LOADED = "not loaded"
 STATES = ((LOADING, "loading"), (LOADED, "loaded"), (CANCELLED, NOT_LOADED), (UNLOADED, NOT_LOADED))
 
@@ -90,16 +90,15 @@ class FrontServer(Server):
             await self.until_status(model, "unloaded", "sleeping")
 
     def processes(self) -> dict[str, int]:
-        """The process of each model that has one. The front is the only parent of theirs."""
+        """The processes of all models and replicas. The front is the only parent of theirs."""
         found = {}
         for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
             try:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue  # it has ended
-            for word in command:
-                if word.startswith(b"--alias="):
-                    found[word.removeprefix(b"--alias=").decode()] = int(pid)
+            if b"--replica" in command:
+                found[command[command.index(b"--replica") + 1].decode()] = int(pid)
         return found
 
     def resident(self) -> dict[str, float]:

@@ -25,6 +25,7 @@ from bench.scenarios.storm.wire import Reply, Wire, ask, request_bytes
 MODELS = ["m1", "m2", "m3", "m4"]
 ROOM = 2  # models that may be loaded at once
 N_REQUESTS = 5_000
+N_REPLICAS, N_REPLICATED = 4, 20_000
 N_CTX = 2_048
 # The last value of an option counts.
 OPTIONS = (
@@ -99,6 +100,16 @@ def of_all_models(chance: random.Random, n_ctx: int) -> Palette:
     return replace(one, kinds=each(one.kinds), endless=each(one.endless)[::-1], telling=each(one.telling))
 
 
+def of_one_model(chance: random.Random, n_ctx: int) -> Palette:
+    """The kinds of request of the first model."""
+    found = of_all_models(chance, n_ctx)
+    first = {
+        name: tuple(kind for kind in getattr(found, name) if kind.name.startswith(f"{MODELS[0]}: "))
+        for name in ("kinds", "endless", "telling")
+    }
+    return replace(found, **first)
+
+
 def named(kind: Kind, model: str) -> Kind:
     def body(prompt: str) -> Body:
         return {"model": model} | kind.body(prompt)
@@ -134,6 +145,27 @@ async def run(settings: Settings) -> Report:
         report.figure("unloaded", server.log.count(UNLOADED))
         await judge_memory(report, server, at_first, halfway)
     report.check("SIGTERM ended the server in time", server.process.returncode is not None)
+    return report
+
+
+async def replicas(settings: Settings) -> Report:
+    """20,000 requests over four replicas of one model, 40 % of them leaving: one ending each, and no ghost."""
+    report = Report("storm over replicas")
+    options = (*OPTIONS, "--replicas", str(N_REPLICAS))
+    async with serving(settings.model, MODELS[:1], *options, log=settings.log) as server:
+        server.n_ctx = N_CTX
+        await server.load(MODELS[0])
+        storm = FrontStorm(server, Setting("models", (), of_one_model, 1.0), settings.seed, client=FrontClient)
+        await storm.learn()
+        began = time.monotonic()
+        visits = await storm.wave(settings.runs or N_REPLICATED, settings.clients, SHARES)
+        report.figure("requests", f"{len(visits):,} in {time.monotonic() - began:.0f} s")
+        await judge_end(report, server)
+        judge(report, visits, server.log)
+        places = Counter(
+            line.text.partition("]")[0] for visit in visits for line in server.log.by_request.get(visit.id, [])[:1]
+        )
+        report.table(("replica", "requests"), sorted(places.items()))
     return report
 
 
@@ -174,7 +206,7 @@ def judge(report: Report, visits: Sequence[Visit], log: FrontLog) -> None:
 
 def is_where_it_should(visit: Visit, log: FrontLog) -> bool:
     lines = log.by_request.get(visit.id, [])
-    return all(line.text.startswith(f"[{model_of(visit)}] ") for line in lines)
+    return all(line.text.startswith((f"[{model_of(visit)}] ", f"[{model_of(visit)}:")) for line in lines)
 
 
 def tabulate_states(report: Report, visits: Sequence[Visit], log: FrontLog) -> None:

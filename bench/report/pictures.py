@@ -9,10 +9,10 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from bench.report import plots
 from bench.report.results import Results
 from bench.side_by_side.cancel_latency import KINDS
 from bench.side_by_side.load import PERCENTS, REQUESTS
-from pyllmcancel.bench import plots
 
 DPI = 100
 WIDTH, HEIGHT = 7.5, 3.8

@@ -29,7 +29,7 @@ class Server:
         self.process = peer.process
         self.url = peer.url
         self.log = log
-        self.client = Client(Target(url=peer.url, keep_alive=False, api_key=api_key))
+        self.client = Client(Target(url=peer.url, api_key=api_key))
         self.n_ctx = self.n_vocab = 0
 
     @property

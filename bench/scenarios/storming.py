@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from bench.report.plots import finish, new_figure, save
 from bench.scenarios.footprint import footprint, judge_footprints, resident_mib
 from bench.scenarios.harness import Bench
 from bench.scenarios.report import Report
@@ -22,7 +23,6 @@ from bench.scenarios.storm.exact import write_exact_copy
 from bench.scenarios.storm.stage import Visit
 from bench.scenarios.storm.storm import CLIENTS, SETTINGS, WORKERS, Setting, Storm
 from bench.scenarios.storm.verdict import judge, judge_metrics, shown, tabulate
-from pyllmcancel.bench.plots import finish, new_figure, save
 
 RUNS = 20_000
 CALM = 0.05  # of a server's requests: those without a cancel beside them

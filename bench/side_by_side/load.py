@@ -11,7 +11,7 @@ from typing import Any
 from bench.peers.programs import run_llama_tool
 from bench.side_by_side.measurement import Bare, Figures, Measurement, Subject
 from pyllmcancel.bench.client import Exchange, Outcome
-from pyllmcancel.bench.plan import Delay, Length, PlannedRequest, PlanOptions, make_plan, run_closed_loop
+from pyllmcancel.bench.load import planned_cuts, run_closed_loop
 from pyllmcancel.bench.server_truth import cpu_seconds
 
 PROMPT, ANSWER = 100, 40
@@ -29,16 +29,17 @@ async def measure(
     subject: Subject, *, clients: int, requests: int, prompt: int = PROMPT, answer: int = ANSWER, percent: float = 0.0
 ) -> Figures:
     """Tokens a second, first tokens and gaps of clients in a closed loop; a part may hang up."""
-    plan, texts = await planned(subject, max(clients, subject.times(requests)), percent, prompt, answer)
+    plan = await planned(subject, max(clients, subject.times(requests)), percent, prompt)
     exchanges: list[Exchange] = []
 
-    async def make(request: PlannedRequest, _: int) -> None:
-        call = subject.start(texts[request.number], request.max_tokens, cut_after=request.cut_after)
+    async def make(number: int) -> None:
+        text, cut_after = plan[number]
+        call = subject.start(text, answer, cut_after=cut_after)
         exchanges.append(await call.ended())
 
     await subject.settle()
     began, used = time.monotonic(), cpu_seconds(subject.pid)
-    await run_closed_loop(plan, clients, make)
+    await run_closed_loop(len(plan), clients, make)
     figures = speed_figures(exchanges, time.monotonic() - began)
     await subject.settle()
     cancelled = sum(entry.outcome is Outcome.CANCELLED for entry in exchanges)
@@ -50,11 +51,11 @@ async def measure_waste(subject: Subject) -> Figures:
 
     One client, so that all that is computed after a hang-up is wasted: the server's own account is not needed.
     """
-    plan, texts = await planned(subject, subject.times(10, 4), 50, 200, ANSWER)
+    plan = await planned(subject, subject.times(10, 4), 50, 200)
     await subject.settle()
     used, wasted, n_cancelled = cpu_seconds(subject.pid), 0.0, 0
-    for request in plan:
-        call = subject.start(texts[request.number], request.max_tokens, cut_after=request.cut_after)
+    for text, cut_after in plan:
+        call = subject.start(text, ANSWER, cut_after=cut_after)
         exchange = await call.ended()
         if exchange.outcome is Outcome.CANCELLED and exchange.ended_at is not None:
             wasted += (await subject.rest_after(exchange.ended_at)).cpu_seconds
@@ -63,19 +64,10 @@ async def measure_waste(subject: Subject) -> Figures:
     return {"cancelled": n_cancelled, "requests": len(plan), "cpu_seconds": total, "cpu_after_leaving": wasted}
 
 
-async def planned(
-    subject: Subject, requests: int, percent: float, prompt: int, answer: int
-) -> tuple[tuple[PlannedRequest, ...], dict[int, str]]:
-    """Which requests are made and cut, and their prompts by number."""
-    options = PlanOptions(
-        requests=requests,
-        percent=percent,
-        delay=Delay(LEAVE_AFTER, LEAVE_AFTER),
-        prompt=Length(prompt),
-        output=Length(answer),
-    )
-    plan = make_plan(options)
-    return plan, {request.number: await subject.prompt(request.prompt_tokens) for request in plan}
+async def planned(subject: Subject, requests: int, percent: float, prompt: int) -> list[tuple[str, float | None]]:
+    """The prompts, and the seconds after which their clients hang up."""
+    cuts = planned_cuts(requests, percent, (LEAVE_AFTER, LEAVE_AFTER))
+    return [(await subject.prompt(prompt), cut_after) for cut_after in cuts]
 
 
 def speed_figures(exchanges: Sequence[Exchange], seconds: float) -> Figures:

@@ -68,7 +68,7 @@ class Subject:
     async def prompt(self, n_tokens: int) -> str:
         """A prompt that no other request of this server has had; the same ones for every peer of a round."""
         self._n_prompts += 1
-        return await self.bench.prompt(n_tokens, str(self._n_prompts))
+        return self.bench.prompt(n_tokens, str(self._n_prompts))
 
     def start(self, prompt: str | list[int], max_tokens: int, **more: Any) -> Call:
         """Begin a request; `more` is as in `Ask`."""
@@ -116,18 +116,13 @@ class Measurement:
 
 @asynccontextmanager
 async def subject_of(running: RunningPeer, *, effort: float, seed: int) -> AsyncIterator[Subject]:
-    """The running peer, with clients that open a connection for each request.
-
-    A server that closes kept connections under its clients would lose requests otherwise. That is a finding, but none
-    about speed; AIPerf, which keeps connections, shows it.
-    """
+    """The running peer, at rest. Clients open a connection for each request; AIPerf's keep them."""
     target = Target(
         url=running.url,
         model="",
-        keep_alive=False,
         supersede_headers=running.peer.supersede_headers,
         timeout=LONGEST_REQUEST,
     )
-    async with open_workbench(target, pid=running.pid, prompt_seed=f"side by side {seed}") as bench:
-        await bench.settle()
-        yield Subject(running, bench, effort=effort, seed=seed)
+    bench = await open_workbench(target, pid=running.pid, prompt_seed=f"side by side {seed}")
+    await bench.settle()
+    yield Subject(running, bench, effort=effort, seed=seed)

@@ -1,8 +1,7 @@
-"""A load generator for any OpenAI-compatible server, in which a chosen share of the clients hangs up.
+"""A load for any OpenAI-compatible server, in which a chosen share of the clients hangs up.
 
-Reading order: `plan` decides which requests are made, when, and which of them are cut; `client` makes one of them, with
-exact times; `scenarios` are the kinds of load; `server_truth` reads the server's CPU time meanwhile; `summary` computes
-the figures; `table`, `report` and `plots` show them.
+Reading order: `client` makes one request, with exact times; `load` says which requests are made and cut; `server_truth`
+reads the server's CPU time meanwhile; `report` computes the figures, and shows them.
 
 Nothing here uses the engine: any server, of any make, is measured in the same way.
 """

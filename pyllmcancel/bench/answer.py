@@ -23,8 +23,7 @@ class ErrorKind(StrEnum):
         return kind
 
     CONNECT_FAILED = "connect_failed", "no connection could be made"
-    KEEPALIVE_CLOSED = "keepalive_closed", "the server closed a kept-alive connection under a request"
-    DISCONNECTED = "disconnected", "a fresh connection was closed before any answer"
+    DISCONNECTED = "disconnected", "the connection was closed before any answer"
     BROKEN_ANSWER = "broken_answer", "the connection ended in the middle of an answer"
     NO_DONE = "no_done", "a stream ended properly, but without [DONE]"
     NO_FINISH_REASON = "no_finish_reason", "an answer looked complete, but no choice had a finish reason"

@@ -20,17 +20,13 @@ PATHS = {"completions": "v1/completions", "chat": "v1/chat/completions"}
 
 
 class Client:
-    """Sends requests to one server, on connections of its own.
-
-    Not thread-safe; for use in one event loop. `close` aborts idle connections.
-    """
+    """Sends requests to one server, each on a connection of its own. Not thread-safe; for use in one event loop."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.url = parse_url(target.url)
         # Made once: reading the machine's certificates takes longer than most requests do.
         self._verify = ssl.create_default_context() if self.url.scheme == "https" else False
-        self._idle: list[Connection] = []
 
     def start(self, ask: Ask) -> Call:
         """Begin a request; the call continues by itself."""
@@ -64,32 +60,12 @@ class Client:
         except ValueError:
             return None
 
-    def take(self) -> Connection | None:
-        """Take an open connection that was used before; connections that the server has closed meanwhile are
-        dropped.
-        """
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_open:
-                return connection
-            connection.abort()
-        return None
-
-    def give_back(self, connection: Connection) -> None:
-        """Keep a connection for the next request if the answer on it was complete, even an error; else close it."""
-        if self.target.keep_alive and connection.reset_for_next():
-            self._idle.append(connection)
-        else:
-            connection.abort()
-
     def head(self, ask: Ask, n_bytes: int) -> h11.Request:
         """Return the head of a generation request with a body of this length."""
         headers = {"Host": self.url.netloc.decode(), "User-Agent": "pyllmcancel-bench", "X-Request-Id": ask.request_id}
-        headers |= {"Content-Type": "application/json", "Content-Length": str(n_bytes)}
+        headers |= {"Content-Type": "application/json", "Content-Length": str(n_bytes), "Connection": "close"}
         if self.target.api_key is not None:
             headers["Authorization"] = f"Bearer {self.target.api_key}"
-        if not self.target.keep_alive:
-            headers["Connection"] = "close"
         if ask.supersede is not None:
             headers |= dict.fromkeys(self.target.supersede_headers, ask.supersede)
         path = self.url.join(PATHS[self.target.api]).raw_path
@@ -108,10 +84,6 @@ class Client:
         if target.ignore_eos:
             fields["ignore_eos"] = True
         return json.dumps(fields | dict(target.extra) | dict(ask.fields)).encode()
-
-    def close(self) -> None:
-        while self._idle:
-            self._idle.pop().abort()
 
 
 class Call:
@@ -175,7 +147,7 @@ class Call:
             if exchange.ended_at is None:
                 exchange.ended_at = time.monotonic()
             if self._connection is not None:
-                self._client.give_back(self._connection)
+                self._connection.abort()
             self._sent.set()
             self._first_token.set()
 
@@ -191,14 +163,11 @@ class Call:
     async def _send(self) -> None:
         client, exchange = self._client, self.exchange
         body = client.body(exchange.ask)
-        self._connection = client.take()
-        exchange.reused = self._connection is not None
-        if self._connection is None:
-            try:
-                self._connection = await Connection.open(client.url)
-            except OSError as error:
-                raise ExchangeError(ErrorKind.CONNECT_FAILED, str(error)) from error
-            exchange.connected_at = time.monotonic()
+        try:
+            self._connection = await Connection.open(client.url)
+        except OSError as error:
+            raise ExchangeError(ErrorKind.CONNECT_FAILED, str(error)) from error
+        exchange.connected_at = time.monotonic()
         self._stop_if_cut()
         await self._connection.send(client.head(exchange.ask, len(body)), body)
         exchange.sent_at = time.monotonic()
@@ -267,10 +236,6 @@ class Call:
             case h11.RemoteProtocolError() if self._connection is not None and not self._connection.at_eof:
                 exchange.error, exchange.detail = ErrorKind.PROTOCOL_ERROR, str(error)
             case _:
-                exchange.error, exchange.detail = self._kind_of_loss(), str(error)
-
-    def _kind_of_loss(self) -> ErrorKind:
-        """Return the kind of error that a lost connection is, which depends on how far the answer had come."""
-        if self.exchange.first_byte_at is not None:
-            return ErrorKind.BROKEN_ANSWER
-        return ErrorKind.KEEPALIVE_CLOSED if self.exchange.reused else ErrorKind.DISCONNECTED
+                # How far the answer had come.
+                lost = ErrorKind.DISCONNECTED if exchange.first_byte_at is None else ErrorKind.BROKEN_ANSWER
+                exchange.error, exchange.detail = lost, str(error)

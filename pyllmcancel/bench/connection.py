@@ -76,20 +76,6 @@ class Connection:
             self.at_eof = not data
             self._http.receive_data(data)
 
-    def reset_for_next(self) -> bool:
-        """Prepare the connection for another request, and return whether one may follow.
-
-        A connection that the server has closed, or announced to close, is not used again.
-        """
-        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
-            return False
-        self._http.start_next_cycle()
-        return self.is_open
-
-    @property
-    def is_open(self) -> bool:
-        return not self.at_eof and not self._reader.at_eof() and not self._writer.is_closing()
-
     def abort(self) -> None:
         """Close at once, in any state: the server gets a FIN before this returns. Idempotent."""
         # asyncio closes a socket when its loop comes to that, which is milliseconds later on cores that a server keeps

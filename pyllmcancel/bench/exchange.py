@@ -30,8 +30,6 @@ class Target:
         llama-server uses ``X-Conversation-Id``.
     ignore_eos
         Ask for answers of full length. Servers that do not know the field ignore or refuse it.
-    keep_alive
-        Reuse a connection after a complete answer.
     extra
         Fields to add to every body.
     timeout
@@ -43,7 +41,6 @@ class Target:
     api: str = "completions"
     stream: bool = True
     ignore_eos: bool = True
-    keep_alive: bool = True
     supersede_headers: tuple[str, ...] = ("X-Supersede", "X-Session-Id")
     api_key: str | None = None
     timeout: float = 600.0
@@ -62,10 +59,6 @@ class Ask:
         Seconds from "fully sent" until the client hangs up, unless the answer is complete by then; None: never.
     supersede
         The supersede key; None: no key.
-    label
-        The request's role in its scenario.
-    lane
-        The client that sends the request, if a scenario has several.
     fields
         Fields to add to the body, or to set in place of the target's.
     """
@@ -75,8 +68,6 @@ class Ask:
     request_id: str
     supersede: str | None = None
     cut_after: float | None = None
-    label: str = ""
-    lane: int = 0
     stream: bool | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
 
@@ -90,7 +81,7 @@ class Exchange:
     began_at
         The time of the start, before connecting.
     connected_at
-        The time of the connection; None if the connection was used before.
+        The time of the connection.
     sent_at
         The time when the socket had taken the last byte.
     token_at
@@ -109,7 +100,6 @@ class Exchange:
     ask: Ask
     began_at: float
     connected_at: float | None = None
-    reused: bool = False
     sent_at: float | None = None
     first_byte_at: float | None = None
     token_at: list[float] = field(default_factory=list)

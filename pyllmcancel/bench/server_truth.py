@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 CPUCLOCK_SCHED = 2  # the kind of clock, in the low bits of its id; the inverted process id is above them
 SAMPLE_EVERY = 0.001
-WATCH_EVERY = 0.02
 LONGEST_WAIT = 120.0
 
 
@@ -105,62 +100,3 @@ async def stopped_after(pid: int, since: float, *, give_up: float = LONGEST_WAIT
     """As `watch_until_quiet`, without blocking the event loop."""
     used_before = cpu_seconds(pid)
     return await asyncio.to_thread(watch_until_quiet, pid, since, used_before=used_before, give_up=give_up)
-
-
-@dataclass(frozen=True, slots=True)
-class CpuSample:
-    """The CPU seconds that a process has used up to a moment on the monotonic clock."""
-
-    at: float
-    cpu_seconds: float
-
-
-class CpuWatch:
-    """Samples a process's CPU time while the block runs, in a thread of its own.
-
-    `samples` is written by that thread alone, and appended to only; it ends when the process does.
-    """
-
-    def __init__(self, pid: int, every: float = WATCH_EVERY) -> None:
-        self.pid = pid
-        self.samples: list[CpuSample] = []
-        self._every = every
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name=f"cpu of {pid}", daemon=True)
-
-    def __enter__(self) -> CpuWatch:
-        self._sample()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        try:
-            while not self._over.wait(self._every):
-                self._sample()
-            self._sample()
-        except ProcessLookupError:
-            return
-
-    def _sample(self) -> None:
-        self.samples.append(CpuSample(time.monotonic(), cpu_seconds(self.pid)))
-
-
-def cpu_at(samples: Sequence[CpuSample], moment: float) -> float:
-    """Return the CPU time at a moment, interpolated between the samples before and after it."""
-    return float(np.interp(moment, [sample.at for sample in samples], [sample.cpu_seconds for sample in samples]))
-
-
-def unwanted(spans: Sequence[tuple[float, float]], began: float, ended: float) -> list[tuple[float, float]]:
-    """Return the parts of an interval in which no client waits for anything: the gaps between `spans`."""
-    gaps, covered_to = [], began
-    for start, end in sorted(spans):
-        if start > covered_to:
-            gaps.append((covered_to, min(start, ended)))
-        covered_to = max(covered_to, end)
-    if covered_to < ended:
-        gaps.append((covered_to, ended))
-    return [gap for gap in gaps if gap[1] > gap[0]]

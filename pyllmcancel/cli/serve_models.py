@@ -65,6 +65,7 @@ def run(
                 write=to_stderr,
                 key=key,
                 check=check_model_file,
+                silence=arguments.worker_silence,
             )
             remotes = None
             if arguments.workers:

@@ -92,7 +92,7 @@ def add_all(parser: argparse.ArgumentParser) -> None:
 
 def _add_model_options(group: argparse._ArgumentGroup) -> None:
     text = f"GGUF file, or the name of a small model that is downloaded once: {', '.join(KNOWN)} [the packaged model];"
-    text += " given several times: all of them, see docs/many-models.md"
+    text += " given several times: all of them, see docs/scale-out.md"
     add_option(group, "model", Path, None, text, also=("-m",), metavar="FILE", action=EachModel)
     text = "model of the Hugging Face hub, USER/MODEL or USER/MODEL:QUANT, downloaded once [Q4_K_M, else Q8_0]"
     add_option(group, "hf-repo", str, None, text, also=("-hf", "-hfr"), metavar="NAME")
@@ -319,7 +319,7 @@ def _add_access_options(group: argparse._ArgumentGroup) -> None:
 
 GROUPS: dict[str, tuple[str, Callable[[argparse._ArgumentGroup], None]]] = {
     "model": ("The model, its name in answers, its adapters, and embeddings.", _add_model_options),
-    "models": ("Several models, of which a request names one: docs/many-models.md.", add_router_options),
+    "models": ("Several models, of which a request names one: docs/scale-out.md.", add_router_options),
     "computing": ("The context, threads, batches, and the cells' types.", _add_computing_options),
     "devices": ("For builds with a back end for GPUs: docs/gpu.md.", add_placement_options),
     "checkpoints": ("For models whose memory cannot be rolled back: recurrent, hybrid.", _add_checkpoint_options),

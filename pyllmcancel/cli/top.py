@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 EXTRA = ("httpx", "rich")  # what `pyllmcancel[top]` installs
 DESCRIPTION = """\
-Show a server's slots, its queue, ended requests and their speed, continuously; cancel requests by a key. If the output
-is not a terminal, print this once.
+Show a server's requests and its figures, once a second; cancel requests by a key. If the output is not a terminal,
+print this once.
 """
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyllmcancel.drafting.length import FEW, MAX_ROWS, MIN_GAIN, TILE
+from pyllmcancel.drafting.length import best_draft
 
 if TYPE_CHECKING:
     from pyllmcancel.drafting.answer_drafts import AnswerDrafts
@@ -28,7 +28,7 @@ def propose_alike(answers: Sequence[AnswerDrafts], costs: StepCosts, most: int) 
     """
     none: list[list[int]] = [[] for _ in answers]
     n_known = [answer.look(most) for answer in answers]
-    length = common_length([answer.p_of_found for answer in answers], costs, min(n_known))
+    length = best_draft([answer.p_of_found for answer in answers], costs, min(n_known)).n_tokens
     before, after = costs.of(len(answers)), costs.of(len(answers) * (1 + length))
     if not length or before is None or after is None:
         return none
@@ -36,28 +36,3 @@ def propose_alike(answers: Sequence[AnswerDrafts], costs: StepCosts, most: int) 
     if not all(answer.affords_found(price) for answer in answers):
         return none
     return [answer.take_found(length, price) for answer in answers]
-
-
-def common_length(ps: Sequence[float], costs: StepCosts, most: int) -> int:
-    """Return the number of tokens of each draft that gives the most tokens per second; possibly 0.
-
-    Parameters
-    ----------
-    ps
-        For each answer, the probability with which its next drafted token is accepted.
-    """
-    without = costs.of(len(ps))
-    if without is None:
-        return 0
-    n_tokens = float(len(ps))
-    best, best_rate = 0, MIN_GAIN * n_tokens / without
-    limit = min(most, MAX_ROWS // len(ps) - 1)
-    for k in range(1, limit + 1):
-        n_tokens += sum(p**k for p in ps)
-        n_rows = len(ps) * (1 + k)
-        if FEW < k < limit and n_rows % TILE:
-            continue
-        rate = n_tokens / (costs.of(n_rows) or without)
-        if rate > best_rate:
-            best, best_rate = k, rate
-    return best

@@ -9,7 +9,7 @@ Used by the engine thread only.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from pyllmcancel.drafting.loss_budget import LossBudget
@@ -161,40 +161,41 @@ class Best(NamedTuple):
     saved: float
 
 
-def best_draft(p: float, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> Best:
+def best_draft(
+    ps: Sequence[float], costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0
+) -> Best:
     """Return the number of tokens to draft, from 0 to `most`, that gives the most tokens per second.
 
-    A draft of k tokens, each accepted with probability `p`, gives 1 + p + ... + p^k tokens. Zero is returned if drafts
+    A draft of k tokens, each accepted with probability p, gives 1 + p + ... + p^k tokens. Zero is returned if drafts
     gain less than MIN_GAIN, or if costs are not known.
 
     Parameters
     ----------
+    ps
+        The probability with which the next drafted token is accepted, for each answer that gets a draft of this length.
     n_other_rows
         The step's rows of other sequences, their drafts included.
     n_other_tokens
-        The tokens that the step gives to other sequences, which a larger step delays. Zero: only this sequence counts.
+        The tokens that the step gives to other sequences, which a larger step delays. Zero: only these answers count.
     """
-    without = costs.of(n_other_rows + 1)
+    n_answers = len(ps)
+    without = costs.of(n_other_rows + n_answers)
     if without is None:
         return Best(0, 0.0)
-    n_tokens = n_other_tokens + 1.0
+    n_tokens = n_other_tokens + n_answers
     rate_without = n_tokens / without
     best, best_rate = 0, MIN_GAIN * rate_without
-    limit = min(most, MAX_ROWS - 1 - n_other_rows)
+    limit = min(most, (MAX_ROWS - n_other_rows) // n_answers - 1)
     for k in range(1, limit + 1):
-        n_tokens += p**k
+        n_tokens += sum(p**k for p in ps)
+        n_rows = n_other_rows + n_answers * (1 + k)
         # Few numbers of rows are chosen from, so that each of them is soon measured.
-        if FEW < k < limit and (n_other_rows + 1 + k) % TILE:
+        if FEW < k < limit and n_rows % TILE:
             continue
-        rate = n_tokens / (costs.of(n_other_rows + 1 + k) or without)
+        rate = n_tokens / (costs.of(n_rows) or without)
         if rate > best_rate:
             best, best_rate = k, rate
     return Best(best, 1.0 - rate_without / best_rate if best else 0.0)
-
-
-def best_length(p: float, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> int:
-    """Return the number of tokens of `best_draft`, which has the same parameters."""
-    return best_draft(p, costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens).n_tokens
 
 
 class DraftLength:
@@ -217,12 +218,12 @@ class DraftLength:
     def choose(self, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> int:
         """Return the number of tokens to draft in the next step, of `most` that the source has.
 
-        The other parameters are those of `best_length`. Call once in each step in which the source has a draft.
+        The other parameters are those of `best_draft`. Call once in each step in which the source has a draft.
         """
         self._budget.count_step()
 
         def best(p: float, most: int) -> int:
-            return best_length(p, costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
+            return best_draft([p], costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens).n_tokens
 
         k = best(self.acceptance.p, most)
         self._probes = k == 0
@@ -250,7 +251,7 @@ class DraftLength:
         Call once in each step, if not `choose`. Drafts that the budget does not allow save nothing yet.
         """
         self._budget.count_step()
-        p = self.acceptance.p
+        p = [self.acceptance.p]
         best = best_draft(p, costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
         while best.n_tokens and not self.affords(self._price_of(best.n_tokens, costs, n_other_rows, n_other_tokens)):
             best = best_draft(p, costs, best.n_tokens - 1, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)

@@ -74,7 +74,7 @@ class Drafts:
         """Find the tokens with which a new request's answer certainly begins, before the request gets a slot."""
         params = request.params
         wanted = params.reuse_prefix and params.draft_max != 0
-        if PAST not in self.sources or not wanted or len(request.choices) != 1:
+        if PAST not in self.sources or not wanted or len(request.choices) != 1 or request.choices[0].known:
             return
         choice = request.choices[0]
         key = answer_key(choice)
@@ -98,11 +98,13 @@ class Drafts:
         for choice in choices:
             if choice.drafts is not None:
                 choice.drafts.cut(0)  # the draft of a step that was aborted, or never began
-        if not self.sources or not self._may_draft(items):
-            return items
         n_rows = sum(item.n_tokens for item in items)
         n_free = self._context.n_cells - self._context.n_cells_used - n_rows
         room = min(self._context.n_batch - n_rows, n_free, MOST_EXTRA_OUTPUTS)
+        if any(choice.again for choice in choices):
+            return self._attach_again(items, choices, room)
+        if not self.sources or not self._may_draft(items):
+            return items
         if len(items) > 1 and not self._context.kv_unified:
             return self._attach_alike(items, choices, min(room // len(items), self._most))
         drafted: list[StepItem] = []
@@ -120,6 +122,19 @@ class Drafts:
             drafted.append(item._replace(draft=draft) if draft else item)
         if wants or late:
             self._compute(drafted, wants, late)
+        return drafted
+
+    def _attach_again(self, items: list[StepItem], choices: Sequence[Choice], room: int) -> list[StepItem]:
+        """Return the step's items, with the tokens that answers begun elsewhere have had. As drafts they are sampled
+        again, so that each sampler and constraint is where it was.
+        """
+        drafted: list[StepItem] = []
+        for item, choice in zip(items, choices, strict=True):
+            most = max(0, min(room, choice.max_tokens - len(choice.generated) - 1, len(choice.again)))
+            may_draft = item.n_tokens >= choice.n_pending and not (choice.next_media or choice.n_described)
+            draft = choice.again[:most] if may_draft else ()
+            room -= len(draft)
+            drafted.append(item._replace(draft=draft) if draft else item)
         return drafted
 
     def _attach_alike(self, items: list[StepItem], choices: Sequence[Choice], most: int) -> list[StepItem]:
@@ -197,8 +212,8 @@ class Drafts:
         """Return the item with the first `n_tokens` of its draft."""
         if len(item.draft) <= n_tokens:
             return item
-        assert choice.drafts is not None
-        choice.drafts.cut(n_tokens)
+        if choice.drafts is not None:
+            choice.drafts.cut(n_tokens)
         return item._replace(draft=item.draft[:n_tokens])
 
     def pay(self, choices: Iterable[Choice]) -> bool:

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from pyllmcancel.step import StepResult, StepRow
 
 
+DIVERGED = "the answer was begun on another server, and does not go on here as it began"
+
+
 class Generation:
     """The workload that generates text. `request` and `fill` may be called from any thread, all else by the engine
     thread only.
@@ -370,6 +373,8 @@ class Generation:
     def _take_token(self, choice: Choice, row: SampledToken, observer: Observer) -> Update:
         if choice.leads and not choice.generated:
             self.scheduler.prompt_computed(choice)
+        if choice.again and choice.again[0] != row.token:
+            return self._fail(choice.request, DIVERGED, None, keep=False)
         try:
             delta = self._answers.add(choice, row, observer)
         except ConstraintError as error:

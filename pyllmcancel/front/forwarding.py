@@ -53,23 +53,29 @@ class ClientLeft(Exception):  # noqa: N818 - reads as the event it is
 
 
 class NotReached(Exception):  # noqa: N818
-    """The process does not listen."""
+    """The process does not listen, or closed the connection before it had read the request."""
 
 
-class SendAgain(Exception):  # noqa: N818
-    """The process closed the connection before it had read the request."""
+class Lost(Exception):  # noqa: N818
+    """The process has ended, or is stuck, while it computed a request; another one can go on with the answer."""
 
 
 @dataclass(slots=True)
 class Message:
-    """A request as its process gets it. The body is dropped when it is sent, or answered if it is small: answers may
-    take long.
+    """A request as its process gets it.
+
+    Attributes
+    ----------
+    is_kept
+        True if the body is kept for as long as the request lives, since another process may get it; else it is dropped
+        when it is sent, for answers may take long.
     """
 
     method: str
     target: bytes
     headers: list[tuple[bytes, bytes]]
     body: bytes
+    is_kept: bool = True
 
     @classmethod
     def of(cls, scope: Scope, body: bytes) -> Message:
@@ -142,11 +148,21 @@ async def exchange(message: Message, address: Address, leaving: Leaving, answer:
         await pass_through(begun, None, leaving, answer)
 
 
-async def connected(message: Message, address: Address, more: Iterable[tuple[bytes, bytes]] = ()) -> Exchange:
-    """Send a request; NotReached if the process has ended, or is about to, ApiError without any more connections."""
+async def connected(
+    message: Message, address: Address, more: Iterable[tuple[bytes, bytes]] = (), before: bytes = b""
+) -> Exchange:
+    """Send a request, with `more` headers and with something `before` its body.
+
+    Raises
+    ------
+    NotReached
+        The process has ended, or is about to.
+    ApiError
+        This process may open no more connections.
+    """
     headers = [*message.headers, *more]
     try:
-        return await Exchange.begin(address, message.method, message.target, headers, message.body)
+        return await Exchange.begin(address, message.method, message.target, headers, before + message.body)
     except (ConnectionError, FileNotFoundError):
         raise NotReached from None
     except OSError as error:
@@ -233,7 +249,7 @@ class Answer:
         self.complete = True
         if self._is_dropped:
             return
-        if self.head.get(b"content-type").startswith(STREAM):
+        if is_stream(self.head.headers):
             shape = shape_of(self.scope)
             told = json.dumps(shape.word(api_error(error), request_id_of(self.scope)))
             between = b"" if self._last.endswith(BLANK) else BLANK  # ends an event that is cut
@@ -244,6 +260,11 @@ class Answer:
         if connection is not None:
             connection.drop()
         mark_client_gone(self.scope)
+
+
+def is_stream(headers: Headers) -> bool:
+    """Return whether an answer with these headers is server-sent events."""
+    return any(name == b"content-type" and value.startswith(STREAM) for name, value in headers)
 
 
 def kept(headers: Headers) -> Headers:

@@ -25,6 +25,7 @@ from pyllmcancel.server.errors.responses import ApiError
 
 logger = logging.getLogger("pyllmcancel.front")
 
+SILENCE_SECONDS = 10.0
 GRACE_SECONDS = 15.0  # after its drain, until a process that does not end is killed
 
 
@@ -45,6 +46,8 @@ class Keeper:
         The key by which the processes know this one.
     check
         Raises OSError or UsageError if a file is obviously no model; it is called in a thread.
+    silence
+        The seconds without an answer after which other processes go on with the answers of a stuck one.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Keeper:
         write: Callable[[list[str]], None],
         key: str,
         check: Callable[[Path], None] = lambda _path: None,
+        silence: float = SILENCE_SECONDS,
     ) -> None:
         self.catalog = catalog
         self.roster = roster
@@ -71,6 +75,7 @@ class Keeper:
         self._command = command
         self._folder = folder
         self._drain = drain
+        self._silence = silence
         self._write = write
         self.key = key
         self._waiting: dict[Ticket, asyncio.Future[Worker]] = {}
@@ -233,6 +238,9 @@ class Keeper:
     def is_stuck(self, process: Worker) -> None:
         self.roster.stuck(process.name)
         self._act()
+        claim = Claim(process.model, avoids=frozenset({process.name}))
+        if time.monotonic() - process.answered_at > self._silence and self.has_other(claim):
+            process.give_away()
 
     def _measure(self, process: Worker) -> None:
         taken = 0 if process.pid is None else resident_bytes(process.pid)
@@ -292,6 +300,8 @@ class Keeper:
     def is_away(self, worker: RemoteWorker, why: str) -> None:
         self.roster.went(worker.name, self.now(), f"the worker {worker.replica} cannot be reached: {why}")
         self._act()
+        if self.has_other(Claim(worker.model)):
+            worker.give_away()
 
     def is_forgotten(self, worker: RemoteWorker) -> None:
         if self.processes.get(worker.name) is worker:

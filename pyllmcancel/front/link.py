@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyllmcancel.front.upstream import Broken, Exchange
-from pyllmcancel.server.behind import BODY, HEAD
+from pyllmcancel.server.behind import BODY, HEAD, MARK
+from pyllmcancel.server.delivered import Delivered
 
 Frame = tuple[bytes, bytes]
 """A frame's kind and content."""
@@ -23,26 +24,37 @@ class Frames:
     """Decodes frames."""
 
     def __init__(self) -> None:
-        self._data = bytearray()
+        self._begun = bytearray()  # of a frame that is not complete
+        self._length = 0  # of that frame, once it is known
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Iterate over the frames that are complete with these bytes; ValueError if they are no frames."""
-        self._data += data
-        at = 0
-        while len(self._data) - at >= HEAD.size:
-            kind, length = HEAD.unpack_from(self._data, at)
+        if self._begun:
+            self._begun += data
+            if len(self._begun) < self._length:
+                return
+            data = bytes(self._begun)
+        at = self._length = 0
+        while len(data) - at >= HEAD.size:
+            kind, length = HEAD.unpack_from(data, at)
             if length > MAX_FRAME:
                 raise ValueError("not a frame")
             end = at + HEAD.size + length
-            if end > len(self._data):
+            if end > len(data):
+                self._length = end - at
                 break
-            yield kind, bytes(self._data[at + HEAD.size : end])
+            yield kind, data[at + HEAD.size : end]
             at = end
-        del self._data[:at]
+        self._begun[:] = data[at:]
 
 
 class Link:
     """The frames of one exchange. Used in the event loop only.
+
+    Parameters
+    ----------
+    delivered
+        Follows what the answer's client gets.
 
     Attributes
     ----------
@@ -50,8 +62,9 @@ class Link:
         Takes a piece of the answer's body, when there is nothing before it; returns False if it can take no more now.
     """
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, delivered: Delivered) -> None:
         self._exchange = exchange
+        self._delivered = delivered
         self._frames = Frames()
         self._read: deque[Frame] = deque()
         self.pass_on: Callable[[bytes], bool] | None = None
@@ -70,7 +83,11 @@ class Link:
 
     def _take(self, data: bytes) -> bool:
         for kind, content in self._frames.feed(data):
-            if kind == BODY and self.pass_on is not None and not self._read:
+            if kind == MARK:
+                if self._delivered.note_mark(content):
+                    self.pass_on = None  # what comes is an error, and may not be the last word
+            elif kind == BODY and self.pass_on is not None and not self._read:
+                self._delivered.add(content)
                 if not self.pass_on(content):
                     self._read.append((BODY, b""))
             else:

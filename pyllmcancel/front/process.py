@@ -99,6 +99,7 @@ class ModelProcess(Worker):
         finally:
             if self._stuck is not None:
                 self._stuck.cancel()
+        self.answered_at = time.monotonic()
         if head.status == 200:
             if not self.is_ready and not self._stopped:
                 self.is_ready, self.n_slots = True, int(told.get("slots", 1))
@@ -143,14 +144,16 @@ class ModelProcess(Worker):
         self._hurry = asyncio.get_running_loop().call_later(LOOK_EVERY, self._end_now)
 
     def end(self) -> asyncio.Future[None]:
-        """Return a future of its end, which may also be given an error."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Return a future of its end, or of the moment by which that should have come; it may be given an error."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
 
-        def tell(_: object) -> None:
+        def tell(_: object = None) -> None:
             if not future.done():
                 future.set_result(None)
 
         self._task.add_done_callback(tell)
+        loop.call_later(STUCK_SECONDS, tell)
         return future
 
     async def wait(self) -> None:

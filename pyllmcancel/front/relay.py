@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.events import FinishReason, RequestStatus
-from pyllmcancel.front.forwarding import ClientLeft, SendAgain, connected, kept, process_ended
+from pyllmcancel.front.delivery import Delivery
+from pyllmcancel.front.forwarding import ClientLeft, Lost, NotReached, connected, process_ended
 from pyllmcancel.front.front import DEADLINE_SECONDS
 from pyllmcancel.front.link import CLOSED, Link, content_of
 from pyllmcancel.front.requests import check
-from pyllmcancel.front.upstream import Broken, Exchange, Unread
+from pyllmcancel.front.upstream import Broken, Exchange, Headers, Unread
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.behind import ACCEPTED, BODY, END, ENDED, LINK, START, STATE
+from pyllmcancel.server.delivered import Promise
 from pyllmcancel.server.from_front import Cancel, Cancelled, Done, Leave
 from pyllmcancel.server.http.request_context import ARRIVED, arrival_told
-from pyllmcancel.server.limits import SMALL_BODY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
     from pyllmcancel.server.requests.answers import CancelAnswer
 
 COMPLETE = (FinishReason.STOP, FinishReason.LENGTH)
+MOST_LOST = 1  # processes that a request may take along, and be tried again
+MOST_UNREAD = 2  # processes that may close its connection unread
+
+
+class GivenAway(Broken):
+    """The process ends in order, and leaves the rest of the answer to another one."""
 
 
 class Relay:
@@ -63,9 +70,10 @@ class Relay:
         self.lives_on = False  # without a client: what is left to do does not end with the client's call
         self._is_seen = False  # by its process
         self._is_accepted = False
-        self._came_too_late = False  # the process had completed the answer when the cancel came
         self._gone = asyncio.Event()  # set when the client has left
-        self._held: list[bytes] = []  # of an answer that was cancelled, until it is known how that ended
+        self._delivery = Delivery(request, answer)
+        self._n_lost = self._n_unread = 0  # processes
+        self._has_body = True  # that could be sent to another process
         self._timers: list[asyncio.TimerHandle] = []
         request.ended.add_done_callback(lambda _: self._ended())
 
@@ -86,6 +94,7 @@ class Relay:
     def keep(self, seconds: float) -> None:
         """Let the request go on without its client, for so long after the leaving: its process counts on from there."""
         self.keeps = seconds
+        self._delivery.delivered.keeps_body = seconds > 0.0
         if self.left_at is None:
             return
         if not seconds:
@@ -179,36 +188,47 @@ class Relay:
         ------
         NotReached
             The process has ended, or is about to; it has seen nothing of the request.
-        SendAgain
-            It closed the connection before it had read the request, whose body is still here.
+        Lost
+            The process was lost, and another one can go on with the answer.
         ApiError
-            The process ended before it answered, or this one may open no more connections.
+            None can, or this process may open no more connections.
         RequestCancelled
             The client has no answer yet, and is to get this one.
         ClientLeft
         """
-        told = (ARRIVED, arrival_told(self._answer.scope, self.left_at, process.clock_ahead)), (LINK, b"1")
-        begun = await connected(message, process.address, told)
-        self.request.process = process
-        self._link = link = Link(begun)
-        is_small = len(message.body) <= SMALL_BODY
-        if not is_small:
-            message.body = b""
+        delivered = self._delivery.delivered
+        before = delivered.as_head()
+        sizes = b"%d,%d" % (len(before), len(delivered.body)) if before else b"1"
+        told = (ARRIVED, arrival_told(self._answer.scope, self.left_at, process.clock_ahead)), (LINK, sizes)
+        begun = await connected(message, process.address, told, before + delivered.body if before else b"")
+        self.request.process, self._is_seen = process, False
+        self._link = Link(begun, delivered)
+        process.on_silence.add(self._leave_process)
         try:
             if self.request.cancellation.requested:
                 self.cancelled()  # it came while the connection was made
-            await self._follow(begun, link, message, list(extra))
+            await self._follow(begun, self._link, message, list(extra))
         except (Broken, ValueError) as error:
-            if is_small and isinstance(error, Unread) and not self.request.cancellation.requested:
-                raise SendAgain from None
-            await self._broken()
+            await self._broken(error)
         finally:
-            self._link = None
+            process.on_silence.discard(self._leave_process)
+            link, self._link = self._link, None
             if self._answer.complete and self._is_accepted and not self.request.ended.done():
                 self.lives_on = True  # a response in the background
                 self._front.spawn(self._outlive(begun, link))
             else:
                 begun.close()
+
+    def _leave_process(self) -> None:
+        """Give up on a process that is stuck, while another one can go on with the answer."""
+        if self._link is not None and self._can_move:
+            self._link.close()
+
+    @property
+    def _can_move(self) -> bool:
+        request = self.request
+        is_over = self._answer.complete or request.cancellation.requested or request.ended.done()
+        return not is_over and self._has_body and self._n_lost < MOST_LOST and self._delivery.delivered.can_go_on
 
     async def until_left(self, task: asyncio.Task[None]) -> None:
         """Wait for a task, which goes on after the client has left: then ClientLeft is raised."""
@@ -221,69 +241,47 @@ class Relay:
             raise ClientLeft
         await task
 
-    async def _follow(self, begun: Exchange, link: Link, message: Message, extra: list[tuple[bytes, bytes]]) -> None:
+    async def _follow(self, begun: Exchange, link: Link, message: Message, extra: Headers) -> None:
         sent_at = time.monotonic()
+        if not message.is_kept:
+            message.body, self._has_body = b"", False
         head = await begun.head()
-        message.body, self._is_seen = b"", True
+        self._is_seen = True
         if self.left_at is not None and self.left_at > sent_at and self.keeps:
             self._tell_of_leaving()
         if head.get(LINK) != b"1":  # refused before the application saw the request
-            await self._answer.begin(head.status, kept(head.headers))
-            await self._answer.write(await begun.whole())
-            await self._answer.end()
+            await self._begin(link, head.status, head.headers, [])
+            await self._delivery.write(await begun.whole())
+            await self._delivery.end()
             return
         while not self._answer.complete:
             kind, content = await link.next()
             if kind == START:
-                status, headers = content_of(content)
+                status, told = content_of(content)
+                headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in told]
                 await self._begin(link, status, headers, extra)
             elif kind == BODY:
-                await self._write(content)
+                await self._delivery.write(content)
             elif kind == END:
-                await self._end()
+                await self._delivery.end()
             elif kind == CLOSED:
                 raise Broken
             else:
                 self._learn(kind, content)
 
-    async def _begin(
-        self, link: Link, status: int, headers: list[tuple[str, str]], extra: list[tuple[bytes, bytes]]
-    ) -> None:
-        if self.request.cancellation.requested:
-            return  # it was too late for this answer: see `_end`
-        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-        if not self._is_accepted:
+    async def _begin(self, link: Link, status: int, headers: Headers, extra: Headers) -> None:
+        if not (self._is_accepted or self.request.cancellation.requested):
             self._requests.arrivals.end_work(self.request)  # it is refused
-        await self._answer.begin(status, [*kept(pairs), *extra])
-        if self._answer.is_chunked and not self.request.cancellation.requested:
-            link.pass_on = self._answer.pass_on
-
-    async def _write(self, piece: bytes) -> None:
-        if self.request.cancellation.requested:
-            self._held.append(piece)
-        else:
-            await self._answer.write(piece)
-
-    async def _end(self) -> None:
-        """End the answer as the request has ended: a cancelled one never looks complete."""
-        reason = self.request.cancellation.reason
-        if reason is None:
-            await self._answer.end()
-        elif self._answer.head is None:
-            raise RequestCancelled(reason, self.request.usage())
-        elif self._came_too_late:
-            await self._answer.break_off(RequestCancelled(reason, self.request.usage()))
-        else:
-            await self._answer.write(b"".join(self._held))
-            await self._answer.end()
+        await self._delivery.begin(link, status, headers, extra)
 
     def _learn(self, kind: bytes, content: bytes) -> None:
         told = content_of(content)
         if kind == ACCEPTED:
             self._is_accepted = True
-            names, size, adapters = told
+            names, size, adapters, promise = told
             self._requests.accepted(self.request, Names(*names))
             self.request.take_size(size, adapters)
+            self._delivery.delivered.promise = None if promise is None else Promise(*promise)
         elif kind == STATE:
             self.request.take_state(told)
         elif kind == ENDED:
@@ -291,8 +289,10 @@ class Relay:
 
     def _conclude(self, told: dict[str, Any]) -> None:
         request = self.request
+        if told["reason"] == CancelReason.SHUTDOWN and self._can_move:
+            raise GivenAway
         finish_reason = FinishReason(told["finish_reason"])
-        self._came_too_late = finish_reason in COMPLETE
+        self._delivery.came_too_late = finish_reason in COMPLETE
         if request.ended.done():  # by the answer to its cancel
             return
         request.take_state(told["state"])
@@ -316,18 +316,28 @@ class Relay:
 
     # -- a process that is gone ---------------------------------------------------------------------------------------
 
-    async def _broken(self) -> None:
+    async def _broken(self, error: Exception) -> None:
         """The link is closed: by the process' end, or here."""
         reason = self.request.cancellation.reason
+        self._delivery.lose_rest()
+        if isinstance(error, Unread) and reason is None and self._has_body and self._n_unread < MOST_UNREAD:
+            self._n_unread += 1
+            raise NotReached from None
+        if self._can_move:
+            self._n_lost += not isinstance(error, GivenAway)
+            raise Lost from None
         if reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
             self.lives_on = True
             self._front.spawn(self._settle())
             raise ClientLeft
         self._end_without_process()
-        error = process_ended() if reason is None else RequestCancelled(reason, self.request.usage())
-        if self._answer.head is None:
-            raise error
-        await self._answer.break_off(error)
+        await self.break_off(process_ended() if reason is None else RequestCancelled(reason, self.request.usage()))
+
+    async def break_off(self, error: Exception) -> None:
+        """End the request, and the client's answer, if that has begun; else raise the error."""
+        if self._answer.head is not None:
+            self._end_without_process()
+        await self._delivery.break_off(error)
 
     def _end_without_process(self) -> None:
         if not self.request.ended.done():

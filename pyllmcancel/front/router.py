@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 import time
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,14 @@ from urllib.parse import parse_qs
 
 from fastapi import Request
 
+from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.front.everywhere import bring, exchange_with_each, list_of_each, unreached
 from pyllmcancel.front.forwarding import (
     Answer,
     Leaving,
+    Lost,
     Message,
     NotReached,
-    SendAgain,
     answered,
     exchange,
     left_by,
@@ -37,10 +38,11 @@ from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.limits import MAX_NAME
+from pyllmcancel.server.limits import MAX_NAME, SMALL_BODY
 from pyllmcancel.server.origin import plain_origin
 from pyllmcancel.server.preparing import REQUEST
 from pyllmcancel.server.streams.routes import not_ready
+from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,7 +61,7 @@ STREAMS = re.compile(r"/v1/stream(?:/(.*))?", re.DOTALL)
 RESPONSES = re.compile(r"/v1/responses/(?!input_tokens$|compact$)(.*?)(/input_items|/cancel)?", re.DOTALL)
 LOOKUP, SHARED = "/v1/streams/lookup", ("/docs", "/openapi.json")
 MAX_SHOWN = 20  # names in an error
-GONE = (NotReached, SendAgain)
+GONE = (NotReached, Lost)
 
 
 class Router:
@@ -93,6 +95,7 @@ class Router:
         timeout = config.engine.request_timeout
         self._timeout = math.inf if timeout is None else timeout
         self._stream_keep = config.stream_keep
+        self._bodies = Shares(config.limits.max_bodies, several=config.shared)  # long ones that are kept
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -197,13 +200,21 @@ class Router:
 
     async def _computed(self, wishes: Wishes, message: Message, relay: Relay) -> None:
         request = relay.request
-        claim = Claim(request.model, request.owner, names_of(request.id, wishes), len(message.body))
-        while (ended := await self._sent(claim, wishes, message, relay)) is not None:
-            request.process = None
-            claim = claim._replace(avoids=claim.avoids | {ended.name})
-            if not self.keeper.has_other(claim):
-                await self._waited(ended.end(), relay)
-                claim = claim._replace(avoids=frozenset())
+        n_bytes = len(message.body)
+        claim = Claim(request.model, request.owner, names_of(request.id, wishes), n_bytes)
+        message.is_kept = n_bytes <= SMALL_BODY or self._bodies.take(request.owner, n_bytes)
+        try:
+            while (ended := await self._sent(claim, wishes, message, relay)) is not None:
+                request.process = None
+                claim = claim._replace(avoids=claim.avoids | {ended.name})
+                if not self.keeper.has_other(claim):
+                    await self._waited(ended.end(), relay)
+                    claim = claim._replace(avoids=frozenset())
+        except (ApiError, RequestCancelled) as error:
+            await relay.break_off(error)
+        finally:
+            if message.is_kept and n_bytes > SMALL_BODY:
+                self._bodies.give_back(request.owner, n_bytes)
 
     async def _sent(self, claim: Claim, wishes: Wishes, message: Message, relay: Relay) -> Worker | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
@@ -218,11 +229,8 @@ class Router:
             if wishes.previous is not None:
                 await bring(self.front, relay.request.owner, wishes.previous, process)
             try:
-                with suppress(SendAgain):  # a process that has ended does not listen any more
-                    await relay.through(message, process, extra)
-                    return None
                 await relay.through(message, process, extra)
-            except NotReached:
+            except GONE:
                 return process
             return None
         finally:

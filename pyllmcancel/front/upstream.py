@@ -299,6 +299,8 @@ class Chunks:
 
     def feed(self, data: bytes) -> bytes:
         """Return the content in these bytes; ValueError if they are not chunks."""
+        if not self._data and not self._left and (whole := one_chunk(data)):
+            return whole
         self._data += data
         found = bytearray()
         while self._data and not self.done:
@@ -323,6 +325,15 @@ class Chunks:
                 found += part[: max(0, len(part) - 2)]
                 self._left = 0
         return bytes(found)
+
+
+def one_chunk(data: bytes) -> bytes:
+    """Return the content of bytes that are just one chunk, as those of most tokens are; nothing for any others."""
+    end = data.find(b"\r\n", 0, MAX_LINE)
+    if end < 0 or not data[:end].isalnum():
+        return b""
+    length = int(data[:end], 16)
+    return data[end + 2 : -2] if len(data) == end + length + 4 else b""
 
 
 async def ask(

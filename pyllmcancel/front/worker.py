@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -60,6 +61,10 @@ class Worker(ABC):
         The share of the load that is done; None before it tells.
     n_slots
         The number of requests that it computes at once, once it serves.
+    answered_at
+        When it last said how it is, in monotonic seconds.
+    on_silence
+        Called when others should go on with its requests, since it does not answer.
     clock_ahead
         What its monotonic clock has more than this process', in seconds.
     """
@@ -73,6 +78,8 @@ class Worker(ABC):
         self.n_slots = 1
         self.is_ready = False
         self.clock_ahead = 0.0
+        self.answered_at = time.monotonic()
+        self.on_silence: set[Callable[[], object]] = set()
         self._stopped = False  # set by `stop`
         self._wanted = asyncio.Event()  # set by `look_soon`
 
@@ -84,6 +91,11 @@ class Worker(ABC):
     def pid(self) -> int | None:
         """Its process, if that is the front's child."""
         return None
+
+    def give_away(self) -> None:
+        """Have others go on with its requests."""
+        for leave in list(self.on_silence):
+            leave()
 
     def look_soon(self) -> None:
         """Ask the worker at once how it is."""
@@ -178,7 +190,8 @@ class RemoteWorker(Worker):
         self._looks.clear()
 
     async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
-        now, slots = time.monotonic(), int(told["slots"])  # they come only with the right key
+        now = self.answered_at = time.monotonic()
+        slots = int(told["slots"])  # they come only with the right key
         self._best_trip *= AGEING
         if now - asked_at < self._best_trip:
             self._best_trip = now - asked_at

@@ -6,39 +6,33 @@ abandons it in the middle of a file, and the next start resumes the download.
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import logging
+import shutil
 import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
 from pathlib import Path
-from typing import final
+from typing import BinaryIO, final
 
 from pyllmcancel.errors import HubError, LoadCancelled
-from pyllmcancel.hub.plain_http import host_of
-from pyllmcancel.hub.progress import shown
+from pyllmcancel.hub.progress import Progress, in_units
 
 logger = logging.getLogger("pyllmcancel.hub")
 
 TELL_EVERY_SECONDS = 0.1  # how often progress is shown, and asked whether to continue
-SILENT_SECONDS = 3.0  # until a line says who is waited for; then after twice that time, and so on
 
 
 class Fetch(ABC):
-    """The work of the daemon thread. Only `sizes`, `source` and `given_up` are for other threads.
+    """The work of the daemon thread. Other threads use `done`, `total` and `given_up` only.
 
-    Attributes
-    ----------
-    source
-        The host that is asked now; empty if none is. Written by the daemon thread.
+    `done` and `total` are the numbers of bytes that are there, and of all; 0 until the latter is known.
     """
 
     def __init__(self) -> None:
-        self.source = ""
-        self._sizes: dict[str, int] = {}
-        self._total = 0
+        self.done = self.total = 0
         self.future: Future[Path] = Future()
         self.given_up = threading.Event()
 
@@ -57,46 +51,57 @@ class Fetch(ABC):
             self.future.set_exception(error)
 
     @final
-    def sizes(self) -> tuple[int, int]:
-        """The number of bytes that are there, and of all; (0, 0) until the latter is known."""
-        return sum(self._sizes.copy().values()), self._total
+    def count(self, n_bytes: int) -> None:
+        """Note that more bytes are there; LoadCancelled if the download was given up."""
+        self.done += n_bytes
+        if self.given_up.is_set():
+            raise LoadCancelled("the download was given up")
 
     @final
-    @contextmanager
-    def asking(self, url: str) -> Iterator[None]:
-        """Note that the host of `url` is asked."""
-        self.source = host_of(url)
-        try:
-            yield
-        finally:
-            self.source = ""
+    def complete(self, path: Path, name: str, size: int, digest: str, download: Callable[[BinaryIO], None]) -> None:
+        """Have a file downloaded to `path`, from where an earlier download was interrupted; `name` is for people.
 
-    @final
-    def on_size(self, path: str) -> Callable[[int], None]:
-        """Return a function that takes the number of bytes of `path`."""
+        `download` appends what is missing to the file that it is given, whose name has ``.incomplete`` at its end until
+        it is whole. No content of another digest is kept.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.incomplete")
+        with partial.open("ab") as out:
+            if out.tell() > size:
+                out.seek(0)
+                out.truncate()
+            elif out.tell():
+                logger.info("resuming %s, of which %s are there", name, in_units(out.tell()))
+            check_room(path.parent, name, size - out.tell())
+            self.count(out.tell())
+            download(out)
+        found = digest_of(partial, digest)
+        if found != digest:
+            partial.unlink()
+            raise HubError(
+                f"{name} has a wrong digest: it is {found} and should be {digest}. The file was not kept. Try"
+                " again, or report this to its source"
+            )
+        partial.replace(path)
 
-        def on_size(size: int) -> None:
-            self._sizes[path] = size
 
-        return on_size
+def digest_of(path: Path, like: str) -> str:
+    """Return the SHA-256 of a file; its Git digest if `like` is one: the SHA-1 of a header and the content."""
+    digest = hashlib.sha256()
+    if len(like) == 40:
+        digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
-class Silence:
-    """Reports a source that sends nothing for a while, as behind a firewall that drops packets."""
-
-    def __init__(self) -> None:
-        self._seen = ("", 0)
-        self._began = time.monotonic()
-        self._next = SILENT_SECONDS
-
-    def look(self, source: str, done: int) -> None:
-        """Compare the source, and the number of bytes that are there, with those of the last look."""
-        now = time.monotonic()
-        if self._seen != (source, done):
-            self._seen, self._began, self._next = (source, done), now, SILENT_SECONDS
-        elif source and now - self._began >= self._next:
-            logger.info("waiting for %s, which has sent nothing for %.0f s", source, now - self._began)
-            self._next *= 2
+def check_room(folder: Path, name: str, missing: int) -> None:
+    """Raise OSError if the disk has less room than the `missing` bytes of the file with this name."""
+    free = shutil.disk_usage(folder).free
+    if missing > free:
+        text = f"{name} needs {in_units(missing)} more, but {folder} has {in_units(free)} left"
+        raise OSError(errno.ENOSPC, text)
 
 
 def cannot_be_stored(error: OSError) -> str:
@@ -105,14 +110,9 @@ def cannot_be_stored(error: OSError) -> str:
 
 
 def fetched(fetch: Fetch, what: str, progress: Callable[[float], bool]) -> Path:
-    """Run `fetch` in a daemon thread, and show its progress.
+    """Run `fetch` of `what` in a daemon thread, and show its progress.
 
-    Parameters
-    ----------
-    what
-        The name of the model, for people.
-    progress
-        Called again and again with the progress in [0, 1]. Returning False gives up.
+    `progress` is called again and again with the progress in [0, 1]; by returning False it gives up.
 
     Raises
     ------
@@ -122,14 +122,12 @@ def fetched(fetch: Fetch, what: str, progress: Callable[[float], bool]) -> Path:
         The download was given up; the bytes so far are kept, and the next download resumes.
     """
     threading.Thread(target=fetch.run, name="hub download", daemon=True).start()
-    silence = Silence()
-    with shown(what) as show:
-        while not wait([fetch.future], TELL_EVERY_SECONDS).done:
-            done, total = fetch.sizes()
-            silence.look(fetch.source, done)
-            if total:
-                show(done, total)
-            if not progress(done / total if total else 0.0):
-                fetch.given_up.set()
-                raise LoadCancelled("the download was given up")
+    lines = Progress(what)
+    while not wait([fetch.future], TELL_EVERY_SECONDS).done:
+        done, total = fetch.done, fetch.total
+        if total:
+            lines.show(done, total)
+        if not progress(done / total if total else 0.0):
+            fetch.given_up.set()
+            raise LoadCancelled("the download was given up")
     return fetch.future.result()

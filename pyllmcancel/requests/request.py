@@ -138,6 +138,7 @@ class Choice:
     generated: list[int] = field(default_factory=list)
     given_back: bytes = b""  # the text of the prompt's last word, with which the answer has to begin
     foretold: Sequence[int] = ()  # tokens that certainly come next, to be generated once the prompt is computed
+    known: Sequence[int] = ()  # the answer's first tokens, if it was begun elsewhere: they are generated again
     seq: int | None = None  # set while the choice holds a slot
     n_committed: int = 0  # a copy of `Context.n_committed`, written by the engine thread; kept without a slot
     n_cached: int = 0  # tokens that its first admission found in the cache
@@ -176,6 +177,11 @@ class Choice:
             n_foretold = self.n_foretold if source == PAST else 0
             if n_drafted or n_foretold or (predicted and source == PREDICTION):
                 yield Drafted(source, n_drafted + n_foretold, n_accepted + n_foretold)
+
+    @property
+    def again(self) -> Sequence[int]:
+        """The tokens to be generated again, for an answer that was begun elsewhere."""
+        return self.known[len(self.generated) :]
 
     @property
     def n_known(self) -> int:

@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import RequestCancelled, RequestFailed
+from pyllmcancel.server.delivered import ALL, DELTAS, FAILURE, NOTHING, OPENING
 from pyllmcancel.server.errors.responses import ApiError, api_error
 
 if TYPE_CHECKING:
-    from pyllmcancel.events import Usage
+    from pyllmcancel.events import Delta, Usage
     from pyllmcancel.requests.token_stream import AsyncStream
+    from pyllmcancel.server.behind import Link
     from pyllmcancel.server.dialect import Dialect
 
 T = TypeVar("T")
 Write = Callable[[bytes], Awaitable[None]]
 # Answers of more tokens are encoded in a thread: the event loop must notice disconnects meanwhile.
 INLINE_ANSWER = 4_096
+DONE = b"data: [DONE]\n\n"
 SSE_HEADERS = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
@@ -37,12 +40,15 @@ class AnswerEvents:
     ping_interval
         Seconds of silence after which the dialect's ping is written, so that proxies do not take the connection for
         dead; 0: never.
+    link
+        The link to the front, if there is one: events that another server has delivered are left out.
     """
 
-    def __init__(self, stream: AsyncStream, dialect: Dialect, ping_interval: float) -> None:
+    def __init__(self, stream: AsyncStream, dialect: Dialect, ping_interval: float, link: Link | None = None) -> None:
         self._stream = stream
         self._dialect = dialect
         self._ping_interval = ping_interval
+        self._link = link
         self._written_at = 0.0
 
     @property
@@ -71,9 +77,12 @@ class AnswerEvents:
         self, write: Write, told: Callable[[RequestCancelled | RequestFailed | ApiError], ApiError | None]
     ) -> bool:
         try:
-            await self._write_events(write, self._dialect.opening())
+            await self._write_events(write, OPENING, self._dialect.opening())
             async for batch in self._stream.batches():
-                await self._write_events(write, (chunk for delta in batch for chunk in self._dialect.chunks(delta)))
+                chunks = [(delta, list(self._dialect.chunks(delta))) for delta in batch]
+                new = [one for one in chunks if self._link is None or self._link.is_new(one[0])]
+                events = [event for _, found in new for event in found]
+                await self._write_events(write, DELTAS, events, [delta for delta, _ in new])
             last = await worded(self._stream, lambda usage: list(self._dialect.closing(usage)))
             await self._dialect.keep()
         except (RequestCancelled, RequestFailed, ApiError) as error:
@@ -85,15 +94,23 @@ class AnswerEvents:
             if shown is None:
                 return False
             # No [DONE] after an error: a cut answer must not look whole.
-            await self._write_events(write, last)
+            await self._write_events(write, FAILURE, last)
             return True
-        await self._write_events(write, last)
-        if self._dialect.says_done:
-            await write(b"data: [DONE]\n\n")
+        await self._write_events(write, ALL, last, end=DONE if self._dialect.says_done else b"")
         return True
 
-    async def _write_events(self, write: Write, events: Iterable[Mapping[str, Any]]) -> None:
-        text = b"".join(frame(event, named=self._dialect.names_events) for event in events)
+    async def _write_events(
+        self,
+        write: Write,
+        part: int,
+        events: Iterable[Mapping[str, Any]],
+        new: Sequence[Delta] = (),
+        *,
+        end: bytes = b"",
+    ) -> None:
+        text = b"".join(frame(event, named=self._dialect.names_events) for event in events) + end
+        if self._link is not None:
+            text = self._link.marked(part, text, new)
         if text:
             self._written_at = time.monotonic()
             await write(text)
@@ -108,7 +125,8 @@ class AnswerEvents:
                 continue
             self._written_at = time.monotonic()
             try:
-                await write(self._dialect.ping)
+                ping = self._dialect.ping
+                await write(ping if self._link is None else self._link.marked(NOTHING, ping))
             except OSError:
                 # Some servers report so that the client is gone.
                 self._stream.cancel(CancelReason.DISCONNECT)

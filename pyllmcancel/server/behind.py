@@ -5,6 +5,9 @@ the answer itself (its start, its body, its end) come between frames that say ho
 says how the request ended, so the front knows the ending exactly when its computation has stopped. It comes after the
 answer if the request outlives that. If the front closes the connection, its request is cancelled, as any client's.
 
+A request whose answer was begun by another server comes with what was delivered (see `pyllmcancel.server.delivered`),
+before its body: the header says how many bytes that has, those that describe it and those of the answer.
+
 A frame is a byte that names its kind, the length of its content as four bytes, and the content.
 """
 
@@ -13,26 +16,34 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from starlette.requests import ClientDisconnect
+
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.server.delivered import Delivered, Marks, Promise
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import watched
-from pyllmcancel.server.http.request_context import request_id_of
+from pyllmcancel.server.http.request_context import CREATED, created_at_of, request_id_of
+from pyllmcancel.server.promise import prompt_digest
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from pyllmcancel.events import Delta
     from pyllmcancel.requests.request import Request
     from pyllmcancel.server.streams.kept_streams import KeptStreams
 
 LINK = b"x-front-link"
 HEAD = struct.Struct("!cI")
-ACCEPTED, STATE, START, BODY, END, ENDED = b"A", b"P", b"S", b"B", b"F", b"E"
-"""The kinds: the request was accepted, how far it is, the answer's start, a piece and the end of it, the ending."""
+ACCEPTED, STATE, START, MARK, BODY, END, ENDED = b"A", b"P", b"S", b"T", b"B", b"F", b"E"
+"""The kinds: the request was accepted, how far it is, the answer's start, a mark, a piece, the end, the ending."""
+DOES_NOT_GO_ON = 409  # the status for an answer that another server began, and this one would not continue alike
 STATE_SECONDS = 0.1  # between two looks at how far requests are
+LENGTH = b"content-length"
 OPENED = ((b"content-type", b"application/octet-stream"), (LINK, b"1"))
 
 Cancel = Callable[["Request", CancelReason], object]
@@ -45,8 +56,10 @@ def frame(kind: bytes, content: bytes = b"") -> bytes:
 class Link:
     """The link of one HTTP request. Used in the event loop only."""
 
-    def __init__(self, scope: Scope, send: Send, streams: KeptStreams) -> None:
+    def __init__(self, scope: Scope, send: Send, streams: KeptStreams, delivered: Delivered | None) -> None:
         self.scope = scope
+        self.delivered = delivered  # by another server
+        self._marks = Marks(delivered)
         self._streams = streams
         self.left = False
         self._task = asyncio.current_task()
@@ -86,13 +99,39 @@ class Link:
         else:
             await self._write_all((frame(BODY, data) if data else b"") + self._ending() + frame(END))
 
-    def accepted(self, request: Request, cancel: Cancel) -> None:
+    def go_on(self, request: Request, server: str | None) -> Promise:
+        """Have a request begin with the tokens that were delivered, and return what its answer depends on.
+
+        ApiError if it would not go on as it began. `server` is this server's `server_digest`.
+        """
+        seed = request.params.sampling.seed
+        promise = Promise(server, prompt_digest(request), seed, created_at_of(self.scope))
+        if self.delivered is not None and self.delivered.promise is not None:
+            if self.delivered.promise != promise:
+                raise ApiError(DOES_NOT_GO_ON, "this answer was begun by a server unlike this one", code="conflict")
+            for choice in request.choices:
+                choice.known = self.delivered.known(choice.index)
+        return promise
+
+    def accepted(self, request: Request, cancel: Cancel, promise: Promise | None) -> None:
         """Tell of an accepted request; `cancel` ends it when the front closes the link."""
         self._request, self._cancel = request, cancel
         names = request.session, request.parent, request.supersede, request.priority
         size = request.n_prompt_tokens, len(request.choices), request.params.max_tokens
-        self._owed = frame(ACCEPTED, as_json([names, size, request.adapters]))
+        self._owed += frame(ACCEPTED, as_json([names, size, request.adapters, promise]))
         self._telling = asyncio.create_task(self._write_all(b""))  # at once: others are superseded
+
+    def is_new(self, delta: Delta) -> bool:
+        """Return whether a delta, the next one of its choice, has not been delivered."""
+        return self._marks.is_new(delta)
+
+    def marked(self, part: int, text: bytes, new: Iterable[Delta] = ()) -> bytes:
+        """Return the text of some events, which tell of these deltas, or nothing if its client has it. Its mark is
+        sent before it.
+        """
+        text = b"" if self._marks.has(part) else text
+        self._owed += frame(MARK, self._marks.mark(part, len(text), new))
+        return text
 
     def tell_state(self) -> None:
         """Tell how far the request is, if that has changed. A front that does not read gets it later."""
@@ -172,9 +211,9 @@ class Links:
         self._looking: asyncio.Task[None] | None = None
 
     @contextmanager
-    def one(self, scope: Scope, send: Send) -> Iterator[Link]:
+    def one(self, scope: Scope, send: Send, delivered: Delivered | None) -> Iterator[Link]:
         """A link, which tells inside the block how far its request is."""
-        link = Link(scope, send, self._streams)
+        link = Link(scope, send, self._streams, delivered)
         self._links.add(link)
         if self._looking is None:
             self._looking = asyncio.create_task(self._look(), name="tell the front how far requests are")
@@ -206,11 +245,18 @@ class FrontLinks:
         self._links = links
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not any(name == LINK for name, _ in scope["headers"]):
+        told = next((value for name, value in scope.get("headers", ()) if name == LINK), b"")
+        if scope["type"] != "http" or not told:
             await self._app(scope, receive, send)
             return
-        with self._links.one(scope, send) as link:
+        try:
+            delivered, receive = await delivered_before(scope, receive, told)
+        except ClientDisconnect:
+            return
+        with self._links.one(scope, send, delivered) as link:
             scope.setdefault("state", {})["link"] = link
+            if delivered is not None and delivered.promise is not None:
+                scope["state"][CREATED] = delivered.promise.created_at
             await link.open()
             try:
                 await self._app(scope, receive, link.send)
@@ -221,8 +267,37 @@ class FrontLinks:
             await link.close(receive)
 
 
-def tell_front(scope: Scope, request: Request, cancel: Cancel) -> None:
-    """Tell the front of a request that was accepted, if there is one; `cancel` ends it when the front has gone."""
+def link_of(scope: Scope) -> Link | None:
+    """Return the link to the front, if there is one."""
     link: Link | None = scope["state"].get("link")
-    if link is not None:
-        link.accepted(request, cancel)
+    return link
+
+
+async def delivered_before(scope: Scope, receive: Receive, told: bytes) -> tuple[Delivered | None, Receive]:
+    """Read what was delivered, and return it with the function that receives the rest of the body.
+
+    Parameters
+    ----------
+    told
+        The header of the link.
+    """
+    sizes = [int(one) for one in told.split(b",")]
+    if len(sizes) == 1:
+        return None, receive
+    read, message = bytearray(), dict[str, Any](more_body=True)
+    while len(read) < sum(sizes) and message.get("more_body", False):
+        message = dict(await receive())
+        read += message.get("body", b"")
+    n_head, n_before = sizes[0], sum(sizes)
+    if len(read) < n_before:
+        raise ClientDisconnect
+    lengths = [
+        (b"content-length", b"%d" % (int(value) - n_before)) for name, value in scope["headers"] if name == LENGTH
+    ]
+    scope["headers"] = [pair for pair in scope["headers"] if pair[0] != LENGTH] + lengths
+    rest = [message | {"body": bytes(read[n_before:])}]
+
+    async def receive_rest() -> Message:
+        return rest.pop() if rest else await receive()
+
+    return Delivered.read(bytes(read[:n_head]), bytes(read[n_head:n_before])), receive_rest

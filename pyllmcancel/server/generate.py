@@ -16,7 +16,8 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.requests.token_stream import AsyncStream, Bound, LoopSink
 from pyllmcancel.server.answer_events import SSE_HEADERS, AnswerEvents, worded
-from pyllmcancel.server.behind import tell_front
+from pyllmcancel.server.behind import link_of
+from pyllmcancel.server.delivered import DELTAS
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.body_limit import body_is_used
 from pyllmcancel.server.http.connection import connection_of, watched
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.requests.request import GenerationParams, Request
+    from pyllmcancel.server.behind import Link
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.dialect import Dialect
     from pyllmcancel.server.wire.fields import GeneratingBody
@@ -57,15 +59,18 @@ async def generate(
     if keeping is not None:
         streams.make_room(incoming.request.owner, keeping.name)
     stream = await submit(incoming, prompts, params)
+    link = link_of(incoming.http.scope)
     if not incoming.body.stream:
-        return WholeResponse(stream, dialect)
+        return WholeResponse(stream, dialect, link)
     interval = incoming.state.config.sse_ping_interval if ping_interval is None else ping_interval
-    events = AnswerEvents(stream, dialect, interval)
+    events = AnswerEvents(stream, dialect, interval, link)
     if keeping is None:
         return EventStreamResponse(stream, events)
     kept = KeptStream(keeping, stream, events)
+    if link is not None and link.delivered is not None:
+        kept.log.write(bytes(link.delivered.body))
     streams.begin(kept)
-    return KeptResponse(kept, is_read=keeping.left_at is None)
+    return KeptResponse(kept, kept.log.end, is_read=keeping.left_at is None)
 
 
 async def submit(
@@ -76,6 +81,9 @@ async def submit(
     state.check_model(body.model)
     engine = state.engine
     params = replace(params, max_tokens=state.config.limited(params.max_tokens), adapters=body.adapters)
+    link = link_of(incoming.http.scope)
+    if link is not None and link.delivered is not None and link.delivered.promise is not None:
+        params = replace(params, sampling=replace(params.sampling, seed=link.delivered.promise.seed))
     # An answer in one piece is read by this server, so it needs no bound.
     bound = Bound(MAX_UNREAD, FEW_UNREAD, engine.registry.wake) if body.stream else None
     sink = LoopSink(asyncio.get_running_loop(), bound)
@@ -86,6 +94,7 @@ async def submit(
         else:
             with working(engine, request):
                 engine.fill(request, prompts, params, sink)
+        promise = None if link is None else link.go_on(request, await state.digest())
         with engine_failure_told(engine):
             engine.accept(request)
     except InvalidRequestError as error:
@@ -96,7 +105,8 @@ async def submit(
         state.pile_up.note(request.owner, key_by("client-ip", incoming.http, body), request)
     # Other servers, and applications that mount this one, cancel the task of a client that has left.
     stream = AsyncStream(request, engine, sink, CancelReason.DISCONNECT)
-    tell_front(incoming.http.scope, request, engine.cancel)
+    if link is not None:
+        link.accepted(request, engine.cancel, promise)
     return stream
 
 
@@ -155,15 +165,18 @@ def error_told(scope: Scope, error: RequestCancelled | RequestFailed | ApiError)
 class WholeResponse(EngineResponse):
     """The answer in one piece, with a status that says how it ended."""
 
-    def __init__(self, stream: AsyncStream, dialect: Dialect) -> None:
+    def __init__(self, stream: AsyncStream, dialect: Dialect, link: Link | None) -> None:
         super().__init__(stream)
         self._dialect = dialect
+        self._link = link
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         deltas: list[Delta] = []
         try:
             async for batch in self._stream.batches():
                 deltas += batch
+                if self._link is not None:
+                    self._link.marked(DELTAS, b"", [delta for delta in batch if self._link.is_new(delta)])
             response = await worded(self._stream, lambda usage: whole_answer(self._dialect.whole(deltas, usage), usage))
             await self._dialect.keep()
         except (RequestCancelled, RequestFailed, ApiError) as error:

@@ -31,6 +31,7 @@ from pyllmcancel.server.live.gauges import FeedGauges
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.pile_up import PileUp
+from pyllmcancel.server.promise import server_digest
 from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.server.streams.gauges import StreamGauges
 from pyllmcancel.server.streams.kept_streams import KeptStreams
@@ -120,6 +121,7 @@ class ServerState:
         self._texts: TextReader | None = None
         self.eog_tokens: tuple[int, ...] = ()  # the model's tokens that end an answer, once it is loaded
         self._engine: Engine | None = None
+        self._digest: asyncio.Task[str | None] | None = None  # made once it is asked for
         self._loading: Loading | None = None
         self._load_error: str | None = None
         self._closing = False
@@ -145,6 +147,15 @@ class ServerState:
             message = self._load_error or f"the model is {doing} ({self._progress:.0%})"
             raise ApiError(503, message, "server_error", code="loading" if self._load_error is None else "load_failed")
         return self._engine
+
+    async def digest(self) -> str | None:
+        """Return the digest of everything that answers depend on besides their requests; None if they may differ."""
+        if self._digest is None:
+            self._digest = asyncio.create_task(asyncio.to_thread(server_digest, self.engine, self.config))
+        try:
+            return await asyncio.shield(self._digest)
+        except OSError:  # a file of the model has gone
+            return None
 
     @property
     def texts(self) -> TextReader:

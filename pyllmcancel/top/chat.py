@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import httpx
 from rich.console import Console
@@ -19,9 +19,9 @@ from rich.console import Console
 from pyllmcancel.front.child import bound
 from pyllmcancel.front.folder import socket_folder
 from pyllmcancel.sse import BrokenFeedError, EventDecoder
-from pyllmcancel.top.feed import message_in, reason_of
-from pyllmcancel.top.text import plain
-from pyllmcancel.top.values import read_json
+from pyllmcancel.top.client import message_in, reason_of
+from pyllmcancel.top.keys import leave
+from pyllmcancel.top.text import plain, read_json
 
 END_SECONDS = 10.0
 TIMEOUT = httpx.Timeout(10.0, read=None)  # a prompt may take minutes
@@ -52,10 +52,6 @@ def run(model: str, api_key: str, console: Console | None = None) -> int:
     except KeyboardInterrupt:
         console.print()
     return 0
-
-
-def leave(number: int, _frame: object) -> NoReturn:
-    raise SystemExit(128 + number)
 
 
 @contextmanager

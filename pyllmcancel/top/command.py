@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import io
+import os
+import signal
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import Any
+import time
+from contextlib import ExitStack
 
 import httpx
 from rich.console import Console
+from rich.live import Live
 
-from pyllmcancel.sse import ServerEvent
-from pyllmcancel.top.choices import Choices, Size, Times
-from pyllmcancel.top.client import open_client
-from pyllmcancel.top.feed import Feed, FeedError, Happening, Lost
-from pyllmcancel.top.lanes import ASCII, BLOCKS
-from pyllmcancel.top.replicas import Replicas
-from pyllmcancel.top.screen import Screen
-from pyllmcancel.top.values import read_json
-from pyllmcancel.top.view import draw
+from pyllmcancel.top.client import ServerError, cancel, open_client, read
+from pyllmcancel.top.keys import Keyboard, leave
+from pyllmcancel.top.view import N_OTHER_LINES, View, draw, key_of
 
-PATIENCE = 15.0  # for the snapshot, if only that is shown
+INTERVAL = 1.0  # seconds between two readings
+HUNG_UP = 128 + 1  # the exit status of a program whose terminal is gone: 1 is SIGHUP
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,93 +28,117 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.reconfigure(errors="replace")
     console = Console(highlight=False, markup=False, emoji=False)
     try:
-        return asyncio.run(show(arguments.url, arguments.api_key or "", console))
-    except FeedError as error:
+        with open_client(arguments.url, arguments.api_key or "") as client:
+            view = View(str(client.base_url).rstrip("/"), read(client))
+            # Windows's terminals have other calls for keys, which are not implemented.
+            if sys.platform == "win32" or not console.is_terminal or console.is_dumb_terminal:
+                view.keys = ""
+                console.print(draw(view, console.width, None))
+                return 0
+            return App(client, console, view).run()
+    except ServerError as error:
         sys.stderr.write(f"pyllmcancel: {error}\n")
-        return 1
+    return 1
 
 
-async def show(url: str, api_key: str, console: Console) -> int:
-    async with open_client(url, api_key) as client:
-        choices = Choices(
-            url=str(client.base_url).rstrip("/"), glyphs=BLOCKS if console.encoding.startswith("utf") else ASCII
-        )
-        # Windows's terminals have other calls for keys and sizes, which are not implemented.
-        if sys.platform == "win32" or not console.is_terminal or console.is_dumb_terminal:
-            return await snapshot(client, console, choices)
-        return await watch(client, console, choices)
+class App:
+    """The program on a terminal. Call `run` once."""
 
+    def __init__(self, client: httpx.Client, console: Console, view: View) -> None:
+        self.view = view
+        self._client = client
+        self._console = console
+        self._live = Live(console=console, screen=True, auto_refresh=False)
+        self._keyboard = Keyboard(sys.stdin.fileno()) if sys.stdin.isatty() else None
+        if self._keyboard is None:
+            view.keys = ""
+        self._row = 0  # the row of the selection, used after its request has ended
+        self._next_reading = time.monotonic() + INTERVAL
+        self._over = False
 
-async def watch(client: httpx.AsyncClient, console: Console, choices: Choices) -> int:
-    from pyllmcancel.top.app import App
-    from pyllmcancel.top.keys import Keyboard
-
-    if not sys.stdin.isatty():
-        choices.keys = False
-        with Screen(console) as screen:
-            return await App(client, screen, None, choices).run()
-    with Keyboard(sys.stdin.fileno()) as keyboard, Screen(console) as screen:
-        return await App(client, screen, keyboard, choices).run()
-
-
-async def snapshot(client: httpx.AsyncClient, console: Console, choices: Choices) -> int:
-    """Print the server's state once, and end."""
-    replicas = Replicas()
-    choices.link, choices.lost, choices.keys = "", False, False
-    try:
-        async with asyncio.timeout(PATIENCE):
-            async with aclosing(first_events(client)) as events:
-                async for event in events:
-                    data = read_json(event.data)
-                    if has_no_model(data):
-                        raise FeedError(f"no model of {choices.url} is loaded; pyllmcancel models status lists them")
-                    replicas.apply(data)
-                    if replicas.complete:
-                        break
-    except TimeoutError:
-        if not replicas.states:
-            raise FeedError(f"{choices.url} sends no snapshot in {PATIENCE:.0f} s") from None
-    state = replicas.shown
-    if not state.known:
-        raise FeedError(f"the data of {choices.url} were not understood: is it another version of pyllmcancel?")
-    for line in draw(replicas, choices, Times(state.clock, state.clock), Size(console.width, None)):
-        line.rstrip()
-        console.print(line, soft_wrap=True)
-    return 0
-
-
-def has_no_model(data: Any) -> bool:
-    """Return whether an event says that no model is loaded: there is no snapshot then."""
-    if not isinstance(data, dict) or data.get("type") != "models":
-        return False
-    states = [one.get("status") for one in data.get("models", ()) if isinstance(one, dict)]
-    return not any(isinstance(one, dict) and one.get("value") == "loaded" for one in states)
-
-
-async def first_events(client: httpx.AsyncClient) -> AsyncGenerator[ServerEvent]:
-    """Yield the events that the feed begins with; FeedError if there is no feed now."""
-    events: asyncio.Queue[ServerEvent | FeedError] = asyncio.Queue()
-
-    def tell(happening: Happening) -> None:
-        match happening:
-            case ServerEvent():
-                events.put_nowait(happening)
-            case Lost(why):
-                events.put_nowait(FeedError(f"{client.base_url.host}: {why}"))
-
-    async def follow() -> None:
+    def run(self) -> int:
+        """Run until the user or a signal ends the program; return the exit status."""
+        if sys.platform == "win32":
+            raise NotImplementedError("the screen needs signals of POSIX")
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, leave)
+        signal.signal(signal.SIGTSTP, self._suspend)
         try:
-            await Feed(client).follow(tell)
-        except FeedError as error:
-            events.put_nowait(error)
+            with ExitStack() as stack:
+                if self._keyboard is not None:
+                    stack.enter_context(self._keyboard)
+                stack.enter_context(self._live)
+                while not self._over:
+                    self._turn()
+        except OSError:  # the terminal is gone
+            return HUNG_UP
+        return 0
 
-    following = asyncio.create_task(follow())
-    try:
-        while True:
-            event = await events.get()
-            if isinstance(event, FeedError):
-                raise event
-            yield event
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+    def _turn(self) -> None:
+        self._show()
+        wait = max(0.0, self._next_reading - time.monotonic())
+        if self._keyboard is None:
+            time.sleep(wait)
+        else:
+            for key in self._keyboard.pressed(wait):
+                self.press(key)
+        if time.monotonic() >= self._next_reading:
+            self._read()
+
+    def _show(self) -> None:
+        n_rows = self._console.height - N_OTHER_LINES
+        self._live.update(draw(self.view, self._console.width, n_rows), refresh=True)
+
+    def _read(self) -> None:
+        view = self.view
+        try:
+            view.reading, view.before, view.problem = read(self._client), view.reading, ""
+        except ServerError as error:
+            view.problem = f"trying again: {error}"
+        self._next_reading = time.monotonic() + INTERVAL
+
+    def _suspend(self, _number: int, _frame: object) -> None:
+        """Handle Ctrl-Z: give the terminal back, and stop until the shell continues the program."""
+        if sys.platform == "win32":
+            raise NotImplementedError("the screen needs signals of POSIX")
+        self._live.stop()
+        if self._keyboard is not None:
+            self._keyboard.leave()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        if self._keyboard is not None:
+            self._keyboard.enter()
+        self._live.start(refresh=True)
+
+    def press(self, key: str) -> None:
+        """Do the action of a key."""
+        self.view.message = ""
+        match key:
+            case "q":
+                self._over = True
+            case "down" | "j":
+                self._select(1)
+            case "up" | "k":
+                self._select(-1)
+            case "c" | "s":
+                self._cancel(whole_session=key == "s")
+
+    def _select(self, by: int) -> None:
+        keys = [key_of(entry) for entry in self.view.live()]
+        if self.view.selected in keys:
+            self._row = keys.index(self.view.selected) + by
+        self._row = min(max(self._row, 0), max(0, len(keys) - 1))
+        self.view.selected = keys[self._row] if keys else None
+
+    def _cancel(self, *, whole_session: bool) -> None:
+        # The selection never moves by itself: a key that is pressed a moment too late must not hit another request.
+        entry = next((one for one in self.view.live() if key_of(one) == self.view.selected), None)
+        if entry is None:
+            self.view.message = "nothing is selected: choose a request with up and down"
+        elif whole_session and entry["session"] is None:
+            self.view.message = "the request has no session"
+        else:
+            kind, name = ("sessions", entry["session"]) if whole_session else ("requests", entry["id"])
+            self.view.message = "cancelling …"
+            self._show()
+            self.view.message = cancel(self._client, kind, name, entry["owner"])
+            self._next_reading = 0.0

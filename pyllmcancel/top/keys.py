@@ -1,41 +1,18 @@
-"""The keyboard: keys from bytes, and a terminal that gives them one by one while they are wanted."""
+"""A terminal that gives its keys one by one."""
 
 from __future__ import annotations
 
 import os
 import re
+import select
 from contextlib import AbstractContextManager
+from typing import NoReturn
 
 from pyllmcancel.system import give_keys_at_once, restore_terminal, terminal_mode
 
-# Arrows are three bytes, of which the second depends on the terminal's mode; all other sequences are ignored.
-SEQUENCE = re.compile(rb"\x1b(?:O.|\[[0-?]*[ -/]*[@-~])", re.DOTALL)
-ARROWS = {b"A": "up", b"B": "down"}
-UNFINISHED = re.compile(rb"\x1b(?:O|\[[0-?]*[ -/]*)?\Z")
-LONGEST = 64  # bytes of a sequence
-
-
-class KeyDecoder:
-    """Turns bytes, cut anywhere, into the names of keys. A single escape counts when another byte follows it."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> list[str]:
-        data, keys = self._rest + data, []
-        self._rest = b""
-        while data:
-            sequence = SEQUENCE.match(data)
-            if sequence is not None:
-                name = ARROWS.get(sequence[0][-1:]) if len(sequence[0]) == 3 else None
-                keys += [name] if name is not None else []
-                data = data[sequence.end() :]
-            elif UNFINISHED.match(data) and len(data) < LONGEST:
-                self._rest, data = data, b""
-            else:
-                keys += [chr(data[0])] if 0x20 <= data[0] < 0x7F else []
-                data = data[1:]
-        return keys
+KEY = re.compile(rb"\x1b(?:O.|\[[0-?]*[ -/]*[@-~])|[ -~]", re.DOTALL)
+ARROWS = {b"\x1b[A": "up", b"\x1bOA": "up", b"\x1b[B": "down", b"\x1bOB": "down"}
+UNFINISHED = re.compile(rb"\x1b(?:O|\[[0-?]{0,32}[ -/]*)?\Z")
 
 
 class Keyboard(AbstractContextManager["Keyboard"]):
@@ -45,8 +22,9 @@ class Keyboard(AbstractContextManager["Keyboard"]):
     """
 
     def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
+        self._descriptor = descriptor
         self._before = terminal_mode(descriptor)
+        self._rest = b""  # of a sequence whose end has not come yet
 
     def __enter__(self) -> Keyboard:
         self.enter()
@@ -56,14 +34,25 @@ class Keyboard(AbstractContextManager["Keyboard"]):
         self.leave()
 
     def enter(self) -> None:
-        give_keys_at_once(self.descriptor)
+        give_keys_at_once(self._descriptor)
 
     def leave(self) -> None:
-        restore_terminal(self.descriptor, self._before)
+        restore_terminal(self._descriptor, self._before)
 
-    def read(self) -> bytes:
-        """Return the bytes that were typed; nothing if the terminal is gone."""
-        try:
-            return os.read(self.descriptor, 4096)
-        except OSError:
-            return b""
+    def pressed(self, seconds: float) -> list[str]:
+        """Wait for keys, and return them; OSError if the terminal is gone."""
+        if not select.select([self._descriptor], [], [], seconds)[0]:
+            return []
+        typed = os.read(self._descriptor, 4096)
+        if not typed:
+            raise OSError("the terminal is gone")
+        data = self._rest + typed
+        unfinished = UNFINISHED.search(data)
+        end = len(data) if unfinished is None else unfinished.start()
+        self._rest = data[end:]
+        return [ARROWS.get(key, key.decode("latin-1")) for key in KEY.findall(data[:end])]
+
+
+def leave(number: int, _frame: object) -> NoReturn:
+    """Handle a signal that ends the program."""
+    raise SystemExit(128 + number)

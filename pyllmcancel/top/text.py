@@ -1,8 +1,10 @@
-"""Text for a terminal: names that others chose, made harmless, and numbers."""
+"""Text for a terminal: names that others chose, made harmless, and numbers; and JSON from the network."""
 
 from __future__ import annotations
 
+import json
 import unicodedata
+from typing import Any
 
 LONGEST = 400  # characters of a name; a longer one could only be cut
 UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Mn", "Me"})
@@ -32,6 +34,9 @@ def duration(seconds: float) -> str:
     return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02}"
 
 
-def count(value: float, noun: str) -> str:
-    """Return a count: ``1 request``, ``2 requests``."""
-    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
+def read_json(text: str | bytes) -> Any:
+    """Return the JSON; None if the bytes are not JSON, or are nested too deeply."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -1,149 +1,135 @@
-"""The screen: a pure function from the state, and the user's choices, to lines of text."""
+"""The screen: the server, its figures, and one table of requests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import median
+from typing import Any
 
+from rich.console import Group
+from rich.table import Table
 from rich.text import Text
 
-from pyllmcancel.top.choices import Choices, Size, Times
-from pyllmcancel.top.heading import header, replica_lines
-from pyllmcancel.top.lanes import Axis, drawn, lanes, legend
-from pyllmcancel.top.replicas import Replicas
-from pyllmcancel.top.rows import ended_row, group_rows, live_row
-from pyllmcancel.top.state import State
-from pyllmcancel.top.text import plain
+from pyllmcancel.top.client import STRANGE, Reading, ServerError
+from pyllmcancel.top.text import duration, milliseconds, plain
 
-MAX_LANES = 64
-HELP = (
-    "up, down, j, k    select a request",
-    "r                 show the slots and figures of the next replica; lists are of all replicas",
-    "c                 cancel the selected request",
-    "s                 cancel its session, and the sessions below it",
-    "?                 this page",
-    "q, Ctrl-C         quit; the server and its requests continue",
-    "",
-    "A lane is the work of a slot; each column is a quarter of a second, the newest at the right.",
-    "cut off           a request was cancelled, or a step was aborted for a cancel",
-    "held              a request has the slot, but no step is known yet: it waits, or a step is under way",
-    "not seen          the connection was lost, or the server was away",
-    "",
-    "stopped           from the cancel until nothing more was computed for the request",
-    "wasted            tokens computed for requests that were cancelled before they were used",
-    "saved             estimate of the tokens that the cancels saved",
-    "supersede key     the key under which at most one request lives: a newer one cancels the older one",
-)
+Entry = dict[str, Any]
+Key = tuple[object, ...]
+LIVE = ("waiting", "running", "cancelling")
+N_OTHER_LINES = 6  # than the requests
+KEYS = "up/down select   c cancel   s cancel its session   q quit"
+COUNTERS = {"decode": "generated_tokens_total", "prefill": "prompt_tokens_total"}
+COLUMNS = (("  request", 3), ("state", 4), ("tokens", None), ("time", None), ("stopped in", None), ("session, key", 3))
 
 
 @dataclass(slots=True)
-class Section:
-    """A title, the rows below it, and the number of rows to draw if there is not room for all."""
+class View:
+    """The last reading, the one before it for rates, why there is no newer one (`problem`), and the user's choices."""
 
-    title: Text
-    rows: list[Text]
-    least: int
-    shown: int = 0
-    keep: int = 0  # a row that must be among those shown
+    url: str
+    reading: Reading
+    before: Reading | None = None
+    selected: Key | None = None
+    message: str = ""
+    problem: str = ""
+    keys: str = KEYS
 
-
-def draw(replicas: Replicas, choices: Choices, times: Times, size: Size) -> list[Text]:
-    """Return lines that are no wider than the screen, and as many as it has."""
-    width, height = size
-    state = replicas.shown
-    head = [*header(state, choices, times.now, width), *(replica_lines(replicas, width) if replicas.named else [])]
-    foot = footer(choices, several=replicas.named) if choices.keys else []
-    if choices.help:
-        body = [Text(), *(Text(f"  {line}") for line in HELP)]
-    elif not state.known:
-        body = [Text(), Text("  waiting for the server's first event", "dim")]
-    else:
-        room = None if height is None else height - len(head) - len(foot)
-        body = fitted(sections(replicas, choices, times, width), room)
-    if height is not None:
-        room = max(0, height - len(head) - len(foot))
-        body = body[:room] + [Text()] * (room - len(body))
-    return [cropped(line, width) for line in (*head, *body, *foot)][:height]
+    def live(self) -> list[Entry]:
+        return [entry for entry in self.reading.requests if entry["status"] in LIVE]
 
 
-def cropped(line: Text, width: int) -> Text:
-    line.truncate(width, overflow="crop")
-    return line
+def key_of(entry: Entry) -> Key:
+    """Return what names a request: two owners may have requests of one id."""
+    return entry.get("replica"), entry["owner"], entry["id"]
 
 
-def footer(choices: Choices, *, several: bool) -> list[Text]:
-    keys = "up/down select   c cancel   s cancel its session   ? help   q quit"
-    if several:
-        keys = f"r replica   {keys}"
-    return [Text(plain(choices.message), "bold"), Text("? back   q quit" if choices.help else keys, "dim")]
+def draw(view: View, width: int, n_rows: int | None) -> Group:
+    """Return the screen's lines, with at most `n_rows` requests, the selected one among them.
+
+    ServerError if the reading is not understood.
+    """
+    try:
+        return drawn(view, width, n_rows)
+    except (KeyError, TypeError, ValueError):
+        raise ServerError(f"{view.url}: {STRANGE}") from None
 
 
-def sections(replicas: Replicas, choices: Choices, times: Times, width: int) -> list[Section]:
-    state, running, waiting = replicas.shown, replicas.running(), replicas.waiting()
-    requests = [*running, *waiting]
-    selected = next((i for i, request in enumerate(requests) if request.key == choices.selected), 0)
-    groups = group_rows(requests, width)
-    slots = f"Slots of {plain(state.replica)}" if state.replica else "Slots"
-    return [
-        Section(title(slots, legend(choices.glyphs)), lane_rows(state, choices, times, width), 4),
-        Section(
-            title("Requests", Text(f"{len(running)} running, {len(waiting)} waiting", "dim")),
-            [live_row(request, request.key == choices.selected, times.now, width) for request in requests],
-            4,
-            keep=selected,
-        ),
-        *([Section(title("Sessions and supersede keys"), groups, 1)] if groups else []),
-        Section(title("Ended"), [ended_row(request, times.now, width) for request in reversed(replicas.ended())], 4),
-    ]
+def drawn(view: View, width: int, n_rows: int | None) -> Group:
+    entries = view.reading.requests
+    selected = next((i for i, entry in enumerate(entries) if key_of(entry) == view.selected), 0)
+    n_shown = len(entries) if n_rows is None else max(1, n_rows)
+    first = max(0, selected - n_shown + 1)
+    table = Table(box=None, expand=True, pad_edge=False, header_style="bold underline")
+    for name, ratio in COLUMNS:
+        table.add_column(name, ratio=ratio, no_wrap=True, overflow="ellipsis")
+    for entry in entries[first : first + n_shown]:
+        is_selected = entry["status"] in LIVE and key_of(entry) == view.selected
+        table.add_row(*cells(entry, "> " if is_selected else "  "), style="reverse" if is_selected else style_of(entry))
+    foot = [Text(view.message, "bold"), Text(view.keys, "dim")] if view.keys else []
+    lines = [heading(view), Text("  ".join(figures(view.reading, view.before))), Text(cancels(view.reading)), *foot]
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return Group(*lines[:3], table, *lines[3:])
 
 
-def title(name: str, more: Text | None = None) -> Text:
-    return Text.assemble((name, "bold underline"), "  ", more or "")
+def heading(view: View) -> Text:
+    trouble = "; ".join([view.problem] if view.problem else view.reading.unreached)
+    rest = (trouble, "bold red") if trouble else (view.url, "dim")
+    return Text.assemble(("pyllmcancel ", "bold"), " ".join(view.reading.names), "  ", rest)
 
 
-def lane_rows(state: State, choices: Choices, times: Times, width: int) -> list[Text]:
-    slots = range(min(state.server.n_slots, MAX_LANES))
-    name_width = max(12, min(40, width // 4))
-    axis = Axis.until(times.now, max(1, width - name_width - 7))
-    holders = {slot: request for request in state.running() for slot in request.slots}
-    rows = []
-    for slot, row in zip(slots, lanes(state, slots, axis, times.heard), strict=True):
-        holder = "" if slot not in holders else plain(holders[slot].id)
-        rows.append(Text.assemble(f"{slot:>4} ", drawn(row, choices.glyphs), f"  {holder}"))
-    return rows
+def figures(now: Reading, before: Reading | None) -> Iterator[str]:
+    """Yield the server's figures, each with its name; none if the key may not read them."""
+    have = now.metrics
+    if before is not None and before.metrics:
+        seconds = max(now.moment - before.moment, 1e-3)
+        for phase, counter in COUNTERS.items():
+            # A server that has started again counts from 0.
+            n_tokens = max(0.0, have.get(counter, 0.0) - before.metrics.get(counter, 0.0))
+            yield f"{phase} {n_tokens / seconds:,.1f} tokens/s"
+    for name in ("slots", "cells"):
+        if f"{name}_used" in have:
+            yield f"{name} {have[f'{name}_used']:,.0f}/{have.get(name, 0):,.0f}"
+    if "requests_waiting" in have:
+        yield f"queue {have['requests_waiting']:,.0f}"
 
 
-# -- fitting -----------------------------------------------------------------------------------------------------------
+def cancels(now: Reading) -> str:
+    """Return the line on cancels: latencies of the listed requests, and the tokens since the server's start."""
+    found = [entry["cancel_latency_ms"] for entry in now.requests if entry["cancel_latency_ms"] is not None]
+    speed = f": p50 {milliseconds(median(found))}, max {milliseconds(max(found))}" if found else ""
+    tokens = [(name, now.metrics.get(f"tokens_{name}_total")) for name in ("wasted", "saved")]
+    parts = [f"{name} {value:,.0f} tokens" for name, value in tokens if value is not None]
+    return "  ".join([f"cancels {len(found)}{speed}", *parts])
 
 
-def fitted(found: Sequence[Section], room: int | None) -> list[Text]:
-    """Return the sections one below the other. If there is not room for all rows, each says how many it leaves out."""
-    share(found, room)
-    lines = []
-    for section in found:
-        if room is not None and section.shown == 0 and section.rows:
-            continue
-        first = max(0, min(section.keep - section.shown + 1, len(section.rows) - section.shown))
-        hidden = len(section.rows) - section.shown
-        heading = section.title.copy()
-        if hidden > 0:
-            heading.append(f"  ({hidden} more)", "dim")
-        lines += [heading, *section.rows[first : first + section.shown]]
-    return lines
+def cells(entry: Entry, mark: str) -> Iterator[str]:
+    yield mark + plain(entry["id"])
+    yield state_of(entry)
+    limit = "" if entry["max_tokens"] is None else f"/{entry['max_tokens']:,}"
+    yield f"{entry['prompt_tokens_done']:,}/{entry['prompt_tokens']:,} + {entry['completion_tokens']:,}{limit}"
+    yield duration(entry["seconds"])
+    yield "" if entry["cancel_latency_ms"] is None else milliseconds(entry["cancel_latency_ms"])
+    named = (("session", "session"), ("key", "supersede"), ("model", "model"), ("on", "replica"))
+    yield plain(", ".join(f"{name} {entry[field]}" for name, field in named if entry.get(field) is not None))
 
 
-def share(found: Sequence[Section], room: int | None) -> None:
-    """Share the lines among the sections: the minimum first, then in turns."""
-    for section in found:
-        section.shown = len(section.rows)
-    if room is None:
-        return
-    room -= len(found)
-    for section in found:
-        section.shown = max(0, min(len(section.rows), section.least, room))
-        room -= section.shown
-    while room > 0 and any(section.shown < len(section.rows) for section in found):
-        for section in found:
-            if room > 0 and section.shown < len(section.rows):
-                section.shown += 1
-                room -= 1
+def state_of(entry: Entry) -> str:
+    """Return the phase of a live request, or how it ended."""
+    if entry["status"] in LIVE:
+        return plain(entry["phase"] if entry["status"] == "running" else entry["status"])
+    match entry["finish_reason"]:
+        case "cancelled":
+            by = entry["superseded_by"]
+            return plain(f"cancelled: {entry['cancel_reason']}" if by is None else f"superseded by {by}")
+        case "error":
+            return f"failed: {plain(entry['error'])}"
+        case other:
+            return plain(other)
+
+
+def style_of(entry: Entry) -> str:
+    if entry["status"] in LIVE:
+        return ""
+    return {"error": "red", "cancelled": "magenta"}.get(entry["finish_reason"], "dim")

@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -24,16 +23,8 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 @pytest.fixture
 async def make_client(server: ScriptedServer) -> AsyncIterator[Callable[..., Client]]:
-    """Makes clients of the scripted server, and closes them."""
-    clients: list[Client] = []
-
-    def make(**changed: Any) -> Client:
-        clients.append(Client(Target(**({"url": server.url} | changed))))
-        return clients[-1]
-
-    yield make
-    for client in clients:
-        client.close()
+    """Makes clients of the scripted server."""
+    yield lambda **changed: Client(Target(**({"url": server.url} | changed)))
     # Transports are closed in the next turn of the event loop.
     await asyncio.sleep(0)
 

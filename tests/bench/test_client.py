@@ -170,47 +170,6 @@ async def test_a_cut_before_the_connection_is_there_ends_the_call(
     assert not await call.first_token()
 
 
-async def test_a_connection_is_used_again_after_a_complete_answer(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
-    client = make_client()
-    first = client.start(ask())
-    peer = await server.peer()
-    await peer.receive()
-    peer.send(ANSWER)
-    await first.ended()
-    second = client.start(ask())
-    await peer.receive()
-    peer.send(ANSWER)
-    exchange = await second.ended()
-    assert (exchange.outcome, exchange.reused, exchange.connected_at) == (Outcome.OK, True, None)
-    assert server.n_connections == 1
-
-
-async def test_a_connection_that_was_cut_is_not_used_again(server: ScriptedServer, make_client: MakeClient) -> None:
-    client = make_client()
-    await client.ask(ask(cut_after=0.0))
-    await (await server.peer()).gone()
-    second = client.start(ask())
-    peer = await server.peer()
-    await peer.receive()
-    peer.send(ANSWER)
-    assert not (await second.ended()).reused
-
-
-async def test_without_keep_alive_every_request_says_so_and_connects_anew(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
-    client = make_client(keep_alive=False)
-    for _ in range(2):
-        call = client.start(ask())
-        peer = await server.peer()
-        assert (await peer.receive()).headers["connection"] == "close"
-        peer.send(ANSWER)
-        assert not (await call.ended()).reused
-    assert server.n_connections == 2
-
-
 async def test_the_head_carries_id_keys_of_superseding_and_api_key(
     server: ScriptedServer, make_client: MakeClient
 ) -> None:

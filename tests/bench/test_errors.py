@@ -13,8 +13,6 @@ from tests.support.scripted_server import (
     DONE,
     LAST_CHUNK,
     STREAM_HEAD,
-    USAGE,
-    Peer,
     ScriptedServer,
     chunk,
     completion,
@@ -84,45 +82,6 @@ async def test_a_superseded_answer_is_cancelled_and_not_hung_up_on(
     assert (exchange.outcome, exchange.error) == (Outcome.CANCELLED, ErrorKind.SUPERSEDED)
     assert exchange.detail == "superseded a newer request"
     assert not exchange.hung_up
-
-
-async def answered(server: ScriptedServer, client: Client) -> Peer:
-    """A client with an idle connection, and that connection's other end."""
-    call = client.start(ASK)
-    peer = await server.peer()
-    await peer.receive()
-    peer.send(stream(token("a", "stop"), USAGE))
-    assert (await call.ended()).outcome is Outcome.OK
-    return peer
-
-
-async def test_a_kept_connection_that_is_closed_under_a_request_has_a_name_of_its_own(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
-    client = make_client()
-    peer = await answered(server, client)
-    call = client.start(ASK)
-    await peer.receive()
-    peer.close()
-    exchange = await call.ended()
-    assert (exchange.reused, exchange.error) == (True, ErrorKind.KEEPALIVE_CLOSED)
-
-
-async def test_a_kept_connection_that_was_closed_while_idle_is_replaced_without_an_error(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
-    client = make_client()
-    peer = await answered(server, client)
-    peer.close()
-    [idle] = client._idle
-    while idle.is_open:  # noqa: ASYNC110 - until the client's event loop has seen the FIN
-        await asyncio.sleep(0)
-    call = client.start(ASK)
-    other = await server.peer()
-    await other.receive()
-    other.send(stream(token("a", "stop"), USAGE))
-    exchange = await call.ended()
-    assert (exchange.outcome, exchange.reused) == (Outcome.OK, False)
 
 
 async def test_a_server_that_is_not_there_is_a_failed_connection(make_client: MakeClient) -> None:

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bench.report import plots
 from bench.report.pictures import PICTURES
-from pyllmcancel.bench import pictures, plots
-from pyllmcancel.bench.client import Ask, Exchange, Outcome
-from pyllmcancel.bench.server_truth import Stop
-from pyllmcancel.bench.summary import summarise
-from pyllmcancel.bench.workbench import Run
 
 PNG = b"\x89PNG\r\n\x1a\n"
-EXCHANGES: Mapping[str, Mapping[str, Any]] = {
-    "answered": {"outcome": Outcome.OK, "sent_at": 0.0, "token_at": [0.25, 0.5], "ended_at": 0.5},
-    "hung up": {"outcome": Outcome.CANCELLED, "sent_at": 0.0, "ended_at": 0.5},
-    "superseded": {"outcome": Outcome.CANCELLED, "sent_at": 0.0, "ended_at": 0.5, "error": "superseded"},
-    "failed": {"outcome": Outcome.ERROR, "sent_at": 0.0, "ended_at": 0.5, "error": "http_500"},
-}
-
-
-def run_of(*kinds: str) -> Run:
-    asks = [Ask(prompt="x", max_tokens=2, request_id=f"r-{i}") for i in range(len(kinds))]
-    exchanges = [Exchange(ask, 0.0, **EXCHANGES[kind]) for ask, kind in zip(asks, kinds, strict=True)]
-    return Run("mix", {}, 0.0, 1.0, exchanges)
 
 
 def lines_of(axes: Axes) -> list[list[tuple[float, float]]]:
@@ -83,39 +65,8 @@ def test_cancel_latencies_are_drawn_in_milliseconds() -> None:
     assert "Cancel latency: from the moment at which a client hangs up" in texts(figure)
 
 
-def test_goodput_has_a_line_for_each_server_in_order_of_the_percentage() -> None:
-    figure = plots.goodput({"a": [(50.0, 10.0), (0.0, 20.0)], "b": [(0.0, 15.0), (50.0, 14.0)]})
-    assert lines_of(figure.axes[0])[0] == [(0.0, 20.0), (50.0, 10.0)]
-    assert figure.axes[0].get_ylim()[0] == 0.0
-
-
-def test_every_request_is_counted_once_and_superseded_ones_as_cancelled() -> None:
-    run = run_of("answered", "answered", "hung up", "superseded", "failed")
-    assert pictures.endings_of(run) == {"answered": 2, "hung up": 1, "superseded": 1, "failed": 1}
-    axes = plots.endings({"a": pictures.endings_of(run)}).axes[0]
-    labels = ["answered", "cancelled: hung up", "cancelled: superseded", "failed"]
-    assert axes.get_legend_handles_labels()[1] == labels
-    assert axes.get_xlim() == (0.0, 5.0)
-
-
-def test_goodput_lies_over_the_share_that_was_really_cancelled() -> None:
-    runs = {"0 %": run_of("answered"), "25 %": run_of("answered", "hung up", "superseded", "answered")}
-    figure = pictures.goodput(runs, [summarise(run) for run in runs.values()], "")
-    assert figure is not None
-    assert lines_of(figure.axes[0]) == [[(0.0, 2.0), (50.0, 4.0)]]
-
-
-def test_a_run_has_the_plots_that_it_has_something_for(tmp_path: Path) -> None:
-    run = run_of("answered", "hung up")
-    plain = pictures.draw({"a": run}, [summarise(run)], tmp_path / "plain", "model, scenario mix")
-    assert {path.stem for path in plain} == {"endings", "first-token"}
-    run.stops["r-1"] = Stop(0.002, 0.0)
-    watched = pictures.draw({"a": run}, [summarise(run)], tmp_path / "watched", "model, scenario mix")
-    assert {path.stem for path in watched} == {"endings", "first-token", "cancel-latency", "cancel-waste"}
-
-
 def test_a_plot_is_saved_as_png_and_svg(tmp_path: Path) -> None:
-    png, svg = plots.save(plots.goodput({"a": [(0.0, 1.0)]}), tmp_path / "new", "goodput")
+    png, svg = plots.save(distribution(a=[1.0]), tmp_path / "new", "cancels")
     assert png.read_bytes().startswith(PNG)
     assert "<svg" in svg.read_text()
 

@@ -28,7 +28,6 @@ FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 ENGINE = {f"engine-{scheme}": Look(scheme, 1280, 780) for scheme in SCHEMES}
 CHAT = {"chat-light": Look("light", 1280, 800), "chat-phone-dark": Look("dark", 390, 844)}
 MODELS = {"models-engine-light": Look("light", 1280, 860)}
-MODELS_CHAT = {"models-chat-dark": Look("dark", 390, 700)}
 MODELS_SECONDS = 20  # of requests before the picture
 SHOWN_SECONDS = 35  # a little more than the timeline shows
 PRESET = """
@@ -88,14 +87,13 @@ def take_loads(browser: Browser, models: Models, folder: Path) -> list[str]:
     page.get_by_role("menuitemradio", name="writer").click()
     say(page, LONG_QUESTION)
     expect(page.get_by_role("progressbar")).to_be_visible()
-    faults = photograph(page, MODELS_CHAT, folder)
     page = engine.open("engine")
     with (
         under_load(server, ["agent"], model="chat"),
         under_load(server, ["editor"], max_tokens=60, again=True, model="coder"),
     ):
         page.wait_for_timeout(MODELS_SECONDS * 1e3)
-        faults += photograph(page, MODELS, folder)
+        faults = photograph(page, MODELS, folder)
     for tab in (engine, chat):
         tab.close()
     return faults + engine.faults + chat.faults

@@ -28,7 +28,7 @@ import yaml
 from pyllmcancel.cli import command_parser
 from pyllmcancel.errors import Error
 from pyllmcancel.hub.known import SMOLLM2
-from pyllmcancel.hub.known_fetching import NamedModel
+from pyllmcancel.hub.wheels import NamedModel
 from tests.clients.model import serving
 from tests.clients.recipes import THERE
 from tests.docs.snippets import ALL, DATA, OURS, PAGES, SHELL, Way, commands, program, way
@@ -45,7 +45,6 @@ OUTPUTS = {
     "X-Supersede: my-editor": r"(?=(.|\n)*499 )(?=(.|\n)*200  The three largest cit)",
     "grep -i x-draft": r"x-draft: past 40/40\s*\Z",
     "http://127.0.0.1:8000/metrics": r"pyllmcancel_cancel_latency_seconds_count",
-    "typing-storm": r"keys superseded",
 }
 
 

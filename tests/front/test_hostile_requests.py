@@ -16,6 +16,8 @@ from pyllmcancel.front import forwarding, upstream
 from pyllmcancel.front.model import State
 from pyllmcancel.front.process import ModelProcess
 from pyllmcancel.server.config import ApiKey
+from pyllmcancel.server.limits import SMALL_BODY
+from pyllmcancel.shares import Shares
 from tests.front.world import COMPLETIONS, open_router
 from tests.support.http_asgi import Exchange
 
@@ -112,7 +114,10 @@ async def test_a_model_is_found_behind_any_number_of_blanks(tmp_path: Path, befo
         assert answer.json()["model"] == "b"
 
 
-async def test_a_body_is_not_kept_while_it_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("length", [10, SMALL_BODY, SMALL_BODY + 1])
+async def test_a_long_body_is_kept_while_it_is_answered_only_if_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
     read, n_kept = forwarding.read_body, 0
 
     class Body(bytes):
@@ -129,10 +134,11 @@ async def test_a_body_is_not_kept_while_it_is_answered(tmp_path: Path, monkeypat
 
     monkeypatch.setattr("pyllmcancel.front.router.read_body", read_body)
     async with open_router(tmp_path, "a") as world:
-        stream = world.stream("a", until="end")
+        monkeypatch.setattr(world.app.state.router, "_bodies", Shares(0, several=False))
+        stream = world.complete("a", stream=True, until="end", more="x" * length)
         await stream.next_event()
         gc.collect()
-        assert n_kept == 0
+        assert n_kept == (length < SMALL_BODY)
 
 
 @pytest.mark.parametrize("by", ["path", "query", "id"])

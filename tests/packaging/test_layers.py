@@ -19,7 +19,7 @@ PACKAGE = ROOT / "pyllmcancel"
 # module may import modules of its own layer and of those below it. A folder stands for all of its modules that are not
 # named themselves.
 LAYERS = {
-    "commands": "cli __main__",
+    "commands": "cli __main__ ray",
     "servers": "server bench top hub front",
     "engine": "pyllmcancel engine",
     "embeddings": "embeddings",

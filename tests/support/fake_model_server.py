@@ -60,7 +60,7 @@ class Link:
 
     def accept(self, asked: dict[str, object]) -> None:
         names = [asked.get(name) for name in ("session_id", "parent_session_id", "supersede")]
-        self.frame(b"A", json.dumps([[*names, 0], [1, 1, None], []]).encode())
+        self.frame(b"A", json.dumps([[*names, 0], [1, 1, None], [], None]).encode())
 
     def start(self, status: int, content_type: str, length: int | None = None) -> None:
         headers = [["content-type", content_type], *([] if length is None else [["content-length", str(length)]])]

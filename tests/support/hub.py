@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 LIMIT = 60.0
+CHUNK = 100_000  # bytes that a client writes at once
 SILENT_LIMIT = 120  # seconds; longer than a server takes to start on a busy machine
 SMALL = 64  # bytes; what is no longer than this is not in Git LFS
 API = re.compile(r"/api/models/([^/]+/[^/]+)(?:/revision/[^/]+)?")

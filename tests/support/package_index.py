@@ -1,4 +1,4 @@
-"""A package index for tests, beside the stand-in of the hub: pages of links, and wheels that carry parts of a file."""
+"""A package index for tests, beside the stand-in of the hub: pages of links, and wheels that carry a file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import hashlib
 import io
 import zipfile
 
-from pyllmcancel.hub.client import HubFile
-from pyllmcancel.hub.known import HubPlace, KnownModel, Wheel
+from pyllmcancel.hub.known import KnownModel, Wheel
 from tests.support.hub import Handler, Server, StandIn
 
 WHEELS = "index/wheels"  # the repository of the stand-in that holds them
@@ -39,7 +38,7 @@ class Index:
         with zipfile.ZipFile(packed, "w") as archive:
             archive.writestr(member, content)
         self.wheels[name] = packed.getvalue()
-        return Wheel(HubFile(name, len(packed.getvalue()), hashlib.sha256(packed.getvalue()).hexdigest()), member)
+        return Wheel(name, len(packed.getvalue()), hashlib.sha256(packed.getvalue()).hexdigest(), member)
 
 
 class IndexHandler(Handler):
@@ -61,8 +60,7 @@ class IndexHandler(Handler):
             self.send(wheels[name])
 
 
-def known(content: bytes, *wheels: Wheel, on_hub: bool = True) -> KnownModel:
+def known(content: bytes, wheel: Wheel) -> KnownModel:
     """Return a model that is known by the name ``small``."""
-    place = HubPlace("user/Small", "1" * 40, "small-Q8_0.gguf") if on_hub else None
     digest = hashlib.sha256(content).hexdigest()
-    return KnownModel("small", "Small 1B, for tests", "Q8_0", "MIT", len(content), digest, place, wheels)
+    return KnownModel("small", "Small 1B, for tests", "Q8_0", "MIT", len(content), digest, wheel)

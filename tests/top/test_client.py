@@ -1,110 +1,101 @@
-"""Cancels, and what is said of them."""
+"""The words for cancels and errors, and the addresses that are asked."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
+import json
 from typing import Any
 
+import httpx
 import pytest
 
-from pyllmcancel.top.client import cancel_request, cancel_session, open_client
-from tests.support.scripted_server import LIMIT, ScriptedServer, head, whole
+from pyllmcancel.top.client import ServerError, cancel, open_client, read
+from tests.top.stage import METRICS, Stage, entry
 
-pytestmark = pytest.mark.anyio
-
-USAGE = {"prompt_tokens": 7, "completion_tokens": 34}
 DONE = {"id": "r", "outcome": "cancelled", "reason": "explicit", "phase": "decode", "cancel_latency_ms": 1.94}
-CANCELLED = DONE | {"usage": USAGE}
+STOPPED = "compute stopped after 1.9 ms, in decode"
 SAID = {
-    "cancelled": (whole(CANCELLED), "a/b: compute stopped after 1.9 ms, in decode, 34 tokens generated"),
-    "waited": (whole(CANCELLED | {"phase": "waiting", "cancel_latency_ms": None}), "a/b: cancelled, in waiting, 34 t"),
-    "ended": (whole({"outcome": "already_finished", "reason": "stop"}), "a/b: it had ended already (stop)"),
-    "unknown": (whole({"error": {"message": "no such"}}, "404 Not Found"), "not cancelled: 404: no such"),
-    "no JSON": (head(Content_Length="2") + b"OK", "not cancelled: 200: OK"),
-    "no object": (whole([1]), "not cancelled: 200: OK"),
-    "no gzip": (head(Content_Encoding="gzip", Content_Length="2") + b"OK", "not cancelled: "),
-    "nothing": (b"", "not cancelled: "),
+    "cancelled": (200, DONE, f"a/b: {STOPPED}"),
+    "waited": (200, DONE | {"cancel_latency_ms": None}, "a/b: cancelled"),
+    "ended": (200, {"outcome": "already_finished", "reason": "\x1bstop"}, "a/b: it had ended already (\ufffdstop)"),
+    "no request": (200, {"requests": []}, "a/b: nothing was live"),
+    "two requests": (200, {"requests": [DONE, DONE]}, f"a/b: {STOPPED}; {STOPPED}"),
+    "unknown": (404, {"error": {"message": "no such"}}, "not cancelled: 404: no such"),
+    "no object": (200, [1], "not cancelled: 200: OK"),
+}
+REFUSALS: dict[str, tuple[int, Any, dict[str, str], str]] = {
+    "no key": (401, {}, {}, "401: give its API key with --api-key KEY"),
+    "loading": (503, {"error": {"message": "the model\x1b is loading"}}, {}, "503: the model\ufffd is loading"),
+    "no list": (404, {}, {}, "404: is it a pyllmcancel?"),
+    "moved": (301, {}, {"Location": "https://x/"}, "it has moved to https://x/: name that with --url"),
+    "no JSON": (200, None, {}, "is it a pyllmcancel of this version"),
+    "another list": (200, {"data": [3]}, {}, "is it a pyllmcancel of this version"),
 }
 
 
-async def answered(server: ScriptedServer, asking: Coroutine[Any, Any, str], answer: bytes) -> tuple[str, str]:
-    """The line of what was asked, and what is said of `answer`."""
-    asked = asyncio.create_task(asking)
-    peer = await server.peer()
-    received = await peer.receive()
-    peer.send(answer)
-    peer.close()
-    return received.line, await asyncio.wait_for(asked, LIMIT)
+def client_of(status: int, fields: Any, asked: list[str], headers: dict[str, str] | None = None) -> httpx.Client:
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(f"{request.method} {request.url.raw_path.decode()}")
+        return httpx.Response(status, content=json.dumps(fields).encode(), headers=headers)
+
+    return httpx.Client(transport=httpx.MockTransport(answer), base_url="http://here")
 
 
 @pytest.mark.parametrize("kind", SAID)
-async def test_a_cancel_and_what_is_said_of_it(server: ScriptedServer, kind: str) -> None:
-    async with open_client(server.url, "") as client:
-        line, said = await answered(server, cancel_request(client, "a/b"), SAID[kind][0])
-    assert line == "POST /v1/requests/a%2Fb/cancel HTTP/1.1"
-    assert said.startswith(SAID[kind][1])
+def test_a_cancel_and_what_is_said_of_it(kind: str) -> None:
+    status, fields, words = SAID[kind]
+    asked: list[str] = []
+    with client_of(status, fields, asked) as client:
+        assert cancel(client, "requests", "a/b", "") == words
+    assert asked == ["POST /v1/requests/a%2Fb/cancel"]
 
 
-@pytest.mark.parametrize(
-    ("requests", "words"),
-    [
-        ([], "nothing was live"),
-        ([CANCELLED], "compute stopped after 1.9 ms, in decode"),
-        ([CANCELLED, DONE | {"cancel_latency_ms": 3.0}], "2 requests cancelled, compute stopped after at most 3.0 ms"),
-    ],
-)
-async def test_a_sessions_cancel(server: ScriptedServer, requests: list[Any], words: str) -> None:
-    answer = whole({"session": "..", "descendants": True, "requests": requests})
-    async with open_client(server.url, "") as client:
-        line, said = await answered(server, cancel_session(client, "../?x"), answer)
-    assert line == "POST /v1/sessions/%2E%2E%2F%3Fx/cancel HTTP/1.1"
-    assert said.startswith("session ../?x: " + words)
-
-
-async def test_an_administrator_says_whose(server: ScriptedServer) -> None:
-    answer = whole({"outcome": "already_finished", "reason": "stop"})
-    async with open_client(server.url, "") as client:
-        line, _ = await answered(server, cancel_request(client, "a", "bob & co"), answer)
-    assert line == "POST /v1/requests/a/cancel?owner=bob+%26+co HTTP/1.1"
-
-
-async def test_what_is_said_has_no_control_characters(server: ScriptedServer) -> None:
-    answer = whole({"outcome": "already_finished", "reason": "\x1b[2J"})
-    async with open_client(server.url, "") as client:
-        _, said = await answered(server, cancel_request(client, "a\nb"), answer)
-    assert said.isprintable()
+def test_a_name_stays_one_part_of_the_address_and_an_administrator_says_whose_it_is() -> None:
+    asked: list[str] = []
+    with client_of(200, {"requests": []}, asked) as client:
+        cancel(client, "sessions", "../?x", "bob & co")
+    assert asked == ["POST /v1/sessions/%2E%2E%2F%3Fx/cancel?owner=bob+%26+co"]
 
 
 @pytest.mark.parametrize("name", ["half a pair \ud800", "a" * 70_000])
-async def test_a_name_that_fits_into_no_address(name: str) -> None:
-    async with open_client("http://127.0.0.1:1", "") as client:
-        assert await cancel_request(client, name) == "not cancelled: its name does not fit into an address"
-        assert await cancel_session(client, name) == "not cancelled: its name does not fit into an address"
+def test_a_name_that_fits_into_no_address(name: str) -> None:
+    with client_of(200, DONE, []) as client:
+        assert cancel(client, "requests", name, "") == "not cancelled: its name does not fit into an address"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"[" * 100_000,
-        b'{"requests": 3, "cancel_latency_ms": NaN, "usage": []}',
-        b'{"requests": [{"cancel_latency_ms": 1%b}, {}], "cancel_latency_ms": 1e999}' % (b"0" * 400),
-    ],
-)
-async def test_an_answer_of_another_form_is_survived(server: ScriptedServer, body: bytes) -> None:
-    answer = head(Content_Length=str(len(body))) + body
-    async with open_client(server.url, "") as client:
-        for ask in (cancel_request, cancel_session):
-            _, said = await answered(server, ask(client, "a"), answer)
-            assert said.isprintable()
+@pytest.mark.parametrize("kind", REFUSALS)
+def test_what_cannot_be_read_is_said_in_a_line_that_helps(kind: str) -> None:
+    status, fields, headers, words = REFUSALS[kind]
+    with client_of(status, fields, [], headers) as client, pytest.raises(ServerError) as raised:
+        read(client)
+    assert words in str(raised.value)
+    assert str(raised.value).isprintable()
 
 
-async def test_an_answer_without_an_end_is_not_read_on(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyllmcancel.top.client.LONGEST_ANSWER", 100)
-    async with open_client(server.url, "") as client:
-        asked = asyncio.create_task(cancel_request(client, "a"))
-        peer = await server.peer()
-        await peer.receive()
-        peer.send(head(Content_Length="1000000") + b" " * 200)
-        assert (await asyncio.wait_for(asked, LIMIT)).startswith("not cancelled: 200")
-        peer.close()
+def test_nobody_there() -> None:
+    with open_client("127.0.0.1:1/v1", "") as client:
+        with pytest.raises(ServerError, match=r"http://127.0.0.1:1/?: connection refused; start a server with"):
+            read(client)
+        assert cancel(client, "requests", "a", "").startswith("not cancelled: connection refused")
+
+
+@pytest.mark.parametrize("url", ["http://", "ftp://here", "http://here:x", "http://\ud800"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(ServerError, match="address"):
+        open_client(url, "")
+
+
+def test_a_key_that_no_header_can_carry() -> None:
+    with pytest.raises(ServerError, match="--api-key contains"):
+        open_client("http://here", "\N{SNOWMAN}")
+
+
+def test_figures_of_several_models_are_summed_and_a_refusal_of_figures_is_no_error(stage: Stage) -> None:
+    stage.say("/v1/requests", {"data": [entry("a")], "unreached": [{"replica": "two", "why": "gone"}]})
+    two = "".join(line.replace(" ", '{model="b"} ') + "\n" for line in METRICS.splitlines() if "{" not in line)
+    stage.answers["/metrics"] = 200, (METRICS + two).encode()
+    with open_client(stage.url, "secret") as client:
+        found = read(client)
+        assert (found.metrics["slots"], found.names, found.unreached) == (8.0, ["1.2.3", "small-model"], ["two: gone"])
+        stage.say("/metrics", {}, 403)
+        assert read(client).metrics == {}
+    assert stage.keys == {"Bearer secret"}

@@ -8,7 +8,7 @@ import termios
 
 import pytest
 
-from pyllmcancel.top.keys import Keyboard, KeyDecoder
+from pyllmcancel.top.keys import Keyboard
 
 TYPED = b"j\x1b[A\x1bOBk\x1b[1;5A\x1b[200~c\x1b[3~?\xc3\xa9q\t"
 KEYS = ["j", "up", "down", "k", "c", "?", "q"]
@@ -16,20 +16,27 @@ KEYS = ["j", "up", "down", "k", "c", "?", "q"]
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_keys_are_the_same_however_they_are_cut(size: int) -> None:
-    decoder = KeyDecoder()
-    assert [key for i in range(0, len(TYPED), size) for key in decoder.feed(TYPED[i : i + size])] == KEYS
+    ours, theirs = pty.openpty()
+    keys = []
+    with Keyboard(theirs) as keyboard:
+        for i in range(0, len(TYPED), size):
+            os.write(ours, TYPED[i : i + size])
+            keys += keyboard.pressed(10.0)
+    assert [key for key in keys if not key.startswith("\x1b")] == KEYS
+    os.close(ours)
+    os.close(theirs)
 
 
-def test_an_escape_alone_swallows_nothing_that_follows() -> None:
-    decoder = KeyDecoder()
-    assert decoder.feed(b"\x1b") == []
-    assert decoder.feed(b"q") == ["q"]
-
-
-def test_an_endless_sequence_is_given_up() -> None:
-    decoder = KeyDecoder()
-    decoder.feed(b"\x1b[" + b"1" * 100)
-    assert decoder.feed(b"q")[-1] == "q"
+@pytest.mark.parametrize("begun", [b"\x1b", b"\x1b[" + b"1" * 100])
+def test_a_sequence_that_never_ends_swallows_nothing_that_follows(begun: bytes) -> None:
+    ours, theirs = pty.openpty()
+    with Keyboard(theirs) as keyboard:
+        os.write(ours, begun)
+        keyboard.pressed(10.0)
+        os.write(ours, b"q")
+        assert keyboard.pressed(10.0)[-1] == "q"
+    os.close(ours)
+    os.close(theirs)
 
 
 def test_a_terminal_is_given_back_as_it_was_found() -> None:
@@ -43,6 +50,7 @@ def test_a_terminal_is_given_back_as_it_was_found() -> None:
         assert termios.tcgetattr(theirs) != before
     assert termios.tcgetattr(theirs) == before
     os.close(ours)
-    assert keyboard.read() == b""
+    with pytest.raises(OSError, match=r"Input/output error|gone"):
+        keyboard.pressed(10.0)
     keyboard.leave()  # it is gone: nothing to do
     os.close(theirs)

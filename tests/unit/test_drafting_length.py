@@ -17,7 +17,7 @@ from pyllmcancel.drafting.length import (
     Acceptance,
     DraftLength,
     RowCosts,
-    best_length,
+    best_draft,
 )
 from pyllmcancel.drafting.loss_budget import LossBudget
 
@@ -27,6 +27,10 @@ CHEAP = {1: 1.0, 2: 1.02, 4: 1.04, 8: 1.1, 16: 1.2, 32: 1.5}
 LINEAR = {1: 1.0, 32: 32.0}
 SHAPES = {"tiles": TILES, "cheap": CHEAP, "linear": LINEAR}
 MOST = 12
+
+
+def best_length(p: float, costs: RowCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> int:
+    return best_draft([p], costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens).n_tokens
 
 
 def true_cost(shape: dict[int, float], n_rows: int) -> float:

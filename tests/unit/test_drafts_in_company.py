@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.drafting.company import common_length
-from pyllmcancel.drafting.length import MAX_ROWS
+from pyllmcancel.drafting.length import MAX_ROWS, best_draft
 from pyllmcancel.step import StepItem
 from tests.support.driver import Driver, Tracked
 from tests.unit.test_generation_params import Spelling
@@ -133,9 +132,9 @@ def test_when_one_was_moved_into_the_gap_they_have_drafts_again(make_driver: Mak
     (0.1, 0.3, 2, 0),
 ])  # fmt: skip
 def test_the_length_is_the_one_that_pays(p: float, each: float, n_answers: int, expected: int) -> None:
-    assert common_length(n_answers * [p], Costs(each), 100) == expected
+    assert best_draft(n_answers * [p], Costs(each), 100).n_tokens == expected
 
 
 def test_one_answer_that_goes_on_otherwise_makes_all_drafts_shorter() -> None:
-    lengths = [common_length([0.98, p], Costs(0.3), 100) for p in (0.98, 0.5, 0.0)]
+    lengths = [best_draft([0.98, p], Costs(0.3), 100).n_tokens for p in (0.98, 0.5, 0.0)]
     assert lengths[0] > lengths[1] >= lengths[2]

@@ -14,11 +14,10 @@ import pytest
 from huggingface_hub import constants
 
 from pyllmcancel.errors import HubError, HubUnreachable, LoadCancelled
-from pyllmcancel.hub import download
 from pyllmcancel.hub.cache import Repository
 from pyllmcancel.hub.fetching import HubModel
 from pyllmcancel.hub.names import ModelName
-from tests.support.hub import LIMIT, StandIn, digest_of
+from tests.support.hub import CHUNK, LIMIT, StandIn, digest_of
 
 pytest_plugins = ("tests.support.hub_fixtures",)
 
@@ -82,12 +81,11 @@ def test_a_slow_hub_is_waited_for(hub: StandIn) -> None:
     assert hub.contents_asked == [None]
 
 
-def test_a_cut_download_goes_on_where_it_was_cut(hub: StandIn, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cut_download_goes_on_where_it_was_cut(hub: StandIn) -> None:
     hub.add(NAME, {FILE: CONTENT})
     hub.faults.extend([hub.cut(1_000_000), hub.cut(1_000_000)])
     assert fetch(hub).read_bytes() == CONTENT
     assert hub.contents_asked == [None, "bytes=1000000-", "bytes=2000000-"]
-    assert "trying again (1 of 5)" in caplog.text
 
 
 def test_one_that_is_given_up_goes_on_at_the_next_start(hub: StandIn) -> None:
@@ -98,13 +96,14 @@ def test_one_that_is_given_up_goes_on_at_the_next_start(hub: StandIn) -> None:
     assert partial().stat().st_size == 1_000_000
     hub.released.set()
     assert fetch(hub).read_bytes() == CONTENT
-    assert hub.contents_asked == [None, "bytes=1000000-"]
+    assert hub.contents_asked[0] is None
+    assert set(hub.contents_asked[1:]) == {"bytes=1000000-"}
 
 
 def test_a_download_that_nobody_waits_for_ends(hub: StandIn) -> None:
     """It is left behind in a process that lives on; what comes late must not be written, when another may be at it."""
     hub.add(NAME, {FILE: CONTENT})
-    hub.faults.append(hub.silent(1000))
+    hub.faults.append(hub.silent(CHUNK))
     with pytest.raises(LoadCancelled):
         fetch(hub, progress=lambda fraction: fraction == 0)
     (thread,) = (thread for thread in threading.enumerate() if thread.name == "hub download")
@@ -157,25 +156,25 @@ def test_a_small_file_has_a_digest_of_gits_and_is_checked_by_it(hub: StandIn) ->
 
 def test_content_that_is_longer_than_said_is_not_kept(hub: StandIn) -> None:
     hub.add(NAME, {FILE: CONTENT}, served={FILE: CONTENT + b"more"})
-    with pytest.raises(HubError, match="longer than the 3,000,000 bytes that it should have"):
+    with pytest.raises(HubError, match="should be of size 3000000"):
         fetch(hub)
-    assert partial().stat().st_size == 0
+    hub.repos[NAME].served.clear()
+    assert fetch(hub).read_bytes() == CONTENT
 
 
 def test_a_silent_hub_is_told_and_what_came_is_kept(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.5)
-    monkeypatch.setattr(download, "RETRIES", 1)
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
     hub.add(NAME, {FILE: CONTENT})
-    hub.faults.extend([hub.silent(1000)] + [hub.silent(0)] * 3)
-    with pytest.raises(HubError, match=r"is silent \(\w+Timeout\), 2 times; the next start resumes"):
+    hub.faults.extend([hub.silent(CHUNK)] + [hub.silent(0)] * 8)
+    with pytest.raises(HubError, match=r"cannot be reached, or broke off: .*not in the cache"):
         fetch(hub)
-    assert partial().stat().st_size == 1000
+    assert partial().stat().st_size == CHUNK
 
 
 def test_a_hub_that_does_not_answer_the_first_question_is_told(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.05)
     hub.mute = True
-    with pytest.raises(HubError, match=r"is silent \(\w+Timeout\); and user/Model is not in the cache"):
+    with pytest.raises(HubError, match=r"broke off: .*; and user/Model is not in the cache"):
         fetch(hub)
 
 
@@ -187,7 +186,6 @@ def test_a_busy_hub_is_told_and_waited_for(hub: StandIn) -> None:
     ):
         fetch(hub)
     hub.refusal = None
-    hub.faults.extend([hub.busy] * 2)
     assert fetch(hub).read_bytes() == CONTENT
 
 
@@ -233,8 +231,7 @@ def test_a_newer_model_takes_the_place_of_the_cached_one(hub: StandIn) -> None:
     old = fetch(hub)
     newer = CONTENT[::-1]
     hub.repos[NAME].files = {FILE: newer}
-    hub.faults.append(hub.cut(1000))
-    hub.faults.extend([hub.busy] * (download.RETRIES + 1))
+    hub.faults.extend([hub.cut(1000), hub.busy])
     assert fetch(hub) == old, "the newer one did not come"
     new = fetch(hub)
     assert new.read_bytes() == newer
@@ -280,9 +277,9 @@ def test_a_token_that_is_none_is_not_shown(hub: StandIn) -> None:
 def test_other_refusals_are_told_in_the_hubs_words(hub: StandIn) -> None:
     hub.add(NAME, {FILE: CONTENT})
     for status, headers, words in (
-        (403, {"X-Error-Message": "your region"}, r"refuses user/Model \(your region\)"),
-        (418, {}, "does not give user/Model: status 418"),
-        (404, {"X-Error-Code": "EntryNotFound", "X-Error-Message": "gone"}, r"no such file \(gone\)"),
+        (403, {"X-Error-Message": "your region"}, r"no access to user/Model .*\(your region\)"),
+        (418, {}, r"no access to user/Model .*\(status 418\)"),
+        (404, {"X-Error-Code": "EntryNotFound", "X-Error-Message": "gone"}, r"no access to user/Model .*\(gone\)"),
         (429, {"Retry-After": "1"}, "cannot answer now .*try again later"),
     ):
         hub.refusal = (status, headers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import hashlib
 import string
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -36,10 +36,13 @@ class AnswerParser:
     ----------
     form
         The result of `read_form`, which may be shared.
+    name
+        The name of the answer. Calls that the model gives no id have ids that depend on it.
     """
 
-    def __init__(self, form: ChatParser) -> None:
+    def __init__(self, form: ChatParser, name: str) -> None:
         self._parser = compiled_module().ChatParser(b"", form)
+        self._name = name
 
     @property
     def n_calls(self) -> int:
@@ -48,25 +51,25 @@ class AnswerParser:
         return n_calls
 
     def feed(self, text: str) -> Iterator[Part]:
-        return parts_of(self._parser.feed(text))
+        return self._parts(self._parser.feed(text))
 
     def finish(self) -> Iterator[Part]:
         """Return the parts that were held back because they could have become something else."""
-        return parts_of(self._parser.feed("", True))
+        return self._parts(self._parser.feed("", True))
+
+    def _parts(self, found: Iterable[tuple[object, ...]]) -> Iterator[Part]:
+        for part in found:
+            match part:
+                case ("reasoning", str(text)):
+                    yield Reasoning(text)
+                case ("content", str(text)):
+                    yield Content(text)
+                case ("call", int(index), str(name), str(call_id)):
+                    yield CallBegins(index, name, call_id or call_id_of(f"{self._name} {index}"))
+                case ("arguments", int(index), str(text)):
+                    yield Arguments(index, text)
 
 
-def parts_of(found: Iterable[tuple[object, ...]]) -> Iterator[Part]:
-    for part in found:
-        match part:
-            case ("reasoning", str(text)):
-                yield Reasoning(text)
-            case ("content", str(text)):
-                yield Content(text)
-            case ("call", int(index), str(name), str(call_id)):
-                yield CallBegins(index, name, call_id or new_call_id())
-            case ("arguments", int(index), str(text)):
-                yield Arguments(index, text)
-
-
-def new_call_id() -> str:
-    return "".join(secrets.choice(LETTERS) for _ in range(ID_LENGTH))
+def call_id_of(name: str) -> str:
+    digest = hashlib.sha256(name.encode()).digest()
+    return "".join(LETTERS[byte % len(LETTERS)] for byte in digest[:ID_LENGTH])

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from pyllmcancel.constraints.bounded import NamedSchema
@@ -17,6 +18,7 @@ from pyllmcancel.server.chat.answer_parser import AnswerParser, read_form
 from pyllmcancel.server.chat.form import constraint_of, visible_tokens, with_form
 from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
+from pyllmcancel.server.http.request_context import created_at_of
 from pyllmcancel.server.media.gathering import gathered, given_in, media_tokens
 from pyllmcancel.server.preparing import prepare
 from pyllmcancel.server.wire.unenforced import note_unenforced, unenforced_of_form, unenforced_of_tools
@@ -74,7 +76,8 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     constraint = with_token_limits(incoming, constraint)
     params = body.generation_params(state.config.request_defaults(), constraint, visible_tokens(model, form))
     params = replace(with_form(params, form), prediction=read.prediction)
-    return ChatTurn(read.tokens, params, partial(AnswerParser, read.answers))
+    name, number = f"{incoming.request.id} {created_at_of(incoming.http.scope)!r}", count()
+    return ChatTurn(read.tokens, params, lambda: AnswerParser(read.answers, f"{name} {next(number)}"))
 
 
 async def chat_length(incoming: Incoming[ChatBody]) -> int:

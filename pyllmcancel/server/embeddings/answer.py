@@ -17,7 +17,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.requests.token_stream import AsyncStream, LoopSink
-from pyllmcancel.server.behind import tell_front
+from pyllmcancel.server.behind import link_of
 from pyllmcancel.server.bodies import prepared
 from pyllmcancel.server.generate import EngineResponse, error_told
 from pyllmcancel.server.preparing import engine_failure_told, working
@@ -118,7 +118,8 @@ def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wordi
         engine.fill_texts(request, tokens, sink, incoming.body.timeout)
     with engine_failure_told(engine):
         engine.accept(request)
-    tell_front(incoming.http.scope, request, engine.cancel)
+    if (link := link_of(incoming.http.scope)) is not None:
+        link.accepted(request, engine.cancel, None)
     return TextsResponse(AsyncStream(request, engine, sink, CancelReason.DISCONNECT), wording)
 
 

@@ -79,7 +79,7 @@ class Connection:
         The answer's beginning and end must be sent by the HTTP server, which counts no pieces between them. After False
         its `send` of an empty piece returns when the client has read.
         """
-        if self._is_closed:
+        if self._is_closed or self._transport.is_closing():
             return True
         self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         return not self._transport.get_write_buffer_size()

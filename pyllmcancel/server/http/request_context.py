@@ -28,6 +28,7 @@ access_log = logging.getLogger("pyllmcancel.access")
 
 # The process in front of several models' says in it when a request arrived, and when its client left, if it has.
 ARRIVED = b"x-arrived"
+CREATED = "created_at"  # in a scope's state
 SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 
 
@@ -45,6 +46,12 @@ def arrival_of(scope: Scope) -> float:
     """Return the time of this request's arrival, in monotonic seconds."""
     arrived_at: float = scope["state"]["arrived_at"]
     return arrived_at
+
+
+def created_at_of(scope: Scope) -> float:
+    """Return the time that the answer says it was created, in seconds since the epoch."""
+    created_at: float = scope["state"].setdefault(CREATED, time.time())
+    return created_at
 
 
 def left_at_of(scope: Scope) -> float | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
 
 from pyllmcancel import __version__
 from pyllmcancel.events import FinishReason
-from pyllmcancel.server.http.request_context import request_id_of
+from pyllmcancel.server.http.request_context import created_at_of, request_id_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.fields import ABSENT, Answer
 from pyllmcancel.server.wire.timings import PromptProgress, Timings
@@ -50,7 +49,7 @@ def chunk_usage(body: GenerationBody) -> ChunkUsage:
 def envelope_of(request: Request, prefix: str) -> Envelope:
     return {
         "id": f"{prefix}{request_id_of(request.scope)}",
-        "created": int(time.time()),
+        "created": int(created_at_of(request.scope)),
         "model": state_of(request).model_name,
         "system_fingerprint": FINGERPRINT,
     }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from pyllmcancel.server.dialect import Dialect
-from pyllmcancel.server.http.request_context import request_id_of
+from pyllmcancel.server.http.request_context import created_at_of, request_id_of
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
 from pyllmcancel.server.responses.output import End, Output, broken_off, ended
 from pyllmcancel.server.responses.reading import Reader, merged
@@ -84,7 +83,7 @@ def head_of(request: Request, body: ResponsesBody, turn: ChatTurn, *, stored: bo
     return {
         "id": f"{RESPONSE_PREFIX}{request_id_of(request.scope)}",
         "object": "response",
-        "created_at": int(time.time()),
+        "created_at": int(created_at_of(request.scope)),
         "model": state_of(request).model_name,
         "background": bool(body.background),
         "instructions": body.instructions,

@@ -53,7 +53,10 @@ class ByteLog:
         self.changed.tell()
 
     def read(self, place: int) -> bytes:
-        """Return bytes from this place on, a limited number at once; none at the end."""
+        """Return whole pieces from this place on, a limited number of bytes at once; nothing at the end."""
         assert self.begin <= place <= self.end
-        first = place - self.begin
-        return bytes(self._bytes[first : first + READ_AT_ONCE])
+        end = self.end
+        if end - place > READ_AT_ONCE:
+            ends = [one for one in self._ends if one > place]
+            end = max((one for one in ends if one <= place + READ_AT_ONCE), default=ends[0])
+        return bytes(self._bytes[place - self.begin : end - self.begin])

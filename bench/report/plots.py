@@ -1,4 +1,4 @@
-"""Plots, with matplotlib: distributions of times, goodput, and the ends of requests.
+"""Plots, with matplotlib: distributions of times, and the house's style.
 
 The functions take plain numbers, named by what is compared (servers, percentages), so that a report over several
 servers uses the same functions. All times are in milliseconds, and small print explains the words.
@@ -15,7 +15,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from pyllmcancel.bench.percentiles import percentile
 
@@ -35,28 +35,18 @@ CANCEL_LATENCY = (
     "Cancel latency: from the moment at which a client hangs up until the server's process uses no more CPU time, by "
     f"the operating system's account. {PERCENTILES}"
 )
-CANCEL_WASTE = (
-    "Cancel waste: CPU time that the server's process uses after a client has hung up, until it rests, by the "
-    f"operating system's account; less than {SHORTEST_MS} ms counts as 0. {PERCENTILES}"
-)
-FIRST_TOKEN = (
-    "From a request's last byte sent to the first piece of text received, of answers that came to their end. "
-    f"{PERCENTILES}"
-)
 GOODPUT = (
     "Goodput: tokens of answers that came to their end, per second of the run; tokens of others do not count. "
     "Cancelled: the client hung up, or a newer request of the same key superseded it."
 )
 
 
-def new_figure(title: str, width: float = 8.0, height: float = 4.5, *, about: str = "") -> tuple[Figure, Axes]:
-    """Make an empty plot in the house's style; `about` is a line under the title that describes the measurement."""
+def new_figure(title: str, width: float = 8.0, height: float = 4.5) -> tuple[Figure, Axes]:
+    """Make an empty plot in the house's style."""
     # Room for a last tick's label that is wider than its tick.
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.14, h_pad=0.08))
     axes = figure.add_subplot()
-    axes.set_title(title, loc="left", fontsize=13, fontweight="bold", color=INK, pad=24 if about else 10)
-    if about:
-        axes.annotate(about, (0, 1), (0, 8), "axes fraction", "offset points", fontsize=9.5, color=FAINT)
+    axes.set_title(title, loc="left", fontsize=13, fontweight="bold", color=INK, pad=10)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -98,9 +88,7 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     return paths
 
 
-def distribution(
-    found: Mapping[str, Sequence[float]], *, title: str, axis: str, counted: str, note: str, about: str = ""
-) -> Figure:
+def distribution(found: Mapping[str, Sequence[float]], *, title: str, axis: str, counted: str, note: str) -> Figure:
     """Plot the share of values that are no larger than x, with a line for each name.
 
     Most of the values may be 0, which has a place of its own at the left of the logarithmic axis.
@@ -112,7 +100,7 @@ def distribution(
     axis, counted
         The label of the axis, and the counted things, as in "share of cancels".
     """
-    figure, axes = new_figure(title, about=about)
+    figure, axes = new_figure(title)
     known = {name: [shown_ms(value) for value in sorted(values)] for name, values in found.items() if values}
     every = [value for values in known.values() for value in values]
     fewest = min((len(values) for values in known.values()), default=0)
@@ -146,56 +134,6 @@ def cancel_latency_cdf(latencies: Mapping[str, Sequence[float]], *, title: str =
     found = {name: [value * 1e3 for value in values] for name, values in latencies.items()}
     axis = "from the client's hang-up until its computation had stopped"
     return distribution(found, title=title, axis=axis, counted="cancels", note=CANCEL_LATENCY)
-
-
-def goodput(curves: Mapping[str, Sequence[tuple[float, float]]], *, title: str = "Goodput", about: str = "") -> Figure:
-    """Plot tokens of complete answers per second over the percentage of cancelled requests, with a line for each
-    name.
-    """
-    figure, axes = new_figure(title, about=about)
-    for colour, (name, points) in zip(cycle(COLOURS), curves.items(), strict=False):
-        ordered = sorted(points)
-        axes.plot(*zip(*ordered, strict=True), color=colour, marker="o", linewidth=2.2, label=name)
-        if len(curves) == 1:
-            for percent, value in ordered:
-                axes.annotate(f"{value:,.0f}", (percent, value), (0, 8), textcoords="offset points", ha="center")
-    axes.set_xlabel("cancelled requests, % of all", color=INK)
-    axes.set_ylabel("goodput, tokens/s", color=INK)
-    axes.set_ylim(0.0, 1.12 * max((value for points in curves.values() for _, value in points), default=1.0))
-    axes.set_xlim(-2.0, 102.0)
-    finish(figure, axes, GOODPUT)
-    return figure
-
-
-ENDINGS = {"answered": "#0072B2", "hung up": "#E69F00", "superseded": "#F5CE7A", "failed": "#000000"}
-ENDINGS_NOTE = (
-    "Answered: the whole answer came. Cancelled: hung up (by the client, on purpose) or superseded (by a newer request "
-    "of the same key). Failed: anything else. Every request is counted once."
-)
-
-
-def endings(counts: Mapping[str, Mapping[str, int]], *, about: str = "") -> Figure:
-    """Plot the ends of each run's requests, by the names in `ENDINGS`."""
-    figure, axes = new_figure("How the requests ended", height=1.7 + 0.5 * len(counts), about=about)
-    names = list(counts)
-    begun = [0] * len(names)
-    for ending, colour in ENDINGS.items():
-        widths = [counts[name].get(ending, 0) for name in names]
-        if not any(widths):
-            continue
-        label = f"cancelled: {ending}" if ending in ("hung up", "superseded") else ending
-        bars = axes.barh(names, widths, 0.62, left=begun, color=colour, label=label, edgecolor="white", linewidth=1.5)
-        ink = "white" if ending in ("answered", "failed") else INK
-        axes.bar_label(bars, [str(width or "") for width in widths], label_type="center", color=ink, fontsize=10)
-        begun = [left + width for left, width in zip(begun, widths, strict=True)]
-    axes.invert_yaxis()
-    axes.set_xlim(0, max(begun))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(False, axis="y")
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("requests", color=INK)
-    finish(figure, axes, ENDINGS_NOTE)
-    return figure
 
 
 # -- scales and words --------------------------------------------------------------------------------------------------

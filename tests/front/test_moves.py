@@ -1,0 +1,225 @@
+"""Answers that go on elsewhere when their process is killed, stopped or ended: nobody notices, whatever the dialect."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.model import write_patient_model
+from tests.support.http_process import START_LIMIT, RawClient, ServerProcess, events, fresh_id, until
+from tests.support.threads import N_THREADS
+
+N_TOKENS = 1_000  # enough for an answer to be live still when its process has been found
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string", "minLength": 2000}}, "required": ["text"]}
+TOOL = {"type": "function", "function": {"name": "note", "parameters": SCHEMA}}
+CHAT = [{"role": "user", "content": "def f("}]
+FREE: dict[str, Any] = {"max_tokens": N_TOKENS, "temperature": 1.0, "seed": 3}
+# These fields are of one request, or of the moment.
+VOLATILE = {"id", "created", "created_at", "completed_at", "item_id", "call_id", "timings", "prompt_tokens_details"}
+VOLATILE |= {"input_tokens_details", "cache_read_input_tokens", "input_tokens", "id_slot", "tokens_cached"}
+ASKED: dict[str, tuple[str, dict[str, Any]]] = {
+    "two choices, with logprobs": ("/v1/completions", {"prompt": "def f(", "n": 2, "logprobs": 3, **FREE}),
+    "a seed that was drawn": ("/v1/completions", {"prompt": "def f(", "max_tokens": N_TOKENS, "temperature": 0.0}),
+    "a schema": (
+        "/v1/chat/completions",
+        {
+            "messages": CHAT,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "note", "schema": SCHEMA}},
+            **FREE,
+        },
+    ),
+    "a call": ("/v1/chat/completions", {"messages": CHAT, "tools": [TOOL], "tool_choice": "required", **FREE}),
+    "mirostat": ("/completion", {"prompt": "def f(", "n_predict": N_TOKENS, "mirostat": 2, "seed": 5}),
+    "messages": ("/v1/messages", {"messages": CHAT, "max_tokens": N_TOKENS, "temperature": 0.0}),
+    "responses": ("/v1/responses", {"input": "def f(", "max_output_tokens": N_TOKENS, "temperature": 0.0}),
+}
+
+
+N_CROWD = 5  # a process that ends three times within a minute has failed, and each test of a crowd ends one
+
+
+@contextmanager
+def replicas(folder: Path, n: int) -> Iterator[ServerProcess]:
+    model = write_patient_model(folder / "stdlib.gguf")
+    options = (str(model), "--replicas", str(n), "--ctx-size", "32768", "--threads", str(N_THREADS))
+    with ServerProcess(*options, "--spec-type", "none", "--drain", "0", "--worker-silence", "2") as process:
+        process.started()
+        yield process
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with replicas(tmp_path_factory.mktemp("moves"), N_CROWD) as process:
+        yield process
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[ServerProcess]:
+    with replicas(tmp_path, 2) as process:
+        all_serve(process)
+        yield process
+
+
+def all_serve(server: ServerProcess) -> None:
+    def states() -> set[str]:
+        (entry,) = server.http.get("/v1/models").json()["data"]
+        return {one["status"]["value"] for one in entry["replicas"]}
+
+    until(states, lambda found: found == {"loaded"}, START_LIMIT)
+
+
+def process_of(server: ServerProcess, replica: str) -> int:
+    for pid in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split():
+        if f"\0--replica\0{replica}\0".encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return int(pid)
+    raise LookupError(replica)
+
+
+def lose(server: ServerProcess, request_id: str, number: signal.Signals = signal.SIGKILL) -> tuple[str, int]:
+    """Signal the process of a request that has some tokens; return its replica and the process."""
+    seen = server.wait_for(request_id, status="running", completion_tokens=lambda n: n > 8)
+    pid = process_of(server, seen["replica"])
+    os.kill(pid, number)
+    return seen["replica"], pid
+
+
+def ended_elsewhere(server: ServerProcess, request_id: str, replica: str) -> bool:
+    seen = server.wait_for(request_id, status="finished")
+    return seen["finish_reason"] in ("stop", "length") and seen["replica"] != replica
+
+
+def post(client: RawClient, path: str, body: dict[str, Any]) -> str:
+    request_id, content = fresh_id(), json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nX-Request-Id: {request_id}\r\n"
+    )
+    client.socket.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+    return request_id
+
+
+def stable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: stable(part) for name, part in value.items() if name not in VOLATILE}
+    return [stable(part) for part in value] if isinstance(value, list) else value
+
+
+def essence(payloads: list[dict[str, Any]]) -> list[Any]:
+    """Return what must not differ; the events of several choices come in any order."""
+    if any("choices" in one for one in payloads):
+        payloads = sorted(payloads, key=lambda one: [choice["index"] for choice in one["choices"]] or [9])
+    return [stable(one) for one in payloads]
+
+
+def payloads_of(text: str) -> list[dict[str, Any]]:
+    found = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+    return [json.loads(one) for one in found if one != "[DONE]"]
+
+
+def streamed(client: RawClient) -> list[Any]:
+    response = client.answer()
+    assert response.status == 200
+    found = essence(payloads_of(response.read().decode()))
+    assert found
+    return found
+
+
+def alone(server: ServerProcess, path: str, body: dict[str, Any]) -> list[Any]:
+    with RawClient(server.port) as client:
+        post(client, path, body | {"stream": True})
+        return streamed(client)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_stream_goes_on_as_if_nothing_had_happened(crowd: ServerProcess, name: str) -> None:
+    all_serve(crowd)
+    path, body = ASKED[name]
+    expected = alone(crowd, path, body)
+    with RawClient(crowd.port) as client:
+        request_id = post(client, path, body | {"stream": True})
+        replica, _ = lose(crowd, request_id)
+        assert streamed(client) == expected
+    assert ended_elsewhere(crowd, request_id, replica)
+
+
+@pytest.mark.parametrize("name", ["two choices, with logprobs", "a call"])
+def test_a_whole_answer_goes_on(crowd: ServerProcess, name: str) -> None:
+    all_serve(crowd)
+    path, body = ASKED[name]
+    expected = stable(crowd.http.post(path, json=body).json())
+    with RawClient(crowd.port) as client:
+        request_id = post(client, path, body)
+        replica, _ = lose(crowd, request_id)
+        answer = client.answer()
+        assert answer.status == 200
+        assert stable(json.loads(answer.read())) == expected
+    assert ended_elsewhere(crowd, request_id, replica)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGSTOP])
+def test_a_process_that_ends_or_hangs_gives_its_answers_away(pair: ServerProcess, number: signal.Signals) -> None:
+    path, body = ASKED["two choices, with logprobs"]
+    expected = alone(pair, path, body)
+    with RawClient(pair.port) as client:
+        request_id = post(client, path, body | {"stream": True})
+        replica, pid = lose(pair, request_id, number)
+        try:
+            assert streamed(client) == expected
+        finally:
+            if number is signal.SIGSTOP:
+                os.kill(pid, signal.SIGCONT)
+    assert ended_elsewhere(pair, request_id, replica)
+    pair.wait_idle()
+
+
+def test_a_kept_stream_is_found_whole_where_it_went(crowd: ServerProcess) -> None:
+    all_serve(crowd)
+    path, body = ASKED["a seed that was drawn"]
+    expected = alone(crowd, path, body)
+    with RawClient(crowd.port) as client:
+        request_id = post(client, path, body | {"stream": True, "keep_going": True})
+        crowd.wait_for(request_id, status="running", completion_tokens=lambda n: n > 8)
+        client.leave("close")
+    replica, _ = lose(crowd, request_id)
+    assert ended_elsewhere(crowd, request_id, replica)
+    assert essence(payloads_of(crowd.http.get(f"/v1/stream/{request_id}").text)) == expected
+
+
+ENDLESS: dict[str, Any] = {"prompt": "def f(", "stream": True, "max_tokens": 30_000}
+
+
+def test_a_cancel_while_an_answer_moves_ends_it(pair: ServerProcess) -> None:
+    """Both processes are lost, so the answer waits for one."""
+    with ExitStack() as stack:
+        client, newer = (stack.enter_context(RawClient(pair.port)) for _ in range(2))
+        other = stack.enter_context(RawClient(pair.port))
+        key = fresh_id()
+        by_id, superseded = client.post(**ENDLESS), newer.post(supersede=key, **ENDLESS)
+        for one in (by_id, superseded):
+            pair.wait_for(one, status="running", completion_tokens=lambda n: n > 0)
+        for replica in ("stdlib", "stdlib:2"):
+            os.kill(process_of(pair, replica), signal.SIGKILL)
+        assert pair.http.post(f"/v1/requests/{by_id}/cancel").json()["outcome"] == "cancelled"
+        last = other.post(supersede=key, max_tokens=4)
+        assert '"explicit"' in events(client.answer())[-1]
+        assert '"superseded"' in events(newer.answer())[-1]
+        assert other.answer().status == 200
+        seen = pair.request(superseded)
+        assert (seen["cancel_reason"], seen["superseded_by"]) == ("superseded", last)
+
+
+def test_what_has_killed_two_processes_is_not_tried_a_third_time(pair: ServerProcess) -> None:
+    with RawClient(pair.port) as client:
+        request_id = client.post(**ENDLESS)
+        replica, _ = lose(pair, request_id)
+        pair.wait_for(request_id, replica=lambda name: name not in (None, replica))
+        lose(pair, request_id)
+        told = json.loads(events(client.answer())[-1])
+        assert told["error"]["code"] == "model_ended"
+    assert pair.request(request_id)["finish_reason"] == "error"

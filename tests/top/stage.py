@@ -1,0 +1,102 @@
+"""A server whose answers are the test's."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Fields = dict[str, Any]
+METRICS = """\
+pyllmcancel_build_info{version="1.2.3"} 1.0
+pyllmcancel_model_info{name="small-model"} 1.0
+pyllmcancel_requests_waiting 1.0
+pyllmcancel_slots 4.0
+pyllmcancel_slots_used 2.0
+pyllmcancel_cells 4096.0
+pyllmcancel_cells_used 947.0
+pyllmcancel_prompt_tokens_total 1000.0
+pyllmcancel_generated_tokens_total 500.0
+pyllmcancel_tokens_wasted_total 538.0
+pyllmcancel_tokens_saved_total 5031.0
+"""
+
+
+def entry(request_id: str, **changed: Any) -> Fields:
+    """The entry of a request that runs."""
+    found = {
+        "id": request_id,
+        "status": "running",
+        "phase": "decode",
+        "owner": "",
+        "session": None,
+        "supersede": None,
+        "prompt_tokens": 100,
+        "prompt_tokens_done": 100,
+        "completion_tokens": 13,
+        "max_tokens": 64,
+        "finish_reason": None,
+        "cancel_reason": None,
+        "superseded_by": None,
+        "cancel_latency_ms": None,
+        "error": None,
+        "seconds": 1.5,
+    }
+    return found | changed
+
+
+def cancelled(request_id: str, reason: str, latency_ms: float, **changed: Any) -> Fields:
+    """The entry of one that was cancelled."""
+    ending = {"status": "cancelled", "finish_reason": "cancelled", "cancel_reason": reason}
+    return entry(request_id, **ending | {"cancel_latency_ms": latency_ms} | changed)
+
+
+class Stage(ThreadingHTTPServer):
+    """Answers a path with what `answers` has for it; `posted` are the paths of the cancels that came."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.keys: set[str | None] = set()
+        self.posted: list[str] = []
+        self.answers: dict[str, tuple[int, bytes]] = {"/metrics": (200, METRICS.encode())}
+        self.show()
+
+    def show(self, *entries: Fields) -> None:
+        self.say("/v1/requests", {"object": "list", "data": entries})
+
+    def say(self, path: str, fields: Any, status: int = 200) -> None:
+        self.answers[path] = status, json.dumps(fields).encode()
+
+    def __enter__(self) -> Stage:
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, name="stage").start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Stage
+
+    def do_GET(self) -> None:
+        self.server.keys.add(self.headers.get("authorization"))
+        self.answer()
+
+    def do_POST(self) -> None:
+        self.server.posted.append(self.path)
+        self.answer()
+
+    def answer(self) -> None:
+        status, body = self.server.answers.get(self.path, (404, b"{}"))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing."""
