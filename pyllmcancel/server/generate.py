@@ -68,7 +68,7 @@ async def generate(
         return EventStreamResponse(stream, events)
     kept = KeptStream(keeping, stream, events)
     if link is not None and link.delivered is not None:
-        kept.log.write(bytes(link.delivered.body))
+        kept.log.write(bytes(link.delivered.body or b""))
     streams.begin(kept)
     return KeptResponse(kept, kept.log.end, is_read=keeping.left_at is None)
 
