@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import RequestCancelled, RequestFailed
-from pyllmcancel.server.delivered import ALL, DELTAS, FAILURE, NOTHING, OPENING
+from pyllmcancel.server.delivered import ALL, DELTAS, FAILURE, NOTHING, OPENING, Told
 from pyllmcancel.server.errors.responses import ApiError, api_error
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.requests.token_stream import AsyncStream
-    from pyllmcancel.server.behind import Link
     from pyllmcancel.server.dialect import Dialect
 
 T = TypeVar("T")
@@ -44,7 +43,7 @@ class AnswerEvents:
         The link to the front, if there is one: events that another server has delivered are left out.
     """
 
-    def __init__(self, stream: AsyncStream, dialect: Dialect, ping_interval: float, link: Link | None = None) -> None:
+    def __init__(self, stream: AsyncStream, dialect: Dialect, ping_interval: float, link: Told | None = None) -> None:
         self._stream = stream
         self._dialect = dialect
         self._ping_interval = ping_interval

@@ -12,7 +12,7 @@ import struct
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyllmcancel.server.limits import MAX_STREAM_BYTES
 
@@ -151,6 +151,16 @@ class Delivered:
         """Return the tokens that this choice begins with."""
         told = self.tokens.get(index, array("i"))
         return told[:-1] if told and told[-1] == HIDDEN else told
+
+
+class Told(Protocol):
+    """The link to a front, as far as the events of an answer need it."""
+
+    def is_new(self, delta: Delta) -> bool:
+        """Return whether a delta, the next one of its choice, has not been delivered."""
+
+    def marked(self, part: int, text: bytes, new: Iterable[Delta] = ()) -> bytes:
+        """Return the text of some events, which tell of these deltas, or nothing if its client has it."""
 
 
 class Marks:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.events import Delta, Usage
-    from pyllmcancel.requests.request import GenerationParams, Request
+    from pyllmcancel.requests.params import GenerationParams
+    from pyllmcancel.requests.request import Request
     from pyllmcancel.server.behind import Link
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.dialect import Dialect
