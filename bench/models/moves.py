@@ -42,7 +42,17 @@ OPTIONS = (
 MODEL = "m1"
 # These fields are of one request, or of the moment; a moved answer's prompt may be in a cache, or not.
 VOLATILE = {"id", "created", "created_at", "completed_at", "timings", "prompt_tokens_details", "input_tokens_details"}
-VOLATILE |= {"item_id", "call_id", "cache_read_input_tokens", "tokens_cached", "system_fingerprint", "id_slot"}
+VOLATILE |= {
+    "input_tokens",
+    "tokens_evaluated",
+    "seed",
+    "item_id",
+    "call_id",
+    "cache_read_input_tokens",
+    "tokens_cached",
+    "system_fingerprint",
+    "id_slot",
+}
 TOOL: Body = {"type": "function", "function": {"name": "note", "parameters": SCHEMA}}
 
 
@@ -122,6 +132,11 @@ def essence(reply: Reply) -> str:
     if any("choices" in one for one in payloads):
         payloads = sorted(payloads, key=lambda one: [choice["index"] for choice in one["choices"]] or [99])
     return json.dumps([reply.status, reply.done, stable(payloads)])
+
+
+def first_difference(one: str, other: str) -> str:
+    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return f"{one[max(0, at - 60) : at + 30]!r} for {other[at : at + 30]!r}"
 
 
 def stable(value: Any) -> Any:
@@ -253,7 +268,7 @@ class Killing:
         if one.code is not None or one.reply.status != 200:
             found.errors.append(f"{name}: {one.reply.status} {one.reply.error}")
         elif essence(one.reply) != found.alone[number]:
-            found.wrong.append(name)
+            found.wrong.append(f"{name}: {first_difference(essence(one.reply), found.alone[number])}")
 
 
 def tell(report: Report, found: Found, n_kills: int) -> None:

@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from pydantic import ValidationError
 
-from pyllmcancel.requests.request import GenerationParams
+from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.embeddings.body import EmbeddingBody, LlamaEmbeddingBody
