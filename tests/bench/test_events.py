@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bench.events import loop_seconds, readers, table
 from tests.http.conftest import long_model
 from tests.support.http_process import ServerProcess
@@ -23,6 +25,7 @@ def test_the_table_compares_each_turn_with_the_one_without_readers() -> None:
     assert [cell.strip() for cell in busy.strip("|").split("|")][:3] == ["9", "74", "0.975"]
 
 
+@pytest.mark.long
 def test_each_reader_has_its_snapshot_before_anything_is_measured(long_model: Any) -> None:
     with ServerProcess("--model", str(long_model), "--ctx-size", "512") as process:
         server = process.started()

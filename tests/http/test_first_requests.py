@@ -21,6 +21,8 @@ from tests.support.http_process import ServerProcess
 from tests.support.late_work import LATE
 from tests.support.tiny_embedders import write_tiny_encoder
 
+pytestmark = pytest.mark.long
+
 # The server's folders are the installed package's; the tests' come after them.
 PROGRAM = (
     f"import runpy, sys; sys.path.append({str(Path(__file__).parents[2])!r}); "
