@@ -143,7 +143,7 @@ LONG: dict[str, tuple[str, ...]] = {
     "browser/test_engine.py": ("test_a_click_cancels_that_request_and_no_other",),
     "browser/test_key.py": (),
     "browser/test_typing.py": ("test_each_key_supersedes_the_one_before_and_tab_accepts_the_newest",),
-    "packaging/test_probe.py": ("test_the_probe_compiles_against_the_core[sampling_cost.cpp]",),
+    "packaging/test_probe.py": ("test_the_probe_compiles_against_the_core[step_driver.cpp]",),
     # Servers that start, are killed or wait, each in a process of its own.
     "http/test_forced_calls.py": ("test_a_call_can_be_forced[packaged-required-*]",),
     "http/test_first_requests.py": (),
@@ -174,7 +174,6 @@ LONG: dict[str, tuple[str, ...]] = {
     "http/test_tracing.py::test_a_server_whose_collector_is_not_there_serves_and_ends": (),
     "http/test_startup.py::test_a_full_collection_while_serving_does_not_walk_over_what_was_imported": (),
     "bench/test_command.py::test_it_measures_a_real_server": (),
-    "bench/test_events.py::test_each_reader_has_its_snapshot_before_anything_is_measured": (),
     "packaging/test_stub.py::test_the_stub_matches_the_module": (),
 }
 
