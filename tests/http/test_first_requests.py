@@ -1,7 +1,6 @@
 """The first request of its kind holds nobody up: whatever it needs is there when the server is ready.
 
 Not by the clock, which a busy machine would decide: the server says what is made, imported, read or started later.
-``python -m bench.first_requests`` measures how long a stream stands still.
 """
 
 from __future__ import annotations
