@@ -253,7 +253,7 @@ def labels(family: Metric) -> list[str]:
 
 def section(title: str, families: list[Metric]) -> str:
     lines = "".join(map(line, families))
-    return f"\n## {title}\n\n| metric | type | labels | meaning | alert |\n|---|---|---|---|---|\n{lines}"
+    return f"\n## {title}\n\n| metric | type, labels | meaning |\n|---|---|---|\n{lines}"
 
 
 def line(family: Metric) -> str:
@@ -262,7 +262,9 @@ def line(family: Metric) -> str:
         last = max(float(sample.labels["le"]) for sample in family.samples if sample.labels.get("le", "+Inf") != "+Inf")
         kind += f", to {last:g} s"
     alerts = ", ".join(link(alert) for alert in ALERTS if family.name in metrics_of(alert))
-    return f"| `{full_name(family)}` | {kind} | {listed(labels(family))} | {family.documentation} | {alerts} |\n"
+    kind = ", ".join(filter(None, (kind, listed(labels(family)))))
+    meaning = family.documentation + (f" Alerts: {alerts}." if alerts else "")
+    return f"| `{full_name(family)}` | {kind} | {meaning} |\n"
 
 
 def metrics_of(alert: Alert) -> set[str]:
