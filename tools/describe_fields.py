@@ -52,7 +52,7 @@ def section(title: str, rows: list[dict[str, Any]]) -> str:
     for row in rows:
         groups.setdefault((row["chats"], row["completions"]), []).append(named(row))
     lines = (
-        f"| {SHOWN[chats]} | {SHOWN[completions]} | {', '.join(fields)} |\n"
+        f"| {SHOWN[chats]} | {SHOWN[completions]} | {'; '.join(fields)} |\n"
         for (chats, completions), fields in groups.items()
     )
     return f"\n## {title}\n\n| chats | completions | fields |\n|---|---|---|\n{''.join(lines)}"
@@ -61,7 +61,7 @@ def section(title: str, rows: list[dict[str, Any]]) -> str:
 def named(row: dict[str, Any]) -> str:
     name, _, more = row["field"].partition(" (")
     notes = [part for part in (more.rstrip(")"), row.get("note")) if part]
-    return f"`{name}`" + (f" ({'; '.join(notes)})" if notes else "")
+    return f"`{name}`" + (f" ({', '.join(notes)})" if notes else "")
 
 
 if __name__ == "__main__":
