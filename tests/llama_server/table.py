@@ -18,12 +18,12 @@ Their models are not available. A tiny model with random weights and a tokenizer
 small language model. The packaged model stands in for the one that fills gaps, and tiny encoders for those that embed
 and rank: random weights, too, with a seed that orders the tests' documents as their model does, and vocabularies that
 give the tests' texts as many tokens. A test that asserts words, or numbers of tokens, that only their model can give
-fails, and the table says so.
+fails, and the table says so. The file of the expected results names each test.
 """
 
 
 def page(verdicts: Sequence[Verdict]) -> str:
-    """Markdown: totals, and for each reason why tests did not pass the tests that share it."""
+    """Markdown: totals, and for each reason why tests did not pass how many share it."""
     sections = [section(result, verdicts) for result in ("failed", UNEXPLAINED, "not applicable")]
     return "\n".join([HEAD, totals(verdicts), *filter(None, sections)])
 
@@ -50,22 +50,13 @@ def section(result: str, verdicts: Iterable[Verdict]) -> str:
     if not groups:
         return ""
     lines = [f"## {result.capitalize()}\n", "| why | tests |", "|---|---|"]
-    lines += [f"| {escaped(why)} | {named(result, own)} |" for why, own in groups.items()]
+    lines += [f"| {escaped(why)} | {counted(own)} |" for why, own in groups.items()]
     return "\n".join(lines) + "\n"
 
 
-def named(result: str, verdicts: Iterable[Verdict]) -> str:
-    """Names of the tests, or how many each file has of those that ask for what is not here."""
-    if result == "not applicable":
-        counts = Counter(map(file_of, verdicts))
-        return ", ".join(f"{file} ({count})" for file, count in counts.items())
-    return names(verdict.test.split("::", 1)[1] for verdict in verdicts)
-
-
-def names(tests: Iterable[str]) -> str:
-    """Functions, with the number of their cases among these."""
-    counts = Counter(test.split("[")[0] for test in tests)
-    return ", ".join(f"`{name}`" + (f" ({count})" if count > 1 else "") for name, count in counts.items())
+def counted(verdicts: Iterable[Verdict]) -> str:
+    """The files, with the number of their tests among these."""
+    return ", ".join(f"{file} ({count})" for file, count in Counter(map(file_of, verdicts)).items())
 
 
 def escaped(text: str) -> str:
