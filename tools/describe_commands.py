@@ -17,11 +17,12 @@ HEAD = """\
 <!-- Made by tools/describe_commands.py of the command's own help: change pyllmcancel/cli. -->
 
 `pyllmcancel COMMAND --help` shows the same. `pyllmcancel serve --help` has the options that matter first, `--help-all`
-every one. Brackets have an option's default, and `--[no-]NAME` stands for `--NAME` and `--no-NAME`. An option can be
-set in the environment, too, as `PYLLMCANCEL_` and its first name in capitals, as in `PYLLMCANCEL_CTX_SIZE`. Before the
-name stand `MODELS_`, `TOP_` or `BENCH_` for the addresses of these commands and for all options of `bench`. Options that
-only print (`--list-devices`, `--fit-print`, `--json` of `models`) have no variable. The command line has precedence. `serve`
-also accepts [llama-server's options and shortcuts](llama-server-options.md).
+every one. Brackets have an option's default, and `--[no-]NAME` stands for `--NAME` and `--no-NAME`.
+
+An option can be set in the environment, too, as `PYLLMCANCEL_` and its first name in capitals: `PYLLMCANCEL_CTX_SIZE`.
+Before the name stand `MODELS_`, `TOP_` or `BENCH_` for the addresses of these commands and for all options of `bench`.
+Options that only print (`--list-devices`, `--fit-print`, `--json` of `models`) have no variable. The command line has
+precedence. `serve` also accepts [llama-server's options and shortcuts](llama-server-options.md).
 """
 FEW = 2  # a command's first options need no heading, if they are no more
 ELSEWHERE = ("shortcuts",)  # groups of options that another page has
