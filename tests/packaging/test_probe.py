@@ -29,7 +29,7 @@ SOURCES = sorted((ROOT / "bench" / "native").glob("*.cpp"))
 
 
 @pytest.mark.parametrize(
-    "source", mostly_long(SOURCES, ROOT / "bench" / "native" / "sampling_cost.cpp"), ids=lambda source: source.name
+    "source", mostly_long(SOURCES, ROOT / "bench" / "native" / "step_driver.cpp"), ids=lambda source: source.name
 )
 def test_the_probe_compiles_against_the_core(source: Path) -> None:
     compiler = shlex.split(os.environ.get("CXX", "c++"))
