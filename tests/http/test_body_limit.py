@@ -71,7 +71,7 @@ def raw_deflate(data: bytes) -> bytes:
 
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": gzip.compress,
+    "gzip": lambda data: gzip.compress(data, mtime=0),
     "x-gzip": gzip.compress,
     "GZIP": lambda data: gzip.compress(data[:5]) + gzip.compress(data[5:]),
     "deflate": zlib.compress,
@@ -99,7 +99,7 @@ async def test_a_compressed_body_is_read_however_it_is_cut(encoding: str) -> Non
     [
         *((encoding, b'{"prompt": "plain"}', "invalid_encoding") for encoding in ("gzip", "zstd")),
         *((encoding, PACKERS[encoding](b"{}")[:-1], "invalid_encoding") for encoding in ("gzip", "deflate", "zstd")),
-        ("gzip", gzip.compress(b"{}") + b"more", "invalid_encoding"),
+        ("gzip", gzip.compress(b"{}", mtime=0) + b"more", "invalid_encoding"),
         ("zstd", zstd.compress(b"") * 1_001, "invalid_encoding"),
         *((encoding, b"{}", "unsupported_encoding") for encoding in ("br", "gzip, gzip", "nonsense")),
     ],

@@ -39,11 +39,7 @@ def root_of(grammar: str) -> str:
     return str(root)
 
 
-@pytest.mark.parametrize(
-    "path",
-    mostly_long(TEMPLATES, *(path for path in FEW if not path.stem.startswith("deepseek"))),
-    ids=lambda path: path.stem,
-)
+@pytest.mark.parametrize("path", mostly_long(TEMPLATES, *FEW), ids=lambda path: path.stem)
 def test_a_call_that_is_required_has_no_free_text_before_it(path: Path) -> None:
     grammar = grammar_of(path, tool_choice="required")
     if not grammar:

@@ -46,17 +46,24 @@ def test_bytes_that_are_no_text_become_replacements() -> None:
     assert "".join(pieces) == "a\ufffdb"
 
 
-def test_a_stop_string_ends_the_text_and_is_not_in_it() -> None:
-    pieces, detokenizer = feed(b"one STOP two", "STOP")
-    assert "".join(pieces) == "one "
-    assert detokenizer.stopped_by == "STOP"
-    assert detokenizer.flush() == ""
-
-
-def test_a_stop_string_inside_one_token_is_found() -> None:
-    detokenizer = Detokenizer(lambda _: b"before STOP after", ["STOP"])
-    assert detokenizer.feed(0) == "before "
-    assert detokenizer.stopped_by == "STOP"
+@pytest.mark.parametrize(
+    ("text", "stop", "expected", "held_back", "stopped_by"),
+    [
+        ("one STOP two", ["STOP"], "one ", "", "STOP"),
+        ("a<en", ["<end>"], "a", "<en", None),
+        ("aaab", ["aab"], "a", "", "aab"),
+        ("a then b", ["b", "a"], "", "", "a"),
+        ("fin。après", ["。a"], "fin", "", "。a"),
+    ],
+    ids=["amid", "half of it", "overlapping its own beginning", "the earlier of two", "multi-byte characters"],
+)
+def test_a_stop_string_ends_the_text_and_is_not_in_it(
+    text: str, stop: list[str], expected: str, held_back: str, stopped_by: str | None
+) -> None:
+    pieces, in_bytes = feed(text.encode(), *stop)
+    in_one = Detokenizer(lambda _: text.encode(), stop)
+    for text_out, detokenizer in (("".join(pieces), in_bytes), (in_one.feed(0), in_one)):
+        assert (text_out, detokenizer.stopped_by, detokenizer.flush()) == (expected, stopped_by, held_back)
 
 
 def test_no_part_of_a_stop_string_ever_leaks() -> None:
@@ -68,36 +75,6 @@ def test_what_only_looked_like_a_stop_string_is_given_out() -> None:
     pieces, detokenizer = feed(b"<enter", "<end>")
     assert pieces == ["", "", "", "<ent", "e", "r"]
     assert detokenizer.stopped_by is None
-
-
-def test_what_was_held_back_comes_out_at_the_end() -> None:
-    pieces, detokenizer = feed(b"a<en", "<end>")
-    assert "".join(pieces) == "a"
-    assert detokenizer.flush() == "<en"
-
-
-def test_a_stop_string_that_overlaps_its_own_beginning_is_found() -> None:
-    pieces, detokenizer = feed(b"aaab", "aab")
-    assert "".join(pieces) == "a"
-    assert detokenizer.stopped_by == "aab"
-
-
-def test_of_several_stop_strings_the_earliest_match_counts() -> None:
-    detokenizer = Detokenizer(lambda _: b"a then b", ["b", "a"])
-    assert detokenizer.feed(0) == ""
-    assert detokenizer.stopped_by == "a"
-
-
-def test_a_stop_string_of_multi_byte_characters_is_found() -> None:
-    pieces, detokenizer = feed("fin。après".encode(), "。a")
-    assert "".join(pieces) == "fin"
-    assert detokenizer.stopped_by == "。a"
-
-
-def test_nothing_comes_after_the_stop() -> None:
-    _, detokenizer = feed(b"xS", "S")
-    assert detokenizer.feed(ord("y")) == ""
-    assert detokenizer.flush() == ""
 
 
 @given(st.text(max_size=30), st.integers(1, 5))

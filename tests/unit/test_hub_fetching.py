@@ -118,20 +118,15 @@ def test_a_hub_without_ranges_sends_all_of_it_again(hub: StandIn) -> None:
     assert fetch(hub).read_bytes() == CONTENT
 
 
-def test_more_than_the_whole_file_is_begun_anew(hub: StandIn) -> None:
+@pytest.mark.parametrize(("there", "asked"), [(CONTENT + b"more", [None]), (CONTENT, [])], ids=["more", "whole"])
+def test_more_than_the_whole_file_is_begun_anew_and_what_is_whole_is_only_checked(
+    hub: StandIn, there: bytes, asked: list[None]
+) -> None:
     hub.add(NAME, {FILE: CONTENT})
     partial().parent.mkdir(parents=True)
-    partial().write_bytes(CONTENT + b"more")
+    partial().write_bytes(there)
     assert fetch(hub).read_bytes() == CONTENT
-    assert hub.contents_asked == [None]
-
-
-def test_what_is_whole_already_is_only_checked(hub: StandIn) -> None:
-    hub.add(NAME, {FILE: CONTENT})
-    partial().parent.mkdir(parents=True)
-    partial().write_bytes(CONTENT)
-    assert fetch(hub).read_bytes() == CONTENT
-    assert hub.contents_asked == []
+    assert hub.contents_asked == asked
 
 
 def test_content_of_another_digest_is_not_kept(hub: StandIn) -> None:

@@ -85,15 +85,8 @@ def test_a_fetch_that_is_given_up_loads_nothing() -> None:
     assert isinstance(loading.future.exception(), LoadCancelled)
 
 
-def test_an_error_is_kept_until_it_is_asked_for() -> None:
-    held, error = HeldLoad(), ModelLoadError("broken")
-    held.bring(error)
-    with closing(begin(held)) as loading:
-        assert loading.future.exception(LIMIT) is error
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
-def test_whatever_ends_the_load_ends_the_waiting(error: BaseException) -> None:
+@pytest.mark.parametrize("error", [ModelLoadError("broken"), KeyboardInterrupt(), SystemExit(3)])
+def test_whatever_ends_the_load_is_kept_until_it_is_asked_for(error: BaseException) -> None:
     held = HeldLoad()
     held.bring(error)
     with closing(begin(held)) as loading:

@@ -89,15 +89,6 @@ def test_an_option_comes_from_our_environment(monkeypatch: pytest.MonkeyPatch) -
         ("-ncmoe -1", "must not be negative"),
         ("-fit perhaps", "must be on or off"),
         ("-fitt -5", "must not be negative"),
-    ],
-)
-def test_what_an_option_cannot_mean_is_an_error(capsys: pytest.CaptureFixture[str], given: str, why: str) -> None:
-    assert why in error_of(capsys, *given.split())
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
         ("-dev GPU7", "there is no device GPU7; there is"),
         ("-dev none -ngl 4", "--device none leaves no device"),
         ("-dev none -ts 1,1", "--device none leaves no device"),
@@ -110,7 +101,7 @@ def test_what_an_option_cannot_mean_is_an_error(capsys: pytest.CaptureFixture[st
         ("-ot (=CPU", "no pattern of tensors' names is ("),
     ],
 )
-def test_what_makes_no_sense_here_is_told_before_anything_is_loaded(
+def test_what_makes_no_sense_is_an_error_before_anything_is_loaded(
     capsys: pytest.CaptureFixture[str], given: str, why: str
 ) -> None:
     assert why in error_of(capsys, *given.split())

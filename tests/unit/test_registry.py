@@ -248,14 +248,18 @@ def test_a_closed_desk_accepts_no_more() -> None:
         registry.accept(bare_request())
 
 
-def test_waiting_for_work_ends_when_the_desk_closes() -> None:
+@pytest.mark.parametrize("closes", [False, True])
+def test_waiting_for_work_ends_when_a_request_arrives_or_the_desk_closes(closes: bool) -> None:
     registry = Registry(max_queue=4)
     found: list[bool | None] = []
     thread = threading.Thread(target=lambda: found.append(registry.wait_for_work()))
     thread.start()
-    registry.close()
+    if closes:
+        registry.close()
+    else:
+        registry.accept(bare_request())
     thread.join(TEST_LIMIT)
-    assert found == [False]
+    assert found == [not closes]
 
 
 def test_a_closed_desk_still_hands_over_what_it_had_accepted() -> None:
@@ -276,16 +280,6 @@ def test_a_closed_desk_without_work_says_so_at_once() -> None:
     registry = Registry(max_queue=4)
     registry.close()
     assert registry.wait_for_work(TEST_LIMIT) is False
-
-
-def test_waiting_for_work_ends_when_a_request_arrives() -> None:
-    registry = Registry(max_queue=4)
-    found: list[bool | None] = []
-    thread = threading.Thread(target=lambda: found.append(registry.wait_for_work()))
-    thread.start()
-    registry.accept(bare_request())
-    thread.join(TEST_LIMIT)
-    assert found == [True]
 
 
 def test_the_desk_is_empty_when_the_last_request_has_ended() -> None:
