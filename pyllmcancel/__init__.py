@@ -51,7 +51,7 @@ _MODULES = {
     "errors": ("Error", "RequestCancelled", "RequestFailed"),
     "events": ("Delta", "Ending", "FinishReason", "RequestStatus", "Usage"),
     "placement": ("Placement",),
-    "requests.request": ("GenerationParams",),
+    "requests.params": ("GenerationParams",),
     "sampling": ("SamplingParams",),
     "requests.token_stream": ("AsyncStream", "ThreadStream"),
 }

@@ -261,7 +261,7 @@ class Killing:
         found, name = self._found, f"{one.question.name}, {one.id}"
         if one.cancelled == "cancelled":
             found.n_cancelled += 1
-            if one.code not in ("explicit", "cancelled") and one.reply.status != 499:
+            if one.code not in ("explicit", "cancelled", "499") and one.reply.status != 499:
                 found.not_cancelled.append(f"{name}: {one.code} {one.reply.status}")
             return
         found.n_answers += 1

@@ -49,6 +49,8 @@ class Eyes:
         A row is made of `merge` x `merge` patches.
     text_embd
         Numbers of a row: the text model's embedding.
+    half
+        The matrices are F16, as in most published projectors.
     """
 
     n_embd: int = N_EMBD
@@ -59,6 +61,7 @@ class Eyes:
     side: int = SIDE
     merge: int = MERGE
     text_embd: int = TEXT_EMBD
+    half: bool = False
 
 
 TOY = Eyes()
@@ -159,7 +162,14 @@ def write_projector(path: Path, kind: str, tensors: Tensors, keys: dict[str, Any
         "clip.vision.image_mean": [0.5, 0.5, 0.5],
         "clip.vision.image_std": [0.5, 0.5, 0.5],
     }
+    if eyes.half:
+        tensors = {name: halved(name, values) for name, values in tensors.items()}
     return write_clip(path, kind, tensors, common | keys)
+
+
+def halved(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    """Return a matrix in F16; what is no matrix, and positions, as it is."""
+    return values.astype(np.float16) if values.ndim == 2 and "position" not in name else values
 
 
 def write_clip(path: Path, kind: str, tensors: Tensors, keys: dict[str, Any]) -> Path:
