@@ -17,9 +17,15 @@ HEAD = """\
 <!-- Made by tools/describe_commands.py of the command's own help: change pyllmcancel/cli. -->
 
 `pyllmcancel COMMAND --help` shows the same. `pyllmcancel serve --help` has the options that matter first, `--help-all`
-every one. An option with a variable can be set in the environment, too; the command line has precedence. `serve` also
-accepts [llama-server's options](llama-server-options.md).
+every one. Brackets have an option's default, and `--[no-]NAME` stands for `--NAME` and `--no-NAME`.
+
+An option can be set in the environment, too, as `PYLLMCANCEL_` and its first name in capitals: `PYLLMCANCEL_CTX_SIZE`.
+Before the name stand `MODELS_`, `TOP_` or `BENCH_` for the addresses of these commands and for all options of `bench`.
+Options that only print (`--list-devices`, `--fit-print`, `--json` of `models`) have no variable. The command line has
+precedence. `serve` also accepts [llama-server's options and shortcuts](llama-server-options.md).
 """
+FEW = 2  # a command's first options need no heading, if they are no more
+ELSEWHERE = ("shortcuts",)  # groups of options that another page has
 # As `explained` writes it.
 HELP = re.compile(r"(?P<text>.*?)(?:(?<!extra) \[(?P<default>[^]]*)\])?(?: \(env: (?P<variable>\w+)\))?", re.DOTALL)
 
@@ -47,13 +53,18 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
 
 def command(parser: argparse.ArgumentParser) -> Iterator[str]:
     yield f"\n## `{parser.prog}`\n{paragraph(parser.description)}"
+    listed = headed = False
     for group in parser._action_groups:
         rows = [row(action) for action in group._group_actions if is_shown(action)]
-        if not rows:
+        if not rows or group.title in ELSEWHERE:
             continue
-        if group.title not in ("positional arguments", "options"):
+        if (headed or len(rows) > FEW) and group.title not in ("positional arguments", "options"):
             yield f"\n### {parser.prog.rpartition(' ')[2]}: {group.title}\n{paragraph(group.description)}"
-        yield f"\n| option | meaning | default | variable |\n|---|---|---|---|\n{''.join(rows)}"
+            listed, headed = False, True
+        if not listed:
+            yield "\n| option | meaning |\n|---|---|\n"
+        yield "".join(rows)
+        listed = True
 
 
 def is_shown(action: argparse.Action) -> bool:
@@ -75,9 +86,16 @@ def row(action: argparse.Action) -> str:
     default = found["default"] or ""
     if isinstance(action.default, bool) and any(name.startswith("--no-") for name in action.option_strings):
         default = default or ("on" if action.default else "off")
-    variable = f"`{found['variable']}`" if found["variable"] else ""
-    cells = (names(action), linked(found["text"]), default, variable)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+    notes = [default, *other_variable(action, found["variable"])]
+    text = linked(found["text"]) + "".join(f" [{note}]" for note in notes if note)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in (names(action), text))} |\n"
+
+
+def other_variable(action: argparse.Action, variable: str | None) -> Iterator[str]:
+    """The variable of an option, if it is not the one that the head of the page derives from the option's name."""
+    usual = next((name for name in action.option_strings if name.startswith("--")), "--")[2:].replace("-", "_").upper()
+    if variable and not re.fullmatch(f"PYLLMCANCEL_(MODELS_|TOP_|BENCH_)?{usual}", variable):
+        yield f"`{variable}`"
 
 
 def names(action: argparse.Action) -> str:
@@ -85,8 +103,11 @@ def names(action: argparse.Action) -> str:
     value = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
     if not action.option_strings:
         return f"`{value}`"
-    shown = [f"`{name}`" for name in sorted(action.option_strings, key=lambda name: not name.startswith("--"))]
-    return f"{', '.join(shown)}{f' `{value}`' if value else ''}"
+    every = sorted(action.option_strings, key=lambda name: not name.startswith("--"))
+    switched = {name.replace("--no-", "--", 1) for name in every if name.startswith("--no-")} & set(every)
+    shown = [f"--[no-]{name[2:]}" if name in switched else name for name in every]
+    kept = [name for name in shown if name.replace("--no-", "--", 1) not in switched]
+    return f"`{', '.join(kept)}`{f' `{value}`' if value else ''}"
 
 
 if __name__ == "__main__":

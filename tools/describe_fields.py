@@ -14,7 +14,8 @@ HEAD = """\
 
 <!-- Made by tools/describe_fields.py of tests/http/field_table.json, which a test goes through. -->
 
-Clients send these fields to `/v1/chat/completions` and `/v1/completions`. The last two columns have the effect of each:
+Clients send these fields to `/v1/chat/completions` and `/v1/completions`. The first two columns have their effect
+there. Brackets name a value, or a case:
 
 - **honoured**: the field has the effect that it has on its server of origin;
 - **accepted**: the field has no effect, because its value asks for none, or for one that holds in any case;
@@ -37,7 +38,6 @@ SECTIONS = {
     "ours": "Ours",
 }
 SHOWN = {"honoured": "**honoured**", "accepted": "accepted", "ignored": "*ignored*", "refused": "refused"}
-LONGEST = 60
 
 
 def page(table: Path = TABLE) -> str:
@@ -47,16 +47,21 @@ def page(table: Path = TABLE) -> str:
 
 
 def section(title: str, rows: list[dict[str, Any]]) -> str:
-    return f"\n## {title}\n\n| field | e.g. | chats | completions |\n|---|---|---|---|\n{''.join(map(line, rows))}"
+    """A line for each pair of effects, with the fields that have it."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        groups.setdefault((row["chats"], row["completions"]), []).append(named(row))
+    lines = (
+        f"| {SHOWN[chats]} | {SHOWN[completions]} | {'; '.join(fields)} |\n"
+        for (chats, completions), fields in groups.items()
+    )
+    return f"\n## {title}\n\n| chats | completions | fields |\n|---|---|---|\n{''.join(lines)}"
 
 
-def line(row: dict[str, Any]) -> str:
+def named(row: dict[str, Any]) -> str:
     name, _, more = row["field"].partition(" (")
-    said = json.dumps(row["body"], ensure_ascii=False)[1:-1].replace("|", "\\|")
-    shown = f"`{said}`" if len(said) <= LONGEST else ""
     notes = [part for part in (more.rstrip(")"), row.get("note")) if part]
-    field = f"`{name}`" + (f" ({'; '.join(notes)})" if notes else "")
-    return f"| {field} | {shown} | {SHOWN[row['chats']]} | {SHOWN[row['completions']]} |\n"
+    return f"`{name}`" + (f" ({', '.join(notes)})" if notes else "")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ HEAD = """\
 <!-- Made by tools/describe_http.py of the server's own description: change the routes. -->
 
 A running server describes every endpoint on its page `/docs`, with the schemas of bodies and answers and examples that
-run, and in `/openapi.json` for programs. This page is the list. Names and meanings of fields are on the pages that each
-section names.
+run, and in `/openapi.json` for programs. This page is the list, with the parameters of queries behind the colons. Names
+and meanings of fields are on the pages that each section names.
 """
 PAGES = {
     "OpenAI": "[Fields](fields.md), [chats, tools, reasoning](chats.md), [Responses](responses.md).",
@@ -53,10 +53,13 @@ def page() -> str:
 
 
 def section(tag: str, endpoints: list[Endpoint]) -> str:
-    rows = "".join(
-        f"| `{one.method} {one.path}` | {one.operation['summary']} | {listed(queries(one))} |\n" for one in endpoints
-    )
-    return f"\n## {tag}\n\n{PAGES[tag]}\n\n| endpoint | | query |\n|---|---|---|\n{rows}"
+    rows = "".join(map(row, endpoints))
+    return f"\n## {tag}\n\n{PAGES[tag]}\n\n| endpoint | |\n|---|---|\n{rows}"
+
+
+def row(endpoint: Endpoint) -> str:
+    names = listed(queries(endpoint))
+    return f"| `{endpoint.method} {endpoint.path}` | {endpoint.operation['summary']}{f': {names}' if names else ''} |\n"
 
 
 def queries(endpoint: Endpoint) -> list[str]:

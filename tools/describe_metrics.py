@@ -207,9 +207,12 @@ ALERTS = (
 ALERT_HEAD = """
 ## Alerts
 
-[`deploy/alerts.yml`](../deploy/alerts.yml) has these rules for Prometheus, and `deploy/prometheus.yml` loads them.
-The limits are where to start: adapt them to the model, the machine, and what the clients expect. A query without data
-never fires.
+[`deploy/alerts.yml`](../deploy/alerts.yml) has these rules for Prometheus, with their queries, and
+`deploy/prometheus.yml` loads them. Their names begin with `Pyllmcancel`. The limits are where to start: adapt them to
+the model, the machine, and what the clients expect. A query without data never fires.
+
+| alert | severity | meaning | remedy |
+|---|---|---|---|
 """
 RULES_HEAD = """\
 # Alerts for Prometheus; docs/metrics.md explains each. Made by tools/describe_metrics.py, which has the table.
@@ -240,7 +243,7 @@ def page(text: str) -> str:
     parts = [
         section(title, [found[f"pyllmcancel_{name}"] for name in names.split()]) for title, names in SECTIONS.items()
     ]
-    return HEAD + "".join(parts) + label_section() + ALERT_HEAD + "".join(map(alert_section, ALERTS))
+    return HEAD + "".join(parts) + label_section() + ALERT_HEAD + "".join(map(alert_row, ALERTS))
 
 
 def full_name(family: Metric) -> str:
@@ -253,7 +256,7 @@ def labels(family: Metric) -> list[str]:
 
 def section(title: str, families: list[Metric]) -> str:
     lines = "".join(map(line, families))
-    return f"\n## {title}\n\n| metric | type | labels | meaning | alert |\n|---|---|---|---|---|\n{lines}"
+    return f"\n## {title}\n\n| metric | type, labels | meaning |\n|---|---|---|\n{lines}"
 
 
 def line(family: Metric) -> str:
@@ -261,8 +264,10 @@ def line(family: Metric) -> str:
     if kind == "histogram":
         last = max(float(sample.labels["le"]) for sample in family.samples if sample.labels.get("le", "+Inf") != "+Inf")
         kind += f", to {last:g} s"
-    alerts = ", ".join(link(alert) for alert in ALERTS if family.name in metrics_of(alert))
-    return f"| `{full_name(family)}` | {kind} | {listed(labels(family))} | {family.documentation} | {alerts} |\n"
+    alerts = ", ".join(short(alert) for alert in ALERTS if family.name in metrics_of(alert))
+    kind = ", ".join(filter(None, (kind, listed(labels(family)))))
+    meaning = family.documentation + (f" Alerts: {alerts}." if alerts else "")
+    return f"| `{full_name(family)}` | {kind} | {meaning} |\n"
 
 
 def metrics_of(alert: Alert) -> set[str]:
@@ -270,8 +275,8 @@ def metrics_of(alert: Alert) -> set[str]:
     return {re.sub(r"_(total|bucket|count|sum)$", "", name) for name in re.findall(r"pyllmcancel_\w+", alert.query)}
 
 
-def link(alert: Alert) -> str:
-    return f"[{alert.name.removeprefix('Pyllmcancel')}](#{alert.name.lower()})"
+def short(alert: Alert) -> str:
+    return alert.name.removeprefix("Pyllmcancel")
 
 
 def label_section() -> str:
@@ -279,12 +284,9 @@ def label_section() -> str:
     return f"\n## Labels\n\n| label | meaning |\n|---|---|\n{lines}"
 
 
-def alert_section(alert: Alert) -> str:
+def alert_row(alert: Alert) -> str:
     when = "at once" if alert.lasts == "0m" else f"after {alert.lasts}"
-    return (
-        f"\n### {alert.name}\n\n{alert.summary} Severity {alert.severity}, {when}.\n\n"
-        f"```promql\n{alert.query}\n```\n\n{alert.action}\n"
-    )
+    return f"| {short(alert)} | {alert.severity}, {when} | {alert.summary} | {alert.action} |\n"
 
 
 def rules() -> str:

@@ -30,8 +30,8 @@ UNPROTECTED_STRIDE = 5  # unless it is said
 BY_CALLBACK = ("Cancels in the middle of a step", "", "", "abort-sweep.md")
 BY_CUTS = (
     "Cancels at cuts",
-    "This is the sweep of [abort-sweep.md](abort-sweep.md), on the path that GPUs take. `cb_eval` is called after\n"
-    "every node, and an abort leaves llama.cpp by an exception. The CPU computed it.\n\n",
+    "This is the sweep of [abort-sweep.md](abort-sweep.md), with the same models, on the path that GPUs take.\n"
+    "`cb_eval` is called after every node, and an abort leaves llama.cpp by an exception. The CPU computed it.\n",
     "--cuts ",
     "cut-sweep.md",
 )
@@ -45,15 +45,26 @@ def page(protected: Sequence[Result], unprotected: Sequence[Result], way: Way) -
         "## With the rules",
         "\n".join([PROTECTED, *(protected_row(kind, of_kind(reports, kind)) for kind in KINDS)]),
         *(without_the_rules(unprotected) if unprotected else []),
-        "## How equal is judged",
-        equality_text(reports),
-        "## Refused, with the message that a user sees",
-        "\n".join([f"- {result.model}: {result.refused}" for result in protected if result.refused] or ["- none"]),
-        "## Which architectures",
-        *(f"**{kind}** ({len(names)}): {listed(names)}" for kind, names in names_by_kind(reports).items()),
+        *([] if way.cuts else which_architectures(protected, reports)),
         f"{len(protected) + len(unprotected)} sweeps, {cpu_minutes(protected, unprotected):.0f} minutes of one core.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def which_architectures(results: Sequence[Result], reports: Sequence[Report]) -> list[str]:
+    """The parts that the pages on both sweeps share: the page on cuts refers to the other one."""
+    refused: dict[str, list[str]] = {}
+    for result in results:
+        if result.refused:
+            refused.setdefault(result.refused, []).append(result.model)
+    return [
+        "## How equal is judged",
+        equality_text(reports),
+        "## Refused, with the message that a user sees",
+        "\n".join([f"- {', '.join(models)}: {message}" for message, models in refused.items()] or ["- none"]),
+        "## Which architectures",
+        *(f"**{kind}** ({len(names)}): {listed(names)}" for kind, names in names_by_kind(reports).items()),
+    ]
 
 
 def without_the_rules(results: Sequence[Result]) -> list[str]:
@@ -71,9 +82,15 @@ def introduction(way: Way, unprotected_stride: int) -> str:
     title, how, options, report = BY_CUTS if way.cuts else BY_CALLBACK
     options += "" if way.stride == 1 else f"--stride {way.stride} "
     options += "" if unprotected_stride == UNPROTECTED_STRIDE else f"--unprotected-stride {unprotected_stride} "
+    made = f"`python -m tests.architectures build/toys {options}--report docs/measured/{report}`"
+    if way.cuts:
+        return (
+            f"# {title}\n\n{how}"
+            f"It cancelled at {which}, and judged by the same rules. `python tools/make_toy_models.py build/toys` and\n"
+            f"{made} made this page."
+        )
     return (
         f"# {title}\n\n"
-        f"{how}"
         "The sweep ran on the toy models that llama.cpp writes of its architectures. It cancelled a sequence at\n"
         f"{which} of a step that computes a chunk of its prompt, and of a step that generates a token. Meanwhile a\n"
         "neighbour was decoding, and a finished prefix lay idle in the cache. After each cancel three rows of logits\n"
@@ -82,7 +99,7 @@ def introduction(way: Way, unprotected_stride: int) -> str:
         "*Stopped in mid-graph*: the step was aborted. The other steps were finished for the neighbour's sake, by the\n"
         "rules for recurrent and hybrid memories.\n\n"
         "`python tools/make_toy_models.py build/toys` and\n"
-        f"`python -m tests.architectures build/toys {options}--report docs/measured/{report}` made this page."
+        f"{made} made this page."
     )
 
 

@@ -44,7 +44,7 @@ Photograph = Callable[[Terminal, str], None]
 def open_cn(home: Path, server: ServerProcess) -> Terminal:
     """Start the program with all models of the server in its settings."""
     names = [one["id"] for one in server.http.get("/v1/models").json()["data"]]
-    settings = recipe("Continue", server.url)
+    settings = recipe("Continue", server.url, "docs/editors.md")
     settings += "".join(MODEL.format(name=name, url=server.url) for name in names if f"name: {name}" not in settings)
     config = home / "config.yaml"
     config.write_text(settings)

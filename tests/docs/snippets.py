@@ -9,7 +9,7 @@ from enum import StrEnum
 from tests.support.pages import ROOT, Block, blocks
 
 PAGES = ["README.md", *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md"))]
-DATA = ("json", "promql", "toml", "vim", "yaml")
+DATA = ("json", "toml", "vim", "yaml")
 OUTPUT = ("", "text")
 SHELL = ("bash", "sh")
 OURS = "pyllmcancel"

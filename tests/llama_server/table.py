@@ -18,49 +18,45 @@ Their models are not available. A tiny model with random weights and a tokenizer
 small language model. The packaged model stands in for the one that fills gaps, and tiny encoders for those that embed
 and rank: random weights, too, with a seed that orders the tests' documents as their model does, and vocabularies that
 give the tests' texts as many tokens. A test that asserts words, or numbers of tokens, that only their model can give
-fails, and the table says so.
+fails, and the table says so. The file of the expected results names each test.
 """
 
 
 def page(verdicts: Sequence[Verdict]) -> str:
-    """Markdown: totals, and for every file its tests; a reason is written once for all tests that share it."""
-    by_file: dict[str, list[Verdict]] = {}
-    for verdict in verdicts:
-        by_file.setdefault(verdict.test.split("::")[0].removeprefix("unit/"), []).append(verdict)
-    parts = [HEAD, totals(by_file)]
-    parts += [section(name, own) for name, own in by_file.items()]
-    return "\n".join(parts)
+    """Markdown: totals, and for each reason why tests did not pass how many share it."""
+    sections = [section(result, verdicts) for result in ("failed", UNEXPLAINED, "not applicable")]
+    return "\n".join([HEAD, totals(verdicts), *filter(None, sections)])
 
 
-def totals(by_file: dict[str, list[Verdict]]) -> str:
-    rows = ["| file | passed | failed, explained | failed, unexplained | not applicable |", "|---|---|---|---|---|"]
-    whole: Counter[str] = Counter()
-    for name, verdicts in by_file.items():
-        counts = Counter(verdict.verdict for verdict in verdicts)
-        whole += counts
-        rows.append(f"| {name} | {cells(counts)} |")
-    rows.append(f"| **all {sum(whole.values())}** | {cells(whole)} |")
-    return "\n".join(rows) + "\n"
+def file_of(verdict: Verdict) -> str:
+    return verdict.test.split("::")[0].removeprefix("unit/")
+
+
+def totals(verdicts: Sequence[Verdict]) -> str:
+    head = "| tests | passed | failed, explained | failed, unexplained | not applicable |\n|---|---|---|---|---|"
+    return f"{head}\n| {len(verdicts)} | {cells(Counter(verdict.verdict for verdict in verdicts))} |\n"
 
 
 def cells(counts: Counter[str]) -> str:
     return " | ".join(str(counts[name]) for name in ("passed", "failed", UNEXPLAINED, "not applicable"))
 
 
-def section(name: str, verdicts: Iterable[Verdict]) -> str:
-    groups: dict[tuple[str, str], list[str]] = {}
+def section(result: str, verdicts: Iterable[Verdict]) -> str:
+    """The reasons of a result; nothing if no test has it."""
+    groups: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
-        groups.setdefault((verdict.verdict, verdict.why), []).append(verdict.test.split("::", 1)[1])
-    lines = [f"## {name}\n", "| result | why | tests |", "|---|---|---|"]
-    for (verdict, why), tests in groups.items():
-        lines.append(f"| {verdict} | {escaped(why)} | {names(tests)} |")
+        if verdict.verdict == result:
+            groups.setdefault(verdict.why, []).append(verdict)
+    if not groups:
+        return ""
+    lines = [f"## {result.capitalize()}\n", "| why | tests |", "|---|---|"]
+    lines += [f"| {escaped(why)} | {counted(own)} |" for why, own in groups.items()]
     return "\n".join(lines) + "\n"
 
 
-def names(tests: Iterable[str]) -> str:
-    """Functions, with the number of their cases among these."""
-    counts = Counter(test.split("[")[0] for test in tests)
-    return ", ".join(f"`{name}`" + (f" ({count})" if count > 1 else "") for name, count in counts.items())
+def counted(verdicts: Iterable[Verdict]) -> str:
+    """The files, with the number of their tests among these."""
+    return ", ".join(f"{file} ({count})" for file, count in Counter(map(file_of, verdicts)).items())
 
 
 def escaped(text: str) -> str:

@@ -29,7 +29,7 @@ SCALING = {
 }
 # More than the buffers of a client that does not read: it lives until somebody ends it.
 LONG: dict[str, Any] = {"max_tokens": 1_900, "ignore_eos": True, "stream": True, "n": 8}
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

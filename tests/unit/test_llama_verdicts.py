@@ -55,17 +55,18 @@ def test_the_real_rules_can_be_read() -> None:
     assert Verdicts().applies("unit/test_tokenize.py::test_tokenize_detokenize")
 
 
-def test_the_page_counts_and_names_every_test() -> None:
+def test_the_page_counts_the_tests_by_the_reason_why_they_did_not_pass() -> None:
     verdicts = [
         Verdict("unit/a.py::test_x[1]", "passed", ""),
         Verdict("unit/a.py::test_x[2]", "passed", ""),
-        Verdict("unit/b.py::test_y", "failed", "this | that"),
+        Verdict("unit/b.py::test_y[1]", "failed", "this | that"),
+        Verdict("unit/b.py::test_y[2]", "failed", "this | that"),
+        Verdict("unit/c.py::test_z", "not applicable", "needs what is not here"),
     ]
     text = page(verdicts)
-    assert "| a.py | 2 | 0 | 0 | 0 |" in text
-    assert "| **all 3** | 2 | 1 | 0 | 0 |" in text
-    assert "| passed |  | `test_x` (2) |" in text
-    assert "| failed | this \\| that | `test_y` |" in text
+    assert "| 5 | 2 | 2 | 0 | 1 |" in text
+    assert "## Failed\n\n| why | tests |\n|---|---|\n| this \\| that | b.py (2) |" in text
+    assert "## Not applicable\n\n| why | tests |\n|---|---|\n| needs what is not here | c.py (1) |" in text
 
 
 def test_options_are_passed_on_but_for_downloads() -> None:
