@@ -62,6 +62,7 @@ class RayCluster(ServerProcess):
         self.http = httpx.Client(base_url=self.url, timeout=60.0)
         self._mark = str(uuid.uuid4())
         self._models = models
+        self._front = {"port": self.port, "reader_stall": 0}  # tests have clients that do not read
         self._settings = {name: {"name": "workers", **one} for name, one in settings.items()}
         file = self.folder / "serve.yaml"
         file.write_text(json.dumps(self._config()))
@@ -80,9 +81,7 @@ class RayCluster(ServerProcess):
 
     def _config(self) -> dict[str, Any]:
         ours = "pyllmcancel.ray:"
-        applications: list[dict[str, Any]] = [
-            {"name": "front", "import_path": f"{ours}front", "args": {"port": self.port}}
-        ]
+        applications: list[dict[str, Any]] = [{"name": "front", "import_path": f"{ours}front", "args": self._front}]
         for name, options in self._models.items():
             one = {"name": name, "import_path": f"{ours}model", "args": options}
             applications.append(one | {"deployments": [self._settings[name]]})

@@ -15,8 +15,8 @@ from tests.support.http_process import RawClient, until
 
 PAIR, GROWING = "pair", "growing"
 MODELS: dict[str, dict[str, Any]] = {
-    PAIR: {"model": None, "parallel": 8, "ctx_size": 16_384},
-    GROWING: {"model": None, "parallel": 2, "ctx_size": 4_096},
+    PAIR: {"model": None, "parallel": 8, "ctx_size": 16_384, "reader_stall": 0},
+    GROWING: {"model": None, "parallel": 2, "ctx_size": 4_096, "reader_stall": 0},
 }
 SCALING = {
     "min_replicas": 1,
