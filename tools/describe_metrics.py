@@ -1,6 +1,4 @@
-"""Make docs/metrics.md of what a server exposes, and deploy/alerts.yml of the table below:
-`python tools/describe_metrics.py`.
-"""
+"""Make docs/metrics.md of what a server exposes, and of deploy/alerts.yml: `python tools/describe_metrics.py`."""
 
 from __future__ import annotations
 
@@ -8,8 +6,9 @@ import asyncio
 import re
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
+import yaml  # type: ignore[import-untyped]
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -22,6 +21,7 @@ from pyllmcancel.events import FinishReason, RequestStatus  # noqa: E402
 from pyllmcancel.scheduling.disk_floor import REFUSALS  # noqa: E402
 from tests.support.http_world import one_of_each, open_world  # noqa: E402
 
+Rule = dict[str, Any]  # of alerts.yml
 PAGE = ROOT / "docs" / "metrics.md"
 RULES = ROOT / "deploy" / "alerts.yml"
 HEAD = """\
@@ -72,138 +72,6 @@ LABELS = {
 }
 
 
-class Alert(NamedTuple):
-    """A rule for Prometheus; `summary` says what is wrong, and `action` what to do."""
-
-    name: str
-    query: str
-    lasts: str
-    severity: str
-    summary: str
-    action: str
-
-
-ALERTS = (
-    Alert(
-        "PyllmcancelDown",
-        'up{job=~"pyllmcancel.*"} == 0',
-        "2m",
-        "critical",
-        "The server does not answer Prometheus.",
-        "`up` is Prometheus's own metric. Look at the server's log; a wrong key for `/metrics` has the same effect.",
-    ),
-    Alert(
-        "PyllmcancelEngineDead",
-        "pyllmcancel_engine_dead == 1",
-        "0m",
-        "critical",
-        "The engine thread has died, and nothing is served.",
-        "The server ends with status 1, and its supervisor starts it again. The log has the exception.",
-    ),
-    Alert(
-        "PyllmcancelNoSteps",
-        "pyllmcancel_requests_running - pyllmcancel_requests_paused > 0 and "
-        "rate(pyllmcancel_step_seconds_count[2m]) == 0",
-        "1m",
-        "critical",
-        "Requests run, but no step ends.",
-        "`/health` answers 503 once a step has run for more than 60 seconds. Look for a device that hangs, or for "
-        "memory that is swapped to a disk.",
-    ),
-    Alert(
-        "PyllmcancelCancelSlow",
-        "histogram_quantile(0.99, sum by (le, instance) (rate(pyllmcancel_cancel_latency_seconds_bucket[10m]))) > 0.5",
-        "10m",
-        "warning",
-        "One cancel in a hundred takes more than half a second.",
-        "Compare `pyllmcancel_step_seconds`: where a step is not aborted in the middle, a cancel takes as long as the "
-        "step. [Limits](limits.md) says where that is so.",
-    ),
-    Alert(
-        "PyllmcancelCancelStuck",
-        "pyllmcancel_requests_cancelling > 0 unless on (instance, job) "
-        "sum by (instance, job) (rate(pyllmcancel_cancel_latency_seconds_count[2m])) > 0",
-        "1m",
-        "critical",
-        "A request was cancelled, and its computation does not stop.",
-        "Look for a step that hangs, as for PyllmcancelNoSteps.",
-    ),
-    Alert(
-        "PyllmcancelErrors",
-        'sum by (instance) (rate(pyllmcancel_requests_total{outcome="error"}[5m])) '
-        "/ sum by (instance) (rate(pyllmcancel_requests_total[5m])) > 0.05",
-        "5m",
-        "critical",
-        "More than 5 % of the requests fail.",
-        "The line of each request's ending in the log has the error.",
-    ),
-    Alert(
-        "PyllmcancelDeadlinesMissed",
-        'sum by (instance) (rate(pyllmcancel_requests_cancelled_total{reason="deadline"}[10m])) '
-        "/ sum by (instance) (rate(pyllmcancel_requests_total[10m])) > 0.05",
-        "10m",
-        "warning",
-        "More than 5 % of the requests reach their deadline.",
-        "Raise `--request-timeout`, limit `max_tokens`, or add a server.",
-    ),
-    Alert(
-        "PyllmcancelQueueSlow",
-        "histogram_quantile(0.95, sum by (le, instance, owner) (rate(pyllmcancel_queue_seconds_bucket[5m]))) > 10",
-        "10m",
-        "warning",
-        "One request in twenty of an owner waits for more than 10 seconds.",
-        "If it is so for every owner, the server has too much to do: add slots or a server.",
-    ),
-    Alert(
-        "PyllmcancelFirstTokenSlow",
-        "histogram_quantile(0.95, sum by (le, instance) (rate(pyllmcancel_ttft_seconds_bucket[5m]))) > 15",
-        "10m",
-        "warning",
-        "One request in twenty waits for its first token for more than 15 seconds.",
-        "If the queue is short, the prompts are long: compare `pyllmcancel_prefix_tokens_reused_total` with "
-        "`pyllmcancel_prompt_tokens_total`.",
-    ),
-    Alert(
-        "PyllmcancelTokensSlow",
-        "histogram_quantile(0.95, sum by (le, instance) (rate(pyllmcancel_itl_seconds_bucket[5m]))) > 0.25",
-        "10m",
-        "warning",
-        "One token in twenty comes later than 0.25 seconds after the one before.",
-        "Lower `--parallel`, or look for other processes on the same cores.",
-    ),
-    Alert(
-        "PyllmcancelEventLoopLate",
-        "histogram_quantile(0.99, sum by (le, instance) (rate(pyllmcancel_event_loop_lag_seconds_bucket[5m]))) > 0.1",
-        "10m",
-        "warning",
-        "The event loop is late, so a client that leaves is noticed late.",
-        "Give the process a core that the compute threads leave free, by `--threads`.",
-    ),
-    Alert(
-        "PyllmcancelCellsScarce",
-        "rate(pyllmcancel_preemptions_total[10m]) > 0.1 and pyllmcancel_cells_used / pyllmcancel_cells > 0.9",
-        "15m",
-        "warning",
-        "Choices lose their slots because the cells are full.",
-        "Raise `--ctx-size`, or lower `--parallel`.",
-    ),
-    Alert(
-        "PyllmcancelComputeWasted",
-        "rate(pyllmcancel_tokens_wasted_total[30m]) / rate(pyllmcancel_tokens_computed_total[30m]) > 0.2",
-        "30m",
-        "warning",
-        "Cancels waste more than one token for five that are computed.",
-        "Steps are long beside the time between two cancels: lower `--ubatch-size`.",
-    ),
-    Alert(
-        "PyllmcancelVersionsDiffer",
-        "count(count by (version, llama_cpp) (pyllmcancel_build_info)) > 1",
-        "1h",
-        "warning",
-        "The servers have different versions.",
-        "Finish the upgrade, or take it back.",
-    ),
-)
 ALERT_HEAD = """
 ## Alerts
 
@@ -213,12 +81,6 @@ the model, the machine, and what the clients expect. A query without data never 
 
 | alert | severity | meaning | remedy |
 |---|---|---|---|
-"""
-RULES_HEAD = """\
-# Alerts for Prometheus; docs/metrics.md explains each. Made by tools/describe_metrics.py, which has the table.
-groups:
-  - name: pyllmcancel
-    rules:
 """
 
 
@@ -243,7 +105,7 @@ def page(text: str) -> str:
     parts = [
         section(title, [found[f"pyllmcancel_{name}"] for name in names.split()]) for title, names in SECTIONS.items()
     ]
-    return HEAD + "".join(parts) + label_section() + ALERT_HEAD + "".join(map(alert_row, ALERTS))
+    return HEAD + "".join(parts) + label_section() + ALERT_HEAD + "".join(map(alert_row, alerts()))
 
 
 def full_name(family: Metric) -> str:
@@ -264,19 +126,20 @@ def line(family: Metric) -> str:
     if kind == "histogram":
         last = max(float(sample.labels["le"]) for sample in family.samples if sample.labels.get("le", "+Inf") != "+Inf")
         kind += f", to {last:g} s"
-    alerts = ", ".join(short(alert) for alert in ALERTS if family.name in metrics_of(alert))
+    found = ", ".join(short(rule) for rule in alerts() if family.name in metrics_of(rule))
     kind = ", ".join(filter(None, (kind, listed(labels(family)))))
-    meaning = family.documentation + (f" Alerts: {alerts}." if alerts else "")
+    meaning = family.documentation + (f" Alerts: {found}." if found else "")
     return f"| `{full_name(family)}` | {kind} | {meaning} |\n"
 
 
-def metrics_of(alert: Alert) -> set[str]:
+def metrics_of(rule: Rule) -> set[str]:
     """The families of the query's series."""
-    return {re.sub(r"_(total|bucket|count|sum)$", "", name) for name in re.findall(r"pyllmcancel_\w+", alert.query)}
+    return {re.sub(r"_(total|bucket|count|sum)$", "", name) for name in re.findall(r"pyllmcancel_\w+", rule["expr"])}
 
 
-def short(alert: Alert) -> str:
-    return alert.name.removeprefix("Pyllmcancel")
+def short(rule: Rule) -> str:
+    name: str = rule["alert"]
+    return name.removeprefix("Pyllmcancel")
 
 
 def label_section() -> str:
@@ -284,23 +147,17 @@ def label_section() -> str:
     return f"\n## Labels\n\n| label | meaning |\n|---|---|\n{lines}"
 
 
-def alert_row(alert: Alert) -> str:
-    when = "at once" if alert.lasts == "0m" else f"after {alert.lasts}"
-    return f"| {short(alert)} | {alert.severity}, {when} | {alert.summary} | {alert.action} |\n"
+def alert_row(rule: Rule) -> str:
+    when = "at once" if rule["for"] == "0m" else f"after {rule['for']}"
+    summary, text = rule["annotations"]["summary"], rule["annotations"]["description"]
+    remedy = re.sub(r"docs/(\w+)\.md", lambda page: f"[{page[1].title()}]({page[1]}.md)", text)
+    return f"| {short(rule)} | {rule['labels']['severity']}, {when} | {summary} | {remedy} |\n"
 
 
-def rules() -> str:
-    """The rules as a file for Prometheus."""
-    return RULES_HEAD + "".join(
-        f"      - alert: {alert.name}\n"
-        f"        expr: >-\n          {alert.query}\n"
-        f"        for: {alert.lasts}\n"
-        f"        labels: {{severity: {alert.severity}}}\n"
-        f'        annotations: {{summary: "{alert.summary}"}}\n'
-        for alert in ALERTS
-    )
+def alerts() -> list[Rule]:
+    (group,) = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+    return list(group["rules"])
 
 
 if __name__ == "__main__":
     PAGE.write_text(page(asyncio.run(exposed())), "utf-8")
-    RULES.write_text(rules(), "utf-8")

@@ -1,4 +1,4 @@
-"""Fetch what ``pyllmcancel/page/vendor/VENDORED.toml`` names, with npm; ``--check`` only compares it with what is here.
+"""Fetch what ``pyllmcancel/page/vendor/VENDORED.toml`` names, with npm.
 
 The archive of a package is taken only with the integrity that the TOML pins, and a file of it only with its sha256: on
 anything else nothing is written, and what is wrong is said, with the sha256 that was found. Run it by hand, after a
@@ -7,7 +7,6 @@ change of the TOML; neither the build nor the tests do, but a test compares the 
 
 from __future__ import annotations
 
-import argparse
 import base64
 import hashlib
 import shutil
@@ -73,9 +72,6 @@ def contents(package: dict[str, Any], archive: Path) -> Iterator[tuple[Path, byt
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 if a file here is not the package's")
-    check = parser.parse_args().check
     try:
         with tempfile.TemporaryDirectory(prefix="vendor-page-") as scratch:
             found = [file for each in packages() for file in contents(each, fetch(each, Path(scratch)))]
@@ -83,10 +79,7 @@ def main() -> int:
         sys.stderr.write(f"vendor_page: {error}\n")
         return 1
     wrong = [text for _, _, text in found if text]
-    if check:
-        differ = ((ROOT / place, data) for place, data, _ in found)
-        wrong += [f"{place} differs" for place, data in differ if not place.is_file() or place.read_bytes() != data]
-    elif not wrong:
+    if not wrong:
         for place, data, _ in found:
             (ROOT / place).parent.mkdir(parents=True, exist_ok=True)
             (ROOT / place).write_bytes(data)

@@ -1,7 +1,7 @@
 """Toy models of many architectures, written from short descriptions: names and sizes of tensors, and the keys needed.
 
-The descriptions, ``tests/architectures/shapes.json``, are made by ``tools/describe_toy_models.py`` from the files that
-llama.cpp's own generator writes. The weights are random: a toy says nothing sensible, but what an aborted step leaves
+The descriptions, ``tests/architectures/shapes.json``, were made from the files that llama.cpp's own generator
+writes. The weights are random: a toy says nothing sensible, but what an aborted step leaves
 behind in its memory is what it leaves behind in a real model's.
 """
 

@@ -20,9 +20,9 @@ from torch.optim import Optimizer
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from . import checkpoints, corpus, stream, tokenizer
+from .evaluate import bits_per_byte
 from .model import Llama, ModelConfig, rope_tables
 from .optimizer import Schedule, make_optimizers
-from .scoring import bits_per_byte
 
 SEED = 1
 logger = logging.getLogger("demo_model.train")
