@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyllmcancel.errors import Error, RequestCancelled, RequestFailed
     from pyllmcancel.events import Delta, Ending, FinishReason, RequestStatus, Usage
     from pyllmcancel.placement import Placement
-    from pyllmcancel.requests.request import GenerationParams
+    from pyllmcancel.requests.params import GenerationParams
     from pyllmcancel.requests.token_stream import AsyncStream, ThreadStream
     from pyllmcancel.sampling import SamplingParams
 

@@ -1,4 +1,4 @@
-"""Fixtures of all tests: leak counters, tiny models, Hypothesis profiles. The mark of long tests."""
+"""Fixtures of all tests: leak counters, tiny models, Hypothesis profiles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.long_tests import mark_long_tests
 from tests.support import tiny_models
 from tests.support.driver import Driver
 from tests.support.invariants import check_invariants, check_nothing_left
@@ -28,13 +27,6 @@ COMMON = settings(deadline=None, database=None, suppress_health_check=[HealthChe
 settings.register_profile("ci", COMMON, max_examples=150, stateful_step_count=30, derandomize=True)
 settings.register_profile("thorough", COMMON, max_examples=10_000, stateful_step_count=40)
 settings.load_profile("ci")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the long tests before pytest selects by marks."""
-    mark_long_tests(items, whole_files=not any("::" in argument for argument in config.args))
-
 
 # A shell's background job begins without Ctrl-C, and so would every program that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

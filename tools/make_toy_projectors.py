@@ -2,8 +2,7 @@
 
     python tools/make_toy_projectors.py build/projectors
 
-They say nothing sensible, but the same as ``llama-mtmd-cli`` says with them. ``--bench`` writes the projectors that
-``python -m bench.pictures`` measures with SmolLM2 of 135M.
+They say nothing sensible, but the same as ``llama-mtmd-cli`` says with them.
 """
 
 from __future__ import annotations
@@ -15,20 +14,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.support.media_files import noise_wav
-from tests.support.toy_projectors import PAIRS, SLOW, SOUND_PAIRS, WIDE, noise_png, write_gemma3, write_pair
+from tests.support.toy_projectors import PAIRS, SOUND_PAIRS, noise_png, write_pair
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--bench", action="store_true", help="larger ones, for the benchmark")
-    options = parser.parse_args()
-    folder: Path = options.folder
+    folder: Path = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
-    if options.bench:
-        for name, eyes in (("slow", SLOW), ("wide", WIDE)):
-            sys.stdout.write(f"{write_gemma3(folder / f'mmproj-{name}.gguf', eyes)}\n")
-        return
     for name in PAIRS | SOUND_PAIRS:
         text, projector = write_pair(folder, name)
         sys.stdout.write(f"{text} {projector}\n")

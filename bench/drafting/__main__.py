@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import bench.drafting as package
-from bench.drafting import cancels, edits, exactness, owners, throughput, typing_along
+from bench.drafting import edits, throughput, typing_along
 from bench.drafting.results import Result
 from bench.drafting.servers import LLAMA, OFF, ON, Bench, contenders
 from bench.drafting.texts import PURPOSES
@@ -60,23 +60,6 @@ SCENARIOS = {
         "edits and random prompts with 1, 4 and 8 clients",
         lambda bench, given: throughput.measure_clients(bench, given.files, turns=given.turns, seed=given.seed),
         OURS,
-    ),
-    "cancel": Scenario(
-        "from a client's close until the process rests",
-        lambda bench, given: cancels.measure(bench, given.files, closes=given.closes, seed=given.seed),
-        OURS,
-    ),
-    "exactness": Scenario(
-        "greedy answers with and without drafting, compared token for token",
-        lambda bench, given: exactness.measure(
-            bench, given.files, answers=given.answers, lanes=given.lanes, seed=given.seed
-        ),
-        OURS,
-    ),
-    "owners": Scenario(
-        "whether an owner can tell what another has generated",
-        lambda bench, given: owners.measure(bench, prompts=given.prompts, seed=given.seed),
-        (),
     ),
 }
 
@@ -174,10 +157,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--edits", type=int, default=6, help="edits in each form; default: %(default)s")
     parser.add_argument("--pairs", type=int, default=24, help="random prompts; default: %(default)s")
     parser.add_argument("--turns", type=int, default=2, help="with each number of clients; default: %(default)s")
-    parser.add_argument("--closes", type=int, default=15, help="cancels of each kind; default: %(default)s")
-    parser.add_argument("--answers", type=int, default=400, help="compared for exactness; default: %(default)s")
-    parser.add_argument("--lanes", type=int, default=1, help="answers at once for exactness; default: %(default)s")
-    parser.add_argument("--prompts", type=int, default=30, help="of each owner; default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="all results, after each scenario")
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help="the servers' logs")

@@ -40,18 +40,6 @@ def shown(value: Any) -> str:
             return str(value)
 
 
-def permutation_p(one: Sequence[float], other: Sequence[float], seed: int = 1) -> float:
-    """Return how often a random division of all values has medians as far apart as these two groups have.
-
-    Values of both groups are exchangeable if the groups are alike; the share counts the given division as one.
-    """
-    values, n = np.array([*one, *other]), len(one)
-    seen = abs(np.median(values[:n]) - np.median(values[n:]))
-    shuffled = np.random.default_rng(seed).permuted(np.tile(values, (SAMPLES, 1)), axis=1)
-    apart = np.abs(np.median(shuffled[:, :n], axis=1) - np.median(shuffled[:, n:], axis=1))
-    return float((np.count_nonzero(apart >= seen) + 1) / (SAMPLES + 1))
-
-
 def interval(
     samples: Sequence[Sequence[float]],
     figure: Callable[..., Any],
@@ -76,10 +64,6 @@ def interval(
 
 def ratio_of_sums(one: Any, other: Any) -> Any:
     return one.sum(axis=1) / other.sum(axis=1)
-
-
-def difference_of_medians(one: Any, other: Any) -> Any:
-    return np.median(one, axis=1) - np.median(other, axis=1)
 
 
 class Compared(Protocol):

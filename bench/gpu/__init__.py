@@ -1,1 +1,1 @@
-"""The costs and gains of stopping a step between nodes, on a device without ggml's abort callback."""
+"""Measurements of a GPU: graphs and calls of a step, cancels, and speed beside llama-server."""

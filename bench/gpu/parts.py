@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.gpu.servers import Asker
+from bench.gpu.asker import Asker
 from bench.peers.running import RunningPeer
 from pyllmcancel.bench.client import Call
 from pyllmcancel.bench.exchange import Outcome

@@ -1,8 +1,9 @@
-"""A plan of measurements on a GPU, in runs of at most nine minutes: ``python -m bench.gpu --plan --out DIR``.
+"""A plan of measurements on a GPU, in runs of at most nine minutes: ``python -m bench.gpu --out DIR``.
 
 Each run goes on where the last one ended. A measurement is a JSON line of ``DIR/plan.jsonl`` as soon as it is made, and
 ``DIR/plan.md`` has tables of them. The first run on a machine builds, and writes the builds into ``DIR`` as archives:
-with these, and ``plan.jsonl``, another machine goes on. ``--toy`` tries all of it on a small model.
+with these, and ``plan.jsonl``, another machine goes on. ``--toy`` tries all of it on a small model. The exit status is
+0 when all is done, 2 when the command is to be run again, and 1 when a server did not run (see NOT MEASURED).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.gpu import products
+from bench.gpu.asker import Asker
 from bench.gpu.ledger import Ledger, Row, TimeOverError
 from bench.gpu.parts import Lengths, Part, again_part, answer_part, company_part, prompt_part, rate_part
-from bench.gpu.servers import Asker
 from bench.peers import LLAMA_SERVER, OURS, NotAvailableError, Peer, Settings
 from bench.peers.programs import ROOT, find_own_python
 from bench.peers.running import RunningPeer, free_port, running

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench.models import decoding, front, fronts, moves, storm
+from bench.models import decoding, front, moves, storm
 from bench.models.settings import Settings
 from bench.parts import Part, parser_of, run_parts
 from pyllmcancel.models import packaged_model_path
@@ -15,7 +15,6 @@ PARTS: dict[str, Part[Settings]] = {
     "storm": storm.run,
     "replicas": storm.replicas,
     "front": front.run,
-    "fronts": fronts.run,
     "moves": moves.run,
     "decoding": decoding.run,
 }

@@ -7,17 +7,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.native import abort_latency, callback_cost, row_padding, sampling, step_boundary, step_pause, throughput
+from bench.native import abort_latency, step_boundary, step_pause, throughput
 from bench.native.probe_module import load_probe
 from bench.native.tables import Table, as_text, write_json
 from bench.peers.programs import ROOT
 from pyllmcancel import _native
 from pyllmcancel.models import packaged_model_path
 
-BENCHMARKS = ("abort-latency", "callback-cost", "step-boundary", "sampling", "row-padding", "step-pause", "throughput")
+BENCHMARKS = ("abort-latency", "step-boundary", "step-pause", "throughput")
 
 
-def measured(name: str, path: Path, options: argparse.Namespace) -> Table:  # noqa: PLR0911 - one for each
+def measured(name: str, path: Path, options: argparse.Namespace) -> Table:
     """One benchmark on one model."""
     threads, samples = options.threads, options.samples
     if name == "step-pause":
@@ -28,16 +28,8 @@ def measured(name: str, path: Path, options: argparse.Namespace) -> Table:  # no
     match name:
         case "abort-latency":
             return abort_latency.measure(*about, threads=threads, ubatches=options.ubatches, samples=samples)
-        case "callback-cost":
-            return callback_cost.measure(*about, threads=threads, pairs=samples)
         case "step-boundary":
             return step_boundary.measure(_native, probe, str(path), path.stem)
-        case "sampling":
-            return sampling.measure(*about, count=2 * samples)
-        case "row-padding":
-            return row_padding.measure(
-                _native, _native.Model.load(path), path.stem, threads=max(threads), steps=samples
-            )
         case _:
             plan = throughput.Plan(threads=max(threads), rounds=options.rounds)
             return throughput.measure(_native, path, path.stem, plan)

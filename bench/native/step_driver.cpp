@@ -13,8 +13,10 @@ using pyllmcancel::StepResult;
 StepDriver::StepDriver(const std::shared_ptr<pyllmcancel::Model> & model, const pyllmcancel::ContextParams & params)
     : model_(model), context_(model, params), flag_(std::make_shared<pyllmcancel::CancelFlag>()) {}
 
-void StepDriver::open(int32_t seq, std::vector<llama_token> tokens, const pyllmcancel::SamplingParams & sampling) {
-    context_.open(seq, std::move(tokens), std::make_shared<pyllmcancel::Sampler>(model_, sampling), flag_, {});
+void StepDriver::open(int32_t seq, std::vector<llama_token> tokens) {
+    pyllmcancel::SamplingParams greedy;
+    greedy.temperature = 0.0F;
+    context_.open(seq, std::move(tokens), std::make_shared<pyllmcancel::Sampler>(model_, greedy), flag_, {});
 }
 
 void StepDriver::close(int32_t seq, bool keep) { context_.close(seq, keep); }

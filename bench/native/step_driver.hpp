@@ -22,7 +22,7 @@ class StepDriver {
   public:
     StepDriver(const std::shared_ptr<pyllmcancel::Model> & model, const pyllmcancel::ContextParams & params);
 
-    void open(int32_t seq, std::vector<llama_token> tokens, const pyllmcancel::SamplingParams & sampling);
+    void open(int32_t seq, std::vector<llama_token> tokens); // chooses greedily
     void close(int32_t seq, bool keep);
 
     // One step with the GIL released, from (seq, n_tokens) pairs as pyllmcancel._native takes them; returns a StepResult.
@@ -32,8 +32,8 @@ class StepDriver {
     // The same step `count` times, with nothing of Python in between; nanoseconds for all of them.
     int64_t bare_steps(const std::vector<pyllmcancel::StepItem> & items, int32_t count);
 
-    // Raise the flag of every open sequence some time after the step began; until the step, and not only llama_decode,
-    // has returned. Close the sequences afterwards: they have been cancelled.
+    // Raise the flag of every open sequence some time after the step began. Close the sequences afterwards: they have
+    // been cancelled.
     AbortTiming abort_after(const std::vector<pyllmcancel::StepItem> & items, int64_t delay_ns);
 
   private:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.gpu.calls import calls
-from bench.native import abort_latency, callback_cost, row_padding, sampling, step_boundary, step_pause, throughput
+from bench.native import abort_latency, step_boundary, step_pause, throughput
 from bench.native.__main__ import main
 from bench.native.probe_module import load_probe
 from bench.native.tables import Table, as_text, percentile
@@ -60,25 +60,6 @@ def test_an_interrupted_step_returns_before_it_would_have_ended(probe: Any, mode
     assert 0 < prefill["median"] < prefill["step_ms"]
 
 
-def test_a_flag_raised_at_a_node_ends_the_computation_at_that_node(probe: Any, model: Any) -> None:
-    raw = probe.RawDecoder(model, n_ctx=256)
-    timing = raw.abort_at([(0, 16)], 5)
-    assert (timing.aborted, timing.polls) == (True, 5)
-
-
-def test_an_abort_leaves_a_sequence_where_it_was(probe: Any, model: Any) -> None:
-    raw = probe.RawDecoder(model, n_ctx=64)
-    for _ in range(8):
-        raw.abort_at([(0, 60)], 3)
-    assert raw.decode([(0, 60)]) > 0  # llama.cpp would have found no cells for it otherwise
-
-
-def test_the_callback_is_asked_once_a_node_and_its_cost_is_a_small_share(probe: Any, model: Any) -> None:
-    table = callback_cost.measure(probe, model, NAME, threads=(1,), pairs=3, n_polls=10_000)
-    assert_rows_alike(table)
-    assert all(row["nodes"] > 0 and 0 < row["calculated_share"] < 1 for row in table.rows)
-
-
 def test_both_ways_into_a_step_and_their_holds_of_the_gil_are_timed(probe: Any) -> None:
     table = step_boundary.measure(_native, probe, str(PACKAGED), NAME, calls=50, rounds=2)
     assert_rows_alike(table)
@@ -99,18 +80,6 @@ def test_cython_and_pybind11_choose_the_same_tokens(probe: Any) -> None:
     assert all(cython == pybind for cython, pybind in chosen)
 
 
-def test_sampling_is_timed_beside_llama_cpps_own_chain(probe: Any, model: Any) -> None:
-    table = sampling.measure(probe, model, NAME, count=3)
-    assert_rows_alike(table)
-    assert len(table.rows) == 2 * len(sampling.CASES)
-
-
-def test_steps_are_timed_with_and_without_padding() -> None:
-    table = row_padding.measure(_native, _native.Model.load(PACKAGED), NAME, threads=1, batches=(2, 3), steps=2)
-    assert_rows_alike(table)
-    assert [row["rows"] for row in table.rows] == [2, 2, 3, 4]
-
-
 def test_pauses_are_timed_with_and_without_steps_ahead() -> None:
     table = step_pause.measure(PACKAGED, NAME, threads=1, clients=(1, 2), n_tokens=16, rounds=1)
     assert_rows_alike(table)
@@ -129,10 +98,10 @@ def test_throughput_is_compared_with_llama_cpps_benchmarks() -> None:
 
 
 def test_the_command_writes_what_it_prints(probe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sampling", "--samples", "2", "--out", str(tmp_path)]) == 0
-    written = json.loads((tmp_path / "micro-sampling-stdlib-coder.json").read_text(encoding="utf-8"))
-    assert (written["name"], written["unit"], len(written["rows"])) == ("sampling", "µs", 8)
-    assert "llama.cpp's chain" in capsys.readouterr().out
+    assert main(["step-boundary", "--out", str(tmp_path)]) == 0
+    written = json.loads((tmp_path / "micro-step-boundary-stdlib-coder.json").read_text(encoding="utf-8"))
+    assert (written["name"], written["unit"], len(written["rows"])) == ("step-boundary", "µs", 10)
+    assert "a step that computes nothing" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(0, 1.0), (50, 2.0), (75, 3.0), (99, 4.0), (100, 4.0)])

@@ -7,20 +7,13 @@ import sys
 from pathlib import Path
 
 from bench.parts import Part, parser_of, run_parts
-from bench.scenarios import flood, leaving, long_soak, resume, storming, tabby
+from bench.scenarios import storming
 from bench.scenarios.harness import Bench
 from pyllmcancel.models import packaged_model_path
 
 SCENARIOS: dict[str, Part[Bench]] = {
-    "tabby": tabby.run,
-    "queued-clients-leave": leaving.run_queued,
-    "editor-closes": leaving.run_keys,
-    "flood": flood.run,
-    "resume": resume.run,
     "storm": storming.run,
     "soak": storming.run_soak,
-    "long-soak": long_soak.run,
-    "judge-soak": long_soak.run_judge,
 }
 
 
@@ -39,11 +32,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3600.0, help="how long a soak lasts; default: %(default)g")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write pictures here, where a scenario has any")
-    into = Path("build/long-soak")
-    parser.add_argument(
-        "--into", type=Path, metavar="DIR", default=into, help="files of a long soak; default: %(default)s"
-    )
-    parser.add_argument("--share", type=float, default=0.5, help="a long soak's limit in cores; default: %(default)g")
     parser.add_argument("--log", type=Path, help="append the servers' logs to this file")
     return parser.parse_args()
 

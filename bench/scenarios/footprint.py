@@ -10,18 +10,15 @@ from bench.scenarios.harness import Server
 from bench.scenarios.report import Report
 
 GAUGES = ("requests_waiting", "requests_running", "requests_cancelling", "sessions_live", "slots_used", "cells_used")
-# Kept within limits, by a server's own books.
-STORES = ("swapped_bytes", "past_answers_bytes", "streams_bytes", "events_kept")
 PAGE_KIB = 4
 SETTLE_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Held at one moment; `gauges` and `stores` are the server's own, memory is in MiB."""
+    """Held at one moment; `gauges` are the server's own, memory is in MiB."""
 
     gauges: dict[str, float]
-    stores: dict[str, float]
     asyncio_tasks: float
     descriptors: int
     threads: int
@@ -39,7 +36,6 @@ async def footprint(server: Server) -> Footprint:
     process = Path(f"/proc/{server.pid}")
     return Footprint(
         gauges={name: metrics[name] for name in GAUGES},
-        stores={name: metrics[name] for name in STORES},
         asyncio_tasks=metrics["asyncio_tasks"],
         descriptors=len(list((process / "fd").iterdir())),
         threads=len(list((process / "task").iterdir())),

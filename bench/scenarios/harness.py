@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
@@ -18,18 +16,18 @@ from prometheus_client.samples import Sample
 from bench.peers import OURS, Settings
 from bench.peers.running import RunningPeer, free_port, running
 from bench.scenarios.server_log import ServerLog
-from pyllmcancel.bench.client import Call, Client
-from pyllmcancel.bench.exchange import Ask, Target
+from pyllmcancel.bench.client import Client
+from pyllmcancel.bench.exchange import Target
 
 
 class Server:
     """A running server as its clients, its log's reader and its operator see it."""
 
-    def __init__(self, peer: RunningPeer, log: ServerLog, api_key: str | None = None) -> None:
+    def __init__(self, peer: RunningPeer, log: ServerLog) -> None:
         self.process = peer.process
         self.url = peer.url
         self.log = log
-        self.client = Client(Target(url=peer.url, api_key=api_key))
+        self.client = Client(Target(url=peer.url))
         self.n_ctx = self.n_vocab = 0
 
     @property
@@ -39,10 +37,6 @@ class Server:
     async def learn_facts(self) -> None:
         meta = (await self.client.fetch_json("GET", "/v1/models"))["data"][0]["meta"]
         self.n_ctx, self.n_vocab = meta["n_ctx"], meta["n_vocab"]
-
-    async def request(self, request_id: str) -> dict[str, Any]:
-        """Return the server's entry of a request; empty if the request is unknown."""
-        return await self.client.fetch_json("GET", f"/v1/requests/{request_id}") or {}
 
     async def count(self, *statuses: str) -> int:
         """How many requests have one of these statuses."""
@@ -67,14 +61,6 @@ class Server:
     async def _samples(self) -> list[Sample]:
         _, content = await self.client.fetch("GET", "/metrics")
         return [sample for family in text_string_to_metric_families(content.decode()) for sample in family.samples]
-
-    def start(self, prompt: list[int], max_tokens: int, request_id: str) -> Call:
-        """Begin a streamed completion."""
-        return self.client.start(Ask(prompt=prompt, max_tokens=max_tokens, request_id=request_id))
-
-    def prompt(self, chance: random.Random, n_tokens: int) -> list[int]:
-        """Tokens at random; the ends of a vocabulary, where special tokens live, are left out."""
-        return [chance.randrange(self.n_vocab // 4, self.n_vocab * 9 // 10) for _ in range(n_tokens)]
 
     async def until_idle(self, seconds: float = 60.0) -> None:
         """Wait until no request lives."""
@@ -101,10 +87,6 @@ class Bench:
         How long a soak lasts.
     plots
         Folder for pictures; None for none.
-    into
-        Folder for the files of a long soak.
-    share
-        Limit of a long soak's processor time, in cores.
     """
 
     model: Path
@@ -115,11 +97,9 @@ class Bench:
     log: Path | None = None
     seconds: float = 3600.0
     plots: Path | None = None
-    into: Path = Path("build/long-soak")
-    share: float = 0.5
 
     @asynccontextmanager
-    async def server(self, *options: str, api_key: str | None = None, port: int | None = None) -> AsyncIterator[Server]:
+    async def server(self, *options: str) -> AsyncIterator[Server]:
         """Start a server, wait until it is ready, and stop it at the end."""
         log, loop = ServerLog(), asyncio.get_running_loop()
 
@@ -131,7 +111,7 @@ class Bench:
             # Not the user's own store of responses, which another server may have.
             settings = Settings(
                 model=self.model,
-                port=port or free_port(),
+                port=free_port(),
                 threads=self.threads,
                 parallel=0,
                 ctx_size=self.ctx_size,
@@ -139,7 +119,7 @@ class Bench:
             )
             # Blocks the event loop while the server starts and ends: nothing else is under way then.
             with running(OURS, settings, self.log, take) as peer:
-                server = Server(peer, log, api_key)
+                server = Server(peer, log)
                 await server.learn_facts()
                 yield server
         await asyncio.sleep(0)  # until the last lines were taken

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bench.scenarios.server_log import ServerLog
 from bench.tables import aligned
 
 
@@ -31,10 +30,6 @@ class Report:
     def check(self, text: str, passed: bool, detail: object = "") -> None:
         """Record whether `text` holds; `detail` says what was found instead."""
         self.checks.append(Check(text, bool(passed), str(detail)))
-
-    def check_log(self, log: ServerLog) -> None:
-        complaints = log.complaints()
-        self.check("no warning in the log", not complaints, complaints[:3])
 
     def figure(self, name: str, value: object) -> None:
         self.figures[name] = value

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyllmcancel.events import Delta, Usage
-from pyllmcancel.requests.request import NO_PARAMS, Request
+from pyllmcancel.requests.params import NO_PARAMS
+from pyllmcancel.requests.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyllmcancel.embeddings.pairs import pairs_of
 from pyllmcancel.pooling import check_embeds, check_ranks
-from pyllmcancel.requests.request import GenerationParams
+from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.requests.token_stream import AsyncStream, Controls, LoopSink, ThreadSink, ThreadStream
 from pyllmcancel.sampling import SamplingParams
 

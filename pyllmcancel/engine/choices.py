@@ -19,7 +19,7 @@ from pyllmcancel.requests.request import Choice, Request
 if TYPE_CHECKING:
     from pyllmcancel._native import Model, Sampler
     from pyllmcancel.requests.adapter_table import AdapterTable
-    from pyllmcancel.requests.request import GenerationParams
+    from pyllmcancel.requests.params import GenerationParams
     from pyllmcancel.sampling import SamplingParams
 
 MAX_CHOICES = 128

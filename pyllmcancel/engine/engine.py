@@ -32,8 +32,9 @@ from pyllmcancel.requests.arrivals import Arrivals
 from pyllmcancel.requests.effects import Counts
 from pyllmcancel.requests.endings import Endings
 from pyllmcancel.requests.observer import NullObserver, Observers, StepTrace
+from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.requests.registry import Registry
-from pyllmcancel.requests.request import NO_OWNER, GenerationParams, Request
+from pyllmcancel.requests.request import NO_OWNER, Request
 from pyllmcancel.requests.token_stream import FORKED
 from pyllmcancel.requests.watcher import Watcher
 from pyllmcancel.sampling import advised_sampling

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Sink
     from pyllmcancel.media.library import MediaLibrary
     from pyllmcancel.requests.observer import Observer
-    from pyllmcancel.requests.request import GenerationParams, Origin
+    from pyllmcancel.requests.params import GenerationParams
+    from pyllmcancel.requests.request import Origin
     from pyllmcancel.scheduling.disk_floor import DiskCounts, DiskFloor
     from pyllmcancel.scheduling.workload import Update
     from pyllmcancel.step import StepResult, StepRow

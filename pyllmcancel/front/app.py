@@ -152,7 +152,8 @@ class RouterServer(uvicorn.Server):
             names = [one.name + (f" ({one.replicas} replicas)" if one.replicas > 1 else "") for one in specs]
             shown = ", ".join(names[:MAX_SHOWN]) + (", …" if len(names) > MAX_SHOWN else "")
             address = url_of(listener, secure=self.config.is_ssl)
-            logger.info("running on %s, with %d model%s: %s", address, len(names), "s"[: len(names) != 1], shown)
+            what = f"{len(names)} model{'s'[: len(names) != 1]}: {shown}" if names else "the models of its workers"
+            logger.info("running on %s, with %s", address, what)
         self._supervision.start()
         self._reporting = asyncio.create_task(self._report_ready(), name="report that the models are loaded")
         gc.collect()

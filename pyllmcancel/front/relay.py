@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -139,25 +140,32 @@ class Relay:
             self._awaited.set_exception(RequestCancelled(reason, self.request.usage()))
 
     async def _cancel_in_process(self, link: Link) -> None:
-        """Have the process cancel the request, and write the ending as the process says it: in the link that comes only
-        as fast as the client reads. A process that does not answer is stuck, and is not waited for.
+        """Write the ending as the process says it: in the link that comes only as fast as the client reads. A process
+        that does not answer is stuck, and is not waited for.
         """
-        process = self.request.process
-        assert process is not None
-        while not self.request.ended.done():
-            told = await self._front.ask(process, self._cancel_message(), Cancelled, DEADLINE_SECONDS)
-            if told is None:
-                link.close()
-                return
-            if (answer := self._answer_in(told)) is None:
-                return  # the process has not seen the request yet, and answers that it is cancelled
-            if has_stopped(answer):
+        try:
+            answer = await self._stopped_in_process()
+        except Broken:
+            link.close()
+        else:
+            if answer is not None:
                 self._conclude_as_told(answer)
 
-    def _cancel_message(self) -> Cancel:
-        request, reason = self.request, self.request.cancellation.reason
+    async def _stopped_in_process(self) -> CancelAnswer | None:
+        """Have the process cancel the request, and return its answer when the computation has stopped.
+
+        None if it has not seen the request yet, which it will cancel; Broken if it does not answer.
+        """
+        process, reason = self.request.process, self.request.cancellation.reason
+        assert process is not None
         assert reason is not None
-        return Cancel(owner=request.owner, id=request.id, reason=reason)
+        message = Cancel(owner=self.request.owner, id=self.request.id, reason=reason)
+        while (told := await self._front.ask(process, message, Cancelled, DEADLINE_SECONDS)) is not None:
+            # A request of this id that has ended may be an older one.
+            answer = told.answer if told.was_live or self._is_seen else None
+            if answer is None or has_stopped(answer):
+                return answer
+        raise Broken
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
@@ -197,10 +205,10 @@ class Relay:
         ClientLeft
         """
         delivered = self._delivery.delivered
-        before = delivered.as_head()
-        sizes = b"%d,%d" % (len(before), len(delivered.body)) if before else b"1"
+        head, body = delivered.as_head(), bytes(delivered.body or b"")
+        sizes = b"%d,%d" % (len(head), len(body)) if head else b"1"
         told = (ARRIVED, arrival_told(self._answer.scope, self.left_at, process.clock_ahead)), (LINK, sizes)
-        begun = await connected(message, process.address, told, before + delivered.body if before else b"")
+        begun = await connected(message, process.address, told, head + body if head else b"")
         self.request.process, self._is_seen = process, False
         self._link = Link(begun, delivered)
         process.on_silence.add(self._leave_process)
@@ -345,20 +353,12 @@ class Relay:
 
     async def _settle(self) -> None:
         """Write the ending when the process, which has seen the connection's end, says that it has stopped."""
-        process = self.request.process
-        assert process is not None
         answer = None
         try:
-            while answer is None or not has_stopped(answer):
-                told = await self._front.ask(process, self._cancel_message(), Cancelled, DEADLINE_SECONDS)
-                if told is None or (answer := self._answer_in(told)) is None:
-                    break
+            with suppress(Broken):
+                answer = await self._stopped_in_process()
         finally:
             self._conclude_as_told(answer)
-
-    def _answer_in(self, told: Cancelled) -> CancelAnswer | None:
-        """Return what a process says of this request. One that has ended may be older, while this one is not seen."""
-        return told.answer if told.was_live or self._is_seen else None
 
     def _conclude_as_told(self, answer: CancelAnswer | None) -> None:
         """Write the ending of a cancelled request by the answer to its cancel, unless it is written."""

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from pyllmcancel.ray.application import app
+from pyllmcancel.ray.applications import front, model
 
-__all__ = ["app"]
+__all__ = ["front", "model"]

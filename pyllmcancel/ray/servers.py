@@ -24,6 +24,7 @@ from ray import serve
 from pyllmcancel.front.child import Child
 from pyllmcancel.front.output import to_stderr
 from pyllmcancel.front.process import reason_in
+from pyllmcancel.ray.options import command_line, worker_options
 
 LISTENS = re.compile(r"running on (https?://\S+):(\d+)")
 LOOPBACK = re.compile(r"https?://(127\.|\[::1\]|localhost)")
@@ -91,9 +92,9 @@ class Server:
 
 
 class Front(Server):
-    """The front. Ray starts its models' workers since their deployments are among its arguments."""
+    """The front, which knows the workers that register themselves."""
 
-    async def __init__(self, line: list[str], key: str, *_models: Any) -> None:  # type: ignore[misc] # Ray awaits it
+    async def __init__(self, line: list[str], key: str) -> None:  # type: ignore[misc] # Ray awaits it
         await self._start(["--workers=any", *line], key)
 
     async def url(self) -> str:
@@ -105,16 +106,17 @@ class Front(Server):
 
 
 class Worker(Server):
-    """A worker of one model; `front` is the name of the front's deployment."""
+    """A worker of the model that its application is called; `front` is the name of the front's."""
 
-    async def __init__(self, line: list[str], key: str, front: str) -> None:  # type: ignore[misc] # Ray awaits it
+    async def __init__(self, options: dict[str, Any], key: str, front: str) -> None:  # type: ignore[misc] # Ray awaits it
         context = serve.get_replica_context()
-        url = await serve.get_deployment_handle(front, context.app_name).url.remote()
+        url = await serve.get_deployment_handle(front, front).url.remote()
         host = "127.0.0.1" if LOOPBACK.match(url) else ray.util.get_node_ip_address()
-        name = f"{context.deployment}-{context.replica_id.unique_id}"
+        name = f"{context.app_name}-{context.replica_id.unique_id}"
         cpus = int(ray.get_runtime_context().get_assigned_resources().get("CPU", 0))
         threads = [f"--threads={cpus}"] if cpus else []
         where = [f"--host={host}", "--port=0", f"--worker={url}", f"--replica={name}"]
+        line = command_line(worker_options(context.app_name, options))
         await self._start([*threads, *line, *where], key)
         while (await self._health())["status"] == "loading":  # noqa: ASYNC110 - another process has no event
             await asyncio.sleep(LOOK_EVERY)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from pyllmcancel.events import Delta
     from pyllmcancel.requests.request import Request
-    from pyllmcancel.server.streams.kept_streams import KeptStreams
 
 LINK = b"x-front-link"
 HEAD = struct.Struct("!cI")
@@ -47,6 +46,8 @@ LENGTH = b"content-length"
 OPENED = ((b"content-type", b"application/octet-stream"), (LINK, b"1"))
 
 Cancel = Callable[["Request", CancelReason], object]
+Readers = Callable[["Request"], int | None]
+"""Returns the number of readers of a request's stream, if it is kept; see `KeptStreams.readers_of`."""
 
 
 def frame(kind: bytes, content: bytes = b"") -> bytes:
@@ -56,11 +57,11 @@ def frame(kind: bytes, content: bytes = b"") -> bytes:
 class Link:
     """The link of one HTTP request. Used in the event loop only."""
 
-    def __init__(self, scope: Scope, send: Send, streams: KeptStreams, delivered: Delivered | None) -> None:
+    def __init__(self, scope: Scope, send: Send, readers: Readers, delivered: Delivered | None) -> None:
         self.scope = scope
         self.delivered = delivered  # by another server
         self._marks = Marks(delivered)
-        self._streams = streams
+        self._readers = readers
         self.left = False
         self._task = asyncio.current_task()
         self._send = send
@@ -147,7 +148,7 @@ class Link:
         """Return the fields of a request's entry that change while it lives."""
         told = request.summary()
         done = told.prompt_tokens_done, told.cached_tokens, told.completion_tokens
-        readers, times = self._streams.readers_of(request), (told.times.admitted, told.times.first_token)
+        readers, times = self._readers(request), (told.times.admitted, told.times.first_token)
         return str(told.status), list(told.slots), told.paused, readers, times, *done, [*told.drafts]
 
     async def close(self, receive: Receive) -> None:
@@ -205,15 +206,15 @@ def ending_of(request: Request, state: tuple[Any, ...]) -> dict[str, Any]:
 class Links:
     """The links of a server. Used in the event loop only."""
 
-    def __init__(self, streams: KeptStreams) -> None:
-        self._streams = streams
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
         self._links: set[Link] = set()
         self._looking: asyncio.Task[None] | None = None
 
     @contextmanager
     def one(self, scope: Scope, send: Send, delivered: Delivered | None) -> Iterator[Link]:
         """A link, which tells inside the block how far its request is."""
-        link = Link(scope, send, self._streams, delivered)
+        link = Link(scope, send, self._readers, delivered)
         self._links.add(link)
         if self._looking is None:
             self._looking = asyncio.create_task(self._look(), name="tell the front how far requests are")

@@ -14,6 +14,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyllmcancel.server.limits import MAX_STREAM_BYTES
+
 if TYPE_CHECKING:
     from pyllmcancel.events import Delta
 
@@ -59,7 +61,7 @@ class Delivered:
     promise
         None until the server has told it.
     body
-        The body itself, of a stream that can be taken up again.
+        The body itself, of a stream that can be taken up again; None if it is longer than such a stream is kept.
     """
 
     def __init__(self) -> None:
@@ -67,7 +69,7 @@ class Delivered:
         self.part = NOTHING
         self.tokens: defaultdict[int, array[int]] = defaultdict(lambda: array("i"))
         self.promise: Promise | None = None
-        self.body = bytearray()
+        self.body: bytearray | None = bytearray()
         self.keeps_body = False
         self._settled = self._marked = 0  # bytes that marks account for: those that came, and all
         self._fails_at: int | None = None  # where an error begins
@@ -94,8 +96,10 @@ class Delivered:
     def add(self, piece: bytes) -> None:
         """Note that these bytes are on their way to the client."""
         self.n_bytes += len(piece)
-        if self.keeps_body:
+        if self.keeps_body and self.body is not None:
             self.body += piece
+            if len(self.body) > MAX_STREAM_BYTES:
+                self.body = None
         if self._marks:
             self._settle()
 
@@ -114,7 +118,8 @@ class Delivered:
     @property
     def can_go_on(self) -> bool:
         """True if another server can write what comes next."""
-        return self.n_bytes == 0 or (self._settled == self.n_bytes and self._is_promised)
+        is_whole = self._settled == self.n_bytes and self.body is not None
+        return self.n_bytes == 0 or (is_whole and self._is_promised)
 
     @property
     def _is_promised(self) -> bool:
@@ -139,7 +144,7 @@ class Delivered:
             made.promise = Promise(*promise)
         except (TypeError, OverflowError, AttributeError) as error:
             raise ValueError(str(error)) from None
-        made.body += body
+        made.body = bytearray(body)
         return made
 
     def known(self, index: int) -> array[int]:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.events import Delta, Usage
-    from pyllmcancel.requests.request import GenerationParams, Request
+    from pyllmcancel.requests.params import GenerationParams
+    from pyllmcancel.requests.request import Request
     from pyllmcancel.server.behind import Link
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.dialect import Dialect
@@ -68,7 +69,7 @@ async def generate(
         return EventStreamResponse(stream, events)
     kept = KeptStream(keeping, stream, events)
     if link is not None and link.delivered is not None:
-        kept.log.write(bytes(link.delivered.body))
+        kept.log.write(bytes(link.delivered.body or b""))
     streams.begin(kept)
     return KeptResponse(kept, kept.log.end, is_read=keeping.left_at is None)
 

@@ -108,7 +108,7 @@ class ServerState:
         self.fillers = Workers(PREPARERS, "pyllmcancel-fill", per_owner=PREPARERS - config.shared)
         self.pile_up = PileUp()
         self.streams = KeptStreams(several=config.shared)
-        self.links = Links(self.streams)  # to the server in front, if there is one
+        self.links = Links(self.streams.readers_of)  # to the server in front, if there is one
         self.fetcher = Fetcher(config.media.max_bytes)
         self.media_room = MediaRoom(config.media.max_prepared, several=config.shared)
         # In /props, for prompts in which clients write it themselves. llama-server reads the same variable.

@@ -12,6 +12,7 @@ from pyllmcancel._native import Context, Model
 from pyllmcancel.errors import ContextError
 from tests.architectures.sweep import Report, sweep
 from tests.support.device import FEWER, IS_UNSOUND
+from tests.support.marks import mostly_long
 from tests.support.toy_models import descriptions, write_toy
 
 REFUSED = "dream-dense"
@@ -49,14 +50,14 @@ def report_of(toy: Callable[[str], Path]) -> ReportOf:
     return report
 
 
-@pytest.mark.parametrize("name", SWEPT)
+@pytest.mark.parametrize("name", mostly_long(SWEPT, "llama-dense"))
 def test_a_cancel_at_any_node_disturbs_no_neighbour(report_of: ReportOf, name: str) -> None:
     report = report_of(name)
     assert report.findings == []
     assert report.points > 50 / FEWER
 
 
-@pytest.mark.parametrize("name", SWEPT)
+@pytest.mark.parametrize("name", mostly_long(SWEPT, "llama-dense"))
 def test_the_sweep_stops_steps_in_the_middle(report_of: ReportOf, name: str) -> None:
     """Every time where an abort is harmless to the neighbours; otherwise when the victim is alone in the step."""
     report = report_of(name)
@@ -66,6 +67,7 @@ def test_the_sweep_stops_steps_in_the_middle(report_of: ReportOf, name: str) -> 
         assert report.points / 3 < report.aborted < report.points
 
 
+@pytest.mark.long
 def test_all_kinds_of_memory_are_swept(report_of: ReportOf) -> None:
     by_kind = defaultdict[str, int](int)
     for report in map(report_of, SWEPT):
@@ -76,6 +78,7 @@ def test_all_kinds_of_memory_are_swept(report_of: ReportOf) -> None:
     assert {kind: by_kind[kind] for kind, n_models in at_least.items() if by_kind[kind] < n_models} == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["mamba2-dense", "jamba-tiny", "granitehybrid-dense"])
 def test_without_the_rules_for_its_memory_kind_others_are_disturbed(toy: Callable[[str], Path], name: str) -> None:
     report = sweep(toy(name), protected=False, stride=9 * FEWER, chunk=CHUNK)

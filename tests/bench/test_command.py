@@ -15,6 +15,7 @@ from pyllmcancel.cli import main
 from tests.support.http_process import ServerProcess, until
 
 
+@pytest.mark.long
 def test_it_measures_a_real_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with ServerProcess("--parallel", "2").started() as server:
         load = ["--requests", "8", "--percent", "50", "--delay", "0", "--concurrency", "1", "--seed", "1"]

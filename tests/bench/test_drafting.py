@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,16 +11,10 @@ import pytest
 from bench.drafting.__main__ import SCENARIOS, parse
 from bench.drafting.edits import FORMS, PREDICTED, Made, edits
 from bench.drafting.edits import table as table_of_edits
-from bench.drafting.exactness import SCHEMA, people
-from bench.drafting.owners import ARMS, Seen
-from bench.drafting.owners import compared as compared_owners
-from bench.drafting.pairs import n_layers_of, write_with_layers
 from bench.drafting.results import (
     Result,
-    difference_of_medians,
     interval,
     other_answers,
-    permutation_p,
     ratio_of_sums,
 )
 from bench.drafting.servers import LLAMA, OFF, ON, contenders, drafts, in_turn, said
@@ -29,12 +22,7 @@ from bench.drafting.texts import PREFIX, PURPOSES, Function, Place, functions, p
 from bench.drafting.throughput import compared, row
 from bench.drafting.typing_along import HURRIED, PATIENT, SAMPLED, Stroke, Typing, stroke
 from bench.drafting.typing_along import table as table_of_typing
-from pyllmcancel._native import CancelFlag, Context, Sampler
 from pyllmcancel.bench.client import Ask, Exchange, Outcome
-from pyllmcancel.sampling import SamplingParams
-from pyllmcancel.step import StepItem
-from tests.support import tiny_models
-from tests.support.device import load_model
 
 FUNCTION = Function(
     "shapes.py",
@@ -196,27 +184,6 @@ def test_each_turn_begins_with_another_server() -> None:
     assert ["".join(name for name, _ in in_turn(subjects, turn)) for turn in range(4)] == ["abc", "bca", "cab", "abc"]
 
 
-def test_a_permutation_test_finds_a_difference_and_no_other() -> None:
-    chance = random.Random(1)
-    one, other = ([chance.gauss(1.0, 0.1) for _ in range(30)] for _ in range(2))
-    assert permutation_p(one, other) > 0.05
-    assert permutation_p(one, [value - 0.3 for value in other]) < 0.001
-
-
-def test_the_permutation_test_is_false_as_often_as_it_says() -> None:
-    chance = random.Random(7)
-    groups = [([chance.random() for _ in range(12)], [chance.random() for _ in range(12)]) for _ in range(200)]
-    found = [permutation_p(one, other) for one, other in groups]
-    assert 0.01 < sum(p <= 0.1 for p in found) / len(found) < 0.2
-
-
-def test_an_interval_holds_the_difference() -> None:
-    chance = random.Random(1)
-    one, other = ([chance.gauss(mean, 0.1) for _ in range(50)] for mean in (1.5, 1.0))
-    low, high = interval([one, other], difference_of_medians)
-    assert 0.4 < low < 0.5 < high < 0.6
-
-
 def test_pairs_make_the_interval_of_a_ratio_narrow() -> None:
     chance = random.Random(1)
     without = [chance.uniform(0.5, 2.0) for _ in range(30)]
@@ -225,25 +192,6 @@ def test_pairs_make_the_interval_of_a_ratio_narrow() -> None:
     assert 0.98 < low < ratio < high < 1.02
     alone = interval([without, drafting], ratio_of_sums)
     assert high - low < (alone[1] - alone[0]) / 5
-
-
-def test_owners_are_compared_with_prompts_that_nobody_has_asked() -> None:
-    chance = random.Random(1)
-
-    def seen(seconds: float, cached: int) -> list[Seen]:
-        return [Seen(chance.gauss(seconds, 0.01), 0.1, cached, 0, 0) for _ in range(20)]
-
-    fresh, after, again = compared_owners(dict(zip(ARMS, (seen(0.5, 0), seen(0.5, 0), seen(0.1, 9)), strict=True)))
-    assert fresh[3:8] == [None] * 5
-    assert after[6] > 0.01
-    assert again[6] < 0.001
-    assert again[3] == pytest.approx(-400.0, abs=20.0)
-    assert [entry[8] for entry in (fresh, after, again)] == [0, 0, 180]
-
-
-def test_objects_in_the_prompt_keep_to_the_schema() -> None:
-    assert people(random.Random(1)).count('"age"') == 4
-    assert set(SCHEMA["required"]) == set(SCHEMA["properties"])
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -268,18 +216,3 @@ def test_ours_is_started_with_the_given_options_and_llama_server_with_each_kind_
         ("--spec-type", "ngram-simple"),
         ("--spec-type", "ngram-mod"),
     ]
-
-
-def test_a_deeper_model_says_what_the_given_one_says(tmp_path: Path) -> None:
-    given = tiny_models.write_tiny_llama(tmp_path / "given.gguf")
-    n_layers = n_layers_of(given)
-    answers = []
-    for name, count in (("same", n_layers), ("deeper", 3 * n_layers), ("shallower", 1)):
-        write_with_layers(given, tmp_path / f"{name}.gguf", count)
-        model = load_model(tmp_path / f"{name}.gguf")
-        assert model.n_layer == count
-        context = Context(model, n_ctx=64, n_seq_max=1, n_batch=64, n_threads=1)
-        context.open(0, list(range(30)), Sampler(model, SamplingParams(temperature=0.0)), CancelFlag())
-        context.step([StepItem(0, 30)])
-        answers.append(context.logits(0).argsort()[-3:].tolist())
-    assert answers[0] == answers[1] != answers[2]

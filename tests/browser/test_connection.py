@@ -6,9 +6,13 @@ import json
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.browser.chromium import Tab, expect
 from tests.browser.conftest import OpenTab
 from tests.support.http_process import ServerProcess
+
+pytestmark = pytest.mark.long
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page, Route

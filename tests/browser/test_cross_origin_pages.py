@@ -135,6 +135,7 @@ def test_a_page_of_another_cancels_nothing(visit: Visit, server: ServerProcess) 
             assert visit.answer_to(SUBMIT, url, path, "POST") == 403
 
 
+@pytest.mark.long
 def test_a_page_of_another_holds_no_id_and_begins_nothing(visit: Visit, server: ServerProcess) -> None:
     mine = fresh_id()
     path = f"/v1/requests/{mine}/cancel"
@@ -159,6 +160,7 @@ FETCHES: dict[str, tuple[str, list[Any]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", FETCHES)
 def test_a_page_of_another_is_told_nothing(visit: Visit, server: ServerProcess, way: str) -> None:
     path = f"/v1/requests/{fresh_id()}"  # of which a server that tells anything would say that it is unknown
@@ -167,6 +169,7 @@ def test_a_page_of_another_is_told_nothing(visit: Visit, server: ServerProcess, 
     server.wait_for_log(f'"GET {path}" 403')
 
 
+@pytest.mark.long
 def test_a_link_leads_to_the_page_and_to_nothing_else(browser: Browser, server: ServerProcess, elsewhere: int) -> None:
     follow = "(url) => { location.href = url; }"
     for path, status in (("/", 200), ("/docs", 200), ("/v1/requests", 403)):
@@ -174,6 +177,7 @@ def test_a_link_leads_to_the_page_and_to_nothing_else(browser: Browser, server: 
             assert visit.answer_to(follow, server.url + path, path, "GET") == status
 
 
+@pytest.mark.long
 def test_a_name_that_was_rebound_reaches_nothing(browser: Browser, server: ServerProcess) -> None:
     page = browser.new_context().new_page()
     answer = page.goto(f"http://{EVIL}:{server.port}/")
@@ -193,6 +197,7 @@ def test_a_name_that_was_rebound_reaches_nothing(browser: Browser, server: Serve
     page.context.close()
 
 
+@pytest.mark.long
 def test_a_page_that_is_named_uses_the_server(browser: Browser, elsewhere: int) -> None:
     origin = f"http://{EVIL}:{elsewhere}"
     asked = {
@@ -210,6 +215,7 @@ def test_a_page_that_is_named_uses_the_server(browser: Browser, elsewhere: int) 
             assert visit.page.evaluate(FETCH, [f"{server.url}/v1/requests", {}]) == "failed"
 
 
+@pytest.mark.long
 def test_the_page_works_by_each_name_of_the_server(browser: object, open_tab: OpenTab) -> None:
     with ServerProcess("--allowed-hosts", "chat.example") as server:
         server.started()

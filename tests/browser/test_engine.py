@@ -83,6 +83,7 @@ def test_a_click_cancels_that_request_and_no_other(page: Page, load: Load) -> No
     expect(row).to_contain_text("cancelled explicitly, compute stopped after")
 
 
+@pytest.mark.long
 def test_a_slow_press_cancels_what_it_began_on_though_the_list_changes(page: Page, load: Load) -> None:
     first, other, pressed = load.clients[0], load.clients[5], load.clients[4]
     cancel_button(page, pressed).hover()
@@ -101,6 +102,7 @@ def ended_rows(page: Page, client: Client) -> Locator:
     return page.get_by_role("region", name="Ended").get_by_role("listitem").filter(has=page.get_by_title(client.id))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", ["Enter", "Space"])
 def test_a_key_cancels_that_request_and_the_focus_stays(page: Page, load: Load, key: str) -> None:
     button = cancel_button(page, load.clients[6])
@@ -114,6 +116,7 @@ def test_a_key_cancels_that_request_and_the_focus_stays(page: Page, load: Load, 
     expect(row.get_by_role("link")).to_be_focused()
 
 
+@pytest.mark.long
 def test_a_request_is_opened_cancelled_and_closed_by_keys(page: Page, load: Load) -> None:
     client = load.clients[2]
     page.get_by_role("region", name="Live requests").get_by_role("link").and_(page.get_by_title(client.id)).press(
@@ -127,6 +130,7 @@ def test_a_request_is_opened_cancelled_and_closed_by_keys(page: Page, load: Load
     expect(dialog).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_session_is_cancelled_as_a_whole(server: ServerProcess, tab: Tab) -> None:
     with under_load(server, ["mine", "mine", "mine", "other"]) as load:
         page = tab.open("engine")
@@ -137,6 +141,7 @@ def test_a_session_is_cancelled_as_a_whole(server: ServerProcess, tab: Tab) -> N
 HOSTILE = ["<img src=x onerror=alert(1)>", '"><script>alert(2)</script>', "{{constructor}}${alert(3)}", "'\"&lt;b&gt;"]
 
 
+@pytest.mark.long
 def test_names_are_text_whatever_is_in_them(server: ServerProcess, open_tab: OpenTab) -> None:
     with under_load(server, HOSTILE):
         page = open_tab(server.url, allowed=("status of 404",)).open("engine")
@@ -150,6 +155,7 @@ def test_names_are_text_whatever_is_in_them(server: ServerProcess, open_tab: Ope
         assert page.locator("main :is(img, script, b)").count() == 0
 
 
+@pytest.mark.long
 def test_the_timeline_tells_by_keys_what_was_superseded(server: ServerProcess, tab: Tab) -> None:
     page = tab.open("engine")
     body = {"prompt": "def f(", "max_tokens": 60_000, "stream": True, "supersede": "typing"}
@@ -171,6 +177,7 @@ def test_the_timeline_tells_by_keys_what_was_superseded(server: ServerProcess, t
     expect(told).to_have_count(1)
 
 
+@pytest.mark.long
 def test_a_page_that_is_opened_shows_what_was_computed_before(server: ServerProcess, tab: Tab) -> None:
     body = {"prompt": "def f(", "max_tokens": 8, "ignore_eos": True}
     before = server.http.post("/v1/completions", json=body).headers["x-request-id"]
@@ -194,6 +201,7 @@ CUT_LATENCIES = """() => [...document.querySelectorAll(".rows .latency:not(:empt
 }).map((element) => element.closest("li").innerText)"""
 
 
+@pytest.mark.long
 def test_the_cancel_latency_is_in_sight_in_both_lists(page: Page, load: Load) -> None:
     for client in load.clients[:2]:
         cancel_button(page, client).click()
@@ -217,6 +225,7 @@ def blocks_by_keys(timeline: Locator, n_lanes: int) -> Iterator[None]:
             timeline.press(key)
 
 
+@pytest.mark.long
 def test_the_times_of_a_short_request_are_whole_numbers_and_fill_its_bar(server: ServerProcess, tab: Tab) -> None:
     page = tab.open("engine")
     request_id = fresh_id()
@@ -230,6 +239,7 @@ def test_the_times_of_a_short_request_are_whole_numbers_and_fill_its_bar(server:
     expect(dialog.locator(".facts")).not_to_contain_text("Owner")
 
 
+@pytest.mark.long
 def test_a_request_says_how_many_drafted_tokens_were_accepted(tab: Tab, server: ServerProcess) -> None:
     page = tab.open("engine")
     request_id = fresh_id()

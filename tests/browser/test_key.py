@@ -10,6 +10,8 @@ from tests.browser.chromium import expect
 from tests.browser.conftest import OpenTab
 from tests.support.http_process import ServerProcess
 
+pytestmark = pytest.mark.long
+
 UNAUTHORIZED = "status of 401"
 
 

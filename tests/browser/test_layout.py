@@ -37,6 +37,7 @@ def serious_faults(page: Page) -> list[str]:
     return cast("list[str]", page.evaluate(AXE))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_fits_every_window_and_can_be_used_by_all(
@@ -56,6 +57,7 @@ def test_a_view_fits_every_window_and_can_be_used_by_all(
         assert not faults, "\n".join(faults)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_badge_can_be_read(tab: Tab, scheme: Scheme) -> None:
     page = tab.open()
@@ -72,6 +74,7 @@ CUT = """() =>
   .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"""
 
 
+@pytest.mark.long
 def test_no_figure_of_the_engine_is_cut_off(server: ServerProcess, tab: Tab) -> None:
     with under_load(server, SESSIONS) as load:
         page = tab.open()
@@ -97,6 +100,7 @@ IN_THE_PAGES_COLOURS = """() => {
 }"""
 
 
+@pytest.mark.long
 def test_the_timeline_has_the_colours_of_a_new_scheme_at_once(server: ServerProcess, tab: Tab) -> None:
     with under_load(server, SESSIONS):
         page = tab.open()

@@ -18,6 +18,8 @@ from tests.browser.scenes import DRAWN, LOOKS, say, what_is_too_wide
 from tests.browser.test_layout import serious_faults
 from tests.support.http_process import LIMIT, until
 
+pytestmark = pytest.mark.long
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 

@@ -66,6 +66,7 @@ def test_each_key_supersedes_the_one_before_and_tab_accepts_the_newest(page: Pag
     expect(grey(page)).to_be_empty()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("endless")
 def test_superseded_requests_are_seen_here_in_the_engines_list_and_by_the_server(
     page: Page, server: ServerProcess
@@ -87,6 +88,7 @@ def test_superseded_requests_are_seen_here_in_the_engines_list_and_by_the_server
     expect(row).to_contain_text("superseded by")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("endless")
 def test_escape_cancels_and_takes_the_grey_text_away(page: Page, server: ServerProcess) -> None:
     editor(page).press("x")
@@ -98,6 +100,7 @@ def test_escape_cancels_and_takes_the_grey_text_away(page: Page, server: ServerP
     server.wait_idle()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("endless")
 @pytest.mark.parametrize("pane", ["with", "without"])
 def test_leaving_the_view_cancels_all(page: Page, server: ServerProcess, pane: str) -> None:
@@ -111,6 +114,7 @@ def test_leaving_the_view_cancels_all(page: Page, server: ServerProcess, pane: s
     server.wait_idle()
 
 
+@pytest.mark.long
 def test_a_plain_completion_is_stopped(page: Page, server: ServerProcess) -> None:
     page.get_by_label("Token limit").fill(str(FOREVER))
     page.get_by_role("button", name="Complete", exact=True).click()
@@ -121,6 +125,7 @@ def test_a_plain_completion_is_stopped(page: Page, server: ServerProcess) -> Non
     server.wait_idle()
 
 
+@pytest.mark.long
 def test_a_completion_is_compared_with_and_without_drafts(page: Page) -> None:
     section = page.get_by_role("region", name="Completion", exact=True)
     section.get_by_label("Token limit").fill("40")

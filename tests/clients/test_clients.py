@@ -12,13 +12,14 @@ from tests.clients.evidence import evidence
 from tests.clients.packages import Environment
 from tests.clients.session import Session
 from tests.support.http_process import ServerProcess
+from tests.support.marks import mostly_long
 
 INSTALLED = ("openai", "openai-responses", "anthropic", "langchain")
 FETCHED = ("llm", "llama-index")  # packages that want an environment of their own
 HERE = Environment("here", ("installed",))
 
 
-@pytest.mark.parametrize("name", [*INSTALLED, *FETCHED])
+@pytest.mark.parametrize("name", mostly_long([*INSTALLED, *FETCHED], "openai"))
 def test_a_client_calls_a_tool_streams_and_is_cancelled(server: ServerProcess, tmp_path: Path, name: str) -> None:
     client = BY_NAME[name]
     if name in INSTALLED:

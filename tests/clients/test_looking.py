@@ -9,6 +9,8 @@ import pytest
 from tests.clients.looking import AGENTS, ROWS, look, write_eyes
 from tests.clients.model import serving
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.timeout(1800)  # a busy machine takes minutes for a picture
 @pytest.mark.parametrize("name", AGENTS)

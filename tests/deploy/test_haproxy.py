@@ -85,6 +85,7 @@ def place(client: httpx.Client, headers: dict[str, str], path: str = "/v1/comple
     return name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind", ["X-Supersede", "X-Conversation-Id", "X-Parent-Session-Id", "X-Session-Id", "X-Request-Id"]
 )
@@ -107,6 +108,7 @@ def test_owners_have_names_of_their_own(client: httpx.Client) -> None:
     assert set(first) == {"one", "two"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [{}, {"X-Supersede": "k"}])
 def test_a_clients_leaving_arrives(client: httpx.Client, stubs: list[Stub], name: dict[str, str]) -> None:
     for number in range(4):
@@ -115,6 +117,7 @@ def test_a_clients_leaving_arrives(client: httpx.Client, stubs: list[Stub], name
         assert until(lambda: [one.left.get() for one in stubs if not one.left.empty()], bool) == [str(number)]
 
 
+@pytest.mark.long
 def test_a_server_that_is_not_healthy_gets_no_new_requests(client: httpx.Client, stubs: list[Stub]) -> None:
     names = [{"X-Supersede": str(number)} for number in range(8)]
     before = [place(client, name) for name in names]

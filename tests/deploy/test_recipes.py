@@ -11,6 +11,7 @@ import pytest
 
 from pyllmcancel.cli import command_parser
 from pyllmcancel.cli.serve import server_config
+from pyllmcancel.cli.worker_options import places_of, worker_key
 from pyllmcancel.server.app import ROUTERS
 from tests.deploy import recipes, validators
 from tests.deploy.recipes import OURS, UNITS, Command, commands, manifest, option
@@ -50,11 +51,18 @@ def test_the_command_takes_all_that_a_recipe_gives_it(
 
 
 def test_what_the_pod_is_given_fits_together(tmp_path: Path) -> None:
-    (command,) = recipes.of_manifests()
-    arguments = [one.replace("/etc/pyllmcancel/keys", str(tmp_path)) for one in command.arguments]
     (tmp_path / "api-keys").write_text("me:a-key\n")
-    config = server_config(command_parser().parse_args(arguments))
+    (tmp_path / "worker-key").write_text("another-key\n")
+    front, worker = (
+        command_parser().parse_args([one.replace("/etc/pyllmcancel/keys", str(tmp_path)) for one in command.arguments])
+        for command in recipes.of_manifests()
+    )
+    config = server_config(worker)
     assert [one.owner for one in config.api_keys] == ["me"]
+    assert config.worker_key == worker_key(front) == "another-key"
+    (place,) = places_of(front)
+    assert place.host == manifest("StatefulSet", "pyllmcancel")["spec"]["serviceName"]
+    assert place.port == worker.port
 
 
 def test_all_kinds_of_recipes_are_among_them() -> None:
@@ -70,11 +78,11 @@ def test_an_option_that_does_not_exist_is_found(known_variables: set[str], capsy
 
 
 def test_the_supervisor_waits_longer_than_the_server_drains(server: dict[str, Any]) -> None:
-    (kubernetes,) = recipes.of_manifests()
-    drain = float(option(kubernetes, "drain-delay")) + float(option(kubernetes, "drain"))
+    front, worker = recipes.of_manifests()
+    drain = float(option(worker, "drain-delay")) + float(option(worker, "drain"))
     assert server["terminationGracePeriodSeconds"] >= drain + 10
-    balancer = manifest("Deployment", "pyllmcancel-balancer")["spec"]["template"]["spec"]
-    assert balancer["terminationGracePeriodSeconds"] > server["terminationGracePeriodSeconds"]
+    pod = manifest("Deployment", "pyllmcancel-front")["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] >= float(option(front, "drain")) + 15
     (systemd,) = recipes.of_units()
     stop = [value for unit in UNITS for name, value in recipes.settings(unit) if name == "TimeoutStopSec"]
     assert len(stop) == len(UNITS)
@@ -93,7 +101,7 @@ def test_probes_ask_what_answers_without_a_key(server: dict[str, Any]) -> None:
 
 def test_what_the_server_reads_and_writes_is_mounted_and_nothing_else_is_writable(server: dict[str, Any]) -> None:
     (container,) = server["containers"]
-    (command,) = recipes.of_manifests()
+    (_, command) = recipes.of_manifests()
     mounts = {one["mountPath"]: one.get("readOnly", False) for one in container["volumeMounts"]}
 
     def is_read_only(file: str) -> bool:
@@ -101,6 +109,7 @@ def test_what_the_server_reads_and_writes_is_mounted_and_nothing_else_is_writabl
 
     assert container["securityContext"]["readOnlyRootFilesystem"]
     assert is_read_only(option(command, "api-key-file"))
+    assert is_read_only(option(command, "worker-key"))
     assert not is_read_only(option(command, "store"))
     given = {one["name"]: one.get("value") for one in container["env"]}
     assert not is_read_only(given["HF_HUB_CACHE"] + "/x")

@@ -52,6 +52,7 @@ def broken(site: Path) -> list[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason="the extra [docs] is not installed")
 def test_the_site_is_built_without_a_warning_and_without_a_broken_link(tmp_path: Path) -> None:
     site = tmp_path / "site"

@@ -273,6 +273,7 @@ def test_commands_run(block: Block, server: ServerProcess, environment: dict[str
     run_to_its_end(block, server, tmp_path, environment)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block", only(BENCHMARKS, *SHELL))
 def test_benchmarks_run(block: Block, server: ServerProcess, environment: dict[str, str], tmp_path: Path) -> None:
     run_to_its_end(block, server, tmp_path, environment)

@@ -16,7 +16,8 @@ from pyllmcancel.engine.engine import Engine
 from pyllmcancel.errors import InvalidRequestError, QueueFullError, TextLengthError
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.pooling import Pooling
-from pyllmcancel.requests.request import GenerationParams, Request
+from pyllmcancel.requests.params import GenerationParams
+from pyllmcancel.requests.request import Request
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.scheduling.scheduler import Occupancy
 from pyllmcancel.step import StepStatus

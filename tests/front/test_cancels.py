@@ -18,6 +18,7 @@ from pyllmcancel.front.spec import Catalog, Spec
 from pyllmcancel.server.origin import CONVERSATION_HEADERS
 from tests.front.world import COMPLETIONS, RouterWorld, open_router
 from tests.support.http_asgi import Exchange
+from tests.support.marks import mostly_long
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +30,7 @@ def same_names(world: RouterWorld) -> Exchange:
     return world.begin("POST", COMPLETIONS, body, headers=headers)
 
 
+@pytest.mark.long
 async def test_a_conversation_may_be_called_like_its_request(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", stream_keep=60.0, loads=("a",)) as world:
         waiting = same_names(world)
@@ -41,6 +43,7 @@ async def test_a_conversation_may_be_called_like_its_request(tmp_path: Path) -> 
         assert not world.requests.registry.requests()
 
 
+@pytest.mark.long
 async def test_a_family_reaches_over_sessions_that_only_the_front_knows(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b", loads=("b",)) as world:
         below = world.complete(
@@ -64,6 +67,7 @@ async def held_by_a_stopped_process(world: RouterWorld, **fields: Any) -> Exchan
     return request
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wait", ["true", "false"])
 async def test_a_cancel_right_after_a_kill_is_not_lost(tmp_path: Path, wait: str) -> None:
     async with open_router(tmp_path, "a") as world:
@@ -75,6 +79,7 @@ async def test_a_cancel_right_after_a_kill_is_not_lost(tmp_path: Path, wait: str
         assert (await request.end()).status == 499
 
 
+@pytest.mark.long
 async def test_a_request_that_outlives_its_client_is_sent_again(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", stream_keep=60.0) as world:
         request = await held_by_a_stopped_process(world, stream=True, until="never", keep_going=True)
@@ -85,6 +90,7 @@ async def test_a_request_that_outlives_its_client_is_sent_again(tmp_path: Path) 
         assert world.pid("a") != first
 
 
+@pytest.mark.long
 async def test_a_request_that_comes_after_its_cancel_is_held(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         told = await world.post("/v1/requests/late/cancel?hold=60")
@@ -93,6 +99,7 @@ async def test_a_request_that_comes_after_its_cancel_is_held(tmp_path: Path) -> 
         assert world.starts("a") == 0
 
 
+@pytest.mark.long
 async def test_a_sessions_request_that_arrived_before_its_cancel_is_cancelled_though_its_body_comes_later(
     tmp_path: Path,
 ) -> None:
@@ -110,6 +117,7 @@ async def test_a_sessions_request_that_arrived_before_its_cancel_is_cancelled_th
         assert (await world.complete("a", session_id="turn").end()).status == 200
 
 
+@pytest.mark.long
 async def test_a_request_is_listed_and_cancelled_while_its_body_comes(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         headers = {"content-type": "application/json", "x-request-id": "mine", "x-session-id": "turn"}
@@ -124,6 +132,7 @@ async def test_a_request_is_listed_and_cancelled_while_its_body_comes(tmp_path: 
         assert world.starts("a") == 0
 
 
+@pytest.mark.long
 async def test_what_computes_nothing_supersedes_nothing_and_has_not_failed(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b") as world:
         stream = world.complete("a", "mine", supersede="editor", stream=True, until="never")
@@ -136,6 +145,7 @@ async def test_what_computes_nothing_supersedes_nothing_and_has_not_failed(tmp_p
         assert (await world.get("/v1/requests/count")).json()["status"] == "finished"
 
 
+@pytest.mark.long
 async def test_clients_that_leave_early_leave_nothing(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         assert (await world.complete("a").end()).status == 200
@@ -164,6 +174,7 @@ async def test_a_running_request_is_superseded_by_one_of_another_model(tmp_path:
         assert (told["cancel_reason"], told["superseded_by"]) == ("superseded", "newer")
 
 
+@pytest.mark.long
 async def test_a_refused_request_leaves_no_trace_and_its_id_is_free(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         assert (await world.complete("a").end()).status == 200
@@ -174,6 +185,7 @@ async def test_a_refused_request_leaves_no_trace_and_its_id_is_free(tmp_path: Pa
         assert (await world.complete("a", "mine").end()).status == 200
 
 
+@pytest.mark.long
 async def test_an_id_in_use_is_refused_whatever_the_model(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b") as world:
         stream = world.stream("a", "mine")
@@ -199,6 +211,7 @@ async def test_a_complete_answer_that_a_cancel_overtook_does_not_look_complete(t
         (tmp_path / "a.stuck").unlink()
 
 
+@pytest.mark.long
 def test_a_model_that_is_kept_keeps_its_names() -> None:
     kept = Spec(name="a", path=None, options=(), aliases=("old", "taken"))
     empty, other = Catalog([]), Catalog([Spec(name="b", path=None, options=(), aliases=("taken",))])
@@ -209,6 +222,7 @@ def test_a_model_that_is_kept_keeps_its_names() -> None:
     assert other.default is other.find("taken") is other.find("b") is not kept
 
 
+@pytest.mark.long
 async def test_many_looks_end(tmp_path: Path) -> None:
     """Requests that come while others are cancelled are cancelled with them, and the cancel comes to its end."""
     async with open_router(tmp_path, "a", loads=("a",)) as world:
@@ -229,6 +243,7 @@ REPLIES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("method", "path"), REPLIES)
 async def test_a_stuck_process_is_waited_for_a_moment_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, path: str
@@ -263,7 +278,7 @@ async def test_a_stuck_process_keeps_nobody_waiting(tmp_path: Path, monkeypatch:
         assert (await world.post("/v1/requests/other/cancel")).json()["outcome"] == "cancelled"
 
 
-@pytest.mark.parametrize("by", ["cancel", "newer"])
+@pytest.mark.parametrize("by", mostly_long(["cancel", "newer"], "newer"))
 async def test_a_request_whose_client_does_not_read_ends_all_the_same(tmp_path: Path, by: str) -> None:
     """Its ending waits in the link, behind the answer."""
     async with open_router(tmp_path, "a") as world:
@@ -283,6 +298,7 @@ async def test_a_request_whose_client_does_not_read_ends_all_the_same(tmp_path: 
         assert '"error"' in stream.events[-1]
 
 
+@pytest.mark.long
 async def test_a_stuck_process_makes_room_for_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roster, "ANSWERS_WITHIN", math.inf)
     async with open_router(tmp_path, "a", "b", most=1) as world:

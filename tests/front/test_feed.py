@@ -66,6 +66,7 @@ async def test_the_feed_outlives_the_models_and_tells_their_states(tmp_path: Pat
         assert feed.status == 200
 
 
+@pytest.mark.long
 async def test_a_failure_is_told_with_its_lines_to_those_who_see_all(tmp_path: Path) -> None:
     keys = (ApiKey("one", "key-of-one-0123456789"), ApiKey("two", "key-of-two-0123456789"))
     admin = "key-of-root-0123456789"
@@ -86,6 +87,7 @@ async def test_a_failure_is_told_with_its_lines_to_those_who_see_all(tmp_path: P
         assert "waiting" not in hidden["models"][0]
 
 
+@pytest.mark.long
 async def test_types_choose_whose_events_come(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         assert (await world.complete("a").end()).status == 200
@@ -100,6 +102,7 @@ async def test_types_choose_whose_events_come(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("query", "status", "code"),
     [("replica=no", 404, "unknown_replica"), ("types=no", 400, "unknown_type"), ("owner=bob", 403, "admin_only")],
@@ -112,6 +115,7 @@ async def test_a_reader_who_asks_for_what_is_not_there_is_refused(
         assert (answer.status, answer.json()["error"]["code"]) == (status, code)
 
 
+@pytest.mark.long
 async def test_a_reader_that_leaves_gives_its_place_back(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         assert (await world.complete("a").end()).status == 200
@@ -123,6 +127,7 @@ async def test_a_reader_that_leaves_gives_its_place_back(tmp_path: Path) -> None
         await world.until(lambda: seats.has("", 64))
 
 
+@pytest.mark.long
 async def test_the_feed_ends_with_the_server(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b") as world:
         idle = world.begin("GET", EVENTS)
@@ -136,6 +141,7 @@ async def test_the_feed_ends_with_the_server(tmp_path: Path) -> None:
         assert world.keeper.model("a").state is not State.LOADING
 
 
+@pytest.mark.long
 async def test_llama_servers_events_tell_each_change_of_a_state(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b", loads=("a",)) as world:
         feed = world.begin("GET", "/models/sse")
@@ -176,6 +182,7 @@ async def pieces_of(*pieces: bytes) -> AsyncIterator[bytes]:
         yield piece
 
 
+@pytest.mark.long
 async def test_events_are_whole_however_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = b"data: a\n\ndata: b\ndata: c\n\ndata: "
     for size in range(1, len(sent)):

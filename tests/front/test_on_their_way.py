@@ -13,6 +13,7 @@ import pytest
 from pyllmcancel.server.http.request_context import RequestContext
 from tests.front.world import COMPLETIONS, RouterWorld, open_router
 from tests.support.http_asgi import Exchange
+from tests.support.marks import mostly_long
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +27,7 @@ async def sent_unseen(world: RouterWorld) -> Exchange:
     return request
 
 
-@pytest.mark.parametrize("way", ["post", "delete", "several", "filter", "session"])
+@pytest.mark.parametrize("way", mostly_long(["post", "delete", "several", "filter", "session"], "post"))
 async def test_a_request_that_its_process_has_not_seen_is_cancelled(tmp_path: Path, way: str) -> None:
     async with open_router(tmp_path, "a") as world:
         request = await sent_unseen(world)
@@ -66,6 +67,7 @@ async def test_a_request_that_its_process_has_not_seen_is_listed(tmp_path: Path)
         assert (await world.get("/v1/requests/mine")).json()["status"] == "finished"
 
 
+@pytest.mark.long
 async def test_a_cancel_between_the_load_and_the_sending_counts(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         world.hold_loads("a")
@@ -88,6 +90,7 @@ async def test_a_cancel_between_the_load_and_the_sending_counts(tmp_path: Path) 
         assert not any(line.startswith("request") for line in world.log_of("a"))
 
 
+@pytest.mark.long
 async def test_a_cancel_does_not_wait_for_a_process_that_has_nothing_to_do_with_it(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b") as world:
         assert (await world.complete("b").end()).status == 200
@@ -119,6 +122,7 @@ async def test_an_older_request_whose_body_came_late_supersedes_no_newer_one(tmp
         assert not any(line.startswith("request /v1/completions") for line in world.log_of("a"))
 
 
+@pytest.mark.long
 async def test_a_process_learns_when_a_request_arrived_in_front(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", loads=("a",)) as world:
         before = time.monotonic()

@@ -22,6 +22,8 @@ from tests.support.http_process import (
 )
 from tests.support.threads import N_THREADS
 
+pytestmark = pytest.mark.long
+
 PRESET = """
 [*]
 model = {path}

@@ -46,6 +46,7 @@ def place(server: ServerProcess, request_id: str) -> str:
     return name
 
 
+@pytest.mark.long
 def test_the_supervisor_is_told_once_by_the_process_in_front(server: ServerProcess, supervisor: socket.socket) -> None:
     assert server.http.get("/health").status_code == 200
     assert supervisor.recv(4096) == b"READY=1\nSTATUS=serving"
@@ -54,6 +55,7 @@ def test_the_supervisor_is_told_once_by_the_process_in_front(server: ServerProce
         supervisor.recv(4096)
 
 
+@pytest.mark.long
 def test_the_newest_request_of_a_key_lives_and_stays_where_the_older_one_was(server: ServerProcess) -> None:
     key = fresh_id()
     with ExitStack() as clients:
@@ -78,6 +80,7 @@ def test_an_id_in_use_is_refused_though_another_replica_is_free(server: ServerPr
         assert server.http.post(f"/v1/requests/{mine}/cancel").json()["outcome"] == "cancelled"
 
 
+@pytest.mark.long
 def test_a_response_is_found_and_continued_wherever_it_was_made(server: ServerProcess) -> None:
     made = []
     with RawClient(server.port) as client:
@@ -92,6 +95,7 @@ def test_a_response_is_found_and_continued_wherever_it_was_made(server: ServerPr
             assert server.http.post("/v1/responses", json=body).json()["previous_response_id"] == one
 
 
+@pytest.mark.long
 def test_a_stream_is_taken_up_again_on_the_replica_that_has_it(server: ServerProcess) -> None:
     with RawClient(server.port) as other:
         place(server, other.post(**ENDLESS))
@@ -102,6 +106,7 @@ def test_a_stream_is_taken_up_again_on_the_replica_that_has_it(server: ServerPro
             assert server.http.get(f"/v1/stream/{name}").text == whole, number
 
 
+@pytest.mark.long
 def test_lists_and_metrics_name_both_replicas(server: ServerProcess) -> None:
     with RawClient(server.port) as first, RawClient(server.port) as second:
         ids = [one.post(**ENDLESS) for one in (first, second)]

@@ -41,6 +41,7 @@ def is_started_twice(world: RouterWorld, name: str) -> bool:
     return world.starts(name) == 2
 
 
+@pytest.mark.long
 async def test_the_server_is_ready_with_the_first_process_and_lists_the_model_once(tmp_path: Path) -> None:
     specs = {"m": {"starts": True, "replicas": 2}}
     async with open_router(tmp_path, "m", specs=specs, loads=BOTH) as world:
@@ -72,6 +73,7 @@ async def test_eight_streams_without_names_take_four_slots_of_each(tmp_path: Pat
         assert [(await one.end()).events[-1] for one in streams] == ["[DONE]"] * 8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("named", [{"supersede": "k"}, {"session_id": "s"}])
 async def test_what_names_a_live_name_goes_to_its_process(tmp_path: Path, named: dict[str, str]) -> None:
     async with open_replicas(tmp_path) as world:
@@ -87,6 +89,7 @@ async def test_what_names_a_live_name_goes_to_its_process(tmp_path: Path, named:
         assert places(world)[elsewhere] == 8 - places(world)[at_it]
 
 
+@pytest.mark.long
 async def test_a_cancel_by_id_reaches_the_process_that_has_the_request(tmp_path: Path) -> None:
     async with open_replicas(tmp_path) as world:
         streams = {name: world.stream("m", name) for name in ("one", "two")}
@@ -99,6 +102,7 @@ async def test_a_cancel_by_id_reaches_the_process_that_has_the_request(tmp_path:
             await one.end()
 
 
+@pytest.mark.long
 async def test_a_session_is_cancelled_on_all_processes(tmp_path: Path) -> None:
     async with open_replicas(tmp_path) as world:
         above = world.complete("m", "above", stream=True, until="never", session_id="main")
@@ -115,6 +119,7 @@ async def test_a_session_is_cancelled_on_all_processes(tmp_path: Path) -> None:
         assert (await other.end()).events[-1] == "[DONE]"
 
 
+@pytest.mark.long
 async def test_a_killed_process_ends_what_it_had_begun_and_the_other_one_answers_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +171,7 @@ async def test_a_rolling_restart_cuts_no_stream(tmp_path: Path) -> None:
         assert (world.starts("m"), world.starts("m:2")) == (2, 2)
 
 
+@pytest.mark.long
 async def test_all_processes_are_unloaded_and_loaded_together(tmp_path: Path) -> None:
     async with open_replicas(tmp_path) as world:
         answer = await world.post("/models/load", {"model": "m"})
@@ -180,6 +186,7 @@ async def test_all_processes_are_unloaded_and_loaded_together(tmp_path: Path) ->
             await world.until_state(name, State.LOADED)
 
 
+@pytest.mark.long
 async def test_a_request_waits_for_the_next_process_if_all_have_died(tmp_path: Path) -> None:
     async with open_replicas(tmp_path) as world:
         for name in BOTH:
@@ -189,6 +196,7 @@ async def test_a_request_waits_for_the_next_process_if_all_have_died(tmp_path: P
             await world.until(partial(is_started_twice, world, name))
 
 
+@pytest.mark.long
 async def test_a_request_whose_model_is_removed_while_it_waits_is_refused(tmp_path: Path) -> None:
     async with open_router(tmp_path, "m", specs={"m": {"replicas": 2}}, loads=BOTH) as world:
         request = world.complete("m", "mine")

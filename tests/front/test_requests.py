@@ -15,6 +15,7 @@ from pyllmcancel.front.model import State
 from pyllmcancel.front.upstream import Exchange, Unread
 from pyllmcancel.server.config import ApiKey
 from tests.front.world import COMPLETIONS, MODEL, open_router
+from tests.support.marks import mostly_long
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +35,7 @@ async def test_a_request_reaches_the_model_that_it_names(tmp_path: Path) -> None
         assert world.starts("a") == 0
 
 
+@pytest.mark.long
 async def test_the_default_is_the_first_and_an_alias_is_a_name(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b", specs={"b": {"aliases": ("coder",)}}) as world:
         assert (await world.complete(None).end()).json()["model"] == "a"
@@ -52,6 +54,7 @@ async def test_an_unknown_model_is_refused_with_those_there_are(tmp_path: Path) 
         assert messages.json()["type"] == "error"  # in the shape of its API
 
 
+@pytest.mark.long
 async def test_a_stream_comes_piece_by_piece_and_ends(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         stream = world.stream("a", until="end")
@@ -63,6 +66,7 @@ async def test_a_stream_comes_piece_by_piece_and_ends(tmp_path: Path) -> None:
         assert stream.complete
 
 
+@pytest.mark.long
 async def test_a_client_that_leaves_a_stream_closes_its_connection_to_the_process(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         mine, other = world.stream("a", "mine"), world.stream("a", "other")
@@ -74,6 +78,7 @@ async def test_a_client_that_leaves_a_stream_closes_its_connection_to_the_proces
         await other.until(lambda: len(other.events) > n_events)
 
 
+@pytest.mark.long
 async def test_a_client_that_does_not_read_stops_its_process_from_writing(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         stream = world.stream("a", until="end")
@@ -107,6 +112,7 @@ async def test_the_last_to_leave_a_load_ends_it(tmp_path: Path) -> None:
         assert not any(line.startswith("request") for line in world.log_of("a"))
 
 
+@pytest.mark.long
 async def test_a_load_that_was_asked_for_goes_on_without_requests(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         world.hold_loads("a")
@@ -121,7 +127,7 @@ async def test_a_load_that_was_asked_for_goes_on_without_requests(tmp_path: Path
         assert (await world.post("/models/load", {"model": "a"})).status == 400
 
 
-@pytest.mark.parametrize("way", ["post", "delete", "several", "filter", "session"])
+@pytest.mark.parametrize("way", mostly_long(["post", "delete", "several", "filter", "session"], "session"))
 async def test_a_request_that_waits_for_a_load_can_be_cancelled(tmp_path: Path, way: str) -> None:
     async with open_router(tmp_path, "a") as world:
         world.hold_loads("a")
@@ -150,6 +156,7 @@ async def test_a_request_that_waits_for_a_load_can_be_cancelled(tmp_path: Path, 
         await world.until_state("a", State.UNLOADED)
 
 
+@pytest.mark.long
 async def test_a_newer_request_supersedes_one_that_waits(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         world.hold_loads("a")
@@ -181,6 +188,7 @@ async def test_owners_neither_see_nor_cancel_each_others_waiting_requests(tmp_pa
         assert (await request.end()).status == 503
 
 
+@pytest.mark.long
 async def test_too_many_requests_that_wait_are_refused(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", engine=EngineConfig(max_queue=1)) as world:
         world.hold_loads("a")
@@ -190,6 +198,7 @@ async def test_too_many_requests_that_wait_are_refused(tmp_path: Path) -> None:
         assert (second.status, second.json()["error"]["code"]) == (429, "queue_full")
 
 
+@pytest.mark.long
 async def test_a_deadline_passes_while_the_model_loads(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", engine=EngineConfig(request_timeout=0.05)) as world:
         world.hold_loads("a")
@@ -215,6 +224,7 @@ async def test_a_process_that_dies_ends_its_own_requests_only_and_comes_back(tmp
         assert (await other.end()).events[-1] == "[DONE]"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [0, 1 << 20])
 async def test_a_request_that_a_killed_process_has_not_read_is_answered_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
@@ -239,6 +249,7 @@ async def test_a_request_that_a_killed_process_has_not_read_is_answered_by_the_n
         assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 1
 
 
+@pytest.mark.long
 async def test_a_request_of_which_nothing_was_delivered_is_computed_by_the_next_process(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         assert (await world.complete("a").end()).status == 200
@@ -251,6 +262,7 @@ async def test_a_request_of_which_nothing_was_delivered_is_computed_by_the_next_
         assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 2
 
 
+@pytest.mark.long
 async def test_a_process_that_lives_and_reads_nothing_of_a_request_gets_it_twice_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +281,7 @@ async def test_a_process_that_lives_and_reads_nothing_of_a_request_gets_it_twice
         assert n_sent >= 2  # it is also asked for its health
 
 
+@pytest.mark.long
 async def test_a_process_that_dies_at_its_load_is_tried_three_times(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         world.let_die("a", -signal.SIGSEGV)
@@ -286,6 +299,7 @@ async def test_a_process_that_dies_at_its_load_is_tried_three_times(tmp_path: Pa
         await world.until_state("a", State.LOADED)
 
 
+@pytest.mark.long
 async def test_a_process_that_says_why_it_cannot_load_is_not_started_again(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         world.let_die("a", 2)
@@ -293,6 +307,7 @@ async def test_a_process_that_says_why_it_cannot_load_is_not_started_again(tmp_p
         assert world.starts("a") == 1
 
 
+@pytest.mark.long
 async def test_no_model_makes_room_for_a_file_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "broken.gguf"
     path.write_bytes(b"no model")
@@ -313,6 +328,7 @@ async def test_no_model_makes_room_for_a_file_that_is_none(tmp_path: Path) -> No
         await world.until_state("broken", State.LOADED)
 
 
+@pytest.mark.long
 async def test_a_model_that_is_unloaded_under_its_requests_ends_each(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         running = world.stream("a")
@@ -348,6 +364,7 @@ async def test_a_model_that_computes_is_not_unloaded_for_another(tmp_path: Path)
         assert world.keeper.model("a").state is State.UNLOADED
 
 
+@pytest.mark.long
 async def test_an_idle_model_sleeps_and_wakes(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         assert (await world.complete("a", keep_alive=0).end()).status == 200
@@ -360,6 +377,7 @@ async def test_an_idle_model_sleeps_and_wakes(tmp_path: Path) -> None:
         assert (bad.status, bad.json()["error"]["param"]) == (400, "keep_alive")
 
 
+@pytest.mark.long
 async def test_without_autoload_a_request_loads_nothing(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", autoload=False) as world:
         answer = await world.complete("a").end()
@@ -368,6 +386,7 @@ async def test_without_autoload_a_request_loads_nothing(tmp_path: Path) -> None:
         assert (await world.complete("a").end()).status == 200
 
 
+@pytest.mark.long
 async def test_models_that_start_with_the_server(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b", specs={"b": {"starts": True}}) as world:
         await world.until_state("b", State.LOADED)
@@ -379,6 +398,7 @@ async def test_models_that_start_with_the_server(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.long
 async def test_the_list_is_read_again(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b") as world:
         (removed,) = [one for one in world.specs if one.name == "b"]
@@ -395,6 +415,7 @@ async def test_the_list_is_read_again(tmp_path: Path) -> None:
         assert (await world.complete("b").end()).status == 404
 
 
+@pytest.mark.long
 async def test_a_shutdown_ends_every_request(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b") as world:
         running = world.stream("a")
@@ -424,6 +445,7 @@ async def test_before_any_model_is_loaded_the_lists_are_empty(tmp_path: Path) ->
         assert (await world.get("/metrics")).body == b""
 
 
+@pytest.mark.long
 async def test_the_server_is_ready_when_the_models_of_its_start_are(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", specs={"a": {"starts": True}}, loads=("a",)) as world:
         answer = await world.get("/health")
@@ -433,6 +455,7 @@ async def test_the_server_is_ready_when_the_models_of_its_start_are(tmp_path: Pa
         assert (await world.get("/health")).status == 200
 
 
+@pytest.mark.long
 async def test_the_only_model_is_described_while_it_is_loaded_and_asleep(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         assert (await world.complete("a", keep_alive=0).end()).status == 200
@@ -443,6 +466,7 @@ async def test_the_only_model_is_described_while_it_is_loaded_and_asleep(tmp_pat
         assert (props["model"], props["is_sleeping"]) == ("a", False)
 
 
+@pytest.mark.long
 async def test_a_stream_is_looked_for_in_every_process(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b") as world:
         assert (await world.get("/v1/stream/trip")).status == 404

@@ -17,6 +17,7 @@ from pyllmcancel.front.model import State
 from pyllmcancel.front.process import ModelProcess
 from pyllmcancel.front.spec import Spec
 from tests.front.world import MODEL, RouterWorld, open_router, opened
+from tests.support.marks import mostly_long
 
 pytestmark = pytest.mark.anyio
 
@@ -44,6 +45,7 @@ async def test_a_model_that_cannot_be_loaded_takes_no_other_ones_room(tmp_path: 
         assert world.keeper.model("a").state is State.UNLOADED
 
 
+@pytest.mark.long
 async def test_cells_count_before_the_first_load(tmp_path: Path) -> None:
     specs = {name: file_of(tmp_path, name) for name in "ab"}
     gib = 1 << 30
@@ -57,6 +59,7 @@ async def test_cells_count_before_the_first_load(tmp_path: Path) -> None:
         assert world.log_of("a").count("measured") == 1  # its file is the same
 
 
+@pytest.mark.long
 async def test_a_model_that_takes_more_than_all_may_is_refused(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", room=1 << 30, specs={"a": file_of(tmp_path, "a")}) as world:
         (tmp_path / "a.needs").write_text(json.dumps({"weights": 4, "cells": 9 << 30}))
@@ -66,6 +69,7 @@ async def test_a_model_that_takes_more_than_all_may_is_refused(tmp_path: Path) -
         assert world.starts("a") == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("told", ["{}", "no JSON", "[]", '{"weights": "many"}'])
 async def test_what_cannot_be_measured_is_loaded_without(tmp_path: Path, told: str) -> None:
     async with open_router(tmp_path, "a", room=1 << 30, specs={"a": file_of(tmp_path, "a")}) as world:
@@ -73,6 +77,7 @@ async def test_what_cannot_be_measured_is_loaded_without(tmp_path: Path, told: s
         assert (await world.complete("a").end()).status == 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("status", "fits"), [(2, False), (1, True), (-9, True), (-11, False)])
 async def test_only_a_process_that_says_why_or_crashes_refuses(tmp_path: Path, status: int, *, fits: bool) -> None:
     end = f"os.kill(os.getpid(), {-status})" if status < 0 else f"sys.exit({status})"
@@ -87,6 +92,7 @@ async def test_only_a_process_that_says_why_or_crashes_refuses(tmp_path: Path, s
         await found.need(spec, whole=True)
 
 
+@pytest.mark.long
 async def test_a_file_is_looked_at_beside_the_event_loop(tmp_path: Path) -> None:
     looked_at, may_go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -111,7 +117,7 @@ async def test_a_file_is_looked_at_beside_the_event_loop(tmp_path: Path) -> None
 # -- what must not leave a model hanging ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cause", ["a line", "an error"])
+@pytest.mark.parametrize("cause", mostly_long(["a line", "an error"], "a line"))
 async def test_a_log_that_cannot_be_read_leaves_no_model_hanging(
     tmp_path: Path, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +152,7 @@ async def test_one_model_that_cannot_be_started_holds_up_no_other(tmp_path: Path
         assert (await world.get("/health")).status == 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["removed", "too large"])
 async def test_a_model_of_the_start_that_never_comes_does_not_keep_the_server_from_being_ready(
     tmp_path: Path, way: str
@@ -163,6 +170,7 @@ async def test_a_model_of_the_start_that_never_comes_does_not_keep_the_server_fr
         assert (await world.get("/health")).status == 200
 
 
+@pytest.mark.long
 async def test_a_shutdown_does_not_cut_the_drain_of_a_model_that_is_being_unloaded_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

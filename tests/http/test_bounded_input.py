@@ -12,6 +12,7 @@ from pyllmcancel.requests.request import Request
 from tests.support import fake_native
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world
+from tests.support.marks import mostly_long
 
 pytestmark = pytest.mark.anyio
 
@@ -54,14 +55,16 @@ async def prepares(world: World, **fields: Any) -> tuple[Exchange, Request]:
     ("fields", "param"),
     [
         ({"json_schema": ENDLESS}, "json_schema"),
-        ({"json_schema": {"$ref": "#"}}, "json_schema"),
-        (
+        pytest.param({"json_schema": {"$ref": "#"}}, "json_schema", marks=pytest.mark.long),
+        pytest.param(
             {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": PATTERNS}}},
             "response_format",
+            marks=pytest.mark.long,
         ),
-        (
+        pytest.param(
             {"tools": [tool("f", {}), tool("g", {"properties": {"a": DIVIDED}}, strict=True)]},
             "tools[1].function.parameters",
+            marks=pytest.mark.long,
         ),
     ],
 )
@@ -143,7 +146,9 @@ async def test_a_shutdown_ends_what_compiles() -> None:
 
 @pytest.mark.parametrize(
     "template",
-    ["{{ 10**(10**8) }}", LOOPS, "{{ 'a' * 10**9 }}", "{{ " + "(" * 300_000 + "1" + ")" * 300_000 + " }}"],
+    mostly_long(
+        ["{{ 10**(10**8) }}", LOOPS, "{{ 'a' * 10**9 }}", "{{ " + "(" * 300_000 + "1" + ")" * 300_000 + " }}"], LOOPS
+    ),
     ids=["a power", "loops", "a long text", "parentheses"],
 )
 async def test_a_template_beyond_all_bounds_refuses_chats_only(template: str) -> None:

@@ -73,6 +73,7 @@ def test_a_prompt_goes_on_where_it_was_after_a_kill(serve: Serve, folder: Path) 
     assert value_of(server, "disk_bytes") > 0
 
 
+@pytest.mark.long
 def test_what_is_at_rest_is_written_at_the_end(serve: Serve) -> None:
     server = serve()
     ask(server, PROMPT)
@@ -90,12 +91,14 @@ def test_a_second_server_runs_without_the_folder(serve: Serve, folder: Path) -> 
     until(lambda: value_of(server, "disk_prefixes_written_total"), lambda written: written == 1)
 
 
+@pytest.mark.long
 def test_a_folder_that_cannot_be_used_is_a_warning(serve: Serve) -> None:
     server = serve("--cache-disk", "/proc/self/prefixes")  # not even root can make a folder there
     assert "/proc/self/prefixes cannot be used" in server.log
     assert len(ask(server, PROMPT)["tokens"]) == 4
 
 
+@pytest.mark.long
 def test_other_cells_find_nothing_and_leave_the_files(serve: Serve) -> None:
     server = serve()
     ask(server, PROMPT)
@@ -108,6 +111,7 @@ def test_other_cells_find_nothing_and_leave_the_files(serve: Serve) -> None:
     assert ask(serve(), PROMPT)["timings"]["cache_n"] == len(PROMPT) - 1
 
 
+@pytest.mark.long
 def test_a_slots_file_survives_a_restart(serve: Serve, tmp_path: Path) -> None:
     option = ("--slot-save-path", str(tmp_path))
     server = serve(*option)
@@ -122,6 +126,7 @@ def test_a_slots_file_survives_a_restart(serve: Serve, tmp_path: Path) -> None:
     assert ask(server, PROMPT)["timings"]["cache_n"] == len(PROMPT) - 1
 
 
+@pytest.mark.long
 def test_a_folder_for_slots_that_is_none_is_an_error(tmp_path: Path) -> None:
     with ServerProcess("--slot-save-path", str(tmp_path / "missing")) as server:
         assert server.wait() == 2

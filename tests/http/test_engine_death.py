@@ -7,6 +7,8 @@ import signal
 import socket
 from pathlib import Path
 
+import pytest
+
 from tests.support.http_process import RawClient, ServerProcess, events
 
 # Its engine finds no memory in the first step that begins once there is a file of this name.
@@ -68,6 +70,7 @@ def test_every_client_gets_an_answer_and_the_process_ends_with_1(long_model: Pat
             pass  # the port is free
 
 
+@pytest.mark.long
 def test_a_process_that_cannot_end_as_it_should_ends_all_the_same(long_model: Path, tmp_path: Path) -> None:
     with serving(long_model, tmp_path, HANGS + SERVES, "--drain", "0") as process:
         server = process.started()

@@ -146,7 +146,7 @@ async def test_an_answer_without_a_limit_counts_as_long_as_such_answers_usually_
         await world.running_stream("mine", prompt=[1] * 10, max_tokens=None)
         await world.post("/v1/requests/mine/cancel?wait=false")
         world.gate.open()
-        await FeedClient(world).ended("mine")
+        await world.ended("mine")
         assert world.metrics.totals().saved_tokens == 10 + 1024 - 990
 
 

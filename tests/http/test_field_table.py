@@ -13,6 +13,7 @@ from pyllmcancel.requests.request import Request
 from tests.http.field_table import ENDPOINTS, TABLE, Row, rows
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, World, accepted, open_world
+from tests.support.marks import mostly_long
 
 pytestmark = pytest.mark.anyio
 
@@ -22,8 +23,8 @@ PROMPT = b"hello"
 FIM = {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
 
 
-@pytest.mark.parametrize("of", list(dict.fromkeys(row["of"] for row in rows())))
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize("of", mostly_long(dict.fromkeys(row["of"] for row in rows()), "OpenAI"))
+@pytest.mark.parametrize("endpoint", mostly_long(ENDPOINTS, "chats"))
 async def test_fields_do_what_the_table_says(endpoint: str, of: str) -> None:
     """All of one server in one world: what is wrong is listed by field."""
     wrong: list[str] = []

@@ -1,7 +1,6 @@
 """The first request of its kind holds nobody up: whatever it needs is there when the server is ready.
 
 Not by the clock, which a busy machine would decide: the server says what is made, imported, read or started later.
-``python -m bench.first_requests`` measures how long a stream stands still.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from pyllmcancel.server.openapi.examples import EXAMPLES
 from tests.support.http_process import ServerProcess
 from tests.support.late_work import LATE
 from tests.support.tiny_embedders import write_tiny_encoder
+
+pytestmark = pytest.mark.long
 
 # The server's folders are the installed package's; the tests' come after them.
 PROGRAM = (

@@ -15,6 +15,7 @@ import openai
 import pytest
 
 from tests.support.http_process import ServerProcess
+from tests.support.marks import mostly_long
 
 TEMPLATES = Path(__file__).parents[2] / "vendor/llama.cpp/models/templates"
 FAMILIES = {
@@ -43,7 +44,7 @@ ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools
 CHOICES: Any = [("required", {"get_weather", "now"}), (NOW, {"now"}), (ALLOWED, {"now"})]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=mostly_long(FAMILIES, "packaged"))
 def client(request: pytest.FixtureRequest) -> Iterator[openai.OpenAI]:
     name = FAMILIES[request.param]
     options = () if name is None else ("--chat-template-file", str(TEMPLATES / name))
@@ -78,7 +79,7 @@ def forced_answer(client: openai.OpenAI, choice: Any, seed: int, *, stream: bool
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize(("choice", "names"), CHOICES, ids=["required", "named", "allowed"])
+@pytest.mark.parametrize(("choice", "names"), mostly_long(CHOICES, CHOICES[0]), ids=["required", "named", "allowed"])
 def test_a_call_can_be_forced(client: openai.OpenAI, choice: Any, names: set[str], stream: bool) -> None:
     every = (forced_answer(client, choice, seed, stream=stream) for seed in range(10))
     answers = list(islice((answer for answer in every if answer is not None), 3))
@@ -91,6 +92,7 @@ def test_a_call_can_be_forced(client: openai.OpenAI, choice: Any, names: set[str
         assert arguments == {} if call.function.name == "now" else arguments["days"] in range(1, 8)
 
 
+@pytest.mark.long
 def test_a_call_that_is_cut_says_so(client: openai.OpenAI) -> None:
     (answer,) = client.chat.completions.create(
         model="any",

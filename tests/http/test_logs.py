@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.http_process import ServerProcess
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
+from tests.support.marks import mostly_long
 
 pytestmark = pytest.mark.anyio
 SESSION = "one \u00e9 [31m"
@@ -99,7 +100,7 @@ async def test_with_lines_switched_off_no_facts_are_gathered(caplog: pytest.LogC
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("form", mostly_long(["text", "json"], "json"))
 def test_all_that_a_server_writes_is_in_the_form_that_was_asked_for(long_model: Path, form: str) -> None:
     environment = {"PYLLMCANCEL_LOG_FORMAT": form, "PYLLMCANCEL_LLAMA_LOG": "1"}
     with ServerProcess("--model", str(long_model), "--store", "off", environment=environment) as server:

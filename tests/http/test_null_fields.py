@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from pydantic import ValidationError
 
-from pyllmcancel.requests.request import GenerationParams
+from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.embeddings.body import EmbeddingBody, LlamaEmbeddingBody
@@ -27,6 +27,7 @@ from pyllmcancel.server.wire.fields import RequestBody, Sent, wire_fields
 from pyllmcancel.server.wire.lora import LoraScalesBody
 from tests.support.endpoints import body_type_of
 from tests.support.http_world import accepted, open_world
+from tests.support.marks import mostly_long
 
 SCHEMA: dict[str, Any] = {"type": "object"}
 FUNCTION = {"name": "f", "parameters": SCHEMA}
@@ -324,7 +325,7 @@ PATHS = {
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", mostly_long(PATHS, "/v1/completions", "/v1/chat/completions"))
 async def test_a_request_of_nulls_asks_for_what_one_without_them_does(path: str) -> None:
     kind, body = PATHS[path]
     assert await asked(path, body | {name: None for name in optional(kind) if name not in body}) == await asked(

@@ -21,6 +21,7 @@ from pyllmcancel.server.openapi.examples import EXAMPLES
 from tests.support.endpoints import body_type_of
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, open_world, unnamed
+from tests.support.marks import mostly_long
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +63,13 @@ def check_exchange(path: str, method: str, exchange: Exchange) -> None:
         check(page, described["application/json"]["schema"], exchange.json())
 
 
-@pytest.mark.parametrize(("path", "name"), [(path, name) for path, examples in EXAMPLES.items() for name in examples])
+@pytest.mark.parametrize(
+    ("path", "name"),
+    mostly_long(
+        [(path, name) for path, examples in EXAMPLES.items() for name in examples],
+        *((COMPLETIONS, name) for name in EXAMPLES[COMPLETIONS]),
+    ),
+)
 async def test_every_example_of_the_page_runs_and_is_answered_as_described(path: str, name: str) -> None:
     async with open_world() as world:
         world.model.special_tokens = world.model.special_tokens | {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
@@ -72,7 +79,7 @@ async def test_every_example_of_the_page_runs_and_is_answered_as_described(path:
         check_exchange(path, "post", exchange)
 
 
-@pytest.mark.parametrize("path", [COMPLETIONS, CHAT, MESSAGES, "/completion"])
+@pytest.mark.parametrize("path", mostly_long([COMPLETIONS, CHAT, MESSAGES, "/completion"], COMPLETIONS))
 async def test_refusals_are_answered_as_described(path: str) -> None:
     async with open_world(max_body=100, strict_model=True) as world:
         asked: dict[str, Any] = {"prompt": "x"}

@@ -52,6 +52,7 @@ def until_ended(server: ServerProcess, name: str) -> str:
     return until(lambda: status(server, name), lambda seen: seen not in ("queued", "in_progress"))
 
 
+@pytest.mark.long
 def test_a_killed_server_has_lost_nothing_that_it_acknowledged(serve: Serve) -> None:
     server = serve()
     ended, running = create(server, max_output_tokens=3), create(server, **LONG)
@@ -70,6 +71,7 @@ def test_a_killed_server_has_lost_nothing_that_it_acknowledged(serve: Serve) -> 
     server.wait_for_log("responses were running when the last server ended")
 
 
+@pytest.mark.long
 def test_killed_again_and_again(tmp_path: Path) -> None:
     responses_crash.run(tmp_path, rounds=2, n_answers=60, seed=1)
 
@@ -82,6 +84,7 @@ def test_a_drain_lets_it_finish(serve: Serve) -> None:
     assert status(serve(), name) == "incomplete"
 
 
+@pytest.mark.long
 def test_the_end_of_the_drain_cancels_it_and_that_is_stored(serve: Serve) -> None:
     server = serve("--drain", "0")
     name = create(server, **LONG)
@@ -93,6 +96,7 @@ def test_the_end_of_the_drain_cancels_it_and_that_is_stored(serve: Serve) -> Non
     assert "shutdown" in found["error"]["message"]
 
 
+@pytest.mark.long
 def test_a_second_signal_does_not_wait_for_it(serve: Serve) -> None:
     server = serve("--drain", "60")
     create(server, **LONG)
@@ -103,6 +107,7 @@ def test_a_second_signal_does_not_wait_for_it(serve: Serve) -> None:
     assert "Traceback" not in server.log
 
 
+@pytest.mark.long
 def test_a_file_in_use_ends_the_second_server_with_a_message(
     serve: Serve, store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +119,7 @@ def test_a_file_in_use_ends_the_second_server_with_a_message(
     server.http.post(f"/v1/responses/{name}/cancel").raise_for_status()
 
 
+@pytest.mark.long
 def test_without_a_name_the_file_is_where_xdg_says_and_a_second_server_stores_in_memory(
     long_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +134,7 @@ def test_without_a_name_the_file_is_where_xdg_says_and_a_second_server_stores_in
         until(lambda: sorted("in memory only" in server.log for server in servers), lambda seen: seen == [False, True])
 
 
+@pytest.mark.long
 def test_a_disk_that_fills_up_fails_what_is_to_be_stored(long_model: Path, store: Path) -> None:
     program = (
         "import resource, runpy\n"
@@ -160,6 +167,7 @@ def client(server: ServerProcess) -> Iterator[openai.OpenAI]:
         yield made
 
 
+@pytest.mark.long
 def test_the_client_creates_looks_cancels_and_deletes(client: openai.OpenAI) -> None:
     made = client.responses.create(model="any", input="hello", background=True, extra_body=LONG)
     assert client.responses.retrieve(made.id).status in ("queued", "in_progress")
@@ -175,6 +183,7 @@ def test_the_client_creates_looks_cancels_and_deletes(client: openai.OpenAI) -> 
         client.responses.cancel(ended.id)
 
 
+@pytest.mark.long
 def test_the_clients_stream_helper_reads_a_stream_and_takes_it_up_again(client: openai.OpenAI) -> None:
     fields: Any = {"max_output_tokens": 5, "temperature": 0, "extra_body": {"ignore_eos": True}}
     with client.responses.stream(model="any", input="hello", background=True, **fields) as stream:
@@ -186,10 +195,12 @@ def test_the_clients_stream_helper_reads_a_stream_and_takes_it_up_again(client: 
     assert client.responses.retrieve(name).output_text == events[-1].response.output_text
 
 
+@pytest.mark.long
 def test_the_client_counts_tokens(client: openai.OpenAI) -> None:
     assert client.responses.input_tokens.count(model="any", input="hello").input_tokens > 0
 
 
+@pytest.mark.long
 def test_a_time_out_of_the_client_cancels_what_is_not_in_the_background(
     server: ServerProcess, client: openai.OpenAI
 ) -> None:
@@ -200,6 +211,7 @@ def test_a_time_out_of_the_client_cancels_what_is_not_in_the_background(
     assert server.wait_for("left-behind", status="cancelled")["cancel_reason"] == "disconnect"
 
 
+@pytest.mark.long
 def test_of_many_nobody_is_kept_waiting_by_the_store(server: ServerProcess) -> None:
     with httpx.Client(base_url=server.url, timeout=60.0) as http:
         names = [

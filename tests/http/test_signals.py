@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.http_process import LIMIT, RawClient, ServerProcess, events, long_prompt, until
+from tests.support.marks import mostly_long
 
 STATUS = {signal.SIGTERM: -signal.SIGTERM, signal.SIGINT: 128 + signal.SIGINT}
-signals = pytest.mark.parametrize("number", STATUS)
+signals = pytest.mark.parametrize("number", mostly_long(STATUS, signal.SIGTERM))
 DRAIN = 0.3
 # Seconds from the end of the drain until the process is gone: two to four tenths on a machine that is not busy. A
 # server that waits for those it serves takes a minute here.
@@ -67,6 +68,7 @@ def test_what_is_live_gets_its_proper_ending_and_the_process_is_gone(long_model:
             assert server.log.count(f"request {request_id} cancelled (shutdown)") == 1
 
 
+@pytest.mark.long
 @signals
 def test_an_idle_server_is_gone_at_once_and_its_supervisor_knows(
     long_model: Path, tmp_path: Path, number: signal.Signals
@@ -87,6 +89,7 @@ def test_an_idle_server_is_gone_at_once_and_its_supervisor_knows(
         assert last == b"STOPPING=1\nSTATUS=draining"
 
 
+@pytest.mark.long
 def test_with_a_delay_it_serves_on_and_its_health_says_that_it_drains(long_model: Path) -> None:
     with serving(long_model, "--drain-delay", "600", drain=600.0) as server:
         server.signal()
@@ -113,6 +116,7 @@ def test_the_servers_of_these_tests_take_sigint_in_a_background_job_too(long_mod
         assert server.wait() == STATUS[signal.SIGINT]
 
 
+@pytest.mark.long
 def test_a_request_that_ends_within_the_drain_is_complete(long_model: Path) -> None:
     with serving(long_model, drain=600.0) as server, RawClient(server.port) as a, RawClient(server.port) as b:
         requests = [a.post(stream=True, max_tokens=400), b.post(max_tokens=400)]
@@ -127,6 +131,7 @@ def test_a_request_that_ends_within_the_drain_is_complete(long_model: Path) -> N
         assert time.monotonic() - began < 120.0, "it does not drain when there are no requests"
 
 
+@pytest.mark.long
 def test_no_new_request_is_taken_on_a_kept_connection_while_it_drains(long_model: Path) -> None:
     with serving(long_model) as server, RawClient(server.port) as busy, RawClient(server.port) as kept:
         kept.post(max_tokens=1)
@@ -139,6 +144,7 @@ def test_no_new_request_is_taken_on_a_kept_connection_while_it_drains(long_model
         server.wait()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("first", "second"), [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)], ids=["int", "term"]
 )
@@ -161,6 +167,7 @@ def test_a_second_signal_does_not_wait_for_the_drain(
 LONG_NAME = ("--alias", "x" * 30_000)
 
 
+@pytest.mark.long
 def test_a_client_that_does_not_read_cannot_hold_the_process(long_model: Path) -> None:
     with serving(long_model, *LONG_NAME) as server, RawClient(server.port, receive_buffer=4096) as client:
         server.wait_for(client.post(stream=True), paused=True)
@@ -171,6 +178,7 @@ def test_a_client_that_does_not_read_cannot_hold_the_process(long_model: Path) -
         assert "Traceback" not in server.log
 
 
+@pytest.mark.long
 def test_a_second_signal_does_not_wait_for_a_client_that_does_not_read(long_model: Path) -> None:
     with (
         serving(long_model, *LONG_NAME, drain=60.0) as server,
@@ -185,6 +193,7 @@ def test_a_second_signal_does_not_wait_for_a_client_that_does_not_read(long_mode
         assert "Traceback" not in server.log, server.log
 
 
+@pytest.mark.long
 def test_a_prefill_does_not_delay_the_end(long_model: Path) -> None:
     with serving(long_model, drain=0.0) as server, RawClient(server.port) as client:
         mine = client.post(prompt=long_prompt())
@@ -195,6 +204,7 @@ def test_a_prefill_does_not_delay_the_end(long_model: Path) -> None:
         assert time.monotonic() - began < SOON
 
 
+@pytest.mark.long
 @signals
 def test_an_open_feed_does_not_hold_up_the_end_and_is_ended_itself(long_model: Path, number: signal.Signals) -> None:
     with serving(long_model, drain=60.0) as server, server.http.stream("GET", "/v1/events") as feed:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.http_process import LIMIT, RawClient, ServerProcess, long_prompt, until
+from tests.support.marks import mostly_long
 
 STATUS = {
     signal.SIGTERM: -signal.SIGTERM,
@@ -104,7 +105,7 @@ from pyllmcancel.cli import main
 sys.exit(main())
 """
 CELLS = ("--ctx-size", "32768", "--parallel", "2", "--kv-unified")
-signals = pytest.mark.parametrize("number", STATUS, ids=lambda number: number.name)
+signals = pytest.mark.parametrize("number", mostly_long(STATUS, signal.SIGTERM), ids=lambda number: number.name)
 
 
 def session_of(pid: int) -> list[int]:
@@ -148,6 +149,7 @@ def assert_gone_of_two(process: ServerProcess, second: signal.Signals) -> None:
 
 
 # The command's own modules, the engine's, and the web framework's, which are imported while the model loads.
+@pytest.mark.long
 @pytest.mark.parametrize("module", ["argparse", "pyllmcancel.engine", "uvicorn", "pyllmcancel.server.app"])
 @signals
 def test_while_it_imports(long_model: Path, module: str, number: signal.Signals) -> None:
@@ -157,6 +159,7 @@ def test_while_it_imports(long_model: Path, module: str, number: signal.Signals)
         assert_gone(process, number)
 
 
+@pytest.mark.long
 @signals
 def test_while_it_loads(long_model: Path, number: signal.Signals) -> None:
     with begun(long_model, LOADING) as process:
@@ -166,6 +169,7 @@ def test_while_it_loads(long_model: Path, number: signal.Signals) -> None:
         assert_gone(process, number)
 
 
+@pytest.mark.long
 @signals
 def test_while_it_loads_and_cannot_be_asked_to_stop(long_model: Path, number: signal.Signals) -> None:
     with begun(long_model, STUCK) as process:
@@ -175,6 +179,7 @@ def test_while_it_loads_and_cannot_be_asked_to_stop(long_model: Path, number: si
         assert_gone(process, number)
 
 
+@pytest.mark.long
 @signals
 def test_while_it_prepares_its_template(long_model: Path, number: signal.Signals) -> None:
     with begun(long_model, PREPARING, "--drain", "0") as process:
@@ -205,7 +210,7 @@ def drain(server: ServerProcess, stack: ExitStack) -> None:
     server.wait_for_log("draining: 1 live request")
 
 
-@pytest.mark.parametrize("phase", [idle, prefill, decode])
+@pytest.mark.parametrize("phase", mostly_long([idle, prefill, decode], decode))
 @signals
 def test_while_it_serves(
     long_model: Path, phase: Callable[[ServerProcess, ExitStack], None], number: signal.Signals
@@ -219,6 +224,7 @@ def test_while_it_serves(
             pass  # the port is free
 
 
+@pytest.mark.long
 @signals
 def test_while_it_drains(long_model: Path, number: signal.Signals) -> None:
     with begun(long_model, "", "--drain", str(10 * LIMIT)) as process, ExitStack() as stack:
@@ -228,6 +234,7 @@ def test_while_it_drains(long_model: Path, number: signal.Signals) -> None:
         assert_gone_of_two(server, number)
 
 
+@pytest.mark.long
 @signals
 def test_while_it_ends(long_model: Path, number: signal.Signals) -> None:
     with begun(long_model, ENDING, "--drain", "0") as process:

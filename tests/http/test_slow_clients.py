@@ -14,6 +14,7 @@ import pytest
 
 from tests.http.conftest import CONTEXT
 from tests.support.http_process import COMPLETIONS, RawClient, ServerProcess, until
+from tests.support.marks import mostly_long
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -32,7 +33,9 @@ def error_of(answer: HTTPResponse) -> tuple[int, str]:
     return answer.status, json.loads(answer.read())["error"]["code"]
 
 
-@pytest.mark.parametrize("sent", [HEAD, HEAD + b"\r\n", HEAD + b"\r\n{"], ids=["head", "no body", "half a body"])
+@pytest.mark.parametrize(
+    "sent", mostly_long([HEAD, HEAD + b"\r\n", HEAD + b"\r\n{"], HEAD), ids=["head", "no body", "half a body"]
+)
 def test_half_a_request_is_waited_for_no_longer_than_its_time(impatient: ServerProcess, sent: bytes) -> None:
     with RawClient(impatient.port) as client:
         client.socket.sendall(sent)
@@ -45,6 +48,7 @@ def test_a_connection_that_brings_nothing_is_closed(impatient: ServerProcess) ->
         assert client.socket.recv(1) == b""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", [b"", b"GET /hea"], ids=["nothing", "half a head"])
 def test_a_connection_that_was_served_is_closed_when_its_next_request_does_not_come(
     impatient: ServerProcess, more: bytes
@@ -58,6 +62,7 @@ def test_a_connection_that_was_served_is_closed_when_its_next_request_does_not_c
         assert client.is_closed_by_server()
 
 
+@pytest.mark.long
 def test_an_answer_may_take_longer_than_any_of_these_times(impatient: ServerProcess) -> None:
     with RawClient(impatient.port) as client:
         request_id = client.post(prompt="x", stream=True)
@@ -69,6 +74,7 @@ def test_an_answer_may_take_longer_than_any_of_these_times(impatient: ServerProc
     impatient.wait_for(request_id, status="cancelled")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [("GET", "/health", 200), ("GET", "/metrics", 200), ("GET", "/", 200), ("POST", "/", 405)],
@@ -93,6 +99,7 @@ def crowded(long_model: Path) -> Iterator[ServerProcess]:
         yield process.started()
 
 
+@pytest.mark.long
 def test_of_too_many_connections_the_one_that_brings_least_is_closed_and_all_are_served(crowded: ServerProcess) -> None:
     with ExitStack() as stack:
         slow = [stack.enter_context(RawClient(crowded.port)) for _ in range(20)]
@@ -104,6 +111,7 @@ def test_of_too_many_connections_the_one_that_brings_least_is_closed_and_all_are
         assert slow[0].is_closed_by_server()
 
 
+@pytest.mark.long
 def test_whose_answer_is_under_way_keeps_the_place(crowded: ServerProcess) -> None:
     with ExitStack() as stack:
         busy = [stack.enter_context(RawClient(crowded.port)) for _ in range(3)]
@@ -123,6 +131,7 @@ def test_whose_answer_is_under_way_keeps_the_place(crowded: ServerProcess) -> No
         until(served, lambda status: status == 200)
 
 
+@pytest.mark.long
 def test_with_few_descriptors_a_crowd_does_not_keep_a_request_out(long_model: Path) -> None:
     with (
         ServerProcess("--model", str(long_model), "--ctx-size", "4096", files=128) as server,
@@ -140,6 +149,7 @@ def test_with_few_descriptors_a_crowd_does_not_keep_a_request_out(long_model: Pa
         assert server.log.count("too many connections") == 1
 
 
+@pytest.mark.long
 def test_without_any_descriptor_left_it_waits_quietly_until_there_is_one(long_model: Path) -> None:
     with ServerProcess("--model", str(long_model), "--ctx-size", "4096") as server:
         server.started()
@@ -157,6 +167,7 @@ def test_without_any_descriptor_left_it_waits_quietly_until_there_is_one(long_mo
         assert "Traceback" not in server.log
 
 
+@pytest.mark.long
 def test_half_a_body_does_not_hold_up_the_end(long_model: Path) -> None:
     with ServerProcess("--model", str(long_model), "--ctx-size", "4096", "--drain", "1000") as server:
         server.started()
@@ -170,6 +181,7 @@ def test_half_a_body_does_not_hold_up_the_end(long_model: Path) -> None:
             assert server.wait() == -signal.SIGTERM
 
 
+@pytest.mark.long
 def test_a_body_of_many_small_chunks_is_read(server: ServerProcess) -> None:
     body = json.dumps({"prompt": "hello", "max_tokens": 1}).encode()
     head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -7,10 +7,13 @@ from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
 import openai
+import pytest
 
 from tests.support.http_process import LIMIT, ServerProcess, until
 from tests.support.media_files import noise_wav
 from tests.support.toy_projectors import write_pair
+
+pytestmark = pytest.mark.long
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -71,6 +71,7 @@ def everything(client: RawClient) -> bytes:
     return received
 
 
+@pytest.mark.long
 def test_its_slot_is_anothers_while_it_is_paused(long_model: Path) -> None:
     options = ("--model", str(long_model), "--ctx-size", str(CONTEXT), "--parallel", "1", "--reader-stall", "0")
     with ServerProcess(*options) as server, RawClient(server.started().port, receive_buffer=SMALL) as client:
@@ -123,6 +124,7 @@ def at_rest(request: Request) -> tuple[int, float]:
     return n_tokens, since
 
 
+@pytest.mark.long
 def test_a_reader_that_rests_for_longer_than_a_client_may_be_silent_gets_its_whole_answer() -> None:
     """The client's kernel answers each probe of its closed window, but those become rare."""
     world = World(
@@ -142,6 +144,7 @@ def test_a_reader_that_rests_for_longer_than_a_client_may_be_silent_gets_its_who
     assert request.usage().completion_tokens == N_FAKE
 
 
+@pytest.mark.long
 def test_what_waits_for_a_reader_is_bounded() -> None:
     world = World(
         model=Model(n_ctx_train=N_CONTEXT), n_ctx=N_CONTEXT, alias=ALIAS, client_timeout=0.0, reader_stall=0.0
@@ -156,6 +159,7 @@ def test_what_waits_for_a_reader_is_bounded() -> None:
         assert request.ended.result(TEST_LIMIT).cancel_reason is CancelReason.EXPLICIT
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("leaving", ["reset", "close"])
 def test_a_paused_client_that_leaves_is_noticed_while_the_engine_sleeps(leaving: str) -> None:
     world = World(

@@ -189,6 +189,7 @@ sys.exit(status)
 """
 
 
+@pytest.mark.long
 def test_a_full_collection_while_serving_does_not_walk_over_what_was_imported(long_model: Path) -> None:
     command = [sys.executable, "-P", "-c", WHILE_SERVING, str(long_model)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

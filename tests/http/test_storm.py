@@ -17,6 +17,8 @@ from bench.scenarios.storm.storm import SETTINGS, Setting
 from bench.scenarios.storming import storm
 from pyllmcancel.models import packaged_model_path
 
+pytestmark = pytest.mark.long
+
 N_REQUESTS = {"divided cells": 160, "unified cells": 160, "embeddings": 60}
 CLIENTS = 16
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support import fake_native
 from tests.support.http_world import open_world
+from tests.support.marks import mostly_long
 from tests.templates.matrix import TEMPLATES
 
 pytestmark = pytest.mark.anyio
@@ -47,13 +48,16 @@ BODIES = {"/v1/messages": REMINDED, "/v1/responses": DEVELOPER_LATER, "/v1/chat/
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "mistralai-Ministral-3-14B-Reasoning-2512",
+    mostly_long(
+        [
+            "mistralai-Ministral-3-14B-Reasoning-2512",
+            "google-gemma-2-2b-it",
+            "Mistral-Small-3.2-24B-Instruct-2506",
+            "mistralai-Mistral-Nemo-Instruct-2407",
+            "Qwen3.5-4B",
+        ],
         "google-gemma-2-2b-it",
-        "Mistral-Small-3.2-24B-Instruct-2506",
-        "mistralai-Mistral-Nemo-Instruct-2407",
-        "Qwen3.5-4B",
-    ],
+    ),
 )
 async def test_every_dialect_is_served(name: str) -> None:
     template = (TEMPLATES / f"{name}.jinja").read_text("utf-8")

@@ -44,6 +44,7 @@ def test_it_serves(client: httpx.Client) -> None:
     assert answer.status_code == 200
 
 
+@pytest.mark.long
 def test_a_client_that_leaves_is_noticed(client: httpx.Client) -> None:
     body = {"prompt": "hello", "max_tokens": 30_000, "ignore_eos": True, "stream": True}
     with client.stream("POST", "/v1/completions", json=body, headers={"x-request-id": "mine"}) as answer:
@@ -54,6 +55,7 @@ def test_a_client_that_leaves_is_noticed(client: httpx.Client) -> None:
     assert (seen["status"], seen["cancel_reason"]) == ("cancelled", "disconnect")
 
 
+@pytest.mark.long
 def test_a_client_that_does_not_read_is_noticed(client: httpx.Client) -> None:
     request_id = fresh_id()
     context = ssl.create_default_context()

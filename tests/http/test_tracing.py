@@ -235,6 +235,7 @@ def test_a_server_exports_to_a_collector_before_it_ends(long_model: Path) -> Non
     assert collector.resources[0]["service.name"] == "mine"
 
 
+@pytest.mark.long
 def test_a_server_whose_collector_is_not_there_serves_and_ends(long_model: Path) -> None:
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
     options = ("--model", str(long_model), "--store", "off", "--otel")

@@ -20,9 +20,9 @@ def key_of(server: ServerProcess, forwarded_for: str) -> str:
     ("proxies", "forwarded_for", "expected"),
     [
         ((), "10.0.0.5", "127.0.0.1"),
-        (("192.0.2.1",), "10.0.0.5", "127.0.0.1"),
-        (("127.0.0.1",), "10.0.0.5", "10.0.0.5"),
-        (("127.0.0.0/8", "10.0.0.0/24"), "203.0.113.9, 10.0.0.7", "203.0.113.9"),
+        pytest.param(("192.0.2.1",), "10.0.0.5", "127.0.0.1", marks=pytest.mark.long),
+        pytest.param(("127.0.0.1",), "10.0.0.5", "10.0.0.5", marks=pytest.mark.long),
+        pytest.param(("127.0.0.0/8", "10.0.0.0/24"), "203.0.113.9, 10.0.0.7", "203.0.113.9", marks=pytest.mark.long),
     ],
 )
 def test_the_address_of_a_client(proxies: tuple[str, ...], forwarded_for: str, expected: str) -> None:

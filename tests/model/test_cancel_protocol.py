@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import spin
+from tests.support.marks import mostly_long
 from tests.support.spin import LIVENESS, QUICKLY, SAFETY, errors, violated
 
 PROTOCOL = Path(__file__).with_name("cancel_protocol.pml")
@@ -54,6 +55,7 @@ def verify(tmp_path: Path) -> Verify:
     return partial(spin.verify, PROTOCOL, tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("company", COMPANIES)
 def test_no_interleaving_breaks_an_invariant_or_leaves_a_request_without_an_ending(
     verify: Verify, company: str
@@ -64,19 +66,25 @@ def test_no_interleaving_breaks_an_invariant_or_leaves_a_request_without_an_endi
     assert errors(said) == 0, said
 
 
+@pytest.mark.long
 def test_every_accepted_request_ends(verify: Verify) -> None:
     said = verify(["KEYED"], LIVENESS, "-a", "-f")
     assert "acceptance   cycles \t+ (fairness enabled)" in said
     assert errors(said) == 0, said
 
 
-@pytest.mark.parametrize(("variant", "company", "assertion"), BROKEN, ids=[variant for variant, _, _ in BROKEN])
+@pytest.mark.parametrize(
+    ("variant", "company", "assertion"),
+    mostly_long(BROKEN, ("GLOBAL_FLAG", "APART", LEAKED)),
+    ids=[variant for variant, _, _ in BROKEN],
+)
 def test_a_broken_variant_is_caught(verify: Verify, variant: str, company: str, assertion: str) -> None:
     said = verify([*company.split(), variant], SAFETY + QUICKLY)
     assert errors(said) == 1
     assert assertion in violated(said)
 
 
+@pytest.mark.long
 def test_a_request_that_is_not_taken_out_between_steps_never_ends(verify: Verify) -> None:
     said = verify(["KEYED", "NOT_LET_GO"], LIVENESS + QUICKLY, "-a", "-f")
     assert errors(said) == 1

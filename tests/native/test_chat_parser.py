@@ -104,6 +104,7 @@ def spoiled(text: str, chance: random.Random) -> str:
     return text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("template", sorted({answer.template for answer in ANSWERS}))
 @pytest.mark.parametrize("reasoning_format", ["auto", "none"])
 def test_a_spoiled_answer_has_the_same_parts_however_it_is_cut(template: str, reasoning_format: str) -> None:

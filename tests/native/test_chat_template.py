@@ -19,6 +19,7 @@ from tests.native.chat_templates import (
     parse_everywhere,
     template,
 )
+from tests.support.marks import mostly_long
 
 CHATML = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[bot]{% endif %}"
@@ -157,7 +158,7 @@ def test_old_templates_can_be_rendered_without_jinja() -> None:
     assert rendered(source, use_jinja=False)["prompt"] == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", mostly_long(ALL, "Qwen-Qwen3-0.6B"))
 def test_what_is_remembered_of_one_conversation_changes_no_other(name: str) -> None:
     """A form is found once for requests that differ in their messages only."""
     source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from pyllmcancel.requests.request import Request
 from tests.support.http_process import RawClient, until
 from tests.support.http_serving import serving
 from tests.support.http_world import World
+from tests.support.marks import mostly_long
 from tests.support.network import SERVER, Network, inside
 from tests.support.step_gate import TEST_LIMIT
 
@@ -72,8 +73,8 @@ def noticed_at(request: Request) -> float:
     return request.cancellation.requested_at
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.__name__)
+@pytest.mark.parametrize("stream", mostly_long([False, True], True), ids=["whole", "stream"])
+@pytest.mark.parametrize("phase", mostly_long(PHASES, in_decode), ids=lambda phase: phase.__name__)
 def test_it_is_noticed_in_time(network: Network, phase: Phase, *, stream: bool) -> None:
     world = World(parallel=1, client_timeout=CLIENT_TIMEOUT)
     world.hold()
@@ -96,6 +97,7 @@ def held_stream(world: World, client: RawClient) -> Request:
     return mine
 
 
+@pytest.mark.long
 def test_tokens_that_nobody_acknowledges_do_not_put_it_off(network: Network) -> None:
     world = World(client_timeout=CLIENT_TIMEOUT)
     world.hold()
@@ -111,6 +113,7 @@ def test_tokens_that_nobody_acknowledges_do_not_put_it_off(network: Network) -> 
         assert noticed_at(mine) - pulled_at < IN_TIME
 
 
+@pytest.mark.long
 def test_a_ping_just_before_its_time_does_not_put_it_off(network: Network) -> None:
     """The kernel would begin to count anew when that is sent a second time."""
     silence = 20.0
@@ -123,6 +126,7 @@ def test_a_ping_just_before_its_time_does_not_put_it_off(network: Network) -> No
         assert seconds < silence + 15.0  # and not 2 * silence - 0.5
 
 
+@pytest.mark.long
 def test_a_client_that_is_back_in_time_keeps_its_request_and_may_then_be_idle(network: Network) -> None:
     world = World(client_timeout=4.0)
     world.hold()

@@ -11,6 +11,8 @@ from pathlib import Path
 import pybind11
 import pytest
 
+from tests.support.marks import mostly_long
+
 ROOT = Path(__file__).resolve().parents[2]
 LLAMA = ROOT / "vendor" / "llama.cpp"
 OWN = (ROOT / "native", ROOT / "bench" / "native")
@@ -26,7 +28,9 @@ OTHERS = (
 SOURCES = sorted((ROOT / "bench" / "native").glob("*.cpp"))
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+@pytest.mark.parametrize(
+    "source", mostly_long(SOURCES, ROOT / "bench" / "native" / "step_driver.cpp"), ids=lambda source: source.name
+)
 def test_the_probe_compiles_against_the_core(source: Path) -> None:
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     folders = [*(f"-I{path}" for path in OWN), *(f"-isystem{path}" for path in OTHERS)]

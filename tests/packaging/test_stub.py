@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 ALLOWED = Path(__file__).with_name("stubtest_allowed.txt")
 
 

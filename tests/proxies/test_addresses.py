@@ -12,6 +12,8 @@ from tests.proxies.conftest import CONTEXT, installed
 from tests.support.http_process import COMPLETIONS, RawClient, ServerProcess, fresh_id, post_bytes
 from tests.support.proxies import HAProxy, Nginx, Proxy
 
+pytestmark = pytest.mark.long
+
 ALICE, BOB = "127.0.0.2", "127.0.0.3"  # addresses of this machine too
 SIZE = ("--ctx-size", str(CONTEXT), "--parallel", "4", "--kv-unified")
 kinds = pytest.mark.parametrize("kind", [Nginx, HAProxy], ids=["nginx", "haproxy"])

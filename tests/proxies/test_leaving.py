@@ -17,12 +17,14 @@ from tests.support.http_process import (
     events,
     long_prompt,
 )
+from tests.support.marks import mostly_long
 from tests.support.proxies import Proxy
 
 ways = pytest.mark.parametrize("way", WAYS_TO_LEAVE)
 forms = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 
 
+@pytest.mark.long
 @ways
 @forms
 def test_in_the_queue(
@@ -38,6 +40,7 @@ def test_in_the_queue(
         assert_ends_soon(server, request_id, client.leave(way), "waiting")
 
 
+@pytest.mark.long
 @ways
 @forms
 def test_in_prefill(proxy: Proxy, server: ServerProcess, stream: bool, way: str) -> None:
@@ -49,8 +52,8 @@ def test_in_prefill(proxy: Proxy, server: ServerProcess, stream: bool, way: str)
         assert_ends_soon(server, request_id, client.leave(way), "prefill")
 
 
-@ways
-@forms
+@pytest.mark.parametrize("way", mostly_long(WAYS_TO_LEAVE, "close"))
+@pytest.mark.parametrize("stream", mostly_long([False, True], True), ids=["whole", "stream"])
 def test_in_decode(proxy: Proxy, server: ServerProcess, stream: bool, way: str) -> None:
     with RawClient(proxy.port) as client:
         request_id = client.post(stream=stream)
@@ -58,6 +61,7 @@ def test_in_decode(proxy: Proxy, server: ServerProcess, stream: bool, way: str) 
         assert_ends_soon(server, request_id, client.leave(way), "decode")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
 def test_answers_come_whole(proxy: Proxy, server: ServerProcess, path: str) -> None:
     with RawClient(proxy.port) as client:
@@ -69,6 +73,7 @@ def test_answers_come_whole(proxy: Proxy, server: ServerProcess, path: str) -> N
         assert events(client.answer())[-1] == "[DONE]"
 
 
+@pytest.mark.long
 def test_a_stream_is_not_held_back_not_even_the_pings_of_one_that_waits(
     proxy: Proxy, occupied: Callable[[], AbstractContextManager[None]]
 ) -> None:
@@ -78,6 +83,7 @@ def test_a_stream_is_not_held_back_not_even_the_pings_of_one_that_waits(
         assert client.answer().readline() == b": ping\n"
 
 
+@pytest.mark.long
 def test_a_client_that_does_not_read_is_seen_behind_the_proxy(proxy: Proxy, server: ServerProcess) -> None:
     with RawClient(proxy.port, receive_buffer=4_096) as client:
         request_id = client.post(stream=True, ignore_eos=True)

@@ -16,6 +16,8 @@ from tests.proxies.conftest import installed
 from tests.support.http_process import CHAT, COMPLETIONS, RawClient, ServerProcess, fresh_id
 from tests.support.proxies import HAProxy, LiteLLM
 
+pytestmark = pytest.mark.long
+
 paths = pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 Occupied = Callable[[], AbstractContextManager[None]]
 

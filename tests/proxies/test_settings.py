@@ -13,6 +13,8 @@ from tests.proxies.conftest import NGINX_OWN, PING_INTERVAL, MakeProxy
 from tests.support.http_process import RawClient, ServerProcess, assert_ends_soon
 from tests.support.proxies import HAProxy, Nginx, Proxy
 
+pytestmark = pytest.mark.long
+
 forms = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 DEAF = [(Nginx, {"proxy_ignore_client_abort": "on"}), (HAProxy, {"option abortonclose": None})]
 SHORT = 0.4

@@ -15,6 +15,7 @@ from pyllmcancel.events import FinishReason
 from tests.races import phases, sources
 from tests.support.driver import AHEAD, MEMORIES, Driver, complete
 from tests.support.invariants import check_invariants
+from tests.support.marks import mostly_long
 
 # There is no stream before submit has returned one.
 CELLS = [
@@ -28,8 +29,8 @@ CELLS = [
 SETUPS = MEMORIES | AHEAD
 
 
-@pytest.mark.parametrize("memory", SETUPS)
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("memory", mostly_long(SETUPS, "attention"))
+@pytest.mark.parametrize("n", mostly_long([1, 3], 1))
 @pytest.mark.parametrize(("source", "phase"), CELLS)
 def test_a_cancel_ends_its_request_and_touches_no_other(
     make_driver: Callable[..., Driver], source: sources.Source, phase: phases.Phase, n: int, memory: str

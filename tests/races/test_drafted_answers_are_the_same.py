@@ -20,6 +20,7 @@ from pyllmcancel.requests.request import Request
 from pyllmcancel.step import StepItem, StepResult
 from tests.support import tiny_models
 from tests.support.driver import RecordingSink
+from tests.support.marks import mostly_long
 from tests.support.threads import N_THREADS
 
 N_ROUNDS = 60
@@ -194,7 +195,7 @@ def skip_where_answers_vary(pair: Pair) -> None:
         pytest.skip(f"an answer depends on the steps: {pair.varies_because}")
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", mostly_long(range(6), 1))
 def test_drafts_change_no_answer(pair: Pair, seed: int) -> None:
     skip_where_answers_vary(pair)
     asker = Asker(seed)
@@ -203,6 +204,7 @@ def test_drafts_change_no_answer(pair: Pair, seed: int) -> None:
     assert pair.n_accepted > 20
 
 
+@pytest.mark.long
 def test_drafts_of_several_sequences_in_a_step_change_no_answer(pair: Pair) -> None:
     """The choices of a request compute together. Sampled as before, they have their own past as drafts, which holds."""
     skip_where_answers_vary(pair)

@@ -115,6 +115,7 @@ def live_through(fault: Fault, on_step_done: Callable[[object], None] = lambda _
         driver.close()
 
 
+@pytest.mark.long
 def test_an_engine_that_dies_in_any_call_ends_every_request_once(monkeypatch: pytest.MonkeyPatch) -> None:
     run, number, fault = EngineLoop.run, 0, None
     while fault is None or fault.where is not None:

@@ -32,6 +32,7 @@ from tests.races.answers import Answer, answer_of
 from tests.support.device import load_model
 from tests.support.driver import RecordingSink, Watcher, in_thread, split_origin
 from tests.support.http_process import until
+from tests.support.marks import mostly_long
 from tests.support.step_gate import TEST_LIMIT
 from tests.support.threads import N_THREADS
 
@@ -138,7 +139,7 @@ def test_of_ten_requests_of_one_key_nine_are_superseded_and_the_queue_stays_at_o
     assert all(expected.is_whole(real.tokens(requests[-1], index)) for index in range(n))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_long(KINDS, "attention"))
 def test_two_hundred_clients_that_leave_the_queue_do_not_touch_the_one_that_decodes(
     make_real: Callable[..., Real], kind: str
 ) -> None:
@@ -341,7 +342,7 @@ class StormClient:
         return ending.finish_reason
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_long(KINDS, "attention"))
 def test_a_storm_of_cancels_from_many_threads_hits_its_targets_and_no_other_request(
     make_real: Callable[..., Real], kind: str
 ) -> None:
@@ -356,7 +357,7 @@ def test_a_storm_of_cancels_from_many_threads_hits_its_targets_and_no_other_requ
     assert min(outcomes[FinishReason.CANCELLED], outcomes[FinishReason.LENGTH]) > 10
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_long(KINDS, "attention"))
 @pytest.mark.parametrize("n", [1, 3])
 def test_what_gives_way_to_another_owner_goes_on_with_the_same_tokens(
     make_real: Callable[..., Real], kind: str, n: int
@@ -381,7 +382,7 @@ def test_what_gives_way_to_another_owner_goes_on_with_the_same_tokens(
         assert alone(make_real, kind, LONG[::-1], 4).is_whole(real.tokens(other))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_long(KINDS, "attention"))
 @pytest.mark.parametrize("n", [1, 2])
 def test_what_pauses_again_and_again_goes_on_with_the_same_tokens(
     make_real: Callable[..., Real], kind: str, n: int
@@ -413,7 +414,7 @@ def test_what_pauses_again_and_again_goes_on_with_the_same_tokens(
         assert all(answer_alone.is_whole(real.tokens(request, index)) for index in range(n))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_long(KINDS, "attention"))
 @pytest.mark.parametrize("n", [2, 10])
 def test_requests_of_one_session_at_once_get_the_tokens_they_get_alone(
     make_real: Callable[..., Real], kind: str, n: int

@@ -225,8 +225,10 @@ class EngineSchedule(RuleBasedStateMachine):
             self.driver.close()
 
 
-TestEngineSchedule = EngineSchedule.TestCase
+class FewEngineSchedules(EngineSchedule):
+    pass
 
 
-class TestFewEngineSchedules(TestEngineSchedule):
-    settings = settings(max_examples=15)
+TestEngineSchedule = pytest.mark.long(EngineSchedule.TestCase)
+TestFewEngineSchedules = FewEngineSchedules.TestCase
+TestFewEngineSchedules.settings = settings(max_examples=15)

@@ -45,23 +45,24 @@ def recommended() -> dict[str, str]:
 
 
 class RayCluster(ServerProcess):
-    """An application on Ray Serve, asked as any server: at its front.
+    """Models on Ray Serve, asked as any server: at their front.
 
     Parameters
     ----------
     models
         Options of each model's workers.
-    deployments
-        Ray's settings of the deployments.
+    settings
+        Ray's settings of each model's workers.
     """
 
-    def __init__(self, models: dict[str, dict[str, Any]], deployments: list[dict[str, Any]]) -> None:
+    def __init__(self, models: dict[str, dict[str, Any]], settings: dict[str, dict[str, Any]]) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: sockets have their place in it
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.http = httpx.Client(base_url=self.url, timeout=60.0)
         self._mark = str(uuid.uuid4())
-        self._models, self._deployments = models, deployments
+        self._models = models
+        self._settings = {name: {"name": "workers", **one} for name, one in settings.items()}
         file = self.folder / "serve.yaml"
         file.write_text(json.dumps(self._config()))
         # By default Ray makes a token, and leaves it in the home folder.
@@ -78,9 +79,14 @@ class RayCluster(ServerProcess):
             )
 
     def _config(self) -> dict[str, Any]:
-        arguments = {"front": {"port": self.port}, "models": self._models}
-        application = {"name": "app", "import_path": "pyllmcancel.ray:app", "args": arguments}
-        return {"proxy_location": "Disabled", "applications": [application | {"deployments": self._deployments}]}
+        ours = "pyllmcancel.ray:"
+        applications: list[dict[str, Any]] = [
+            {"name": "front", "import_path": f"{ours}front", "args": {"port": self.port}}
+        ]
+        for name, options in self._models.items():
+            one = {"name": name, "import_path": f"{ours}model", "args": options}
+            applications.append(one | {"deployments": [self._settings[name]]})
+        return {"proxy_location": "Disabled", "applications": [one | {"route_prefix": None} for one in applications]}
 
     @property
     def log(self) -> str:
@@ -88,7 +94,7 @@ class RayCluster(ServerProcess):
 
     def started(self) -> RayCluster:
         """Wait until as many workers serve as there are to be at first."""
-        for name, n in ((one["name"], one.get("num_replicas", 1)) for one in self._deployments):
+        for name, n in ((name, one.get("num_replicas", 1)) for name, one in self._settings.items()):
             self.wait_for_workers(name, lambda found, n=n: len(found) == n)
         return self
 
@@ -113,8 +119,8 @@ class RayCluster(ServerProcess):
         self._models = models
         self._ask_dashboard("PUT", json=self._config())
 
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._ask_dashboard("GET")["applications"]["app"]
+    def status(self, model: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._ask_dashboard("GET")["applications"][model]
         return found
 
     def _ask_dashboard(self, method: str, **given: Any) -> Any:

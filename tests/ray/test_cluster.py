@@ -14,7 +14,7 @@ from tests.ray.cluster import MISSING, SECONDS, RayCluster, is_missing
 from tests.support.http_process import RawClient, until
 
 PAIR, GROWING = "pair", "growing"
-MODELS = {
+MODELS: dict[str, dict[str, Any]] = {
     PAIR: {"model": None, "parallel": 8, "ctx_size": 16_384},
     GROWING: {"model": None, "parallel": 2, "ctx_size": 4_096},
 }
@@ -29,7 +29,7 @@ SCALING = {
 }
 # More than the buffers of a client that does not read: it lives until somebody ends it.
 LONG: dict[str, Any] = {"max_tokens": 1_900, "ignore_eos": True, "stream": True, "n": 8}
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +37,8 @@ def cluster() -> Iterator[RayCluster]:
     if is_missing():
         pytest.skip(MISSING)
     options: dict[str, Any] = {"ray_actor_options": {"num_cpus": 0.1}}
-    deployments = [
-        {"name": PAIR, "num_replicas": 2, **options},
-        {"name": GROWING, "autoscaling_config": SCALING, **options},
-    ]
-    with RayCluster(MODELS, deployments) as running:
+    settings = {PAIR: {"num_replicas": 2, **options}, GROWING: {"autoscaling_config": SCALING, **options}}
+    with RayCluster(MODELS, settings) as running:
         running.started()
         yield running
 
@@ -60,6 +57,15 @@ def begin(cluster: RayCluster, clients: ExitStack, model: str, **fields: str) ->
     request_id = client.post(model=model, **LONG, **fields)
     client.socket.recv(1, socket.MSG_PEEK)
     return client, request_id, cluster.request(request_id)["replica"]
+
+
+def on_each(cluster: RayCluster, clients: ExitStack, workers: list[str]) -> list[tuple[RawClient, str]]:
+    """Begin a stream on each worker of the pair; their clients and ids."""
+    streams: dict[str, tuple[RawClient, str]] = {}
+    while {*streams} != {*workers}:
+        client, request_id, name = begin(cluster, clients, PAIR)
+        streams[name] = client, request_id
+    return [*streams.values()]
 
 
 def content_of(client: RawClient) -> bytes:
@@ -82,19 +88,14 @@ def test_a_newer_request_supersedes_one_of_another_worker(cluster: RayCluster) -
         cluster.wait_for(older, status="cancelled", cancel_reason="superseded")
 
 
-def test_a_worker_that_is_killed_comes_back_and_its_requests_end(cluster: RayCluster) -> None:
+def test_answers_of_a_worker_that_is_killed_go_on_elsewhere_and_it_comes_back(cluster: RayCluster) -> None:
     before = cluster.workers(PAIR)
     with ExitStack() as clients:
-        streams: dict[str, tuple[RawClient, str]] = {}
-        while {*streams} != {*before}:
-            client, request_id, name = begin(cluster, clients, PAIR)
-            streams[name] = client, request_id
+        streams = on_each(cluster, clients, before)
         cluster.kill(before[0].removeprefix(f"{PAIR}-"))
-        for name, (client, request_id) in streams.items():
-            is_whole = content_of(client).endswith(b"[DONE]")
-            assert is_whole or name == before[0]
-            assert cluster.request(request_id)["finish_reason"] is not None
-            assert cluster.request(request_id)["finish_reason"] != "error" or not is_whole
+        for client, request_id in streams:
+            assert content_of(client).endswith(b"[DONE]")
+            assert cluster.request(request_id)["finish_reason"] == "length"
     after = cluster.wait_for_workers(PAIR, lambda names: len({*names} - {before[0]}) == 2)
     assert before[1] in after
     assert {complete(cluster, PAIR) for _ in range(8)} == {*after}
@@ -105,7 +106,7 @@ def test_a_front_that_is_killed_comes_back_to_the_same_workers(cluster: RayClust
     before = {model: {*cluster.workers(model)} for model in (PAIR, GROWING)}
     with ExitStack() as clients:
         client, _, _ = begin(cluster, clients, PAIR)
-        cluster.kill("#front#")
+        cluster.kill("::front#")
         assert not content_of(client).endswith(b"[DONE]")
     for model, names in before.items():
         cluster.wait_for_workers(model, lambda found, names=names: {*found} == names)
@@ -124,9 +125,21 @@ def test_workers_come_and_go_with_the_load(cluster: RayCluster) -> None:
     complete(cluster, GROWING)
 
 
+def test_new_options_reach_one_worker_after_the_other_and_cut_nothing(cluster: RayCluster) -> None:
+    before = cluster.workers(PAIR)
+    with ExitStack() as clients:
+        streams = on_each(cluster, clients, before)
+        cluster.deploy(MODELS | {PAIR: MODELS[PAIR] | {"parallel": 7}})
+        cluster.wait_for_workers(PAIR, lambda names: len({*names} - {*before}) == 2)
+        for client, _ in streams:
+            assert content_of(client).endswith(b"[DONE]")
+
+
 def test_an_option_that_is_wrong_is_reported_and_the_others_go_on(cluster: RayCluster) -> None:
     cluster.deploy(MODELS | {GROWING: {"ctx_siz": 1}})
-    told = until(cluster.status, lambda seen: seen["status"] in ("DEPLOY_FAILED", "UNHEALTHY"), SECONDS)
+    told = until(
+        lambda: cluster.status(GROWING), lambda seen: seen["status"] in ("DEPLOY_FAILED", "UNHEALTHY"), SECONDS
+    )
     assert "did you mean --ctx-size?" in str(told["message"]) + str(told["deployments"])
     complete(cluster, PAIR)
 

@@ -49,8 +49,6 @@ class Eyes:
         A row is made of `merge` x `merge` patches.
     text_embd
         Numbers of a row: the text model's embedding.
-    half
-        The matrices are F16, as in most published projectors.
     """
 
     n_embd: int = N_EMBD
@@ -61,15 +59,9 @@ class Eyes:
     side: int = SIDE
     merge: int = MERGE
     text_embd: int = TEXT_EMBD
-    half: bool = False
 
 
 TOY = Eyes()
-# For SmolLM2 of 135M, written as Gemma 3's. The first has the vision tower of SmolVLM 256M (SigLIP, base) for pictures
-# of 384 pixels: it takes seconds for a picture. The second is small and does not merge its patches: most of the time is
-# the text model's, for 484 rows.
-SLOW = Eyes(768, 12, 3072, 12, patch=16, side=384, merge=4, text_embd=576, half=True)
-WIDE = Eyes(patch=16, side=352, merge=1, text_embd=576, half=True)
 
 Tensors = dict[str, NDArray[Any]]
 MARKS = (
@@ -167,14 +159,7 @@ def write_projector(path: Path, kind: str, tensors: Tensors, keys: dict[str, Any
         "clip.vision.image_mean": [0.5, 0.5, 0.5],
         "clip.vision.image_std": [0.5, 0.5, 0.5],
     }
-    if eyes.half:
-        tensors = {name: halved(name, values) for name, values in tensors.items()}
     return write_clip(path, kind, tensors, common | keys)
-
-
-def halved(name: str, values: NDArray[Any]) -> NDArray[Any]:
-    """Return a matrix in F16; what is no matrix, and positions, as it is."""
-    return values.astype(np.float16) if values.ndim == 2 and "position" not in name else values
 
 
 def write_clip(path: Path, kind: str, tensors: Tensors, keys: dict[str, Any]) -> Path:

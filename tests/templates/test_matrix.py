@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.marks import mostly_long
 from tests.templates.bodies import (
     FORMS,
     LATE_RESULT,
@@ -32,7 +33,7 @@ CHOSEN = (*STRICT, "meta-llama-Llama-3.1-8B-Instruct", "Kimi-K3", "deepseek-ai-D
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("name", mostly_long(CHOSEN, GEMMA))
 def test_nothing_is_refused_and_no_text_is_lost_or_moved(name: str, form: Form) -> None:
     found = outcome(name, form)
     assert (found.refused, found.lost) == ("", ())

@@ -12,6 +12,7 @@ from pyllmcancel.constraints.bounded import BoundedGuidance, NamedSchema, is_pla
 from pyllmcancel.constraints.guidance import Guidance
 from pyllmcancel.errors import InvalidRequestError
 from tests.support.fake_model import Model
+from tests.support.marks import mostly_long
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -66,7 +67,11 @@ def compiled(guidance: BoundedGuidance, schema: Mapping[str, Any], **options: An
     return guidance.compile(NamedSchema(schema, "where"), **options)
 
 
-@pytest.mark.parametrize("schema", TOO_MUCH.values(), ids=TOO_MUCH)
+@pytest.mark.parametrize(
+    "schema",
+    mostly_long(TOO_MUCH.values(), TOO_MUCH["a large divisor"], TOO_MUCH["a billion times"]),
+    ids=TOO_MUCH,
+)
 def test_what_is_too_much_or_makes_no_sense_is_the_requests_error(
     guidance: BoundedGuidance, schema: Mapping[str, Any]
 ) -> None:

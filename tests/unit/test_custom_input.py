@@ -22,6 +22,7 @@ def told(arguments: str, cuts: list[int]) -> tuple[list[str], str]:
     return deltas, rest
 
 
+@pytest.mark.long
 @given(st.text(), st.booleans(), st.data())
 def test_it_is_told_however_it_is_cut(text: str, ascii_only: bool, data: st.DataObject) -> None:
     arguments = json.dumps({"input": text}, ensure_ascii=ascii_only)

@@ -100,7 +100,8 @@ def test_everything_is_read_as_it_was_written() -> None:
     front.note_mark(marks.mark(ALL, 3, [told(0, 7)]))
     front.add(b"abc")
     read = Delivered.read(front.as_head(), b"abc")
-    assert (read.n_bytes, read.part, read.promise, bytes(read.body)) == (3, ALL, PROMISE, b"abc")
+    assert (read.n_bytes, read.part, read.promise) == (3, ALL, PROMISE)
+    assert read.body == bytearray(b"abc")
     assert list(read.known(0)) == [7]
     assert list(read.known(1)) == []
 
@@ -109,3 +110,13 @@ def test_everything_is_read_as_it_was_written() -> None:
 def test_anything_else_is_refused(head: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         Delivered.read(head, b"")
+
+
+def test_a_body_that_is_longer_than_streams_are_kept_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyllmcancel.server.delivered.MAX_STREAM_BYTES", 4)
+    front, marks = delivered(), Marks(None)
+    front.keeps_body = True
+    for can_go_on, piece in ((True, b"four"), (False, b"more"), (False, b"last")):
+        front.note_mark(marks.mark(DELTAS, len(piece), [told(0, 7)]))
+        front.add(piece)
+        assert front.can_go_on is can_go_on

@@ -11,7 +11,7 @@ from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
 from pyllmcancel.events import Delta, FinishReason, Usage
-from pyllmcancel.requests.request import GenerationParams
+from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.server.anthropic.dialect import MessagesDialect
 from pyllmcancel.server.anthropic.message_blocks import SIGNATURE

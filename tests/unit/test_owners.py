@@ -23,6 +23,7 @@ from tests.support.driver import MEMORIES, Driver, RecordingSink, Tracked
 from tests.support.fake_native import Model
 from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
 from tests.support.invariants import check_invariants
+from tests.support.marks import mostly_long
 from tests.support.scheduling import Bench
 
 PROMPT = list(range(100, 140))
@@ -261,6 +262,7 @@ class Traffic:
                 self.queue.forget(request)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3600)  # for the thorough profile
 @given(
     plan=arrivals,
@@ -342,8 +344,8 @@ def steps_to_first_token(driver: Driver, tracked: Tracked) -> int:
     return len(driver.watcher.steps) - n_before
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("n_prompt", [10, 100])
+@pytest.mark.parametrize("memory", mostly_long(MEMORIES, "attention"))
+@pytest.mark.parametrize("n_prompt", mostly_long([10, 100], 10))
 def test_a_flood_of_one_owner_delays_anothers_first_token_by_two_steps_at_most(
     make_driver: MakeDriver, memory: str, n_prompt: int
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pyllmcancel.engine.call_options import Options
 from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.requests.request import GenerationParams
+from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.sampling import MAX_LOGPROBS, SamplingParams, advised_sampling
 
 NAN = float("nan")

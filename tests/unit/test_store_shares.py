@@ -7,6 +7,7 @@ import json
 import pytest
 
 from pyllmcancel.server.responses.storage.database import StoreFullError
+from tests.support.marks import mostly_long
 from tests.support.stores import LIMIT, Stores, add, item, response, status_of
 
 pytest_plugins = ("tests.support.store_fixtures",)
@@ -14,7 +15,7 @@ pytest_plugins = ("tests.support.store_fixtures",)
 KIB = "x" * 1_000
 
 
-@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("in_memory", mostly_long([False, True], False))
 def test_a_flood_of_one_owner_costs_another_nothing(opened: Stores, in_memory: bool) -> None:
     store = opened(None if in_memory else "", max_bytes=50_000)
     for number in range(10):

@@ -134,8 +134,6 @@ class Palette:
         Who is left: asked for with a long prompt, or a long answer, they take longer than anybody waits.
     telling
         Those of them that stream, from their prompt on.
-    verbose
-        Those whose events are large, so that a client that does not read is soon noticed.
     """
 
     kinds: tuple[Kind, ...]
@@ -143,7 +141,6 @@ class Palette:
     telling: tuple[Kind, ...]
     prompts: tuple[str, ...]
     long_prompts: tuple[str, ...]
-    verbose: tuple[Kind, ...] = ()
 
     def questions(self) -> list[tuple[Kind, str]]:
         return [(kind, prompt) for kind in self.kinds for prompt in self.prompts]

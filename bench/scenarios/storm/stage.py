@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -56,8 +55,6 @@ class Stage:
         The answers given alone.
     lasting
         Seconds that a request to be cut takes at least, if nothing cuts it.
-    patience
-        Limit of the seconds after which a client leaves.
     """
 
     port: int
@@ -66,7 +63,6 @@ class Stage:
     name: str
     numbers: Callable[[], int]
     lasting: float = 0.0
-    patience: float = math.inf
 
     def fresh_id(self) -> str:
         return f"{self.name}-{self.numbers()}"

@@ -62,27 +62,19 @@ class Storm:
     def stage(self) -> Stage:
         return self._stage
 
-    def share(self, other: Storm) -> None:
-        """Ask the same questions as another storm, which has learned the answers."""
-        mine, its = self._stage, other.stage
-        mine.palette, mine.known, mine.lasting, mine.patience = its.palette, its.known, its.lasting, its.patience
-
-    async def learn(self, lasting: float | None = None) -> int:
-        """Have every question answered alone; how many there are.
-
-        `lasting` is the least time that a request to be cut can take; it is measured if it is not known.
-        """
+    async def learn(self) -> int:
+        """Have every question answered alone; how many there are."""
         questions = self._stage.palette.questions()
-        await asyncio.to_thread(self._learn, questions, lasting)
+        await asyncio.to_thread(self._learn, questions)
         return len(questions)
 
-    def _learn(self, questions: Sequence[tuple[Kind, str]], lasting: float | None) -> None:
+    def _learn(self, questions: Sequence[tuple[Kind, str]]) -> None:
         for kind, prompt in questions:
             reply = ask(self._stage.port, kind.path, kind.ask(prompt))
             if not reply.complete:
                 raise RuntimeError(f"{kind.name}, alone: status {reply.status}, {reply.payloads or reply.text}")
             self._known[kind.name, prompt] = Answer.of(reply)
-        self._stage.lasting = lasting or min(self._endless_seconds(known=known) for known in (True, False))
+        self._stage.lasting = min(self._endless_seconds(known=known) for known in (True, False))
 
     def _endless_seconds(self, *, known: bool) -> float:
         """Return the time that the shortest of the requests to be cut takes alone, or `LONG_ENOUGH`."""

@@ -12,8 +12,6 @@ from bench.scenarios.storm.wire import Answer, Reply, Wire, ask, request_bytes
 
 HOLD = "hold=60"
 POLL = 0.005  # seconds
-SELDOM = 1.0
-LIVING = ("preparing", "waiting", "running", "cancelling", "unknown")  # statuses
 PATIENCE = 0.5  # of what a request to be cut lasts; the machine may be faster in the next minute
 
 
@@ -193,16 +191,6 @@ class Client:
                 self._judge_cut(visit, old.read(), question, "superseded", 499)
         return [visit, newer]
 
-    def stalled(self) -> list[Visit]:
-        """Read one event, and then nothing until the server has cancelled the request and closed the connection."""
-        streamed = tuple(kind for kind in self._stage.palette.verbose if kind.stream)
-        visit, data, question = self._endless("stalled", kinds=streamed, known=True, expected=("stalled",))
-        with Wire(self._stage.port, slow=True) as wire:
-            wire.send(data)
-            self._until_ended(visit)
-            self._judge_left(visit, wire.read(), question)
-        return [visit]
-
     def deadline(self) -> list[Visit]:
         seconds = self._delay()
         visit, data, question = self._endless("deadline", expected=("deadline",), timeout=seconds)
@@ -285,13 +273,9 @@ class Client:
                 return
             time.sleep(POLL)
 
-    def _until_ended(self, visit: Visit) -> None:
-        while ask(self._stage.port, f"/v1/requests/{visit.id}").payloads[0].get("status", "running") in LIVING:
-            time.sleep(SELDOM)
-
     def _delay(self) -> float:
         """Seconds within which no endless request can end."""
-        most = min(PATIENCE * self._stage.lasting, self._stage.patience)
+        most = PATIENCE * self._stage.lasting
         return min(self._chance.expovariate(2 / most), most)
 
     def _note_cut(self, visit: Visit) -> None:
@@ -323,7 +307,5 @@ SHARES: dict[str, int] = {
     "superseded": 5,
     "deadline": 4,
 }
-# In a long soak clients do this as well.
-LONG_SHARES = SHARES | {"stalled": 1}
 # These need to see how far their request is.
 TOLD = ("in_the_prompt", "in_the_answer")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.requests.request import GenerationParams
+from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.chat.messages import Message
 from pyllmcancel.server.chat.thinking import ThinkingFields
 from pyllmcancel.server.chat.tool_fields import Tool, ToolChoice

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyllmcancel.chat.template import ChatForm
     from pyllmcancel.constraints.guidance import Guide
     from pyllmcancel.constraints.protocol import ConstraintFactory
-    from pyllmcancel.requests.request import GenerationParams
+    from pyllmcancel.requests.params import GenerationParams
     from pyllmcancel.server.chat.body import ChatBody
     from pyllmcancel.server.config import ChatDefaults
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyllmcancel.chat.template import ChatForm
     from pyllmcancel.constraints.bounded import NamedRule
     from pyllmcancel.pausing import FlaggedPause
-    from pyllmcancel.requests.request import GenerationParams
+    from pyllmcancel.requests.params import GenerationParams
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.chat.body import ChatBody
     from pyllmcancel.server.chat.tools import ToolPlan

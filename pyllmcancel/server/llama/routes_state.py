@@ -13,7 +13,7 @@ from pyllmcancel import __version__
 from pyllmcancel.errors import Error
 from pyllmcancel.media.values import Modality
 from pyllmcancel.models import packaged_model_path
-from pyllmcancel.requests.request import GenerationParams
+from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import is_admin, owner_of

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 from pyllmcancel.chat.infill import fim_prompt
 from pyllmcancel.engine.choices import check_count, room_after
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.requests.request import GenerationParams
+from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.openai.logprobs import PromptText
 from pyllmcancel.server.wire.fields import TokenId

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from pyllmcancel._native import Model
     from pyllmcancel.events import Delta, Usage
-    from pyllmcancel.requests.request import Choice, GenerationParams, Request
+    from pyllmcancel.requests.params import GenerationParams
+    from pyllmcancel.requests.request import Choice, Request
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.generate import EngineResponse
     from pyllmcancel.server.streams.reading import KeptResponse

@@ -1,5 +1,5 @@
 // Vulkan's C++ header with what ggml takes of newer ones: Debian 12 has 1.3.239, without VK_EXT_layer_settings. For
-// tools/test_vulkan.py and python -m bench.gpu --plan --backend vulkan only. The extension is asked for where the validation layer is installed, and otherwise ignored.
+// tools/test_vulkan.py and python -m bench.gpu --backend vulkan only. The extension is asked for where the validation layer is installed, and otherwise ignored.
 
 #include_next <vulkan/vulkan.hpp>
 

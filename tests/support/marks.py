@@ -1,0 +1,21 @@
+"""Parameters of which most are left to ``pytest -m long``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def mostly_long(values: Iterable[Any], *short: Any) -> list[Any]:
+    """Return a test's parameters, each marked as long but those of the short run; a tuple is several arguments."""
+    found = list(values)
+    if not short or any(value not in found for value in short):
+        raise ValueError(f"not all are parameters: {short}")
+    return [
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)), marks=() if value in short else pytest.mark.long
+        )
+        for value in found
+    ]
