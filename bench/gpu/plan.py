@@ -106,9 +106,9 @@ def servers(subject: Subject, sizes: Sizes) -> Iterator[Server]:
     for peer, own in peers:
         room = several[1] + 2 * sizes.company_prompt
         yield Server(f"{peer.name}, unified, company", peer, (*own, *UNIFIED), most + 1, room, company)
-    for name, option in (("not ahead", ("--no-steps-ahead",)), ("no drafts", ("--spec-type", "none")), ("drafts", ())):
+    for name, more in (("not ahead", ("--no-steps-ahead",)), ("no drafts", ("--spec-type", "none")), ("drafts", ())):
         parts = rates if name == "not ahead" else tuple(again_part(n, sizes.lengths) for n in sizes.clients)
-        yield Server(f"{OURS.name}, unified, {name}", OURS, (*UNIFIED, *option), *several, parts)
+        yield Server(f"{OURS.name}, unified, {name}", OURS, (*UNIFIED, *more), *several, parts)
 
 
 def run(options: Namespace) -> int:
