@@ -45,7 +45,7 @@ def counts(model: Model, n_clients: int, *, unified: bool, gap: bool = False, n_
     }
 
 
-def sizes(n_seqs: int) -> dict[str, int]:
+def sizes(n_seqs: int) -> dict[str, Any]:
     """Return the options of a context that has room for `n_seqs` sequences."""
     return {"n_ctx": max(256, ROOM) * n_seqs, "n_seq_max": n_seqs, "n_batch": max(512, n_seqs)}
 

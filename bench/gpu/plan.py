@@ -95,7 +95,7 @@ def servers(subject: Subject, sizes: Sizes) -> Iterator[Server]:
     alone = (*(prompt_part(n, sizes.trials) for n in sizes.prompts), answer_part(sizes.lengths, sizes.trials))
     rates = tuple(rate_part(n, sizes.lengths) for n in sizes.clients)
     company = tuple(company_part(n, sizes.company_prompt, sizes.lengths, sizes.trials) for n in sizes.clients)
-    peers = ((OURS, ()), (LLAMA_SERVER, ("--slots", "--cache-ram", "0")))
+    peers: tuple[tuple[Peer, tuple[str, ...]], ...] = ((OURS, ()), (LLAMA_SERVER, ("--slots", "--cache-ram", "0")))
     for peer, own in peers:
         yield Server(f"{peer.name}, alone", peer, own, 1, max(sizes.prompts) + 1024, alone)
     # One client more than there are, and one more prompt.
@@ -106,9 +106,9 @@ def servers(subject: Subject, sizes: Sizes) -> Iterator[Server]:
     for peer, own in peers:
         room = several[1] + 2 * sizes.company_prompt
         yield Server(f"{peer.name}, unified, company", peer, (*own, *UNIFIED), most + 1, room, company)
-    for name, option in (("not ahead", ("--no-steps-ahead",)), ("no drafts", ("--spec-type", "none")), ("drafts", ())):
+    for name, more in (("not ahead", ("--no-steps-ahead",)), ("no drafts", ("--spec-type", "none")), ("drafts", ())):
         parts = rates if name == "not ahead" else tuple(again_part(n, sizes.lengths) for n in sizes.clients)
-        yield Server(f"{OURS.name}, unified, {name}", OURS, (*UNIFIED, *option), *several, parts)
+        yield Server(f"{OURS.name}, unified, {name}", OURS, (*UNIFIED, *more), *several, parts)
 
 
 def run(options: Namespace) -> int:

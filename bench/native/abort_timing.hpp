@@ -15,8 +15,6 @@ namespace probe {
 struct AbortTiming {
     bool aborted = false;
     int64_t latency_ns = 0;
-    int64_t total_ns = 0;
-    uint32_t polls = 0;
 };
 
 // Raises a flag from a thread of its own, as a server's event loop does. The thread sleeps until its moment: spinning, it

@@ -34,13 +34,10 @@ std::shared_ptr<Model> load_model(const std::string & path, int32_t n_gpu_layers
 void bind_values(py::module_ & module) {
     py::class_<Model, std::shared_ptr<Model>>(module, "Model")
         .def_static("load", load_model, "path"_a, py::kw_only(), "n_gpu_layers"_a = 0, without_gil())
-        .def_property_readonly("n_vocab", [](const Model & model) { return llama_vocab_n_tokens(model.vocab()); })
-        .def_property_readonly("n_layer", [](const Model & model) { return llama_model_n_layer(model.handle()); });
+        .def_property_readonly("n_vocab", [](const Model & model) { return llama_vocab_n_tokens(model.vocab()); });
     py::class_<probe::AbortTiming>(module, "AbortTiming")
         .def_readonly("aborted", &probe::AbortTiming::aborted)
-        .def_readonly("latency_ns", &probe::AbortTiming::latency_ns)
-        .def_readonly("total_ns", &probe::AbortTiming::total_ns)
-        .def_readonly("polls", &probe::AbortTiming::polls);
+        .def_readonly("latency_ns", &probe::AbortTiming::latency_ns);
     py::class_<probe::GilHold>(module, "GilHold")
         .def_readonly("before_ns", &probe::GilHold::before_ns)
         .def_readonly("after_ns", &probe::GilHold::after_ns);
@@ -51,17 +48,12 @@ void bind_values(py::module_ & module) {
         .value("INVALID", StepStatus::invalid)
         .value("FAILED_ALLOC", StepStatus::failed_alloc)
         .value("FAILED_COMPUTE", StepStatus::failed_compute);
-    py::class_<StepRow>(module, "StepRow")
-        .def_readonly("seq", &StepRow::seq)
-        .def_readonly("n_tokens", &StepRow::n_tokens)
-        .def_property_readonly(
-            "token", [](const StepRow & row) { return row.sampled.empty() ? -1 : row.sampled.front().token; });
+    py::class_<StepRow>(module, "StepRow").def_property_readonly("token", [](const StepRow & row) {
+        return row.sampled.empty() ? -1 : row.sampled.front().token;
+    });
     py::class_<StepResult>(module, "StepResult")
         .def_readonly("status", &StepResult::status)
-        .def_readonly("rows", &StepResult::rows)
-        .def_readonly("polls", &StepResult::polls)
-        .def_readonly("decode_us", &StepResult::decode_us)
-        .def_readonly("sample_us", &StepResult::sample_us);
+        .def_readonly("rows", &StepResult::rows);
 }
 
 void bind_step_driver(py::module_ & module) {

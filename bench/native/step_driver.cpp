@@ -50,7 +50,6 @@ int64_t StepDriver::bare_steps(const std::vector<StepItem> & items, int32_t coun
 
 AbortTiming StepDriver::abort_after(const std::vector<StepItem> & items, int64_t delay_ns) {
     DelayedRaise raise(flag_, delay_ns);
-    const int64_t begin = now_ns();
     const StepResult result = context_.step(items, {});
     const int64_t end = now_ns();
     const int64_t raised = raise.finish();
@@ -58,7 +57,7 @@ AbortTiming StepDriver::abort_after(const std::vector<StepItem> & items, int64_t
         // A flag cannot be lowered: sequences that are opened from now on get another.
         flag_ = std::make_shared<pyllmcancel::CancelFlag>();
     }
-    return {result.status == pyllmcancel::StepStatus::aborted, end - raised, end - begin, result.polls};
+    return {result.status == pyllmcancel::StepStatus::aborted, end - raised};
 }
 
 } // namespace probe

@@ -51,7 +51,7 @@ class Run:
     def __init__(
         self, model: Any, n_clients: int, n_tokens: int, *, threads: int, gpu_layers: int, ahead: bool
     ) -> None:
-        config = EngineConfig(parallel=n_clients, threads=threads, steps_ahead=ahead)
+        config = EngineConfig(parallel=n_clients, threads=threads, steps_ahead=ahead, draft_sources=())
         self.context = TimedContext(
             model,
             n_ctx=n_clients * (N_PROMPT + n_tokens + 1),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,8 +64,3 @@ def as_text(table: Table) -> str:
 
 def _cell(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def ratios(ours: Iterable[float], theirs: Iterable[float]) -> float:
-    """The median of ours over the median of theirs."""
-    return round(statistics.median(ours) / statistics.median(theirs), 3)
