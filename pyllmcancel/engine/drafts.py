@@ -101,7 +101,7 @@ class Drafts:
         n_rows = sum(item.n_tokens for item in items)
         n_free = self._context.n_cells - self._context.n_cells_used - n_rows
         room = min(self._context.n_batch - n_rows, n_free, MOST_EXTRA_OUTPUTS)
-        if any(choice.again for choice in choices):
+        if any(choice.next_known(1) for choice in choices):
             return self._attach_again(items, choices, room)
         if not self.sources or not self._may_draft(items):
             return items
@@ -130,9 +130,9 @@ class Drafts:
         """
         drafted: list[StepItem] = []
         for item, choice in zip(items, choices, strict=True):
-            most = max(0, min(room, choice.max_tokens - len(choice.generated) - 1, len(choice.again)))
+            most = max(0, min(room, choice.max_tokens - len(choice.generated) - 1))
             may_draft = item.n_tokens >= choice.n_pending and not (choice.next_media or choice.n_described)
-            draft = choice.again[:most] if may_draft else ()
+            draft = choice.next_known(most) if may_draft else ()
             room -= len(draft)
             drafted.append(item._replace(draft=draft) if draft else item)
         return drafted

@@ -374,7 +374,7 @@ class Generation:
     def _take_token(self, choice: Choice, row: SampledToken, observer: Observer) -> Update:
         if choice.leads and not choice.generated:
             self.scheduler.prompt_computed(choice)
-        if choice.again and choice.again[0] != row.token:
+        if any(known != row.token for known in choice.next_known(1)):
             return self._fail(choice.request, DIVERGED, None, keep=False)
         try:
             delta = self._answers.add(choice, row, observer)

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from pyllmcancel.front.upstream import Headers
 
 
+class BegunOtherwise(Exception):  # noqa: N818 - reads as the event it is
+    """Another process would have begun the answer in another way."""
+
+
 class Delivery:
     """Used in the event loop only.
 
@@ -38,8 +42,15 @@ class Delivery:
     async def begin(self, link: Link, status: int, headers: Headers, extra: Headers) -> None:
         """Begin a stream. What comes in one piece is held until its end, so that another process can begin anew.
 
-        ApiError if the process does not go on with an answer that another one has begun.
+        Raises
+        ------
+        BegunOtherwise
+            The process does not go on with an answer of which nothing was delivered: it is to begin it.
+        ApiError
+            It does not go on with an answer that another one has begun.
         """
+        if status == DOES_NOT_GO_ON and not self.delivered.n_bytes:
+            raise BegunOtherwise
         if status == DOES_NOT_GO_ON or (self._answer.head is not None and not is_stream(headers)):
             raise process_ended()
         self._status, self._headers = status, [*kept(headers), *extra]

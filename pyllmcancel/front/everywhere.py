@@ -67,8 +67,8 @@ async def begun_by(worker: Worker, message: Message) -> tuple[Exchange, Head] | 
         return None
 
 
-async def list_of_each(message: Message, workers: Sequence[Worker], answer: Answer) -> None:
-    """Send a request to all workers, and their lists to the client as one; an error of one as it is."""
+async def list_of_each(message: Message, owner: str, workers: Sequence[Worker], answer: Answer) -> None:
+    """Send a request for streams to all workers, and their lists to the client as one; an error of one as it is."""
     told: list[Any] = []
     for worker, begun in zip(workers, await asyncio.gather(*(begun_by(one, message) for one in workers)), strict=True):
         if begun is None:
@@ -83,7 +83,7 @@ async def list_of_each(message: Message, workers: Sequence[Worker], answer: Answ
             await answer.begin(head.status, kept(head.headers))
             await answer.write(content)
             return await answer.end()
-        told += json.loads(content)
+        told += [one for one in json.loads(content) if (owner, one["request_id"]) not in worker.given_away]
     content = json.dumps(told).encode()
     await answer.begin(200, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))])
     await answer.write(content)
@@ -103,9 +103,9 @@ async def bring(front: Front, owner: str, response_id: str, to: Worker, *, if_th
     ApiError
         The conversation cannot go on there, or a worker that may have a part does not answer.
     """
-    others = [one for one in front.ready() if one is not to]
     wanted: str | None = response_id
     for _ in range(MAX_PARTS):
+        others = [one for one in front.ready() if one is not to and (owner, wanted) not in one.given_away]
         here = await front.ask_or_raise(to, asked(owner, wanted), Part) if wanted is not None and others else None
         if here is None or wanted is None:
             return

@@ -75,7 +75,8 @@ class Keeper:
         self._command = command
         self._folder = folder
         self._drain = drain
-        self._silence = silence
+        self.silence = silence
+        self._leaving: dict[Worker, bool] = {}  # workers whose requests others should go on with: if they are silent
         self._write = write
         self.key = key
         self._waiting: dict[Ticket, asyncio.Future[Worker]] = {}
@@ -231,16 +232,23 @@ class Keeper:
         self.tell()
 
     def has_requests(self, process: Worker, n_requests: int, asked_at: float) -> None:
+        self._leaving.pop(process, None)
         self.roster.inside(process.name, n_requests, asked_at, self.now())
         self._measure(process)
         self._act()
 
     def is_stuck(self, process: Worker) -> None:
         self.roster.stuck(process.name)
+        if time.monotonic() - process.answered_at > self.silence:
+            self._leaving[process] = True
         self._act()
-        claim = Claim(process.model, avoids=frozenset({process.name}))
-        if time.monotonic() - process.answered_at > self._silence and self.has_other(claim):
-            process.give_away()
+
+    def _give_away(self) -> None:
+        """Have others go on with the requests of workers that leave, as soon as there are others."""
+        for worker, silent in list(self._leaving.items()):
+            if self.has_other(Claim(worker.model, avoids=frozenset({worker.name}))):
+                del self._leaving[worker]
+                worker.give_away(silent=silent)
 
     def _measure(self, process: Worker) -> None:
         taken = 0 if process.pid is None else resident_bytes(process.pid)
@@ -297,19 +305,20 @@ class Keeper:
         logger.info("%s serves %s", worker.shown, spec.name)
         self._act()
 
-    def is_away(self, worker: RemoteWorker, why: str) -> None:
+    def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None:
+        self._leaving[worker] = silent
         self.roster.went(worker.name, self.now(), f"the worker {worker.replica} cannot be reached: {why}")
         self._act()
-        if self.has_other(Claim(worker.model)):
-            worker.give_away()
 
     def is_forgotten(self, worker: RemoteWorker) -> None:
         if self.processes.get(worker.name) is worker:
             del self.processes[worker.name]
             if self.model(worker.name).state is State.LOADED:
-                self.is_away(worker, "it has left")
+                self.is_away(worker, "it has left", silent=False)
             self.roster.forget(worker.name)
             self._act()
+        if self._leaving.pop(worker, False):
+            worker.give_away(silent=True)
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
@@ -319,6 +328,7 @@ class Keeper:
         if self.closing:
             return
         self._place_again()
+        self._give_away()
         for action in self.roster.decide(self.now()):
             try:
                 self._do(action)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.events import FinishReason, RequestStatus
-from pyllmcancel.front.delivery import Delivery
+from pyllmcancel.front.delivery import BegunOtherwise, Delivery
 from pyllmcancel.front.forwarding import ClientLeft, Lost, NotReached, connected, process_ended
 from pyllmcancel.front.front import DEADLINE_SECONDS
 from pyllmcancel.front.link import CLOSED, Link, content_of
@@ -41,11 +41,8 @@ if TYPE_CHECKING:
 
 COMPLETE = (FinishReason.STOP, FinishReason.LENGTH)
 MOST_LOST = 1  # processes that a request may take along, and be tried again
+MOST_GIVEN_AWAY = 10_000  # names of answers
 MOST_UNREAD = 2  # processes that may close its connection unread
-
-
-class GivenAway(Broken):
-    """The process ends in order, and leaves the rest of the answer to another one."""
 
 
 class Relay:
@@ -75,6 +72,7 @@ class Relay:
         self._delivery = Delivery(request, answer)
         self._n_lost = self._n_unread = 0  # processes
         self._has_body = True  # that could be sent to another process
+        self._is_given_away = False  # by its process, which ends in order
         self._timers: list[asyncio.TimerHandle] = []
         request.ended.add_done_callback(lambda _: self._ended())
 
@@ -209,17 +207,21 @@ class Relay:
         sizes = b"%d,%d" % (len(head), len(body)) if head else b"1"
         told = (ARRIVED, arrival_told(self._answer.scope, self.left_at, process.clock_ahead)), (LINK, sizes)
         begun = await connected(message, process.address, told, head + body if head else b"")
-        self.request.process, self._is_seen = process, False
+        self.request.process, self._is_seen, self._is_given_away = process, False, False
+        process.given_away -= {(self.request.owner, name) for name in self.request.found_by}
         self._link = Link(begun, delivered)
-        process.on_silence.add(self._leave_process)
+        process.on_leave.add(self._leave_process)
         try:
             if self.request.cancellation.requested:
                 self.cancelled()  # it came while the connection was made
             await self._follow(begun, self._link, message, list(extra))
+        except BegunOtherwise:
+            delivered.forget()
+            raise Lost from None
         except (Broken, ValueError) as error:
             await self._broken(error)
         finally:
-            process.on_silence.discard(self._leave_process)
+            process.on_leave.discard(self._leave_process)
             link, self._link = self._link, None
             if self._answer.complete and self._is_accepted and not self.request.ended.done():
                 self.lives_on = True  # a response in the background
@@ -227,16 +229,18 @@ class Relay:
             else:
                 begun.close()
 
-    def _leave_process(self) -> None:
-        """Give up on a process that is stuck, while another one can go on with the answer."""
-        if self._link is not None and self._can_move:
+    def _leave_process(self, silent: bool) -> None:
+        """Leave a process that ends in order, if another one can go on with the answer; one that is silent at once."""
+        if self._link is not None and (silent or self._can_go_on):
+            self._is_given_away = not silent
             self._link.close()
 
     @property
-    def _can_move(self) -> bool:
+    def _can_go_on(self) -> bool:
+        """True if another process could go on with the answer."""
         request = self.request
         is_over = self._answer.complete or request.cancellation.requested or request.ended.done()
-        return not is_over and self._has_body and self._n_lost < MOST_LOST and self._delivery.delivered.can_go_on
+        return not is_over and self._has_body and self._delivery.delivered.can_go_on
 
     async def until_left(self, task: asyncio.Task[None]) -> None:
         """Wait for a task, which goes on after the client has left: then ClientLeft is raised."""
@@ -297,8 +301,9 @@ class Relay:
 
     def _conclude(self, told: dict[str, Any]) -> None:
         request = self.request
-        if told["reason"] == CancelReason.SHUTDOWN and self._can_move:
-            raise GivenAway
+        if told["reason"] == CancelReason.SHUTDOWN and self._can_go_on:
+            self._is_given_away = True
+            raise Broken
         finish_reason = FinishReason(told["finish_reason"])
         self._delivery.came_too_late = finish_reason in COMPLETE
         if request.ended.done():  # by the answer to its cancel
@@ -331,8 +336,9 @@ class Relay:
         if isinstance(error, Unread) and reason is None and self._has_body and self._n_unread < MOST_UNREAD:
             self._n_unread += 1
             raise NotReached from None
-        if self._can_move:
-            self._n_lost += not isinstance(error, GivenAway)
+        if self._can_go_on and (self._is_given_away or self._n_lost < MOST_LOST):
+            self._n_lost += not self._is_given_away
+            self._note_move()
             raise Lost from None
         if reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
             self.lives_on = True
@@ -340,6 +346,17 @@ class Relay:
             raise ClientLeft
         self._end_without_process()
         await self.break_off(process_ended() if reason is None else RequestCancelled(reason, self.request.usage()))
+
+    def _note_move(self) -> None:
+        """Note that what the process may have of the answer is not the answer, and begin to count anew without it."""
+        assert self.request.process is not None
+        given_away = self.request.process.given_away
+        if len(given_away) > MOST_GIVEN_AWAY:
+            given_away.clear()
+        given_away |= {(self.request.owner, name) for name in self.request.found_by}
+        self._is_seen = False
+        if self.left_at is not None:
+            self.left_at = time.monotonic()  # clients that have taken its stream up again have to do so once more
 
     async def break_off(self, error: Exception) -> None:
         """End the request, and the client's answer, if that has begun; else raise the error."""

@@ -141,7 +141,11 @@ class Remotes:
 
     def _hosts_of(self, place: Place) -> list[str]:
         found = [place.host] if is_address(place.host) else self._hosts.get(place, [])
-        return found if place.scheme == DNS else found[:1]
+        if place.scheme == DNS:
+            return found
+        # The one that is used already, if it is still there: name servers turn their answers round.
+        used = {one.host for one in self._workers if one.port == place.port}
+        return [*(host for host in found if host in used), *found][:1]
 
     def _address(self, place: Place, host: str) -> Address:
         if place.scheme != "https":

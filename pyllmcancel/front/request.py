@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyllmcancel.cancellation import Cancellation
 from pyllmcancel.events import Drafted, RequestStatus, Usage
 from pyllmcancel.requests.request import Request
+from pyllmcancel.server.responses.answer import RESPONSE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +60,11 @@ class FrontRequest(Request):
         self._n_prompt_tokens, self._n, self._max_tokens = 0, 1, None
         self._usage = Usage()
         self._in_slots: tuple[int, ...] = ()
+
+    @property
+    def found_by(self) -> tuple[str, ...]:
+        """The names by which its answer can be found later: as a stream, and as a stored response."""
+        return self.id, f"{RESPONSE_PREFIX}{self.id}", *self.streams
 
     def take_size(self, size: list[Any], adapters: list[tuple[int, float]]) -> None:
         """Take what a process says of a request that it has accepted."""

@@ -112,7 +112,7 @@ class Router:
                 elif found := RESPONSES.fullmatch(path):
                     await self._to_response(found, message, leaving, answer)
                 elif path == LOOKUP:
-                    await list_of_each(message, self._serving_any(), answer)
+                    await list_of_each(message, owner_of(scope), self._serving_any(), answer)
                 elif path in SHARED:
                     await self.to_any(message, leaving, answer)
                 else:
@@ -201,7 +201,9 @@ class Router:
     async def _computed(self, wishes: Wishes, message: Message, relay: Relay) -> None:
         request = relay.request
         n_bytes = len(message.body)
-        claim = Claim(request.model, request.owner, names_of(request.id, wishes), n_bytes)
+        previous = (request.owner, wishes.previous or "")
+        stale = frozenset(one.name for one in self.keeper.ready() if previous in one.given_away)
+        claim = Claim(request.model, request.owner, names_of(request.id, wishes), n_bytes, stale)
         message.is_kept = n_bytes <= SMALL_BODY or self._bodies.take(request.owner, n_bytes)
         try:
             while (ended := await self._sent(claim, wishes, message, relay)) is not None:
@@ -278,13 +280,18 @@ class Router:
             raise ApiError(503, "no model is loaded", "server_error", code="no_model_loaded")
         return ready
 
+    def _having(self, owner: str, name: str) -> list[Worker]:
+        """Return the workers that may have an answer by this name: not those whose answer went on elsewhere."""
+        ready = self.keeper.ready()
+        return [one for one in ready if (owner, name) not in one.given_away] or ready
+
     async def _to_response(self, path: re.Match[str], message: Message, leaving: Leaving, answer: Answer) -> None:
         """Send what a stored response is asked for; its input may be on several workers."""
         ready, owner = self._serving_any(), owner_of(answer.scope)
         if path[2] == "/input_items":
             work = (bring(self.front, owner, path[1], one, if_there=True) for one in ready)
             await asyncio.gather(*work, return_exceptions=True)
-        await exchange_with_each(message, ready, leaving, answer)
+        await exchange_with_each(message, self._having(owner, path[1]), leaving, answer)
 
     async def _to_stream(self, name: str | None, message: Message, leaving: Leaving, answer: Answer) -> None:
         """Send, or delete, a stream; its request may still wait for its model."""
@@ -300,12 +307,12 @@ class Router:
                 raise not_ready()
             if not self.keeper.ready():
                 raise ApiError(404, "no model is loaded, so there is no stream", code="stream_not_found")
-            await exchange_with_each(message, self.keeper.ready(), leaving, answer)
+            await exchange_with_each(message, self._having(owner, name), leaving, answer)
             return
         for request in coming:
             self.requests.cancel(request)
         if self.keeper.ready():
-            await exchange_with_each(message, self.keeper.ready(), leaving, answer)
+            await exchange_with_each(message, self._having(owner, name), leaving, answer)
             return
         await answer.begin(204, [])
         await answer.end()

@@ -19,7 +19,6 @@ logger = logging.getLogger("pyllmcancel.front")
 LOOK_EVERY = 0.05  # seconds between two looks while the model loads
 LOOK_LATER = 1.0  # and afterwards
 STUCK_SECONDS = 2.0  # without an answer, and without any time of a processor as far as that is known
-SILENT_SECONDS = 10.0  # without an answer, until a worker elsewhere counts as gone
 HEALTH, MODELS = b"/health", b"/v1/models"
 AGEING = 1.02  # of the best look at a clock, with each look: clocks drift
 SERVED_BY = b"x-served-by"
@@ -38,10 +37,15 @@ class Listener(Protocol):
 
 
 class RemoteListener(Listener, Protocol):
+    @property
+    def silence(self) -> float:
+        """Seconds without an answer, until a worker counts as gone."""
+
     def has_come(self, worker: RemoteWorker, names: list[str]) -> None:
         """The worker serves the model of these names. It gets its own name from here."""
 
-    def is_away(self, worker: RemoteWorker, why: str) -> None: ...
+    def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None:
+        """It takes no requests; `silent` if it does not answer either."""
 
     def is_forgotten(self, worker: RemoteWorker) -> None: ...
 
@@ -63,8 +67,11 @@ class Worker(ABC):
         The number of requests that it computes at once, once it serves.
     answered_at
         When it last said how it is, in monotonic seconds.
-    on_silence
-        Called when others should go on with its requests, since it does not answer.
+    on_leave
+        Called when others should go on with its requests: with True if it does not answer, with False if it ends in
+        order.
+    given_away
+        The owners and names of answers that others went on with: what it may have of them is not the answer.
     clock_ahead
         What its monotonic clock has more than this process', in seconds.
     """
@@ -79,7 +86,8 @@ class Worker(ABC):
         self.is_ready = False
         self.clock_ahead = 0.0
         self.answered_at = time.monotonic()
-        self.on_silence: set[Callable[[], object]] = set()
+        self.on_leave: set[Callable[[bool], object]] = set()
+        self.given_away: set[tuple[str, str]] = set()
         self._stopped = False  # set by `stop`
         self._wanted = asyncio.Event()  # set by `look_soon`
 
@@ -92,10 +100,10 @@ class Worker(ABC):
         """Its process, if that is the front's child."""
         return None
 
-    def give_away(self) -> None:
+    def give_away(self, *, silent: bool) -> None:
         """Have others go on with its requests."""
-        for leave in list(self.on_silence):
-            leave()
+        for leave in list(self.on_leave):
+            leave(silent)
 
     def look_soon(self) -> None:
         """Ask the worker at once how it is."""
@@ -162,11 +170,11 @@ class RemoteWorker(Worker):
         return LOOK_LATER
 
     async def look(self) -> None:
-        asked_at = time.monotonic()
+        asked_at, silent = time.monotonic(), False
         why = "does not answer"
         stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self._is_stuck)
         try:
-            head, body = await ask(self.address, HEALTH, seconds=SILENT_SECONDS)
+            head, body = await ask(self.address, HEALTH, seconds=self._listener.silence)
             told = json.loads(body)
             if head.status == 200:
                 await self._serves(told, asked_at)
@@ -176,11 +184,11 @@ class RemoteWorker(Worker):
         except (TypeError, LookupError, AttributeError):
             why = "does not take the worker key, or is no worker"
         except (OSError, Broken, ValueError) as error:
-            why = str(error) or why
+            why, silent = str(error) or why, isinstance(error, TimeoutError)
         finally:
             stuck.cancel()
         if why and not self._stopped:
-            self._is_away(why)
+            self._is_away(why, silent=silent)
         self._tell_of_look()
 
     def _tell_of_look(self) -> None:
@@ -200,6 +208,7 @@ class RemoteWorker(Worker):
             return
         if self.is_ready and told["boot"] != self._boot:
             self._is_away("it was started again")
+            self.given_away.clear()
         self._boot = told["boot"]
         if not self.is_ready:
             head, body = await ask(self.address, MODELS)
@@ -213,13 +222,13 @@ class RemoteWorker(Worker):
         if self.is_ready:
             self._listener.is_stuck(self)
 
-    def _is_away(self, why: str) -> None:
+    def _is_away(self, why: str, *, silent: bool = False) -> None:
         if self._told != why:
             self._told = why
             logger.warning("the worker at %s cannot be used: %s", self.shown, why)
         if self.is_ready:
             self.is_ready = False
-            self._listener.is_away(self, why)
+            self._listener.is_away(self, why, silent=silent)
 
     def stop(self, *, kill: bool = True, patience: float = 0.0) -> None:
         self._stopped, self.is_ready = True, False

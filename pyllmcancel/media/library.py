@@ -142,7 +142,7 @@ class MediaLibrary:
         if n_ctx is not None:
             check_room(len(tokens), n_ctx)
         found = MediaRuns(runs)
-        found.held = holding.held
+        found.held, found.digests = holding.held, [one.digest for one in media]
         return MediaPrompt(tokens, found)
 
     def check_fit(self, media: Sequence[Media], limits: MediaLimits, n_ctx: int, pause: Pause) -> None:

@@ -79,9 +79,12 @@ class MediaRuns(tuple[MediaRun, ...]):
     ----------
     held
         Objects that live as long as the runs are in use.
+    digests
+        Those of the pictures and sounds, in their order.
     """
 
     held: Sequence[object] = ()
+    digests: Sequence[bytes] = ()
 
 
 class MediaPrompt(list[int]):

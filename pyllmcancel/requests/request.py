@@ -96,10 +96,10 @@ class Choice:
             if n_drafted or n_foretold or (predicted and source == PREDICTION):
                 yield Drafted(source, n_drafted + n_foretold, n_accepted + n_foretold)
 
-    @property
-    def again(self) -> Sequence[int]:
-        """The tokens to be generated again, for an answer that was begun elsewhere."""
-        return self.known[len(self.generated) :]
+    def next_known(self, most: int) -> Sequence[int]:
+        """Return up to `most` of the tokens that are to be generated again, for an answer that was begun elsewhere."""
+        n = len(self.generated)
+        return self.known[n : n + most]
 
     @property
     def n_known(self) -> int:

@@ -110,6 +110,11 @@ class Delivered:
             for index, token in TOKEN.iter_unpack(mark[MARK.size :]):
                 self.tokens[index].append(token)
 
+    def forget(self) -> None:
+        """Have the answer begin anew: nothing of it was delivered."""
+        self.promise = None
+        self.tokens.clear()
+
     def lose_rest(self) -> None:
         """Forget what the server has told of bytes that did not come."""
         self._marks.clear()

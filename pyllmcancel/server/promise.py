@@ -12,11 +12,10 @@ from zlib import crc32
 from pyllmcancel import __version__
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.engine.host_memory import files_of
+from pyllmcancel.media.values import MediaRuns
 from pyllmcancel.models import packaged_model_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.requests.request import Request
     from pyllmcancel.server.config import ServerConfig
@@ -37,18 +36,20 @@ def server_digest(engine: Engine, config: ServerConfig) -> str | None:
 
     Reads samples of the model's files; OSError if that fails.
     """
-    if engine.varies_because is not None:
+    if engine.varies_because is not None or config.engine.lora:  # whose scales can be changed
         return None
     native, own = compiled_module(), config.engine
-    files = [*files_of(Path(own.model or packaged_model_path())), *(path for path, _ in own.lora)]
+    files = [
+        *files_of(Path(own.model or packaged_model_path())),
+    ]
     files += [own.mmproj] if own.mmproj is not None else []
     settings = {name: value for name, value in asdict(own).items() if name not in WITHOUT_EFFECT}
     facts = (
         [sample_of(path) for path in files],
-        [scale for _, scale in own.lora],
         (__version__, native.cpu_variant(), sorted(native.kernel_features()), Path(native.__file__).stat().st_size),
         (settings, engine.n_ctx),
-        (config.sampling, config.sampling_given, config.n_predict, config.chat_template, config.chat, config.limits),
+        (config.sampling, sorted(config.sampling_given), config.n_predict, config.chat_template, config.chat),
+        (config.limits, config.media, config.verbose),
     )
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 
@@ -65,9 +66,11 @@ def sample_of(path: Path) -> str:
 
 
 def prompt_digest(request: Request) -> int:
-    """Return a digest of the prompts' tokens: a template may write another date tomorrow."""
-    prompts: Iterable[array[int]] = (array("i", one.prompt) for one in request.choices[:: request.params.n])
+    """Return a digest of the prompts' texts and pictures: a template may write another date tomorrow."""
     digest = 0
-    for prompt in prompts:
-        digest = crc32(prompt.tobytes(), digest)
+    for choice in request.choices[:: request.params.n]:
+        # The ids of a picture's tokens are its process's own.
+        digest = crc32(array("i", [max(token, -1) for token in choice.prompt]).tobytes(), digest)
+        for content in choice.media.digests if isinstance(choice.media, MediaRuns) else ():
+            digest = crc32(content, digest)
     return digest

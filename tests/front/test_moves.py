@@ -14,6 +14,7 @@ import pytest
 
 from tests.clients.model import write_patient_model
 from tests.support.http_process import START_LIMIT, RawClient, ServerProcess, events, fresh_id, until
+from tests.support.marks import mostly_long
 from tests.support.threads import N_THREADS
 
 N_TOKENS = 1_000  # enough for an answer to be live still when its process has been found
@@ -49,7 +50,8 @@ N_CROWD = 5  # a process that ends three times within a minute has failed, and e
 def replicas(folder: Path, n: int) -> Iterator[ServerProcess]:
     model = write_patient_model(folder / "stdlib.gguf")
     options = (str(model), "--replicas", str(n), "--ctx-size", "32768", "--threads", str(N_THREADS))
-    with ServerProcess(*options, "--spec-type", "none", "--drain", "0", "--worker-silence", "2") as process:
+    sampling = ("--temp", "0.9", "--top-p", "0.9", "--min-p", "0.02", "--top-k", "50")
+    with ServerProcess(*options, *sampling, "--spec-type", "none", "--drain", "0", "--worker-silence", "2") as process:
         process.started()
         yield process
 
@@ -136,7 +138,7 @@ def alone(server: ServerProcess, path: str, body: dict[str, Any]) -> list[Any]:
         return streamed(client)
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", mostly_long(ASKED, "two choices, with logprobs", "a call", "responses"))
 def test_a_stream_goes_on_as_if_nothing_had_happened(crowd: ServerProcess, name: str) -> None:
     all_serve(crowd)
     path, body = ASKED[name]
@@ -176,6 +178,20 @@ def test_a_process_that_ends_or_hangs_gives_its_answers_away(pair: ServerProcess
                 os.kill(pid, signal.SIGCONT)
     assert ended_elsewhere(pair, request_id, replica)
     pair.wait_idle()
+
+
+def test_what_a_stuck_process_has_of_an_answer_is_not_the_answer(pair: ServerProcess) -> None:
+    path, body = ASKED["responses"]
+    with RawClient(pair.port) as client:
+        request_id = post(client, path, body | {"stream": True, "keep_going": True})
+        _, pid = lose(pair, request_id, signal.SIGSTOP)
+        told = payloads_of(client.answer().read().decode())[-1]["response"]
+    stream = pair.http.get(f"/v1/stream/{request_id}").text
+    os.kill(pid, signal.SIGCONT)
+    pair.wait_for_log(rf"request {request_id} cancelled \(disconnect\)")
+    for _ in range(3):
+        assert pair.http.get(f"/v1/responses/{told['id']}").json()["output"] == told["output"]
+        assert pair.http.get(f"/v1/stream/{request_id}").text == stream
 
 
 def test_a_kept_stream_is_found_whole_where_it_went(crowd: ServerProcess) -> None:

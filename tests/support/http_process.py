@@ -134,15 +134,19 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
 
     def started(self) -> ServerProcess:
         """Wait until it serves."""
-        found = self.wait_for_log(r"running on http://([\d.]+):(\d+)", START_LIMIT)
-        self.host, self.port = found[1], int(found[2])
-        self.url = f"http://{self.host}:{self.port}"
-        self.http = httpx.Client(base_url=self.url, timeout=LIMIT)
+        self.listening()
         try:
             until(lambda: self.http.get("/health").status_code, lambda status: status == 200, START_LIMIT)
         except httpx.TransportError as error:
             raise AssertionError(f"the server ended:\n{self.log}") from error
         return self
+
+    def listening(self) -> None:
+        """Wait until it takes connections."""
+        found = self.wait_for_log(r"running on http://([\d.]+):(\d+)", START_LIMIT)
+        self.host, self.port = found[1], int(found[2])
+        self.url = f"http://{self.host}:{self.port}"
+        self.http = httpx.Client(base_url=self.url, timeout=LIMIT)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
