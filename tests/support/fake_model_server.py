@@ -154,7 +154,7 @@ class Model:
     def find(self, writer: asyncio.StreamWriter, method: str, target: str) -> None:
         """Answer for a stream or a stored response, or for a list of streams."""
         if target == "/v1/streams/lookup":
-            self.answer(writer, 200, [{"model": self.name}])
+            self.answer(writer, 200, [{"request_id": self.name}])
         elif (CONTROL / f"{self.name}.lacks").exists():
             self.answer(writer, 404, {"error": {"code": "not_found"}})
         elif method == "DELETE":
