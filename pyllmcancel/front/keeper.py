@@ -14,6 +14,7 @@ from typing import Literal
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.actions import Action, Admit, Look, Measure, Refuse, Start, Stop
 from pyllmcancel.front.fits import DoesNotFit, Fits
+from pyllmcancel.front.leaving import Leaving
 from pyllmcancel.front.model import Model, State, Ticket
 from pyllmcancel.front.places import Claim, Places
 from pyllmcancel.front.process import ModelProcess, reason_in, resident_bytes
@@ -76,7 +77,7 @@ class Keeper:
         self._folder = folder
         self._drain = drain
         self.silence = silence
-        self._leaving: dict[Worker, bool] = {}  # workers whose requests others should go on with: if they are silent
+        self._leaving = Leaving(self.has_other)
         self._write = write
         self.key = key
         self._waiting: dict[Ticket, asyncio.Future[Worker]] = {}
@@ -232,7 +233,7 @@ class Keeper:
         self.tell()
 
     def has_requests(self, process: Worker, n_requests: int, asked_at: float) -> None:
-        self._leaving.pop(process, None)
+        self._leaving.forget(process)
         self.roster.inside(process.name, n_requests, asked_at, self.now())
         self._measure(process)
         self._act()
@@ -240,15 +241,8 @@ class Keeper:
     def is_stuck(self, process: Worker) -> None:
         self.roster.stuck(process.name)
         if time.monotonic() - process.answered_at > self.silence:
-            self._leaving[process] = True
+            self._leaving.note(process, silent=True)
         self._act()
-
-    def _give_away(self) -> None:
-        """Have others go on with the requests of workers that leave, as soon as there are others."""
-        for worker, silent in list(self._leaving.items()):
-            if self.has_other(Claim(worker.model, avoids=frozenset({worker.name}))):
-                del self._leaving[worker]
-                worker.give_away(silent=silent)
 
     def _measure(self, process: Worker) -> None:
         taken = 0 if process.pid is None else resident_bytes(process.pid)
@@ -261,6 +255,7 @@ class Keeper:
         """Note the end, whatever else fails: else the model would never be loaded again."""
         name, model = process.name, self.model(process.name)
         self.processes.pop(name, None)
+        self._leaving.forget(process)
         was_loading = model.state is State.LOADING
         why = ""
         if self.closing:
@@ -306,7 +301,7 @@ class Keeper:
         self._act()
 
     def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None:
-        self._leaving[worker] = silent
+        self._leaving.note(worker, silent=silent)
         self.roster.went(worker.name, self.now(), f"the worker {worker.replica} cannot be reached: {why}")
         self._act()
 
@@ -317,8 +312,7 @@ class Keeper:
                 self.is_away(worker, "it has left", silent=False)
             self.roster.forget(worker.name)
             self._act()
-        if self._leaving.pop(worker, False):
-            worker.give_away(silent=True)
+        self._leaving.end(worker)
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
@@ -328,7 +322,7 @@ class Keeper:
         if self.closing:
             return
         self._place_again()
-        self._give_away()
+        self._leaving.give_away()
         for action in self.roster.decide(self.now()):
             try:
                 self._do(action)
