@@ -55,7 +55,9 @@ class Client:
     def __init__(self, server: FrontServer, model: str) -> None:
         self._port = int(server.url.rpartition(":")[2])
         self._model = model
-        self._socket = socket_of(server.processes()[model])
+        pid = server.processes()[model]
+        self._socket = option_of(pid, "--host")
+        self._key = Path(option_of(pid, "--worker-key")).read_bytes().strip()
         self._n = 0
 
     async def open(self, way: str, max_tokens: int) -> Stream:
@@ -75,6 +77,7 @@ class Client:
             "speculative.n_max": 0,  # the known answer of a repeated prompt would come at once
         }
         data = request_bytes("/v1/completions", body, request_id=request_id)
+        data = data if way == "front" else self._with_key(data)
         sent_at = time.perf_counter()
         writer.write(data)
         return Stream(request_id, reader, writer, sent_at)
@@ -82,11 +85,14 @@ class Client:
     async def listed(self) -> list[dict[str, Any]]:
         """Return the list of requests of the model's own process."""
         reader, writer = await asyncio.open_unix_connection(self._socket)
-        writer.write(request_bytes("/v1/requests", None))
+        writer.write(self._with_key(request_bytes("/v1/requests", None)))
         body = (await reader.read()).partition(b"\r\n\r\n")[2]
         writer.close()
         found: list[dict[str, Any]] = json.loads(body)["data"]
         return found
+
+    def _with_key(self, data: bytes) -> bytes:
+        return data.replace(b"\r\n\r\n", b"\r\nX-Worker-Key: " + self._key + b"\r\n\r\n", 1)
 
 
 class Stream:
@@ -115,9 +121,9 @@ class Stream:
         return now
 
 
-def socket_of(pid: int) -> str:
+def option_of(pid: int, name: str) -> str:
     words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    return words[words.index(b"--host") + 1].decode()
+    return words[words.index(name.encode()) + 1].decode()
 
 
 def processor_seconds(pid: int) -> float:
