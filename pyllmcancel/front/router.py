@@ -128,7 +128,7 @@ class Router:
 
     async def _look_at_model(self, message: Message, leaving: Leaving, answer: Answer) -> None:
         spec = await self.named(next(iter(query_of(answer.scope).get("model", ())), None))
-        await exchange(message, self._serving(spec).address, leaving, answer)
+        await exchange_with_each(message, [self._serving(spec)], leaving, answer)
 
     def _serving(self, spec: Spec) -> Worker:
         """Return a process of the model; ApiError if none serves."""
