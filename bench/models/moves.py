@@ -123,7 +123,10 @@ class Asked:
     @property
     def code(self) -> str | None:
         error = self.reply.error
-        return None if error is None else str(error.get("code") or error.get("type"))
+        if error is None:  # a stream of /v1/responses ends with an event of its own
+            status = self.reply.payloads[-1].get("response", {}).get("status") if self.reply.payloads else None
+            return None if status in (None, "completed") else str(status)
+        return str(error.get("code") or error.get("type"))
 
 
 def essence(reply: Reply) -> str:
@@ -261,11 +264,11 @@ class Killing:
         found, name = self._found, f"{one.question.name}, {one.id}"
         if one.cancelled == "cancelled":
             found.n_cancelled += 1
-            if one.code not in ("explicit", "cancelled", "499") and one.reply.status != 499:
+            if one.code not in ("explicit", "cancelled", "incomplete", "499") and one.reply.status != 499:
                 found.not_cancelled.append(f"{name}: {one.code} {one.reply.status}")
             return
         found.n_answers += 1
-        if one.code is not None or one.reply.status != 200:
+        if one.reply.error is not None or one.reply.status != 200:
             found.errors.append(f"{name}: {one.reply.status} {one.reply.error}")
         elif essence(one.reply) != found.alone[number]:
             found.wrong.append(f"{name}: {first_difference(essence(one.reply), found.alone[number])}")
