@@ -49,9 +49,10 @@ class Delivery:
         ApiError
             It does not go on with an answer that another one has begun.
         """
-        if status == DOES_NOT_GO_ON and not self.delivered.n_bytes:
+        is_refused = status == DOES_NOT_GO_ON and self.delivered.promise is not None
+        if is_refused and not self.delivered.n_bytes:
             raise BegunOtherwise
-        if status == DOES_NOT_GO_ON or (self._answer.head is not None and not is_stream(headers)):
+        if is_refused or (self._answer.head is not None and not is_stream(headers)):
             raise process_ended()
         self._status, self._headers = status, [*kept(headers), *extra]
         if self._request.cancellation.requested or not is_stream(headers):

@@ -292,9 +292,7 @@ async def delivered_before(scope: Scope, receive: Receive, told: bytes) -> tuple
     n_head, n_before = sizes[0], sum(sizes)
     if len(read) < n_before:
         raise ClientDisconnect
-    lengths = [
-        (b"content-length", b"%d" % (int(value) - n_before)) for name, value in scope["headers"] if name == LENGTH
-    ]
+    lengths = [(LENGTH, b"%d" % (int(value) - n_before)) for name, value in scope["headers"] if name == LENGTH]
     scope["headers"] = [pair for pair in scope["headers"] if pair[0] != LENGTH] + lengths
     rest = [message | {"body": bytes(read[n_before:])}]
 
