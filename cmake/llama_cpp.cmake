@@ -98,24 +98,19 @@ if(PYLLMCANCEL_OWN_KERNELS)
   list(FILTER ggml_targets EXCLUDE REGEX "-feats$")
   foreach(target IN LISTS ggml_targets)
     target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/attention.cpp)
-    target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/k_quant_dots.cpp)
-    target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/repacked_q4_k.cpp)
-    target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/one_row.cpp)
+    foreach(file IN ITEMS panel_buffer panel_product one_row)
+      target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/${file}.cpp)
+    endforeach()
   endforeach()
-  set_source_files_properties(
-    ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/attention.cpp TARGET_DIRECTORY ggml-base
-    PROPERTIES INCLUDE_DIRECTORIES ${CMAKE_CURRENT_SOURCE_DIR}/native)
-  # Few rows of activations times K-quants, with the arithmetic of many. ggml's own have other names, for other processors.
-  set(own_dots "")
-  foreach(format IN ITEMS q4_K q5_K q6_K iq4_xs)
-    list(APPEND own_dots ggml_vec_dot_${format}_q8_K=ggml_own_vec_dot_${format}_q8_K)
+  foreach(file IN ITEMS attention panel_buffer panel_product)
+    set_source_files_properties(
+      ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/${file}.cpp TARGET_DIRECTORY ggml-base
+      PROPERTIES INCLUDE_DIRECTORIES ${CMAKE_CURRENT_SOURCE_DIR}/native)
   endforeach()
+  # Quantized weights as panels, in the place of those that ggml repacks.
   set_source_files_properties(
-    ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/arch/x86/quants.c TARGET_DIRECTORY ggml-base
-    PROPERTIES COMPILE_DEFINITIONS "${own_dots}")
-  set_source_files_properties(
-    ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/arch/x86/repack.cpp TARGET_DIRECTORY ggml-base
-    PROPERTIES COMPILE_DEFINITIONS ggml_gemv_q4_K_8x8_q8_K=ggml_own_gemv_q4_K_8x8_q8_K)
+    ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/ggml-cpu.cpp TARGET_DIRECTORY ggml-base
+    PROPERTIES COMPILE_DEFINITIONS ggml_backend_cpu_repack_buffer_type=pyllmcancel_repack_buffer_type)
   # Without its assertions: they refuse two rows that lie at the same place (native/ggml/one_row.cpp).
   set_source_files_properties(
     ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/llamafile/sgemm.cpp TARGET_DIRECTORY ggml-base

@@ -598,7 +598,6 @@ class Context:
         checkpoint_bytes: int = 1 << 30,
         n_states: int = 0,
         heads: bool = False,
-        row_padding: bool | None = None,
         cut_seconds: float | None = None,
         abortable: bool = True,
         trust_any_memory: bool = False,
@@ -647,14 +646,6 @@ class Context:
 
     def graph_counts(self) -> GraphCounts:
         """Return the parts and copies of the last graph, and how many graphs were used again."""
-
-    @property
-    def n_padding(self) -> int:
-        """The padding tokens computed so far: kernels that multiply four rows at once compute four faster than three.
-
-        `row_padding` turns padding on or off; None turns it on if ggml has repacked the model's weights for such
-        kernels.
-        """
 
     @property
     def memory_kind(self) -> MemoryKind: ...

@@ -23,7 +23,6 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
         uint64_t checkpoint_bytes
         uint32_t n_states
         cbool heads
-        int32_t row_padding
         cbool trust_any_memory
 
     cdef cppclass OpenOptions:
@@ -104,5 +103,4 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
         int32_t n_cells_used()
         uint64_t checkpoint_bytes()
         CppGraphCounts graph_counts()
-        int64_t n_padding()
         MemoryKind memory_kind()

@@ -81,7 +81,7 @@ cdef class Context:
                   cbool kv_offload=True, cbool op_offload=True,
                   int flash_attention=-1, int type_k=1, int type_v=1, int checkpoint_interval=64, int n_checkpoints=4,
                   checkpoint_bytes=1 << 30, int n_states=0, cbool heads=False,
-                  row_padding=None, cut_seconds=None, cbool abortable=True,
+                  cut_seconds=None, cbool abortable=True,
                   cbool trust_any_memory=False):
         cdef ContextParams params
         set_common(params, n_ctx, n_seq_max, n_batch, n_threads, n_threads_batch, adapt_threads,
@@ -93,7 +93,6 @@ cdef class Context:
         params.checkpoint_bytes = checkpoint_bytes
         params.n_states = n_states
         params.heads = heads
-        params.row_padding = -1 if row_padding is None else <int> bool(row_padding)
         params.trust_any_memory = trust_any_memory
         self.model = model
         self.logprob_seqs = set()
@@ -135,10 +134,6 @@ cdef class Context:
     def graph_counts(self):
         cdef CppGraphCounts counts = self.at_rest().graph_counts()
         return GraphCounts(counts.splits, counts.copies, counts.reused)
-
-    @property
-    def n_padding(self):
-        return self.at_rest().n_padding()
 
     def open(self, int32_t seq, tokens, Sampler sampler not None, CancelFlag flag not None, *,
              int32_t n_held=0, int32_t n_reusable=INT32_MAX, int32_t n_described=0, adapters=(),

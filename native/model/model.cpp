@@ -31,12 +31,6 @@ constexpr std::size_t STACK_BYTES_PER_BYTE = 8192; // each variable has a margin
 constexpr std::size_t STACK_BYTES_PER_BYTE = 1024; // some 400 were seen
 #endif
 
-// Experts, of three dimensions, are always multiplied row by row.
-bool is_repacked(const ggml_tensor * tensor) {
-    return tensor->buffer && ggml_n_dims(tensor) == 2 &&
-           std::string_view(ggml_backend_buffer_name(tensor->buffer)) == "CPU_REPACK";
-}
-
 // Held by tests/native/test_same_bits.py. Of other types ggml chooses between kernels that round differently.
 bool is_invariant(ggml_type type) {
     switch (type) {
@@ -51,9 +45,21 @@ bool is_invariant(ggml_type type) {
         case GGML_TYPE_Q5_0:
         case GGML_TYPE_Q5_1:
         case GGML_TYPE_Q8_0:
-        case GGML_TYPE_IQ4_NL: return true;
+        case GGML_TYPE_IQ4_NL:
+        case GGML_TYPE_IQ4_XS:
+        case GGML_TYPE_MXFP4: return true;
         default: return false;
     }
+}
+
+bool is_in_panels(const ggml_tensor * tensor) {
+    return tensor->buffer && std::string_view(ggml_backend_buffer_name(tensor->buffer)) == "CPU_PANELS";
+}
+
+// Rows of such a matrix are copied, not multiplied. One that is multiplied, too, has a copy in panels.
+bool is_looked_up(std::string_view name) {
+    constexpr std::string_view END = "_embd.weight";
+    return name.size() >= END.size() && name.substr(name.size() - END.size()) == END;
 }
 
 bool is_on_gpu(const ggml_tensor * tensor) {
@@ -108,36 +114,21 @@ bool Model::is_offloaded() const {
            std::any_of(tensors.begin(), tensors.end(), [](const auto & entry) { return is_on_gpu(entry.second); });
 }
 
-bool Model::has_repacked_weights() const {
-    std::size_t all = 0;
-    std::size_t repacked = 0;
-    for (const auto & [name, tensor] : llama_internal_get_tensor_map(handle())) {
-        all += ggml_nbytes(tensor);
-        repacked += is_repacked(tensor) ? ggml_nbytes(tensor) : 0;
-    }
-    return 2 * repacked > all;
-}
-
 bool Model::has_invariant_rows() const {
 #if defined(__x86_64__) || defined(_M_X64)
-    for (const auto & [name, tensor] : llama_internal_get_tensor_map(handle())) {
-        const bool is_matrix = ggml_n_dims(tensor) > 1;
-        if (is_matrix && !is_invariant(tensor->type)) {
-            return false;
-        }
-    }
-    return adapters_.empty();
+    const auto & tensors = llama_internal_get_tensor_map(handle());
+    // Without panels, on processors without AVX2, ggml has but one kernel for each type.
+    const bool has_panels =
+        std::any_of(tensors.begin(), tensors.end(), [](const auto & entry) { return is_in_panels(entry.second); });
+    const bool are_invariant = std::all_of(tensors.begin(), tensors.end(), [&](const auto & entry) {
+        const auto & [name, tensor] = entry;
+        const bool stays = !has_panels || !ggml_is_quantized(tensor->type) || is_in_panels(tensor) || is_looked_up(name);
+        return ggml_n_dims(tensor) < 2 || (is_invariant(tensor->type) && stays);
+    });
+    return are_invariant && adapters_.empty();
 #else
     return false;
 #endif
-}
-
-bool Model::has_repacked_output() const {
-    const auto & tensors = llama_internal_get_tensor_map(handle());
-    return std::any_of(tensors.begin(), tensors.end(), [](const auto & entry) {
-        // Tied weights are listed under both names.
-        return (entry.first == "output.weight" || entry.first == "token_embd.weight") && is_repacked(entry.second);
-    });
 }
 
 int32_t Model::n_scores() const {

@@ -57,14 +57,9 @@ class Model {
     // Returns whether weights are computed by a GPU.
     bool is_offloaded() const;
 
-    // Returns whether ggml has repacked most of the weights, or those of the logits, for kernels that multiply four
-    // rows at once.
-    bool has_repacked_weights() const;
-
     // Returns whether a row of each matrix product has the same bits however many rows are multiplied with it. Known of
     // x86 only.
     bool has_invariant_rows() const;
-    bool has_repacked_output() const;
 
     std::string description() const;
     std::vector<std::pair<std::string, std::string>> metadata() const;

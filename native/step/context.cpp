@@ -29,12 +29,6 @@ ContextParams checked(const Model & model, ContextParams params) {
     if ((params.heads || params.n_states > 0) && heads::count(model.handle()) == 0) {
         throw ContextError("this model has no heads that guess further tokens, or none that can be computed here");
     }
-    if (params.heads) {
-        params.row_padding = 0; // a token of padding has no hidden state
-    }
-    if (params.row_padding < 0) {
-        params.row_padding = model.has_repacked_weights() ? 1 : 0;
-    }
     return params;
 }
 
@@ -101,7 +95,7 @@ llama_context_params llama_params(const ContextParams & params) {
 Context::Context(std::shared_ptr<const Model> model, const ContextParams & params)
     : model_(std::move(model)), params_(checked(*model_, params)),
       runner_(*model_, llama_params(params_), params_, "a context of " + std::to_string(params.n_ctx) + " cells"),
-      sequences_(runner_.context(), *model_, params_), pads_logits_(model_->has_repacked_output()) {
+      sequences_(runner_.context(), *model_, params_) {
     if (!llama_get_memory(runner_.context())) {
         throw ContextError("this model keeps no memory of past tokens, so it cannot generate");
     }
@@ -195,12 +189,11 @@ StepResult Context::compute(const std::vector<StepItem> & items, StepCost cost) 
         sequence.logits = nullptr;
     }
     const MediaSpan * media = media_of(items.front());
-    const std::vector<PaddingToken> padded = media ? std::vector<PaddingToken>{} : padding(items);
     std::vector<int32_t> first_rows{0};
     if (media) {
         fill_media(items.front(), *media);
     } else {
-        first_rows = fill_batch(items, padded);
+        first_rows = fill_batch(items);
     }
     const LooksAhead looks_ahead(runner_.context(), media && media->layout->non_causal);
     sequences_.save_checkpoints(items);
@@ -210,9 +203,7 @@ StepResult Context::compute(const std::vector<StepItem> & items, StepCost cost) 
     StepResult result{
         runner_.run(calls::decode, sequences_.members(items), cost, only_unanimous, adapters), 0, {}, false};
     const int64_t begin = now_us();
-    remove(padded);
     if (result.status == StepStatus::ok) {
-        n_padding_ += static_cast<int64_t>(padded.size());
         for (std::size_t i = 0; i < items.size(); ++i) {
             result.rows.push_back(commit(items[i], first_rows[i]));
         }
@@ -292,42 +283,12 @@ void Context::check_draft(const StepItem & item, const ContextSequence & sequenc
     check_tokens(item.draft, model_->vocab());
 }
 
-std::vector<PaddingToken> Context::padding(const std::vector<StepItem> & items) const {
-    // A memory that cannot take a token back would keep what was added.
-    if (params_.row_padding == 0 || !sequences_.keeps_every_cell()) {
-        return {};
-    }
-    const int32_t n_rows = n_rows_of(items);
-    const int32_t n_free = n_cells() - sequences_.n_cells_used() - n_rows;
-    const std::vector<llama_pos> positions = sequences_.next_positions();
-    std::vector<PaddingToken> found = padding_of(items, {positions, n_ctx(), n_free, params_.kv_unified});
-    return n_rows + static_cast<int32_t>(found.size()) <= n_batch() ? found : std::vector<PaddingToken>{};
-}
-
-// Whatever became of the step, nothing of its padding stays.
-void Context::remove(const std::vector<PaddingToken> & padding) {
-    for (const PaddingToken & token : padding) {
-        calls::remove_cells(llama_get_memory(runner_.context()), token.seq, token.pos, -1);
-    }
-}
-
 // Returns, for each item, the batch row of its first token.
-std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items,
-                                         const std::vector<PaddingToken> & padding) {
+std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items) {
     Batch & batch = runner_.batch();
     batch.clear();
     std::vector<int32_t> first_rows;
-    const bool decodes = n_rows_of(items) == static_cast<int32_t>(items.size());
-    auto next = padding.begin();
-    const auto add_padding = [&] {
-        batch.add(0, next->pos, next->seq, decodes && pads_logits_);
-        ++next;
-    };
     for (const StepItem & item : items) {
-        // With divided cells llama.cpp computes sequences together whose seq_ids follow each other in the batch.
-        while (!params_.kv_unified && next != padding.end() && next->seq < item.seq) {
-            add_padding();
-        }
         const ContextSequence & sequence = sequences_.at(item.seq);
         const int32_t end = sequence.n_committed + item.n_tokens;
         first_rows.push_back(batch.size());
@@ -342,9 +303,6 @@ std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items,
         for (const llama_token token : item.draft) {
             batch.add(token, pos++, item.seq, true);
         }
-    }
-    while (next != padding.end()) {
-        add_padding();
     }
     return first_rows;
 }

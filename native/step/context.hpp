@@ -4,7 +4,6 @@
 #include "model/model.hpp"
 #include "sampling/sampler.hpp"
 #include "step/common_params.hpp"
-#include "step/row_padding.hpp"
 #include "step/sequences.hpp"
 #include "step/step_items.hpp"
 #include "step/step_result.hpp"
@@ -29,7 +28,6 @@ struct ContextParams : CommonParams {
     uint64_t checkpoint_bytes = 0;   // limit in bytes of all copies together
     uint32_t n_states = 0; // hidden states that are kept of each sequence's last tokens, for a context of heads
     bool heads = false; // the model's heads compute, not the model: each token goes with the hidden state before it
-    int32_t row_padding = -1; // 1: see row_padding.hpp; 0: never; -1: where the model's kernels profit
     bool trust_any_memory = false; // true: treat recurrent and hybrid memories like attention (for tests)
 };
 
@@ -196,9 +194,6 @@ class Context {
 
     GraphCounts graph_counts() const;
 
-    // Padding tokens computed so far.
-    int64_t n_padding() const noexcept { return n_padding_; }
-
     MemoryKind memory_kind() const noexcept { return sequences_.memory_kind(); }
 
   private:
@@ -221,9 +216,7 @@ class Context {
     void keep_state_of_guess(ContextSequence & sequence, int32_t row);
     const MediaSpan * media_of(const StepItem & item) const;
     void fill_media(const StepItem & item, const MediaSpan & span);
-    std::vector<PaddingToken> padding(const std::vector<StepItem> & items) const;
-    void remove(const std::vector<PaddingToken> & padding);
-    std::vector<int32_t> fill_batch(const std::vector<StepItem> & items, const std::vector<PaddingToken> & padding);
+    std::vector<int32_t> fill_batch(const std::vector<StepItem> & items);
     void describe(const ContextSequence & sequence, int32_t n_tokens, int32_t first_row, StepRow & row);
     StepRow commit(const StepItem & item, int32_t first_row);
     void choose(const StepItem & item, int32_t last_row, StepRow & row);
@@ -233,8 +226,6 @@ class Context {
     ContextParams params_; // as llama.cpp took them
     StepRunner runner_;
     Sequences sequences_;
-    bool pads_logits_ = false; // whether rows of padding are wanted for the logits, too
-    int64_t n_padding_ = 0;
     std::shared_ptr<const MediaRows> rows_; // of the picture in the step, or in the last one that had one
     Present present_; // of the thread that computes steps ahead; written by others only while none is ahead
     std::atomic<bool> rung_{false};

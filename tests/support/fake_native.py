@@ -189,7 +189,6 @@ class Context:
         checkpoint_interval: int = 256,
         n_checkpoints: int = 4,
         checkpoint_bytes: int = 1 << 30,
-        row_padding: bool | None = None,
         abortable: bool = True,
         trust_any_memory: bool = False,
     ) -> None:
