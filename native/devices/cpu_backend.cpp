@@ -1,5 +1,11 @@
 #include "devices/cpu_backend.hpp"
 
+#include "ggml/panel_type.hpp"
+
+#include "ggml-backend-impl.h"
+
+#include <string_view>
+
 #ifndef PYLLMCANCEL_MODULES
 
 #include "ggml-cpu.h"
@@ -117,3 +123,35 @@ void pause_threadpool(ggml_threadpool * pool) noexcept { pauser().pause(pool); }
 } // namespace pyllmcancel
 
 #endif
+
+namespace pyllmcancel {
+namespace {
+
+// Null on processors for which there are no panels.
+panels::Type * find_panels() {
+    ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    const auto types = device == nullptr ? nullptr
+                                         : reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(ggml_backend_reg_get_proc_address(
+                                               ggml_backend_dev_backend_reg(device), "ggml_backend_dev_get_extra_bufts"));
+    for (auto * type = types == nullptr ? nullptr : types(device); type != nullptr && *type != nullptr; ++type) {
+        if (std::string_view(ggml_backend_buft_name(*type)) == panels::TYPE_NAME) {
+            return static_cast<panels::Type *>(static_cast<ggml::cpu::extra_buffer_type *>((*type)->context));
+        }
+    }
+    return nullptr;
+}
+
+void ask_in_products(bool (*ask)(void * self) noexcept, void * self) noexcept {
+    static panels::Type * const type = find_panels();
+    if (type != nullptr) {
+        type->ask_in_products(ask, self);
+    }
+}
+
+} // namespace
+
+AskInProducts::AskInProducts(bool (*ask)(void * self) noexcept, void * self) noexcept { ask_in_products(ask, self); }
+
+AskInProducts::~AskInProducts() { ask_in_products(nullptr, nullptr); }
+
+} // namespace pyllmcancel

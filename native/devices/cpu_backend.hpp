@@ -24,4 +24,14 @@ ggml_threadpool * new_threadpool(ggml_threadpool_params & params);
 void free_threadpool(ggml_threadpool * pool) noexcept;
 void pause_threadpool(ggml_threadpool * pool) noexcept;
 
+// While it lives, graphs that the CPU computes for the calling thread ask `ask`, with `self`, inside their large products, too,
+// whether to abort; the graph itself must be aborted right after. Where a product has no panels it does not ask.
+class AskInProducts {
+  public:
+    AskInProducts(bool (*ask)(void * self) noexcept, void * self) noexcept;
+    ~AskInProducts();
+    AskInProducts(const AskInProducts &) = delete;
+    AskInProducts & operator=(const AskInProducts &) = delete;
+};
+
 } // namespace pyllmcancel

@@ -4,11 +4,11 @@
 // panels of it; it can't be read back. On processors without AVX2 the place is left to ggml's.
 
 #include "ggml/panel_product.hpp"
+#include "ggml/panel_type.hpp"
 
 #include "ggml-backend-impl.h"
 #include "ggml-cpu.h"
 #include "repack.h"
-#include "traits.h"
 
 namespace {
 
@@ -34,8 +34,12 @@ class Traits : public ggml::cpu::tensor_traits {
     }
 };
 
-class Type : public ggml::cpu::extra_buffer_type {
+class Panels : public panels::Type {
   public:
+    void ask_in_products(bool (*ask)(void * self) noexcept, void * self) noexcept override {
+        panels::ask_in_products(ask, self);
+    }
+
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override {
         const bool is_plain = op->op == GGML_OP_MUL_MAT && ggml_n_dims(op->src[0]) == 2;
         const bool is_of_experts = op->op == GGML_OP_MUL_MAT_ID && ggml_n_dims(op->src[0]) == 3;
@@ -66,7 +70,7 @@ void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, 
     }
 }
 
-const char * name(ggml_backend_buffer_type_t) { return "CPU_PANELS"; }
+const char * name(ggml_backend_buffer_type_t) { return panels::TYPE_NAME; }
 
 size_t alignment(ggml_backend_buffer_type_t) { return 64; }
 
@@ -87,7 +91,7 @@ ggml_backend_buffer_t allocate(ggml_backend_buffer_type_t type, size_t size) {
 }
 
 ggml_backend_buffer_type_t panels_type() {
-    static Type context;
+    static Panels context;
     static ggml_backend_buffer_type type = {
         {name, allocate, alignment, nullptr, size_of, nullptr},
         ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0),

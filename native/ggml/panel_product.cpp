@@ -13,10 +13,21 @@ namespace {
 
 constexpr int64_t CACHED_BYTES = 192 * 1024; // of activations, which stay in a core's cache while panels pass
 constexpr int64_t JOBS_OF_THREAD = 4;        // so that a thread which is held up does not hold up the others
-constexpr int64_t MAX_PANELS_OF_JOB = 16;
+constexpr int64_t MAX_PANELS_OF_JOB = 8;     // and so that a thread that is to leave leaves soon
+constexpr int ALL_TAKEN = 1 << 30;           // more jobs than a product has
 // Activations that each thread quantizes for itself, since that takes less time than waiting for the others.
 constexpr int64_t OWN_ELEMENTS = 4096;
 constexpr std::size_t ALIGNMENT = 64;
+
+// Of the thread that computes a graph; the others of its pool do not ask.
+struct Question {
+    bool (*ask)(void * self) noexcept = nullptr;
+    void * self = nullptr;
+};
+
+thread_local Question question;
+
+bool is_to_leave() { return question.ask && question.ask(question.self); }
 
 int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -142,17 +153,21 @@ class Product {
         shares[0] = {0, n_rows()};
     }
 
-    // The panels FIRST to LAST of a matrix, times its rows.
-    void multiply(const char * work, int64_t matrix, int64_t first, int64_t last) const {
+    // The panels FIRST to LAST of a matrix, times its rows. Returns false if the product is to be left.
+    bool multiply(const char * work, int64_t matrix, int64_t first, int64_t last) const {
         const auto * rows = reinterpret_cast<const Row *>(work + x_size());
         const Share share = reinterpret_cast<const Share *>(work + x_size() + rows_size())[matrix];
         const int64_t at_once = std::max<int64_t>(4, CACHED_BYTES / size_of_x() / 4 * 4);
         const char * panels =
             static_cast<const char *>(weights_.data) + matrix * n_panels() * n_blocks() * format_.panel_size;
         for (int64_t row = share.begin; row < share.end; row += at_once) {
+            if (is_to_leave()) {
+                return false;
+            }
             format_.multiply(panels, n_blocks(), first, last, weights_.ne[1], rows + row,
                              std::min(at_once, share.end - row));
         }
+        return true;
     }
 
   private:
@@ -223,7 +238,11 @@ void compute_in_jobs(const Product & product, const ggml_compute_params & params
     int64_t job = params.ith;
     while (job < jobs_of_matrix * product.n_matrices()) {
         const int64_t first = job % jobs_of_matrix * of_job;
-        product.multiply(work, job / jobs_of_matrix, first, std::min(product.n_panels(), first + of_job));
+        const int64_t last = std::min(product.n_panels(), first + of_job);
+        if (!product.multiply(work, job / jobs_of_matrix, first, last)) {
+            ggml_threadpool_chunk_set(params.threadpool, ALL_TAKEN);
+            return;
+        }
         job = ggml_threadpool_chunk_add(params.threadpool, 1);
     }
 }
@@ -246,6 +265,8 @@ const Format * format_of(ggml_type type) {
         default: return nullptr;
     }
 }
+
+void ask_in_products(bool (*ask)(void * self) noexcept, void * self) noexcept { question = {ask, self}; }
 
 std::size_t size_of_panels(const Format & format, const ggml_tensor & weights) {
     return divided_up(weights.ne[1], ROWS) * weights.ne[2] * weights.ne[3] * (weights.ne[0] / format.block_size) *
@@ -273,6 +294,8 @@ void compute(const Format & format, const ggml_compute_params & params, ggml_ten
 namespace panels {
 
 const Format * format_of(ggml_type) { return nullptr; }
+
+void ask_in_products(bool (*)(void *) noexcept, void *) noexcept {}
 
 std::size_t size_of_panels(const Format &, const ggml_tensor &) { return 0; }
 

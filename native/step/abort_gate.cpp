@@ -1,5 +1,7 @@
 #include "step/abort_gate.hpp"
 
+#include "devices/cpu_backend.hpp"
+
 #include "ggml-backend.h"
 // llama.cpp's internal header: its API has no access to a context's scheduler.
 #include "llama-context.h"
@@ -43,6 +45,7 @@ int32_t AbortGate::run(int32_t (*compute)(llama_context *, llama_batch), llama_c
     constexpr int32_t aborted = 2;
     // A token takes 5 % longer on a GPU with the callback in place, cuts or not.
     ggml_backend_sched_set_eval_callback(context->get_sched(), divides() ? eval : nullptr, this);
+    const AskInProducts asking(ask, this);
     try {
         const int32_t rc = compute(context, batch);
         if (rc == 0) {
@@ -124,6 +127,12 @@ bool AbortGate::poll(void * self) noexcept {
         ++gate.n_computed_;
     }
     gate.spring_trap();
+    gate.check();
+    return gate.fired_;
+}
+
+bool AbortGate::ask(void * self) noexcept {
+    auto & gate = *static_cast<AbortGate *>(self);
     gate.check();
     return gate.fired_;
 }

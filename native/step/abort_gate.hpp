@@ -82,6 +82,9 @@ class AbortGate {
     // ggml_abort_callback; `self` is the gate.
     static bool poll(void * self) noexcept;
 
+    // Like poll(), inside a node.
+    static bool ask(void * self) noexcept;
+
     // ggml_backend_sched_eval_callback; `self` is the gate. With `ask`: whether to cut after `node`. Without: `node` and
     // all before it are computed; always true. Throws what run() catches. A step without cuts is not divided.
     static bool eval(ggml_tensor * node, bool ask, void * self);
