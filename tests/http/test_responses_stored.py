@@ -39,10 +39,10 @@ async def cancel(world: World, name: str = "resp_mine", **options: Any) -> Excha
 
 
 async def until_ended(world: World, name: str = "mine", owner: str = "") -> dict[str, Any]:
-    background = world.app.state.server.responses.created.find(owner, f"resp_{name}")
+    background = world.app.state.server.responses.find(owner, f"resp_{name}")
     if background is not None:
         async with asyncio.timeout(LIMIT):
-            await background.ended.wait()
+            await background.written()
     return checked(await get(world, f"resp_{name}"))
 
 
@@ -121,10 +121,10 @@ async def test_what_comes_too_late_for_its_id_changes_nothing(monkeypatch: pytes
         async def is_not_there_yet(*_names: str) -> bool:
             return False
 
-        desk = world.app.state.server.responses.created
+        desk = world.app.state.server.responses
         monkeypatch.setattr(desk, "exists", is_not_there_yet)
         assert (await create(world, status=400, background=True))["param"] == "X-Request-Id"
-        await asyncio.gather(*desk._tasks)
+        await asyncio.gather(*desk._live._tasks)
         assert await get(world) == first
 
 
@@ -265,7 +265,7 @@ async def test_an_id_may_end_in_a_word_of_the_api_if_its_slash_is_encoded(word: 
     encoded = f"resp_mine%2F{word.replace('/', '%2f')}"
     async with open_world() as world:
         await create(world, f"mine/{word}", background=True)
-        await asyncio.gather(*world.app.state.server.responses.created._tasks)
+        await asyncio.gather(*world.app.state.server.responses._live._tasks)
         response = await get(world, encoded)
         assert (response["object"], response["id"]) == ("response", f"resp_mine/{word}")
         assert (await get(world, f"{encoded}/input_items"))["object"] == "list"
@@ -487,7 +487,7 @@ async def test_one_that_was_not_in_the_background_has_no_events_to_tell() -> Non
 
 def fill(world: World) -> None:
     """From now on the store cannot grow."""
-    store = world.app.state.server.responses.created._store
+    store = world.app.state.server.responses._store
     (pages,) = store._commits._connection.execute("PRAGMA page_count").fetchone()
     store._commits._connection.execute(f"PRAGMA max_page_count = {pages}")
 
@@ -553,7 +553,7 @@ async def test_what_is_damaged_costs_its_own_response_and_is_told_to_nobody(
             damaged = f"UPDATE responses SET {column} = CAST(x'534543524554fffe' AS TEXT) WHERE id = 'resp_bad'"
             connection.execute(damaged)
 
-        await asyncio.to_thread(world.app.state.server.responses.created._store._commits.do(damage, "").result)
+        await asyncio.to_thread(world.app.state.server.responses._store._commits.do(damage, "").result)
         paths = {"response": ["", "?stream=true"], "input": ["/input_items"], "log": ["?stream=true"]}[column]
         errors = [await get(world, f"resp_bad{path}", 500) for path in paths]
         if column != "log":
@@ -572,7 +572,7 @@ async def test_stored_items_that_are_none_are_told_to_nobody(caplog: pytest.LogC
             items = '[{"id": "msg_bad_i0", "type": "message", "role": "SECRET"}]'
             connection.execute("UPDATE responses SET input = ? WHERE id = 'resp_bad'", (items,))
 
-        await asyncio.to_thread(world.app.state.server.responses.created._store._commits.do(damage, "").result)
+        await asyncio.to_thread(world.app.state.server.responses._store._commits.do(damage, "").result)
         referring = [{"type": "item_reference", "id": "msg_bad_i0"}, {"role": "user", "content": "x"}]
         errors = [
             await create(world, "next", 500, previous_response_id="resp_bad"),

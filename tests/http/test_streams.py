@@ -13,13 +13,12 @@ import pytest
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.request import NO_OWNER
 from pyllmcancel.server.streams import kept as kept_module
-from pyllmcancel.server.streams import kept_streams
 from tests.support.chat_models import Says
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world, unnamed
 
 if TYPE_CHECKING:
-    from pyllmcancel.server.streams.kept import KeptStream
+    from pyllmcancel.server.streams.kept import KeptAnswer
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +42,7 @@ async def delete(world: World, name: str = NAME, **options: Any) -> int:
     return (await world.begin("DELETE", f"/v1/stream/{name}", **options).end()).status
 
 
-def found(world: World, name: str = NAME, owner: str = NO_OWNER) -> KeptStream:
+def found(world: World, name: str = NAME, owner: str = NO_OWNER) -> KeptAnswer:
     kept = world.app.state.server.streams.find(owner, name)
     assert kept is not None
     return kept
@@ -345,7 +344,7 @@ async def test_it_is_forgotten_when_it_has_been_kept_long_enough() -> None:
         streams = world.app.state.server.streams
         forget = streams.forget
 
-        def forgotten(kept: KeptStream) -> None:
+        def forgotten(kept: KeptAnswer) -> None:
             forget(kept)
             gone.set()
 
@@ -403,8 +402,7 @@ async def test_of_a_long_answer_the_oldest_bytes_are_dropped_in_whole_events(mon
         first = ask(world, max_tokens=40)
         await first.until_body(b"data: ")
         kept = found(world)
-        while not kept.log.ended:
-            await kept.log.changed.wait()
+        await kept.written()
         assert kept.log.begin > 0
         assert kept.log.end - kept.log.begin <= 1_000
         lost = await read(world).end()
@@ -426,8 +424,7 @@ async def test_a_reader_that_is_too_slow_gets_an_error_and_harms_nobody(monkeypa
         slow.stop_reading()
         world.gate.open()
         await asyncio.wait_for(found(world).stopped(), LIMIT)
-        while not found(world).log.ended:
-            await found(world).log.changed.wait()
+        await found(world).written()
         slow.read_on()
         await slow.end()
         assert slow.json_events()[-1]["error"]["code"] == "offset_lost"
@@ -436,7 +433,7 @@ async def test_a_reader_that_is_too_slow_gets_an_error_and_harms_nobody(monkeypa
 
 
 async def test_too_many_that_go_on_are_refused_and_ended_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_streams, "MAX_STREAMS", 2)
+    monkeypatch.setattr("pyllmcancel.server.state.MAX_STREAMS", 2)
     async with open_world() as world:
         await ask(world, "ended", "a", max_tokens=1).end()
         await unread(world)

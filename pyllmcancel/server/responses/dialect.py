@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.http.request_context import created_at_of, request_id_of
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
 from pyllmcancel.server.responses.output import End, Output, broken_off, ended
-from pyllmcancel.server.responses.reading import Reader, merged
+from pyllmcancel.server.responses.reading import Reader
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
@@ -18,37 +18,56 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.server.chat.turn import ChatTurn
     from pyllmcancel.server.errors.responses import ApiError
-    from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent, ResponseHead
+    from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent, ResponseHead, Status
     from pyllmcancel.server.responses.body import ResponsesBody
 
-Keep = Callable[["ResponseAnswer"], Awaitable[None]]
+Keep = Callable[["ResponseAnswer", Sequence["ResponseEvent"]], Awaitable[None]]
 
 
 class ResponsesDialect(Dialect):
-    """One response, in the foreground.
+    """One response.
 
     Parameters
     ----------
     keep
-        Stores the response, if it is to be stored.
+        Stores the response, with its last events, if it is to be stored.
+    queued
+        True for a response in the background.
     """
 
     names_events = True
 
-    def __init__(self, output: Output, reader: Reader, keep: Keep | None = None) -> None:
+    def __init__(self, output: Output, reader: Reader, keep: Keep | None = None, *, queued: bool = False) -> None:
         self._output = output
         self._reader = reader
         self._keep = keep
+        self._queued = queued
         self._response: ResponseAnswer | None = None
         self._last: list[ResponseEvent] = []  # the last events of the items, and of the response
         self._end: list[ResponseEvent] = []
 
+    @property
+    def response_id(self) -> str:
+        return self._output.response_id
+
+    @property
+    def response(self) -> ResponseAnswer:
+        """The response, after its end."""
+        assert self._response is not None
+        return self._response
+
+    def so_far(self, status: Status) -> ResponseAnswer:
+        """Return the response before its end."""
+        return self._output.response(status)
+
+    def keep_by(self, keep: Keep) -> None:
+        self._keep = keep
+
     def opening(self) -> Iterable[ResponseEvent]:
-        return self._output.begin()
+        return self._output.begin(queued=self._queued)
 
     def chunks(self, delta: Delta) -> Iterable[ResponseEvent]:
-        told = self._reader.read(delta)
-        return self._output.feed(told.parts, told.logprobs)
+        return self._output.feed(*self._reader.read(delta))
 
     def closing(self, usage: Usage) -> Iterable[ResponseEvent]:
         return self._told(ended(self._reader.finish_reason, response_usage(usage, self._reader.n_reasoning)))
@@ -58,15 +77,14 @@ class ResponsesDialect(Dialect):
         return self._told(broken_off(error, self._reader.n_reasoning))
 
     def whole(self, deltas: list[Delta], usage: Usage) -> ResponseAnswer:
-        for told in merged([self._reader.read(delta) for delta in deltas]):
-            list(self._output.feed(told.parts, told.logprobs))
+        for delta in deltas:
+            list(self.chunks(delta))
         self.closing(usage)
-        assert self._response is not None
-        return self._response
+        return self.response
 
     async def keep(self) -> None:
         if self._keep is not None and self._response is not None:
-            await self._keep(self._response)
+            await self._keep(self._response, self._last + self._end)
 
     def _told(self, end: End) -> list[ResponseEvent]:
         self._last += self._output.end_items(end)

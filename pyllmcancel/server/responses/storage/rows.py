@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ IS_RESPONSE = """CASE WHEN typeof(response) <> 'text' THEN 0
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Stored:
     """A stored response.
 
     Attributes
@@ -38,13 +39,13 @@ class Kept:
     response
         The response as JSON, in the form that its client gets.
     log
-        The log as JSON, from which the events can be sent again; None for a response that was not in the background.
+        The events, packed; None for a response that was not in the background, or ended with its server.
     """
 
     response: str
     background: bool
     status: str
-    log: str | None
+    log: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Turn:
         return found
 
 
-def kept_response(connection: sqlite3.Connection, owner: str, response_id: str) -> Kept | None:
+def stored_response(connection: sqlite3.Connection, owner: str, response_id: str) -> Stored | None:
     asked = f"SELECT response, background, status, log, {IS_RESPONSE} FROM responses WHERE owner = ? AND id = ?"
     row = connection.execute(asked, (owner, response_id)).fetchone()
     if row is None:
@@ -94,7 +95,7 @@ def kept_response(connection: sqlite3.Connection, owner: str, response_id: str) 
         if status == LOST:
             status = "failed"
             response = said(json.loads(response) | {"status": status, "error": ENDED_WITH_SERVER})
-        return Kept(response, bool(background), status, None if log is None else text_of(log))
+        return Stored(response, bool(background), status, log)
 
 
 def conversation_part(connection: sqlite3.Connection, owner: str, response_id: str, *, output: bool) -> Part:
@@ -157,7 +158,7 @@ def checked(response_id: str) -> Iterator[None]:
     """Raise DamagedResponseError, which shows nothing of the data, for any error inside the block."""
     try:
         yield
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error):
         raise DamagedResponseError(response_id) from None
 
 
