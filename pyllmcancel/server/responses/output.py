@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 # Somebody wanted these to end; the other reasons are the server's.
 WANTED = (CancelReason.EXPLICIT, CancelReason.SUPERSEDED, CancelReason.DISCONNECT, CancelReason.STALLED)
+CALLS = {"function": OpenCall, "custom": OpenCustomCall, "tool_search": OpenSearch}
 TERMINAL = {"completed": "response.completed", "incomplete": "response.incomplete"}
 
 
@@ -167,12 +168,8 @@ class Output:
 
     def _begin_call(self, name: str, call_id: str) -> Iterator[ResponseEvent]:
         tool = self._tools.called(name)
-        if tool.kind == "tool_search":
-            yield from self._begin_item(OpenSearch(self._next_id(OpenSearch.prefix), call_id))
-        elif tool.kind == "custom":
-            yield from self._begin_item(OpenCustomCall(self._next_id(OpenCustomCall.prefix), call_id, tool))
-        else:
-            yield from self._begin_item(OpenCall(self._next_id(OpenCall.prefix), call_id, tool))
+        kind = CALLS[tool.kind]
+        yield from self._begin_item(kind(self._next_id(kind.prefix), call_id, tool))
 
     def _begin_item(self, item: OpenItem) -> Iterator[ResponseEvent]:
         yield from self._end_item("completed")

@@ -72,12 +72,11 @@ class DamagedResponseError(Error):
 
 
 class MissingResponseError(LookupError):
-    """There is no response of this id, or no longer one; `circular`: another response has taken the id since."""
+    """There is no longer a response of this id: another one has taken the id since."""
 
-    def __init__(self, response_id: str, *, circular: bool = False) -> None:
+    def __init__(self, response_id: str) -> None:
         super().__init__(response_id)
         self.response_id = response_id
-        self.circular = circular
 
 
 class ResponseExistsError(ValueError):
