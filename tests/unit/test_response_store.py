@@ -146,7 +146,7 @@ def test_the_end_of_what_was_deleted_is_not_kept(opened: Stores) -> None:
     store = opened()
     add(store, "a", status="queued")
     store.delete("", "a").result(LIMIT)
-    store.finish("", response("a"), None).result(LIMIT)
+    store.finish("", response("a"), b"").result(LIMIT)
     assert status_of(store, "a") is None
 
 

@@ -116,7 +116,7 @@ class KeptAnswer:
             self.cancel()
             await self._events.break_off(self._write, error)
         finally:
-            self._stop_timer()
+            self.stop_timer()
             self.completed = time.time()
             self.log.finish()
 
@@ -146,7 +146,7 @@ class KeptAnswer:
         """Count a reader inside the block."""
         self.n_readers += 1
         if not self.log.ended:
-            self._stop_timer()
+            self.stop_timer()
         try:
             yield
         finally:
@@ -161,15 +161,11 @@ class KeptAnswer:
         """Call `forget` when it has been kept long enough after its end."""
         self._set_timer(self._seconds, forget, self)
 
-    def forgotten(self) -> None:
-        if self.log.ended:
-            self._stop_timer()
-
     def _set_timer(self, seconds: float, action: Callable[..., object], *arguments: object) -> None:
-        self._stop_timer()
+        self.stop_timer()
         self._timer = asyncio.get_running_loop().call_later(seconds, action, *arguments)
 
-    def _stop_timer(self) -> None:
+    def stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

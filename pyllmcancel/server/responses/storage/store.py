@@ -10,6 +10,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.server.responses.storage import rows
@@ -111,11 +112,11 @@ class Store:
 
         return self._commits.do(work, owner, stores=True)
 
-    def finish(self, owner: str, response: Mapping[str, Any], log: bytes | None) -> Future[None]:
+    def finish(self, owner: str, response: Mapping[str, Any], log: bytes) -> Future[None]:
         """Record the end of a response that was added. If it was deleted since, nothing is stored."""
 
         def work(connection: sqlite3.Connection) -> None:
-            texts = said(response), log or b""
+            texts = said(response), log
             key = owner, response["id"]
             found = connection.execute(
                 "SELECT size, length(response) FROM responses WHERE owner = ? AND id = ?", key
@@ -135,12 +136,8 @@ class Store:
 
     def delete(self, owner: str, response_id: str) -> Future[bool]:
         """Delete a response; return whether there was one."""
-
-        def work(connection: sqlite3.Connection) -> bool:
-            gone = connection.execute("DELETE FROM responses WHERE owner = ? AND id = ?", (owner, response_id))
-            return gone.rowcount > 0
-
-        return self._commits.do(work, owner)
+        gone, key = "DELETE FROM responses WHERE owner = ? AND id = ?", (owner, response_id)
+        return self._commits.do(lambda connection: connection.execute(gone, key).rowcount > 0, owner)
 
     # -- what is asked ------------------------------------------------------------------------------------------------
 
@@ -155,11 +152,8 @@ class Store:
         return self._commits.do(lambda connection: rows.stored_response(connection, owner, response_id), owner)
 
     def exists(self, owner: str, response_id: str) -> Future[bool]:
-        def work(connection: sqlite3.Connection) -> bool:
-            asked = "SELECT 1 FROM responses WHERE owner = ? AND id = ?"
-            return connection.execute(asked, (owner, response_id)).fetchone() is not None
-
-        return self._commits.do(work, owner)
+        asked, key = "SELECT 1 FROM responses WHERE owner = ? AND id = ?", (owner, response_id)
+        return self._commits.do(lambda connection: connection.execute(asked, key).fetchone() is not None, owner)
 
     def part(self, owner: str, response_id: str, *, output: bool) -> Future[Part]:
         """Return all items up to a response, back to the first response that is not here: the input and the output of
@@ -170,11 +164,8 @@ class Store:
         MissingResponseError, LongConversationError, DamagedResponseError
             Raised by the returned future: the conversation is circular, too long, or damaged.
         """
-
-        def work(connection: sqlite3.Connection) -> Part:
-            return rows.conversation_part(connection, owner, response_id, output=output)
-
-        return self._commits.do(work, owner)
+        read = partial(rows.conversation_part, owner=owner, response_id=response_id, output=output)
+        return self._commits.do(read, owner)
 
     def items(self, owner: str, response_ids: Iterable[str]) -> Future[list[dict[str, Any]]]:
         """Return input and output of these responses, without earlier ones; missing responses are left out.
