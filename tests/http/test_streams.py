@@ -179,15 +179,6 @@ async def test_a_place_that_is_none_is_refused(start: str) -> None:
         assert exchange.json()["error"]["param"] == "from"
 
 
-@pytest.mark.parametrize("name", ["x" * 257, " x", "a\tb"])
-async def test_a_name_that_is_none_is_refused_and_nothing_is_computed(name: str) -> None:
-    async with open_world() as world:
-        exchange = await ask(world, conversation=name).end()
-        assert exchange.status == 400
-        assert exchange.json()["error"]["param"] == "X-Conversation-Id"
-        assert await world.requests() == []
-
-
 async def test_unknown_streams_are_not_found() -> None:
     async with open_world() as world:
         exchange = await read(world, "unknown").end()
@@ -196,12 +187,17 @@ async def test_unknown_streams_are_not_found() -> None:
         assert (await world.get("/v1/stream")).status == 400
 
 
-@pytest.mark.parametrize("fields", [{"keep_going": 0}, {"keep_going": "yes"}, {"keep_going": True, "stream": False}])
-async def test_an_answer_that_cannot_be_kept_is_refused(fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [({"conversation": name}, "X-Conversation-Id") for name in ("x" * 257, " x", "a\tb")]
+    + [({"conversation": None} | one, "keep_going") for one in ({"keep_going": 0}, {"keep_going": "yes"})]
+    + [({"conversation": None, "keep_going": True, "stream": False}, "keep_going")],
+)
+async def test_an_answer_that_cannot_be_kept_is_refused_and_not_computed(fields: dict[str, Any], param: str) -> None:
     async with open_world() as world:
-        exchange = await ask(world, conversation=None, **fields).end()
-        assert exchange.status == 400
-        assert exchange.json()["error"]["param"] == "keep_going"
+        exchange = await ask(world, **fields).end()
+        assert (exchange.status, exchange.json()["error"]["param"]) == (400, param)
+        assert await world.requests() == []
 
 
 async def test_an_answer_in_one_piece_has_no_stream() -> None:
@@ -241,36 +237,25 @@ async def check_broken_off(world: World, reader: Exchange, reason: CancelReason)
     assert (entry["status"], entry["cancel_reason"]) == ("cancelled", reason)
 
 
-async def test_a_cancel_by_id_ends_it_for_its_readers() -> None:
-    async with open_world() as world:
-        await unread(world)
-        reader = read(world)
-        await reader.until_body(b"data: ")
-        await world.post("/v1/requests/mine/cancel?wait=false")
-        world.gate.open()
-        await check_broken_off(world, reader, CancelReason.EXPLICIT)
-        await check_broken_off(world, read(world), CancelReason.EXPLICIT)
-
-
-async def test_its_deadline_ends_it() -> None:
+@pytest.mark.parametrize("reason", [CancelReason.EXPLICIT, CancelReason.DEADLINE, CancelReason.SHUTDOWN])
+async def test_whatever_ends_it_its_readers_are_told_now_and_later(reason: CancelReason) -> None:
     async with open_world() as world:
         await unread(world, timeout=60)
-        world.expire("mine")
-        await world.cancelling("mine")
-        world.gate.open()
-        await check_broken_off(world, read(world), CancelReason.DEADLINE)
-
-
-async def test_a_shutdown_ends_it_for_its_readers() -> None:
-    async with open_world() as world:
-        await unread(world)
         reader = await read(world).until_body(b"data: ")
-        closing = asyncio.create_task(world.shut_down())
+        closing = None
+        match reason:
+            case CancelReason.EXPLICIT:
+                await world.post("/v1/requests/mine/cancel?wait=false")
+            case CancelReason.DEADLINE:
+                world.expire("mine")
+            case CancelReason.SHUTDOWN:
+                closing = asyncio.create_task(world.shut_down())
         await world.cancelling("mine")
         world.gate.open()
-        await closing
-        await reader.end()
-        assert reader.json_events()[-1]["error"]["code"] == "shutdown"
+        await check_broken_off(world, reader, reason)
+        await check_broken_off(world, read(world), reason)
+        if closing is not None:
+            await closing
 
 
 async def test_deleting_cancels_and_forgets_it_and_its_readers_are_told() -> None:
@@ -357,17 +342,17 @@ async def test_it_is_forgotten_when_it_has_been_kept_long_enough() -> None:
 # -- superseding ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_newer_request_of_the_conversation_supersedes_the_older() -> None:
+@pytest.mark.parametrize("headers", [{}, {"x-supersede": "a key of its own"}])
+async def test_a_newer_request_of_the_conversation_supersedes_the_older(headers: dict[str, str]) -> None:
     async with open_world() as world:
         await unread(world)
         reader = await read(world).until_body(b"data: ")
-        newer = ask(world, "newer")
+        newer = ask(world, "newer", headers=headers)
         await world.cancelling("mine")
         world.gate.open()
         await newer.end()
-        await reader.end()
-        assert reader.json_events()[-1]["error"]["code"] == "superseded"
-        assert (await world.ended("mine"))["superseded_by"] == "newer"
+        await check_broken_off(world, reader, CancelReason.SUPERSEDED)
+        assert (await world.request("mine"))["superseded_by"] == "newer"
         assert await written(world) == newer.body
         assert (await read(world, "mine").end()).status == 404
 
@@ -380,17 +365,6 @@ async def test_a_request_that_is_refused_leaves_the_older_one_alone() -> None:
         assert not found(world).request.cancellation.requested
         world.gate.open()
         assert (await written(world)).decode().endswith(ENDED)
-
-
-async def test_a_key_of_its_own_does_not_keep_two_streams_of_a_conversation_alive() -> None:
-    async with open_world() as world:
-        await unread(world)
-        newer = ask(world, "newer", headers={"x-supersede": "another"})
-        await world.cancelling("mine")
-        world.gate.open()
-        await newer.end()
-        assert (await world.ended("mine"))["cancel_reason"] == "superseded"
-        assert await written(world) == newer.body
 
 
 # -- bounds -----------------------------------------------------------------------------------------------------------

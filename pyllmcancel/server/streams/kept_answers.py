@@ -96,11 +96,13 @@ class KeptAnswers(Generic[A]):
         self._answers[kept.owner, kept.name] = kept
 
     async def _run(self, kept: A) -> None:
-        await kept.run()
-        if kept.ends_at_once:
-            self.forget(kept)
-        elif self._is_findable(kept):
-            kept.expire(self.forget)
+        try:
+            await kept.run()
+        finally:
+            if kept.ends_at_once:
+                self.forget(kept)
+            elif self._is_findable(kept):
+                kept.expire(self.forget)
 
     def _is_findable(self, kept: A) -> bool:
         return self.named(kept.owner, kept.name) is kept
