@@ -10,6 +10,7 @@ import pytest
 from openai.types.responses import ResponseItemList
 from pydantic import TypeAdapter
 
+from pyllmcancel.server.responses.storage.rows import ENDED_WITH_SERVER, LOST
 from tests.http.test_openapi import check_exchange
 from tests.support.chat_models import CALL, PARIS, Says
 from tests.support.http_asgi import LIMIT, Exchange
@@ -569,3 +570,20 @@ async def test_what_is_damaged_costs_its_own_response_and_is_told_to_nobody(
         assert "SECRET" not in str(errors) + caplog.text
         assert await get(world, "resp_good") == good
         assert (await world.begin("DELETE", f"{RESPONSES}/resp_bad").end()).status == 200
+
+
+async def test_a_response_that_ended_with_its_server_has_events_too() -> None:
+    async with open_world() as world:
+        await in_background(world, "bad")
+        world.gate.open()
+        await until_ended(world, "bad")
+        await damage(world, "status", f"'{LOST}', log = NULL")
+        found = await get(world, "resp_bad")
+        assert (found["status"], found["error"]) == ("failed", ENDED_WITH_SERVER)
+        events = checked_events(await world.get(f"{RESPONSES}/resp_bad?stream=true"))
+        kinds = [event["type"] for event in events]
+        begun = ["response.created", "response.queued", "response.in_progress"]
+        assert kinds == [*begun, "error", "response.failed"]
+        assert {event["message"] for event in events if "message" in event} == {ENDED_WITH_SERVER["message"]}
+        tail = await world.get(f"{RESPONSES}/resp_bad?stream=true&starting_after=3")
+        assert checked_events(tail, 4) == events[4:]
