@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.server.chat.turn import ChatTurn
     from pyllmcancel.server.errors.responses import ApiError
-    from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent, ResponseHead, Status
+    from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent, ResponseHead
     from pyllmcancel.server.responses.body import ResponsesBody
 
-Keep = Callable[["ResponseAnswer", Sequence["ResponseEvent"]], Awaitable[None]]
+Store = Callable[["ResponseAnswer", Sequence["ResponseEvent"]], Awaitable[None]]
 
 
 class ResponsesDialect(Dialect):
@@ -29,26 +29,27 @@ class ResponsesDialect(Dialect):
 
     Parameters
     ----------
-    keep
-        Stores the response, with its last events, if it is to be stored.
     queued
         True for a response in the background.
+
+    Attributes
+    ----------
+    output
+        The response so far.
+    store
+        Stores the response after its end, with its last events; None: it is not stored.
     """
 
     names_events = True
 
-    def __init__(self, output: Output, reader: Reader, keep: Keep | None = None, *, queued: bool = False) -> None:
-        self._output = output
+    def __init__(self, output: Output, reader: Reader, *, queued: bool = False) -> None:
+        self.output = output
+        self.store: Store | None = None
         self._reader = reader
-        self._keep = keep
         self._queued = queued
         self._response: ResponseAnswer | None = None
         self._last: list[ResponseEvent] = []  # the last events of the items, and of the response
         self._end: list[ResponseEvent] = []
-
-    @property
-    def response_id(self) -> str:
-        return self._output.response_id
 
     @property
     def response(self) -> ResponseAnswer:
@@ -56,24 +57,17 @@ class ResponsesDialect(Dialect):
         assert self._response is not None
         return self._response
 
-    def so_far(self, status: Status) -> ResponseAnswer:
-        """Return the response before its end."""
-        return self._output.response(status)
-
-    def keep_by(self, keep: Keep) -> None:
-        self._keep = keep
-
     def opening(self) -> Iterable[ResponseEvent]:
-        return self._output.begin(queued=self._queued)
+        return self.output.begin(queued=self._queued)
 
     def chunks(self, delta: Delta) -> Iterable[ResponseEvent]:
-        return self._output.feed(*self._reader.read(delta))
+        return self.output.feed(*self._reader.read(delta))
 
     def closing(self, usage: Usage) -> Iterable[ResponseEvent]:
         return self._told(ended(self._reader.finish_reason, response_usage(usage, self._reader.n_reasoning)))
 
     def failure(self, error: ApiError, request_id: str) -> Iterable[ResponseEvent]:
-        self._output.take_back(self._end)  # of an answer that was complete, and could not be stored
+        self.output.take_back(self._end)  # of an answer that was complete, and could not be stored
         return self._told(broken_off(error, self._reader.n_reasoning))
 
     def whole(self, deltas: list[Delta], usage: Usage) -> ResponseAnswer:
@@ -83,13 +77,13 @@ class ResponsesDialect(Dialect):
         return self.response
 
     async def keep(self) -> None:
-        if self._keep is not None and self._response is not None:
-            await self._keep(self._response, self._last + self._end)
+        if self.store is not None and self._response is not None:
+            await self.store(self._response, self._last + self._end)
 
     def _told(self, end: End) -> list[ResponseEvent]:
-        self._last += self._output.end_items(end)
-        self._end = list(self._output.end(end))
-        self._response = self._output.response(end.status, end)
+        self._last += self.output.end_items(end)
+        self._end = list(self.output.end(end))
+        self._response = self.output.response(end.status, end)
         return self._last + self._end
 
 

@@ -61,7 +61,7 @@ async def create_response(incoming: Annotated[Incoming[ResponsesBody], reads(Res
         if body.background:
             return await in_background(chat, turn, dialect, input_items, stream=body.stream)
         if stored:
-            dialect.keep_by(partial(responses_of(request).keep, owner_of(request.scope), input_items))
+            dialect.store = partial(responses_of(request).keep, owner_of(request.scope), input_items)
         return await generate(chat, [turn.tokens], turn.params, dialect)
 
 

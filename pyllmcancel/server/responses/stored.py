@@ -63,16 +63,22 @@ class BackgroundResponse(KeptAnswer):
     """A response that is generated although nobody waits for it. Its events go into the store with its end."""
 
     def __init__(self, stream: AsyncStream, dialect: ResponsesDialect) -> None:
-        keeping = Keeping(dialect.response_id, is_stored=True)
+        keeping = Keeping(dialect.output.response_id, is_stored=True)
         super().__init__(keeping, stream, AnswerEvents(stream, dialect, 0.0))
         self._dialect = dialect
+
+    async def run(self) -> None:
+        try:
+            await super().run()
+        finally:
+            self._dialect.store = None  # it refers to this response, whose memory would wait for a collection
 
     def response(self) -> ResponseAnswer:
         """Return the response's present state."""
         if self.log.ended:
             return self._dialect.response
         waits = self.request.status is RequestStatus.WAITING
-        return self._dialect.so_far("queued" if waits else "in_progress")
+        return self._dialect.output.response("queued" if waits else "in_progress")
 
 
 class Responses:
@@ -125,7 +131,7 @@ class Responses:
         """
         background = BackgroundResponse(stream, dialect)
         added = self._store.add(background.owner, background.response() | {"status": "queued"}, items)
-        dialect.keep_by(partial(self._finish, added, background))
+        dialect.store = partial(self._finish, added, background)
         self._live.begin(background)
         try:
             await done(added)
