@@ -229,26 +229,21 @@ def test_a_second_server_is_refused_and_changes_nothing(opened: Stores, path: Pa
     assert status_of(store, "a") == "in_progress"
 
 
-def test_another_version_is_refused_and_left_as_it_is(opened: Stores, path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [("user_version = 2", r"version 2.*version 3"), ("application_id = 0", "another program's")],
+)
+def test_a_file_that_is_no_store_of_this_version_is_refused_and_left_as_it_is(
+    opened: Stores, path: Path, change: str, message: str
+) -> None:
     store = opened()
     add(store, "a")
     store.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute(f"PRAGMA {change}")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=r"version 2.*version 3"):
-        opened()
-    assert path.read_bytes() == before
-
-
-def test_another_programs_database_is_refused_and_left_as_it_is(opened: Stores, path: Path) -> None:
-    path.parent.mkdir()
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE theirs (x)")
-    connection.close()
-    before = path.read_bytes()
-    with pytest.raises(StoreError, match="another program's"):
+    with pytest.raises(StoreError, match=message):
         opened()
     assert path.read_bytes() == before
 
