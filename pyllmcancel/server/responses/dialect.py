@@ -64,11 +64,11 @@ class ResponsesDialect(Dialect):
         return self.output.feed(*self._reader.read(delta))
 
     def closing(self, usage: Usage) -> Iterable[ResponseEvent]:
-        return self._told(ended(self._reader.finish_reason, response_usage(usage, self._reader.n_reasoning)))
+        return self._last_events(ended(self._reader.finish_reason, response_usage(usage, self._reader.n_reasoning)))
 
     def failure(self, error: ApiError, request_id: str) -> Iterable[ResponseEvent]:
         self.output.take_back(self._end)  # of an answer that was complete, and could not be stored
-        return self._told(broken_off(error, self._reader.n_reasoning))
+        return self._last_events(broken_off(error, self._reader.n_reasoning))
 
     def whole(self, deltas: list[Delta], usage: Usage) -> ResponseAnswer:
         for delta in deltas:
@@ -80,7 +80,7 @@ class ResponsesDialect(Dialect):
         if self.store is not None and self._response is not None:
             await self.store(self._response, self._last + self._end)
 
-    def _told(self, end: End) -> list[ResponseEvent]:
+    def _last_events(self, end: End) -> list[ResponseEvent]:
         self._last += self.output.end_items(end)
         self._end = list(self.output.end(end))
         self._response = self.output.response(end.status, end)

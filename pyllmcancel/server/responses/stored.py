@@ -156,11 +156,11 @@ class Responses:
             log = await asyncio.to_thread(packed, background.log.content, last)
             await done(self._store.finish(background.owner, response, log))
         except Exception as error:  # any error: whoever waits for the end must get one
-            told = api_error(error)
+            shown = api_error(error)
             facts = {"request_id": background.request.id}
-            logger.error("response %s: %s", background.name, told.message, exc_info=told is not error, extra=facts)
+            logger.error("response %s: %s", background.name, shown.message, exc_info=shown is not error, extra=facts)
             self._unstored.put(background.owner, background.name, background)
-            raise told from error
+            raise shown from error
 
     async def close(self) -> None:
         """Cancel responses in the background, wait until their ends are stored, and close the store."""
