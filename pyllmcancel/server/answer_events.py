@@ -86,18 +86,21 @@ class AnswerEvents:
             last = await worded(self._stream, lambda usage: list(self._dialect.closing(usage)))
             await self._dialect.keep()
         except (RequestCancelled, RequestFailed, ApiError) as error:
-            shown = told(error)
-            last = list(self._dialect.failure(api_error(error), self._stream.request.id))
-            if not isinstance(error, ApiError):
-                with suppress(ApiError):
-                    await self._dialect.keep()
-            if shown is None:
-                return False
-            # No [DONE] after an error: a cut answer must not look whole.
-            await self._write_events(write, FAILURE, last)
-            return True
+            is_read = told(error) is not None
+            await self.break_off(write if is_read else None, error)
+            return is_read
         await self._write_events(write, ALL, last, end=DONE if self._dialect.says_done else b"")
         return True
+
+    async def break_off(self, write: Write | None, error: Exception) -> None:
+        """Write the last events of an answer that did not complete, if somebody reads them; it is stored as it is."""
+        last = list(self._dialect.failure(api_error(error), self._stream.request.id))
+        if not isinstance(error, ApiError):  # that an answer could not be stored is not stored either
+            with suppress(ApiError):
+                await self._dialect.keep()
+        if write is not None:
+            # No [DONE] after an error: a cut answer must not look whole.
+            await self._write_events(write, FAILURE, last)
 
     async def _write_events(
         self,

@@ -43,7 +43,6 @@ from pyllmcancel.server.requests import routes as routes_requests
 from pyllmcancel.server.requests import sessions as routes_sessions
 from pyllmcancel.server.responses import routes as responses_routes
 from pyllmcancel.server.responses import routes_stored as responses_routes_stored
-from pyllmcancel.server.responses.created import CreatedResponses
 from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.server.responses.stored import Responses
 from pyllmcancel.server.running.loop_lag import LoopLag
@@ -117,8 +116,7 @@ def create_app(
         state.adopt(engine)
 
     storage = config.storage
-    created = CreatedResponses(None if storage is None else lambda: Store(*storage), store)
-    state.responses = Responses(created)
+    state.responses = responses = Responses(None if storage is None else lambda: Store(*storage), store)
     lag = LoopLag(state.metrics.loop_lagged)
 
     @asynccontextmanager
@@ -134,7 +132,7 @@ def create_app(
             lag.stop()
             await asyncio.wait([describing])
             await state.streams.close()
-            await created.close()
+            await responses.close()
             await state.end_helpers()
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)

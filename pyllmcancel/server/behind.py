@@ -47,7 +47,7 @@ OPENED = ((b"content-type", b"application/octet-stream"), (LINK, b"1"))
 
 Cancel = Callable[["Request", CancelReason], object]
 Readers = Callable[["Request"], int | None]
-"""Returns the number of readers of a request's stream, if it is kept; see `KeptStreams.readers_of`."""
+"""Returns the number of readers of a request's stream, if it is kept; see `KeptAnswers.readers_of`."""
 
 
 def frame(kind: bytes, content: bytes = b"") -> bytes:

@@ -25,7 +25,7 @@ from pyllmcancel.server.http.request_context import is_client_gone, mark_client_
 from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
 from pyllmcancel.server.origin import key_by
 from pyllmcancel.server.preparing import engine_failure_told, prepare, working
-from pyllmcancel.server.streams.kept import KeptStream
+from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.reading import KeptResponse
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ async def generate(
     events = AnswerEvents(stream, dialect, interval, link)
     if keeping is None:
         return EventStreamResponse(stream, events)
-    kept = KeptStream(keeping, stream, events)
+    kept = KeptAnswer(keeping, stream, events)
     if link is not None and link.delivered is not None:
         kept.log.write(bytes(link.delivered.body or b""))
     streams.begin(kept)

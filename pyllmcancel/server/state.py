@@ -25,7 +25,7 @@ from pyllmcancel.server.behind import Links
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import KeyRing
 from pyllmcancel.server.http.workers import Workers
-from pyllmcancel.server.limits import PREPARERS, WORKERS
+from pyllmcancel.server.limits import MAX_STREAMS, PREPARERS, WORKERS
 from pyllmcancel.server.live.feed import Feed
 from pyllmcancel.server.live.gauges import FeedGauges
 from pyllmcancel.server.live.texts import Texts
@@ -34,7 +34,8 @@ from pyllmcancel.server.pile_up import PileUp
 from pyllmcancel.server.promise import server_digest
 from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.server.streams.gauges import StreamGauges
-from pyllmcancel.server.streams.kept_streams import KeptStreams
+from pyllmcancel.server.streams.kept import KeptAnswer
+from pyllmcancel.server.streams.kept_answers import KeptAnswers
 from pyllmcancel.server.wire.fields import Answer
 from pyllmcancel.server.wire.tokens import TextReader
 from pyllmcancel.shares import Shares
@@ -107,7 +108,7 @@ class ServerState:
         self.decoders = Workers(PREPARERS, "pyllmcancel-decode", per_owner=PREPARERS - config.shared)
         self.fillers = Workers(PREPARERS, "pyllmcancel-fill", per_owner=PREPARERS - config.shared)
         self.pile_up = PileUp()
-        self.streams = KeptStreams(several=config.shared)
+        self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, several=config.shared)
         self.links = Links(self.streams.readers_of)  # to the server in front, if there is one
         self.fetcher = Fetcher(config.media.max_bytes)
         self.media_room = MediaRoom(config.media.max_prepared, several=config.shared)

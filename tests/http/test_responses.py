@@ -89,27 +89,9 @@ async def test_an_answer_that_is_cut_is_incomplete(streams: bool) -> None:
         assert response["usage"]["output_tokens"] == 3
 
 
-async def test_the_id_is_the_requests_and_cancels_it() -> None:
-    async with open_world() as world:
-        world.hold()
-        asked = world.begin("POST", RESPONSES, {"input": "hello", "stream": True}, headers={"x-request-id": "mine"})
-        await world.held()
-        report = await world.post("/v1/requests/resp_mine/cancel?wait=false")
-        assert report.json()["outcome"] == "cancelled"
-        world.gate.open()
-        events = checked_events(await asked.end())
-        error, last = events[-2:]
-        assert (error["type"], error["code"]) == ("error", "explicit")
-        assert (last["type"], last["response"]["status"], last["response"]["id"]) == (
-            "response.failed",
-            "cancelled",
-            "resp_mine",
-        )
-        assert accumulated(events) is None
-
-
 @pytest.mark.parametrize(
-    ("reason", "status"), [("superseded", "cancelled"), ("deadline", "failed"), ("shutdown", "failed")]
+    ("reason", "status"),
+    [("explicit", "cancelled"), ("superseded", "cancelled"), ("deadline", "failed"), ("shutdown", "failed")],
 )
 async def test_a_stream_that_breaks_off_does_not_look_complete(reason: str, status: str) -> None:
     async with open_world() as world:
@@ -118,6 +100,9 @@ async def test_a_stream_that_breaks_off_does_not_look_complete(reason: str, stat
         asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
         await world.held()
         match reason:
+            case "explicit":  # by the response's id
+                report = await world.post("/v1/requests/resp_mine/cancel?wait=false")
+                assert report.json()["outcome"] == "cancelled"
             case "superseded":
                 world.begin("POST", RESPONSES, body)
             case "deadline":
@@ -126,34 +111,33 @@ async def test_a_stream_that_breaks_off_does_not_look_complete(reason: str, stat
                 closing = asyncio.create_task(world.shut_down())
         await world.cancelling("mine")
         world.gate.open()
-        error, last = checked_events(await asked.end())[-2:]
+        events = checked_events(await asked.end())
+        error, last = events[-2:]
+        response = last["response"]
         assert (error["type"], error["code"]) == ("error", reason)
-        assert (last["type"], last["response"]["status"]) == ("response.failed", status)
-        assert reason in last["response"]["error"]["message"]
+        assert (last["type"], response["status"], response["id"]) == ("response.failed", status, "resp_mine")
+        assert response["error"]["message"] == error["message"]
+        assert accumulated(events) is None
         if reason == "shutdown":
             await closing
 
 
-async def test_an_answer_in_one_piece_that_is_cancelled_is_an_error() -> None:
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_an_answer_in_one_piece_that_is_cancelled_is_an_error(leaves: bool) -> None:
     async with open_world() as world:
         world.hold()
         asked = world.begin("POST", RESPONSES, {"input": "hello"}, headers={"x-request-id": "mine"})
         await world.held()
-        await world.post("/v1/requests/mine/cancel?wait=false")
-        world.gate.open()
-        await asked.end()
-        assert (asked.status, asked.json()["error"]["code"]) == (499, "explicit")
-
-
-async def test_a_client_that_leaves_is_cancelled() -> None:
-    async with open_world() as world:
-        world.hold()
-        asked = world.begin("POST", RESPONSES, {"input": "hello"}, headers={"x-request-id": "mine"})
-        await world.held()
-        asked.leave()
+        if leaves:
+            asked.leave()
+        else:
+            await world.post("/v1/requests/mine/cancel?wait=false")
         await world.cancelling("mine")
         world.gate.open()
-        assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
+        if leaves:
+            assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
+        else:
+            assert ((await asked.end()).status, asked.json()["error"]["code"]) == (499, "explicit")
 
 
 async def test_logprobs_are_of_the_text() -> None:

@@ -10,6 +10,7 @@ import pytest
 from openai.types.responses import ResponseItemList
 from pydantic import TypeAdapter
 
+from pyllmcancel.server.responses.storage.rows import ENDED_WITH_SERVER, LOST
 from tests.http.test_openapi import check_exchange
 from tests.support.chat_models import CALL, PARIS, Says
 from tests.support.http_asgi import LIMIT, Exchange
@@ -39,10 +40,10 @@ async def cancel(world: World, name: str = "resp_mine", **options: Any) -> Excha
 
 
 async def until_ended(world: World, name: str = "mine", owner: str = "") -> dict[str, Any]:
-    background = world.app.state.server.responses.created.find(owner, f"resp_{name}")
+    background = world.app.state.server.responses.find(owner, f"resp_{name}")
     if background is not None:
         async with asyncio.timeout(LIMIT):
-            await background.ended.wait()
+            await background.written()
     return checked(await get(world, f"resp_{name}"))
 
 
@@ -57,18 +58,14 @@ async def in_background(world: World, name: str = "mine", **fields: Any) -> dict
 # -- kept -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_response_is_there_afterwards_as_it_was_given() -> None:
-    async with open_world() as world:
-        found = await create(world)
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_response_is_there_afterwards_as_it_was_given(streams: bool) -> None:
+    async with open_world(model=Says("It is 4.")) as world:
+        body = {"input": "hello", "stream": streams}
+        exchange = await world.post(RESPONSES, body, headers={"x-request-id": "mine"})
+        found = checked_events(exchange)[-1]["response"] if streams else checked(exchange.json())
         assert found["store"]
         assert await get(world) == found
-
-
-async def test_a_stream_is_kept_as_its_last_event_has_it() -> None:
-    async with open_world(model=Says("It is 4.")) as world:
-        exchange = await world.post(RESPONSES, {"input": "hello", "stream": True}, headers={"x-request-id": "mine"})
-        events = checked_events(exchange)
-        assert await get(world) == events[-1]["response"]
 
 
 async def test_what_is_not_to_be_stored_is_not() -> None:
@@ -121,10 +118,10 @@ async def test_what_comes_too_late_for_its_id_changes_nothing(monkeypatch: pytes
         async def is_not_there_yet(*_names: str) -> bool:
             return False
 
-        desk = world.app.state.server.responses.created
+        desk = world.app.state.server.responses
         monkeypatch.setattr(desk, "exists", is_not_there_yet)
         assert (await create(world, status=400, background=True))["param"] == "X-Request-Id"
-        await asyncio.gather(*desk._tasks)
+        await asyncio.gather(*desk._live._tasks)
         assert await get(world) == first
 
 
@@ -167,18 +164,23 @@ async def test_what_is_shown_of_a_response_is_as_described() -> None:
 # -- conversations ----------------------------------------------------------------------------------------------------
 
 
+async def check_same(world: World, one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Check that two inputs are one conversation to the model."""
+    counted = [await world.post(f"{RESPONSES}/input_tokens", body) for body in (one, other)]
+    assert counted[0].json() == counted[1].json()
+    assert counted[0].json()["input_tokens"] > 0
+
+
+def said(text: str, role: str = "user") -> dict[str, str]:
+    return {"role": role, "content": text}
+
+
 async def test_a_response_goes_on_from_the_one_before() -> None:
     async with open_world(model=Says("It is 4.")) as world:
         await create(world, "a", instructions="Never mind.")
         asked = {"previous_response_id": "resp_a", "input": "And?", "instructions": "Be brief."}
-        counted = await world.post(f"{RESPONSES}/input_tokens", asked)
-        whole = [
-            {"role": "user", "content": "hello"},
-            {"role": "assistant", "content": "It is 4."},
-            {"role": "user", "content": "And?"},
-        ]
-        same = await world.post(f"{RESPONSES}/input_tokens", {"input": whole, "instructions": "Be brief."})
-        assert counted.json() == same.json()
+        whole = [said("hello"), said("It is 4.", "assistant"), said("And?")]
+        await check_same(world, asked, {"input": whole, "instructions": "Be brief."})
         await create(world, "b", **asked)
         items = (await get(world, "resp_b/input_items?order=asc"))["data"]
         assert [item["role"] for item in items] == ["user", "assistant", "user"]
@@ -190,23 +192,16 @@ async def test_a_call_that_was_cut_is_not_part_of_what_follows() -> None:
     async with open_world(model=Says("I look. " + CALL)) as world:
         found = await create(world, "a", tools=[weather], max_output_tokens=len("I look. " + CALL) - 20)
         assert [item["status"] for item in found["output"]] == ["completed", "incomplete"]
-        counted = await world.post(f"{RESPONSES}/input_tokens", {"previous_response_id": "resp_a", "input": "And?"})
-        said = found["output"][0]["content"][0]["text"]
-        whole = [
-            {"role": "user", "content": "hello"},
-            {"role": "assistant", "content": said},
-            {"role": "user", "content": "And?"},
-        ]
-        assert counted.json() == (await world.post(f"{RESPONSES}/input_tokens", {"input": whole})).json()
+        text = found["output"][0]["content"][0]["text"]
+        whole = [said("hello"), said(text, "assistant"), said("And?")]
+        await check_same(world, {"previous_response_id": "resp_a", "input": "And?"}, {"input": whole})
 
 
 async def test_a_reference_stands_for_its_item() -> None:
     async with open_world(model=Says("It is 4.")) as world:
         (message,) = (await create(world, "a"))["output"]
-        asked = [{"role": "user", "content": "hello"}, {"type": "item_reference", "id": message["id"]}]
-        counted = await world.post(f"{RESPONSES}/input_tokens", {"input": asked})
-        whole = [asked[0], {"role": "assistant", "content": "It is 4."}]
-        assert counted.json() == (await world.post(f"{RESPONSES}/input_tokens", {"input": whole})).json()
+        referring = [said("hello"), {"type": "item_reference", "id": message["id"]}]
+        await check_same(world, {"input": referring}, {"input": [said("hello"), said("It is 4.", "assistant")]})
 
 
 @pytest.mark.parametrize("item_id", ["msg_other_0", "msg_a_7", "something"])
@@ -265,7 +260,7 @@ async def test_an_id_may_end_in_a_word_of_the_api_if_its_slash_is_encoded(word: 
     encoded = f"resp_mine%2F{word.replace('/', '%2f')}"
     async with open_world() as world:
         await create(world, f"mine/{word}", background=True)
-        await asyncio.gather(*world.app.state.server.responses.created._tasks)
+        await asyncio.gather(*world.app.state.server.responses._live._tasks)
         response = await get(world, encoded)
         assert (response["object"], response["id"]) == ("response", f"resp_mine/{word}")
         assert (await get(world, f"{encoded}/input_items"))["object"] == "list"
@@ -332,12 +327,32 @@ async def test_a_cancel_stops_it_and_says_how_it_stands() -> None:
         assert await get(world) == found
 
 
-async def test_it_can_be_cancelled_as_a_request() -> None:
+@pytest.mark.parametrize("reason", ["explicit", "deadline", "shutdown"])
+async def test_whatever_ends_it_that_is_stored_with_its_events(reason: str) -> None:
     async with open_world() as world:
-        await in_background(world)
-        await world.post("/v1/requests/mine/cancel?wait=false")
+        await in_background(world, timeout=60)
+        await world.step(2)
+        await world.held()
+        following = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true")
+        await following.until_body(b"output_text.delta")
+        closing = None
+        match reason:
+            case "explicit":
+                await world.post("/v1/requests/mine/cancel?wait=false")
+            case "deadline":
+                world.expire("mine")
+            case "shutdown":
+                closing = asyncio.create_task(world.shut_down())
+        await world.cancelling("mine")
         world.gate.open()
-        assert (await until_ended(world))["status"] == "cancelled"
+        events = checked_events(await following.end())
+        if closing is not None:
+            await closing
+        error, last = events[-2:]
+        assert (error["type"], error["code"], last["type"]) == ("error", reason, "response.failed")
+        assert await until_ended(world) == last["response"]
+        assert last["response"]["status"] == ("cancelled" if reason == "explicit" else "failed")
+        assert checked_events(await world.get(f"{RESPONSES}/resp_mine?stream=true")) == events
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -392,17 +407,6 @@ async def test_a_full_queue_refuses_it_and_keeps_nothing() -> None:
         await until_ended(world, "second")
 
 
-async def test_a_shutdown_ends_it_and_that_is_kept() -> None:
-    async with open_world() as world:
-        await in_background(world)
-        closing = asyncio.create_task(world.shut_down())
-        await world.cancelling("mine")
-        world.gate.open()
-        await closing
-        found = await until_ended(world)
-        assert (found["status"], "shutdown" in found["error"]["message"]) == ("failed", True)
-
-
 # -- events once more -------------------------------------------------------------------------------------------------
 
 
@@ -446,24 +450,14 @@ async def test_a_client_may_leave_at_any_turn_of_the_loop() -> None:
         assert (await until_ended(world))["status"] == "incomplete"  # it had all its tokens
 
 
-async def test_events_of_a_cancelled_response_are_told_once_more() -> None:
+async def test_events_that_do_not_come_are_waited_for_until_the_end() -> None:
     async with open_world() as world:
-        await in_background(world)
-        await world.step(2)
-        await world.held()
-        following = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true")
-        await following.until_body(b"output_text.delta")
-        cancelling = asyncio.create_task(cancel(world))
-        await world.cancelling("mine")
+        await in_background(world, max_output_tokens=3)
+        late = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true&starting_after=10000")
+        await late.until_headers()
         world.gate.open()
-        await cancelling
-        events = checked_events(await following.end())
-        assert [(event["type"], event.get("code")) for event in events[-2:]] == [
-            ("error", "explicit"),
-            ("response.failed", None),
-        ]
-        assert events[-1]["response"]["status"] == "cancelled"
-        assert checked_events(await world.get(f"{RESPONSES}/resp_mine?stream=true")) == events
+        assert (await late.end()).body == b""
+        assert (await until_ended(world))["status"] == "incomplete"
 
 
 async def test_logprobs_and_reasoning_are_told_once_more() -> None:
@@ -487,7 +481,7 @@ async def test_one_that_was_not_in_the_background_has_no_events_to_tell() -> Non
 
 def fill(world: World) -> None:
     """From now on the store cannot grow."""
-    store = world.app.state.server.responses.created._store
+    store = world.app.state.server.responses._store
     (pages,) = store._commits._connection.execute("PRAGMA page_count").fetchone()
     store._commits._connection.execute(f"PRAGMA max_page_count = {pages}")
 
@@ -539,44 +533,57 @@ async def test_an_end_that_cannot_be_stored_is_a_failure() -> None:
 # -- what is damaged --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("column", ["response", "input", "log"])
+async def damage(world: World, column: str, value: str) -> None:
+    def work(connection: sqlite3.Connection) -> None:
+        connection.execute(f"UPDATE responses SET {column} = {value} WHERE id = 'resp_bad'")
+
+    await asyncio.to_thread(world.app.state.server.responses._store._commits.do(work, "").result)
+
+
+GOES_ON = {"input": "x", "previous_response_id": "resp_bad"}
+REFERS = {"input": [{"type": "item_reference", "id": "msg_bad_i0"}, {"role": "user", "content": "x"}]}
+NO_TEXT = "CAST(x'534543524554fffe' AS TEXT)"
+NO_ITEM = """'[{"id": "msg_bad_i0", "type": "message", "role": "SECRET"}]'"""
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "paths", "bodies"),
+    [
+        ("response", NO_TEXT, ["", "?stream=true"], [GOES_ON]),
+        ("input", NO_TEXT, ["/input_items"], [GOES_ON]),
+        ("input", NO_ITEM, [], [GOES_ON, REFERS]),
+        ("log", NO_TEXT, ["?stream=true"], []),
+    ],
+)
 async def test_what_is_damaged_costs_its_own_response_and_is_told_to_nobody(
-    column: str, caplog: pytest.LogCaptureFixture
+    column: str, value: str, paths: list[str], bodies: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_world() as world:
         await in_background(world, "bad")
         world.gate.open()
         await until_ended(world, "bad")
         good = await create(world, "good")
-
-        def damage(connection: sqlite3.Connection) -> None:
-            damaged = f"UPDATE responses SET {column} = CAST(x'534543524554fffe' AS TEXT) WHERE id = 'resp_bad'"
-            connection.execute(damaged)
-
-        await asyncio.to_thread(world.app.state.server.responses.created._store._commits.do(damage, "").result)
-        paths = {"response": ["", "?stream=true"], "input": ["/input_items"], "log": ["?stream=true"]}[column]
+        await damage(world, column, value)
         errors = [await get(world, f"resp_bad{path}", 500) for path in paths]
-        if column != "log":
-            errors.append(await create(world, "next", 500, previous_response_id="resp_bad"))
+        errors += [await create(world, f"next-{number}", 500, **body) for number, body in enumerate(bodies)]
         assert {error["code"] for error in errors} == {"response_damaged"}
         assert "SECRET" not in str(errors) + caplog.text
         assert await get(world, "resp_good") == good
         assert (await world.begin("DELETE", f"{RESPONSES}/resp_bad").end()).status == 200
 
 
-async def test_stored_items_that_are_none_are_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_response_that_ended_with_its_server_has_events_too() -> None:
     async with open_world() as world:
-        await create(world, "bad")
-
-        def damage(connection: sqlite3.Connection) -> None:
-            items = '[{"id": "msg_bad_i0", "type": "message", "role": "SECRET"}]'
-            connection.execute("UPDATE responses SET input = ? WHERE id = 'resp_bad'", (items,))
-
-        await asyncio.to_thread(world.app.state.server.responses.created._store._commits.do(damage, "").result)
-        referring = [{"type": "item_reference", "id": "msg_bad_i0"}, {"role": "user", "content": "x"}]
-        errors = [
-            await create(world, "next", 500, previous_response_id="resp_bad"),
-            await create(world, "other", 500, input=referring),
-        ]
-        assert {error["code"] for error in errors} == {"response_damaged"}
-        assert "SECRET" not in str(errors) + caplog.text
+        await in_background(world, "bad")
+        world.gate.open()
+        await until_ended(world, "bad")
+        await damage(world, "status", f"'{LOST}', log = NULL")
+        found = await get(world, "resp_bad")
+        assert (found["status"], found["error"]) == ("failed", ENDED_WITH_SERVER)
+        events = checked_events(await world.get(f"{RESPONSES}/resp_bad?stream=true"))
+        kinds = [event["type"] for event in events]
+        begun = ["response.created", "response.queued", "response.in_progress"]
+        assert kinds == [*begun, "error", "response.failed"]
+        assert {event["message"] for event in events if "message" in event} == {ENDED_WITH_SERVER["message"]}
+        tail = await world.get(f"{RESPONSES}/resp_bad?stream=true&starting_after=3")
+        assert checked_events(tail, 4) == events[4:]

@@ -13,13 +13,12 @@ import pytest
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.request import NO_OWNER
 from pyllmcancel.server.streams import kept as kept_module
-from pyllmcancel.server.streams import kept_streams
 from tests.support.chat_models import Says
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world, unnamed
 
 if TYPE_CHECKING:
-    from pyllmcancel.server.streams.kept import KeptStream
+    from pyllmcancel.server.streams.kept import KeptAnswer
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +42,7 @@ async def delete(world: World, name: str = NAME, **options: Any) -> int:
     return (await world.begin("DELETE", f"/v1/stream/{name}", **options).end()).status
 
 
-def found(world: World, name: str = NAME, owner: str = NO_OWNER) -> KeptStream:
+def found(world: World, name: str = NAME, owner: str = NO_OWNER) -> KeptAnswer:
     kept = world.app.state.server.streams.find(owner, name)
     assert kept is not None
     return kept
@@ -180,15 +179,6 @@ async def test_a_place_that_is_none_is_refused(start: str) -> None:
         assert exchange.json()["error"]["param"] == "from"
 
 
-@pytest.mark.parametrize("name", ["x" * 257, " x", "a\tb"])
-async def test_a_name_that_is_none_is_refused_and_nothing_is_computed(name: str) -> None:
-    async with open_world() as world:
-        exchange = await ask(world, conversation=name).end()
-        assert exchange.status == 400
-        assert exchange.json()["error"]["param"] == "X-Conversation-Id"
-        assert await world.requests() == []
-
-
 async def test_unknown_streams_are_not_found() -> None:
     async with open_world() as world:
         exchange = await read(world, "unknown").end()
@@ -197,12 +187,17 @@ async def test_unknown_streams_are_not_found() -> None:
         assert (await world.get("/v1/stream")).status == 400
 
 
-@pytest.mark.parametrize("fields", [{"keep_going": 0}, {"keep_going": "yes"}, {"keep_going": True, "stream": False}])
-async def test_an_answer_that_cannot_be_kept_is_refused(fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [({"conversation": name}, "X-Conversation-Id") for name in ("x" * 257, " x", "a\tb")]
+    + [({"conversation": None} | one, "keep_going") for one in ({"keep_going": 0}, {"keep_going": "yes"})]
+    + [({"conversation": None, "keep_going": True, "stream": False}, "keep_going")],
+)
+async def test_an_answer_that_cannot_be_kept_is_refused_and_not_computed(fields: dict[str, Any], param: str) -> None:
     async with open_world() as world:
-        exchange = await ask(world, conversation=None, **fields).end()
-        assert exchange.status == 400
-        assert exchange.json()["error"]["param"] == "keep_going"
+        exchange = await ask(world, **fields).end()
+        assert (exchange.status, exchange.json()["error"]["param"]) == (400, param)
+        assert await world.requests() == []
 
 
 async def test_an_answer_in_one_piece_has_no_stream() -> None:
@@ -242,36 +237,25 @@ async def check_broken_off(world: World, reader: Exchange, reason: CancelReason)
     assert (entry["status"], entry["cancel_reason"]) == ("cancelled", reason)
 
 
-async def test_a_cancel_by_id_ends_it_for_its_readers() -> None:
-    async with open_world() as world:
-        await unread(world)
-        reader = read(world)
-        await reader.until_body(b"data: ")
-        await world.post("/v1/requests/mine/cancel?wait=false")
-        world.gate.open()
-        await check_broken_off(world, reader, CancelReason.EXPLICIT)
-        await check_broken_off(world, read(world), CancelReason.EXPLICIT)
-
-
-async def test_its_deadline_ends_it() -> None:
+@pytest.mark.parametrize("reason", [CancelReason.EXPLICIT, CancelReason.DEADLINE, CancelReason.SHUTDOWN])
+async def test_whatever_ends_it_its_readers_are_told_now_and_later(reason: CancelReason) -> None:
     async with open_world() as world:
         await unread(world, timeout=60)
-        world.expire("mine")
-        await world.cancelling("mine")
-        world.gate.open()
-        await check_broken_off(world, read(world), CancelReason.DEADLINE)
-
-
-async def test_a_shutdown_ends_it_for_its_readers() -> None:
-    async with open_world() as world:
-        await unread(world)
         reader = await read(world).until_body(b"data: ")
-        closing = asyncio.create_task(world.shut_down())
+        closing = None
+        match reason:
+            case CancelReason.EXPLICIT:
+                await world.post("/v1/requests/mine/cancel?wait=false")
+            case CancelReason.DEADLINE:
+                world.expire("mine")
+            case CancelReason.SHUTDOWN:
+                closing = asyncio.create_task(world.shut_down())
         await world.cancelling("mine")
         world.gate.open()
-        await closing
-        await reader.end()
-        assert reader.json_events()[-1]["error"]["code"] == "shutdown"
+        await check_broken_off(world, reader, reason)
+        await check_broken_off(world, read(world), reason)
+        if closing is not None:
+            await closing
 
 
 async def test_deleting_cancels_and_forgets_it_and_its_readers_are_told() -> None:
@@ -345,7 +329,7 @@ async def test_it_is_forgotten_when_it_has_been_kept_long_enough() -> None:
         streams = world.app.state.server.streams
         forget = streams.forget
 
-        def forgotten(kept: KeptStream) -> None:
+        def forgotten(kept: KeptAnswer) -> None:
             forget(kept)
             gone.set()
 
@@ -358,17 +342,19 @@ async def test_it_is_forgotten_when_it_has_been_kept_long_enough() -> None:
 # -- superseding ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_newer_request_of_the_conversation_supersedes_the_older() -> None:
+@pytest.mark.parametrize(("headers", "by"), [({}, "newer"), ({"x-supersede": "a key of its own"}, None)])
+async def test_a_newer_request_of_the_conversation_supersedes_the_older(
+    headers: dict[str, str], by: str | None
+) -> None:
     async with open_world() as world:
         await unread(world)
         reader = await read(world).until_body(b"data: ")
-        newer = ask(world, "newer")
+        newer = ask(world, "newer", headers=headers)
         await world.cancelling("mine")
         world.gate.open()
         await newer.end()
-        await reader.end()
-        assert reader.json_events()[-1]["error"]["code"] == "superseded"
-        assert (await world.ended("mine"))["superseded_by"] == "newer"
+        await check_broken_off(world, reader, CancelReason.SUPERSEDED)
+        assert (await world.request("mine"))["superseded_by"] == by
         assert await written(world) == newer.body
         assert (await read(world, "mine").end()).status == 404
 
@@ -383,17 +369,6 @@ async def test_a_request_that_is_refused_leaves_the_older_one_alone() -> None:
         assert (await written(world)).decode().endswith(ENDED)
 
 
-async def test_a_key_of_its_own_does_not_keep_two_streams_of_a_conversation_alive() -> None:
-    async with open_world() as world:
-        await unread(world)
-        newer = ask(world, "newer", headers={"x-supersede": "another"})
-        await world.cancelling("mine")
-        world.gate.open()
-        await newer.end()
-        assert (await world.ended("mine"))["cancel_reason"] == "superseded"
-        assert await written(world) == newer.body
-
-
 # -- bounds -----------------------------------------------------------------------------------------------------------
 
 
@@ -403,8 +378,7 @@ async def test_of_a_long_answer_the_oldest_bytes_are_dropped_in_whole_events(mon
         first = ask(world, max_tokens=40)
         await first.until_body(b"data: ")
         kept = found(world)
-        while not kept.log.ended:
-            await kept.log.changed.wait()
+        await kept.written()
         assert kept.log.begin > 0
         assert kept.log.end - kept.log.begin <= 1_000
         lost = await read(world).end()
@@ -426,8 +400,7 @@ async def test_a_reader_that_is_too_slow_gets_an_error_and_harms_nobody(monkeypa
         slow.stop_reading()
         world.gate.open()
         await asyncio.wait_for(found(world).stopped(), LIMIT)
-        while not found(world).log.ended:
-            await found(world).log.changed.wait()
+        await found(world).written()
         slow.read_on()
         await slow.end()
         assert slow.json_events()[-1]["error"]["code"] == "offset_lost"
@@ -436,7 +409,7 @@ async def test_a_reader_that_is_too_slow_gets_an_error_and_harms_nobody(monkeypa
 
 
 async def test_too_many_that_go_on_are_refused_and_ended_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_streams, "MAX_STREAMS", 2)
+    monkeypatch.setattr("pyllmcancel.server.state.MAX_STREAMS", 2)
     async with open_world() as world:
         await ask(world, "ended", "a", max_tokens=1).end()
         await unread(world)

@@ -198,7 +198,7 @@ class World:
                 pass
         await asyncio.to_thread(self.engine.close)
         await self.app.state.server.streams.close()
-        await self.app.state.server.responses.created.close()
+        await self.app.state.server.responses.close()
         await self.app.state.server.workers.wait_closed()
         await self.app.state.server.end_helpers()
 

@@ -8,7 +8,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,26 +20,17 @@ from pyllmcancel.server.responses.storage.database import (
     StoreError,
     StoreFullError,
 )
-from tests.support.stores import LIMIT, Stores, add, item, response, status_of
+from pyllmcancel.server.responses.storage.rows import Part
+from pyllmcancel.server.responses.storage.store import Store
+from tests.support.stores import LIMIT, Stores, add, response, status_of
 
 pytest_plugins = ("tests.support.store_fixtures",)
 
-VERSION_1 = """
-CREATE TABLE responses (
-    owner TEXT NOT NULL, id TEXT NOT NULL, previous TEXT, background INTEGER NOT NULL, status TEXT NOT NULL,
-    used REAL NOT NULL, size INTEGER NOT NULL, response TEXT NOT NULL, input TEXT NOT NULL, log TEXT,
-    PRIMARY KEY (owner, id)
-);
-CREATE INDEX responses_by_use ON responses (used);
-CREATE TABLE total (bytes INTEGER NOT NULL);
-INSERT INTO total VALUES (0);
-CREATE TRIGGER added AFTER INSERT ON responses BEGIN UPDATE total SET bytes = bytes + new.size; END;
-CREATE TRIGGER changed AFTER UPDATE OF size ON responses BEGIN
-    UPDATE total SET bytes = bytes + new.size - old.size;
-END;
-CREATE TRIGGER deleted AFTER DELETE ON responses BEGIN UPDATE total SET bytes = bytes - old.size; END;
-PRAGMA application_id = 1886151523; PRAGMA user_version = 1;
-"""
+
+def part(store: Store, name: str, *, output: bool) -> tuple[list[str], str | None]:
+    """The ids of the items up to a response, and the response before them that is missing."""
+    found = store.part("", name, output=output).result(LIMIT)
+    return [item["id"] for item in found.items], found.missing
 
 
 # -- what is kept -----------------------------------------------------------------------------------------------------
@@ -65,8 +55,7 @@ def test_owners_do_not_meet(opened: Stores) -> None:
     assert store.get("bob", "a").result(LIMIT) is None
     assert not store.delete("bob", "a").result(LIMIT)
     add(store, "a", "bob")
-    with pytest.raises(MissingResponseError):
-        store.conversation("eve", "a", output=True).result(LIMIT)
+    assert store.part("eve", "a", output=True).result(LIMIT) == Part([], "a", 0)
 
 
 def test_an_id_is_kept_once(opened: Stores) -> None:
@@ -82,12 +71,10 @@ def test_a_conversation_is_all_that_came_before(opened: Stores) -> None:
     add(store, "a")
     add(store, "b", previous="a")
     add(store, "c", previous="b")
-    names = [found["id"] for found in store.conversation("", "c", output=False).result(LIMIT)]
-    assert names == ["in_a", "out_a", "in_b", "out_b", "in_c"]
-    assert [found["id"] for found in store.conversation("", "a", output=True).result(LIMIT)] == ["in_a", "out_a"]
+    assert part(store, "c", output=False) == (["in_a", "out_a", "in_b", "out_b", "in_c"], None)
+    assert part(store, "a", output=True) == (["in_a", "out_a"], None)
     store.delete("", "b").result(LIMIT)
-    with pytest.raises(MissingResponseError, match="b"):
-        store.conversation("", "c", output=True).result(LIMIT)
+    assert part(store, "c", output=True) == (["in_c", "out_c"], "b")
 
 
 def test_items_are_those_of_their_responses_and_together_bounded(
@@ -112,7 +99,7 @@ def test_a_conversation_that_has_no_beginning_is_not_there(opened: Stores) -> No
     store.delete("", "a").result(LIMIT)
     add(store, "a", previous="b")
     with pytest.raises(MissingResponseError, match="b"):
-        store.conversation("", "b", output=True).result(LIMIT)
+        store.part("", "b", output=True).result(LIMIT)
 
 
 def test_a_conversation_that_is_too_long_is_refused(opened: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,9 +107,9 @@ def test_a_conversation_that_is_too_long_is_refused(opened: Stores, monkeypatch:
     store = opened()
     add(store, "a", text="x" * 2_000)
     add(store, "b", text="x" * 2_000, previous="a")
-    assert store.conversation("", "a", output=True).result(LIMIT)
+    assert store.part("", "a", output=True).result(LIMIT)
     with pytest.raises(LongConversationError, match="3,000"):
-        store.conversation("", "b", output=True).result(LIMIT)
+        store.part("", "b", output=True).result(LIMIT)
 
 
 # -- the next start ---------------------------------------------------------------------------------------------------
@@ -132,12 +119,12 @@ def test_what_is_acknowledged_is_there_at_the_next_start(opened: Stores) -> None
     store = opened()
     add(store, "a")
     add(store, "b", status="queued")
-    store.finish("", response("b", text="more"), "log").result(LIMIT)
+    store.finish("", response("b", text="more"), b"log").result(LIMIT)
     store.close()
     store = opened()
     kept = store.get("", "b").result(LIMIT)
     assert kept is not None
-    assert (json.loads(kept.response)["text"], kept.log) == ("more", "log")
+    assert (json.loads(kept.response)["text"], kept.log) == ("more", b"log")
     assert status_of(store, "a") == "completed"
 
 
@@ -159,7 +146,7 @@ def test_the_end_of_what_was_deleted_is_not_kept(opened: Stores) -> None:
     store = opened()
     add(store, "a", status="queued")
     store.delete("", "a").result(LIMIT)
-    store.finish("", response("a"), None).result(LIMIT)
+    store.finish("", response("a"), b"").result(LIMIT)
     assert status_of(store, "a") is None
 
 
@@ -179,10 +166,10 @@ def test_what_was_not_used_for_longest_makes_room(opened: Stores, monkeypatch: p
     store = opened(max_bytes=5_000)
     for name in "abc":
         add(store, name, text="x" * 1_000)
-    store.conversation("", "a", output=True).result(LIMIT)  # uses it
+    store.part("", "a", output=True).result(LIMIT)  # uses it
     for name in range(40):
         add(store, f"more{name}", text="x" * 1_000)
-        store.conversation("", "a", output=True).result(LIMIT)
+        store.part("", "a", output=True).result(LIMIT)
     assert status_of(store, "b") is status_of(store, "c") is None
     assert (status_of(store, "more39"), status_of(store, "more0")) == ("completed", None)
 
@@ -242,41 +229,21 @@ def test_a_second_server_is_refused_and_changes_nothing(opened: Stores, path: Pa
     assert status_of(store, "a") == "in_progress"
 
 
-def test_another_version_is_refused_and_left_as_it_is(opened: Stores, path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [("user_version = 2", r"version 2.*version 3"), ("application_id = 0", "another program's")],
+)
+def test_a_file_that_is_no_store_of_this_version_is_refused_and_left_as_it_is(
+    opened: Stores, path: Path, change: str, message: str
+) -> None:
     store = opened()
     add(store, "a")
     store.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 3")
+        connection.execute(f"PRAGMA {change}")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=r"version 3.*version 2"):
-        opened()
-    assert path.read_bytes() == before
-
-
-def test_a_store_of_version_1_is_taken_over(opened: Stores, path: Path) -> None:
-    path.parent.mkdir()
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.executescript(VERSION_1)
-        row = ("ann", "a", 1, "completed", time.time(), 100, json.dumps(response("a")), json.dumps([item("a")]))
-        columns = "owner, id, background, status, used, size, response, input"
-        connection.execute(f"INSERT INTO responses ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-    connection.close()
-    for _ in range(2):
-        store = opened()
-        assert status_of(store, "a", "ann") == "completed"
-        store.close()
-
-
-def test_another_programs_database_is_refused_and_left_as_it_is(opened: Stores, path: Path) -> None:
-    path.parent.mkdir()
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE theirs (x)")
-    connection.close()
-    before = path.read_bytes()
-    with pytest.raises(StoreError, match="another program's"):
+    with pytest.raises(StoreError, match=message):
         opened()
     assert path.read_bytes() == before
 

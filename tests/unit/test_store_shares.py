@@ -54,7 +54,7 @@ def test_an_answer_that_grows_counts_as_its_owners(opened: Stores) -> None:
     add(store, "a", "ann", text="x" * 20_000)
     add(store, "old", "bob", text="x" * 20_000)
     add(store, "new", "bob", status="in_progress")
-    store.finish("bob", response("new", text="x" * 20_000), None).result(LIMIT)
+    store.finish("bob", response("new", text="x" * 20_000), b"").result(LIMIT)
     assert (status_of(store, "a", "ann"), status_of(store, "old", "bob")) == ("completed", None)
     assert status_of(store, "new", "bob") == "completed"
 

@@ -33,10 +33,13 @@ class OutputText(Answer):
     logprobs: list[OutputTokenLogprob]
 
 
-class OutputMessage(Answer):
-    type: Literal["message"]
+class AnyOutput(Answer):
     id: str
     status: ItemStatus
+
+
+class OutputMessage(AnyOutput):
+    type: Literal["message"]
     role: Literal["assistant"]
     content: list[OutputText]
 
@@ -46,10 +49,8 @@ class ReasoningText(Answer):
     text: str
 
 
-class OutputReasoning(Answer):
+class OutputReasoning(AnyOutput):
     type: Literal["reasoning"]
-    id: str
-    status: ItemStatus
     summary: Annotated[
         list[Any], Field(description="Empty: models here show their reasoning itself, not a summary of it.")
     ]
@@ -64,32 +65,26 @@ class OutputReasoning(Answer):
     ]
 
 
-class OutputFunctionCall(Answer):
+class OutputToolCall(AnyOutput):
+    call_id: str
+    name: str
+    namespace: NotRequired[Annotated[str | None, ABSENT]]
+
+
+class OutputFunctionCall(OutputToolCall):
     type: Literal["function_call"]
-    id: str
-    status: ItemStatus
-    call_id: str
-    name: str
     arguments: Annotated[str, Field(description="JSON, as the model wrote it.")]
-    namespace: NotRequired[Annotated[str | None, ABSENT]]
 
 
-class OutputCustomCall(Answer):
+class OutputCustomCall(OutputToolCall):
     type: Literal["custom_tool_call"]
-    id: str
-    status: ItemStatus
-    call_id: str
-    name: str
     input: str
-    namespace: NotRequired[Annotated[str | None, ABSENT]]
 
 
-class OutputSearchCall(Answer):
+class OutputSearchCall(AnyOutput):
     """A call of the client's search for tools."""
 
     type: Literal["tool_search_call"]
-    id: str
-    status: ItemStatus
     call_id: str
     execution: Literal["client"]
     arguments: Annotated[dict[str, Any], Field(description="Empty until the call is complete.")]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.http.request_context import created_at_of, request_id_of
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
 from pyllmcancel.server.responses.output import End, Output, broken_off, ended
-from pyllmcancel.server.responses.reading import Reader, merged
+from pyllmcancel.server.responses.reading import Reader
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
@@ -21,57 +21,69 @@ if TYPE_CHECKING:
     from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent, ResponseHead
     from pyllmcancel.server.responses.body import ResponsesBody
 
-Keep = Callable[["ResponseAnswer"], Awaitable[None]]
+Store = Callable[["ResponseAnswer", Sequence["ResponseEvent"]], Awaitable[None]]
 
 
 class ResponsesDialect(Dialect):
-    """One response, in the foreground.
+    """One response.
 
     Parameters
     ----------
-    keep
-        Stores the response, if it is to be stored.
+    queued
+        True for a response in the background.
+
+    Attributes
+    ----------
+    output
+        The response so far.
+    store
+        Stores the response after its end, with its last events; None: it is not stored.
     """
 
     names_events = True
 
-    def __init__(self, output: Output, reader: Reader, keep: Keep | None = None) -> None:
-        self._output = output
+    def __init__(self, output: Output, reader: Reader, *, queued: bool = False) -> None:
+        self.output = output
+        self.store: Store | None = None
         self._reader = reader
-        self._keep = keep
+        self._queued = queued
         self._response: ResponseAnswer | None = None
         self._last: list[ResponseEvent] = []  # the last events of the items, and of the response
         self._end: list[ResponseEvent] = []
 
-    def opening(self) -> Iterable[ResponseEvent]:
-        return self._output.begin()
-
-    def chunks(self, delta: Delta) -> Iterable[ResponseEvent]:
-        told = self._reader.read(delta)
-        return self._output.feed(told.parts, told.logprobs)
-
-    def closing(self, usage: Usage) -> Iterable[ResponseEvent]:
-        return self._told(ended(self._reader.finish_reason, response_usage(usage, self._reader.n_reasoning)))
-
-    def failure(self, error: ApiError, request_id: str) -> Iterable[ResponseEvent]:
-        self._output.take_back(self._end)  # of an answer that was complete, and could not be stored
-        return self._told(broken_off(error, self._reader.n_reasoning))
-
-    def whole(self, deltas: list[Delta], usage: Usage) -> ResponseAnswer:
-        for told in merged([self._reader.read(delta) for delta in deltas]):
-            list(self._output.feed(told.parts, told.logprobs))
-        self.closing(usage)
+    @property
+    def response(self) -> ResponseAnswer:
+        """The response, after its end."""
         assert self._response is not None
         return self._response
 
-    async def keep(self) -> None:
-        if self._keep is not None and self._response is not None:
-            await self._keep(self._response)
+    def opening(self) -> Iterable[ResponseEvent]:
+        return self.output.begin(queued=self._queued)
 
-    def _told(self, end: End) -> list[ResponseEvent]:
-        self._last += self._output.end_items(end)
-        self._end = list(self._output.end(end))
-        self._response = self._output.response(end.status, end)
+    def chunks(self, delta: Delta) -> Iterable[ResponseEvent]:
+        return self.output.feed(*self._reader.read(delta))
+
+    def closing(self, usage: Usage) -> Iterable[ResponseEvent]:
+        return self._last_events(ended(self._reader.finish_reason, response_usage(usage, self._reader.n_reasoning)))
+
+    def failure(self, error: ApiError, request_id: str) -> Iterable[ResponseEvent]:
+        self.output.take_back(self._end)  # of an answer that was complete, and could not be stored
+        return self._last_events(broken_off(error, self._reader.n_reasoning))
+
+    def whole(self, deltas: list[Delta], usage: Usage) -> ResponseAnswer:
+        for delta in deltas:
+            list(self.chunks(delta))
+        self.closing(usage)
+        return self.response
+
+    async def keep(self) -> None:
+        if self.store is not None and self._response is not None:
+            await self.store(self._response, self._last + self._end)
+
+    def _last_events(self, end: End) -> list[ResponseEvent]:
+        self._last += self.output.end_items(end)
+        self._end = list(self.output.end(end))
+        self._response = self.output.response(end.status, end)
         return self._last + self._end
 
 

@@ -96,38 +96,37 @@ def content_of(content: str | list[AnyPart]) -> str | list[ContentPart]:
     return [TextPart(text=part.said) if isinstance(part, Part) else part.part for part in content]
 
 
-class MessageItem(Sent):
-    type: Literal["message"] = "message"
+class SentItem(Sent):
     id: str | None = None
+
+
+class MessageItem(SentItem):
+    type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: Content
 
 
-class CallItem(Sent):
+class ToolCallItem(SentItem):
+    call_id: str
+    name: str = Field(min_length=1)
+    namespace: str | None = None
+    status: str | None = None
+
+
+class CallItem(ToolCallItem):
     type: Literal["function_call"]
-    id: str | None = None
-    call_id: str
-    name: str = Field(min_length=1)
-    namespace: str | None = None
     arguments: str = Field(description="JSON.")
-    status: str | None = None
 
 
-class CustomCallItem(Sent):
+class CustomCallItem(ToolCallItem):
     type: Literal["custom_tool_call"]
-    id: str | None = None
-    call_id: str
-    name: str = Field(min_length=1)
-    namespace: str | None = None
     input: str
-    status: str | None = None
 
 
-class CallOutputItem(Sent):
+class CallOutputItem(SentItem):
     """The output of a called tool."""
 
     type: Literal["function_call_output", "custom_tool_call_output"]
-    id: str | None = None
     call_id: str = ""
     output: Content
 
@@ -142,9 +141,8 @@ class ReasoningPart(Sent):
     text: str = ""
 
 
-class ReasoningItem(Sent):
+class ReasoningItem(SentItem):
     type: Literal["reasoning"]
-    id: str | None = None
     summary: list[SummaryPart] = Field(default=[])
     content: list[ReasoningPart] | None = None
     encrypted_content: str | None = None
@@ -165,11 +163,10 @@ class ReferenceItem(Sent):
     id: str
 
 
-class LoadedTools(Sent):
+class LoadedTools(SentItem):
     """Tools that a search has found, or that were added in the course of the conversation."""
 
     type: Literal["tool_search_output", "additional_tools"]
-    id: str | None = None
     call_id: str | None = None
     execution: str | None = None
     role: str | None = None
@@ -187,13 +184,12 @@ class LoadedTools(Sent):
         return self.execution == "client"
 
 
-class ForeignItem(Sent):
+class ForeignItem(SentItem):
     """An item that only OpenAI's servers make: a call of a hosted tool, its result, or another mark."""
 
     model_config = ConfigDict(extra="allow")
 
     type: str
-    id: str | None = None
     status: str | None = None
 
     @property

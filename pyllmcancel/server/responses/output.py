@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 # Somebody wanted these to end; the other reasons are the server's.
 WANTED = (CancelReason.EXPLICIT, CancelReason.SUPERSEDED, CancelReason.DISCONNECT, CancelReason.STALLED)
+CALLS = {"function": OpenCall, "custom": OpenCustomCall, "tool_search": OpenSearch}
 TERMINAL = {"completed": "response.completed", "incomplete": "response.incomplete"}
 
 
@@ -72,29 +73,35 @@ class Output:
         self._head = head
         self._tools = tools
         self._encrypts = encrypts
-        self._request_id = head["id"].removeprefix(RESPONSE_PREFIX)
+        self.response_id = head["id"]
+        self._request_id = self.response_id.removeprefix(RESPONSE_PREFIX)
         self._n_events = 0
+        self._waits = False  # True until the start of a response in the background is reported
         self._done: list[OutputItem] = []
         self._open: OpenItem | None = None
         self._open_id = ""
+        self._open_number = 0
 
     # -- what changes -------------------------------------------------------------------------------------------------
 
     def begin(self, *, queued: bool = False) -> Iterator[ResponseEvent]:
-        """Report the beginning; for a response in the background its start is reported separately."""
+        """Report the beginning. A response in the background is queued, and its start is reported with its first part,
+        or its end.
+        """
         first: Status = "queued" if queued else "in_progress"
         yield self._event("response.created", response=self.response(first))
-        if queued:
-            yield self._event("response.queued", response=self.response(first))
-        else:
-            yield from self.run()
+        yield self._event(f"response.{first}", response=self.response(first))
+        self._waits = queued
 
-    def run(self) -> Iterator[ResponseEvent]:
-        yield self._event("response.in_progress", response=self.response("in_progress"))
+    def _start(self) -> Iterator[ResponseEvent]:
+        if self._waits:
+            self._waits = False
+            yield self._event("response.in_progress", response=self.response("in_progress"))
 
     def feed(self, parts: Iterable[Part], logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[ResponseEvent]:
         """Feed parts; `logprobs` are of the content among them."""
         for part in parts:
+            yield from self._start()
             match part:
                 case Content(text=text):
                     if not isinstance(self._open, OpenMessage):
@@ -113,6 +120,7 @@ class Output:
 
     def end_items(self, end: End) -> Iterator[ResponseEvent]:
         """Report the end of the open item; `end` is to follow."""
+        yield from self._start()
         if not self._done and self._open is None and end.status in TERMINAL:
             # For an answer without text: clients look for a message.
             yield from self._begin_item(OpenMessage(self._next_id(OpenMessage.prefix)))
@@ -132,10 +140,10 @@ class Output:
     # -- how it stands ------------------------------------------------------------------------------------------------
 
     def response(self, status: Status, end: End | None = None) -> ResponseAnswer:
-        """Return the response so far."""
-        items = list(self._done)
-        if self._open is not None:
-            items.append(self._open.item("in_progress"))
+        """Return the response so far. A thread may meanwhile report the end: an item is there once, open or done."""
+        items, opened = list(self._done), self._open
+        if opened is not None and self._open_number == len(items):
+            items.append(opened.item("in_progress"))
         return {
             **self._head,
             "status": status,
@@ -160,15 +168,12 @@ class Output:
 
     def _begin_call(self, name: str, call_id: str) -> Iterator[ResponseEvent]:
         tool = self._tools.called(name)
-        if tool.kind == "tool_search":
-            yield from self._begin_item(OpenSearch(self._next_id(OpenSearch.prefix), call_id))
-        elif tool.kind == "custom":
-            yield from self._begin_item(OpenCustomCall(self._next_id(OpenCustomCall.prefix), call_id, tool))
-        else:
-            yield from self._begin_item(OpenCall(self._next_id(OpenCall.prefix), call_id, tool))
+        kind = CALLS[tool.kind]
+        yield from self._begin_item(kind(self._next_id(kind.prefix), call_id, tool))
 
     def _begin_item(self, item: OpenItem) -> Iterator[ResponseEvent]:
         yield from self._end_item("completed")
+        self._open_number = len(self._done)
         self._open = item
         added = item.item("in_progress")
         self._open_id = added["id"]
@@ -181,8 +186,8 @@ class Output:
         yield from self._tell(self._open.end())
         done = self._open.item(status)
         yield self._event("response.output_item.done", output_index=len(self._done), item=done)
-        self._open = None
         self._done.append(done)
+        self._open = None
 
     def _tell(self, told: Iterable[EventFields]) -> Iterator[ResponseEvent]:
         for kind, fields in told:

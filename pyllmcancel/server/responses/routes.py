@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,6 @@ from fastapi import APIRouter, Request
 from pyllmcancel.server.bodies import Incoming, prepared, reads
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.following import FollowingResponse
 from pyllmcancel.server.generate import generate, submit
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.request_context import request_id_of
@@ -20,34 +18,22 @@ from pyllmcancel.server.limits import MAX_MESSAGES
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.preparing import prepare
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
-from pyllmcancel.server.responses.background import Background
 from pyllmcancel.server.responses.body import ENCRYPTED, ResponsesBody, params_renamed, path_as_sent
-from pyllmcancel.server.responses.created import id_taken
 from pyllmcancel.server.responses.dialect import ResponsesDialect, head_of
-from pyllmcancel.server.responses.event_log import Head
-from pyllmcancel.server.responses.following import LogFollower
+from pyllmcancel.server.responses.errors import id_taken
 from pyllmcancel.server.responses.input_items import AnyItem, ReferenceItem
+from pyllmcancel.server.responses.output import Output
 from pyllmcancel.server.responses.reading import Reader
 from pyllmcancel.server.responses.storage.items import kept
-from pyllmcancel.server.responses.stored import asking, created_responses, read_items
+from pyllmcancel.server.responses.stored import read_items, responses_of
 from pyllmcancel.server.responses.tools import ToolTable
-from pyllmcancel.server.state import state_of
+from pyllmcancel.server.streams.reading import KeptResponse
 from pyllmcancel.server.wire.unenforced import name_unenforced
 
 if TYPE_CHECKING:
     from pyllmcancel.pausing import Pause
     from pyllmcancel.server.chat.body import ChatBody
     from pyllmcancel.server.chat.turn import ChatTurn
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request that was read: the chat, its turn, the head of its response, and the stored part of its input."""
-
-    chat: Incoming[ChatBody]
-    turn: ChatTurn
-    head: Head
-    items: Sequence[Any]
 
 
 router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS, 507))
@@ -68,13 +54,14 @@ async def create_response(incoming: Annotated[Incoming[ResponsesBody], reads(Res
     body.note_passed_over(table)
     items, chat = await conversation_of(incoming, table)
     turn = await turn_of(chat, table)
-    head = Head(head_of(request, body, turn, stored=stored), table, encrypts=body.includes(ENCRYPTED))
-    asked = Asked(chat, turn, head, kept(items, request_id_of(request.scope)))
+    output = Output(head_of(request, body, turn, stored=stored), table, encrypts=body.includes(ENCRYPTED))
+    dialect = ResponsesDialect(output, Reader(chat.state.engine.model, turn), queued=bool(body.background))
+    input_items = kept(items, request_id_of(request.scope))
     with params_renamed(table):
         if body.background:
-            return await in_background(asked, stream=body.stream)
-        keep = partial(created_responses(request).keep, owner_of(request.scope), items=asked.items) if stored else None
-        dialect = ResponsesDialect(head.output(), reader_of(request, turn), keep)
+            return await in_background(chat, turn, dialect, input_items, stream=body.stream)
+        if stored:
+            dialect.store = partial(responses_of(request).keep, owner_of(request.scope), input_items)
         return await generate(chat, [turn.tokens], turn.params, dialect)
 
 
@@ -92,26 +79,22 @@ async def count_input_tokens(incoming: Annotated[Incoming[ResponsesBody], reads(
     return InputTokens(object="response.input_tokens", input_tokens=len(turn.tokens))
 
 
-async def in_background(asked: Asked, *, stream: bool) -> Any:
+async def in_background(
+    chat: Incoming[ChatBody], turn: ChatTurn, dialect: ResponsesDialect, items: Sequence[Any], *, stream: bool
+) -> Any:
     """Answer after the response's beginning has been stored."""
-    turn, request = asked.turn, asked.chat.http
-    asked.chat.request.client = None  # the client may leave
-    submitted = await submit(asked.chat, [turn.tokens], turn.params)
-    background = Background(owner_of(request.scope), asked.head, submitted, reader_of(request, turn))
-    await created_responses(request).begin(background, asked.items)
+    chat.request.client = None  # the client may leave
+    submitted = await submit(chat, [turn.tokens], turn.params)
+    background = await responses_of(chat.http).begin(submitted, dialect, items)
     if stream:
-        return FollowingResponse(LogFollower(background.log, -1), state_of(request).config.sse_ping_interval)
+        return KeptResponse(background, ping_interval=chat.state.config.sse_ping_interval)
     return background.response()
-
-
-def reader_of(request: Request, turn: ChatTurn) -> Reader:
-    return Reader(state_of(request).engine.model, turn)
 
 
 async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
     """Raise ApiError for a response that has to be stored, and cannot be."""
-    created = created_responses(request)
-    if not created.stores:
+    responses = responses_of(request)
+    if not responses.stores:
         if body.background:
             message = "this server stores nothing (--store off), so it cannot generate responses in the background"
             raise ApiError(400, message, param="background", code="unsupported_field")
@@ -122,7 +105,7 @@ async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
         return False
     # An id that the server has made is new.
     response_id = f"{RESPONSE_PREFIX}{request_id_of(request.scope)}"
-    if "x-request-id" in request.headers and await created.exists(owner_of(request.scope), response_id):
+    if "x-request-id" in request.headers and await responses.exists(owner_of(request.scope), response_id):
         raise id_taken()
     return True
 
@@ -132,11 +115,11 @@ async def conversation_of(
 ) -> tuple[list[AnyItem], Incoming[ChatBody]]:
     """Return the input's items, with those that they refer to, and the chat that they continue."""
     request, body = incoming.http, incoming.body
-    created, owner = created_responses(request), owner_of(request.scope)
+    responses, owner = responses_of(request), owner_of(request.scope)
     before: list[dict[str, Any]] = []
     if body.previous_response_id is not None:
-        before = await created.history(owner, body.previous_response_id, asking(request))
-    referred = await created.items(owner, body.references)
+        before = await responses.history(owner, body.previous_response_id)
+    referred = await responses.items(owner, body.references)
 
     def translated(pause: Pause) -> tuple[list[AnyItem], ChatBody]:
         items = resolved(body.items, referred)

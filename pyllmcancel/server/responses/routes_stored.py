@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
+from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.following import FollowingResponse
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.responses.answer import (
@@ -17,16 +18,9 @@ from pyllmcancel.server.responses.answer import (
     ResponseEvent,
 )
 from pyllmcancel.server.responses.body import INCLUDABLE
-from pyllmcancel.server.responses.event_log import EventLog
-from pyllmcancel.server.responses.following import LogFollower
-from pyllmcancel.server.responses.stored import (
-    asking,
-    cancelled,
-    created_responses,
-    deleted,
-    log_of,
-)
+from pyllmcancel.server.responses.stored import events_from, responses_of
 from pyllmcancel.server.state import state_of
+from pyllmcancel.server.streams.reading import KeptResponse
 
 router = APIRouter(tags=["OpenAI"], responses=errors(400, 404))
 
@@ -57,7 +51,7 @@ async def list_input_items(
         whole_id = response_id + ITEMS
         return await get_response(request, whole_id, stream=stream, starting_after=starting_after, include=include)
     check_include(include)
-    items = await created_responses(request).input_items(owner_of(request.scope), response_id, asking(request))
+    items = await responses_of(request).conversation(owner_of(request.scope), response_id, output=False)
     if order == "desc":
         items.reverse()
     first = 0
@@ -97,17 +91,19 @@ async def get_response(
     include: Include = [],  # noqa: B006
 ) -> Any:
     check_include(include)
-    owner, created = owner_of(request.scope), created_responses(request)
-    background = created.find(owner, response_id)
+    owner, responses, first = owner_of(request.scope), responses_of(request), starting_after + 1
+    background = responses.find(owner, response_id)
     if background is not None:
-        return following(request, background.log, starting_after) if stream else background.response()
-    kept = await created.kept(owner, response_id)
+        interval = state_of(request).config.sse_ping_interval
+        return KeptResponse(background, first=first, ping_interval=interval) if stream else background.response()
+    stored = await responses.stored(owner, response_id)
     if not stream:
-        return Response(kept.response, media_type="application/json")
-    if not kept.background:
+        return Response(stored.response, media_type="application/json")
+    if not stored.background:
         message = "This response cannot be streamed because it was not created with background=true."
         raise ApiError(400, message, param="stream")
-    return following(request, log_of(kept, response_id), starting_after)
+    events = await asyncio.to_thread(events_from, stored, response_id, first)
+    return Response(events, headers={name.decode(): value.decode() for name, value in SSE_HEADERS})
 
 
 @router.post(
@@ -117,14 +113,33 @@ async def get_response(
 )
 @router.post("/responses/{response_id:path}/cancel", include_in_schema=False)
 async def cancel_response(request: Request, response_id: str) -> Any:
-    return await cancelled(created_responses(request), owner_of(request.scope), response_id)
+    owner, responses = owner_of(request.scope), responses_of(request)
+    background = responses.find(owner, response_id)
+    if background is not None:
+        background.cancel()
+        await background.written()
+        response = background.response()
+        check_cancelled(response["status"])
+        return response
+    stored = await responses.stored(owner, response_id)
+    if not stored.background:
+        raise ApiError(400, "Cannot cancel a synchronous response.", param="response_id")
+    check_cancelled(stored.status)
+    return Response(stored.response, media_type="application/json")
+
+
+def check_cancelled(status: str) -> None:
+    """Raise ApiError, in OpenAI's words, for a response that was not cancelled but has ended."""
+    if status != "cancelled":
+        article = "an" if status == "incomplete" else "a"
+        raise ApiError(400, f"Cannot cancel {article} {status} response.", param="response_id")
 
 
 @router.delete("/v1/responses/{response_id:path}", summary="Delete a response", responses=answers(DeletedResponse))
 @router.delete("/responses/{response_id:path}", include_in_schema=False)
 async def delete_response(request: Request, response_id: str) -> Any:
-    await created_responses(request).delete(owner_of(request.scope), response_id)
-    return deleted(response_id)
+    await responses_of(request).delete(owner_of(request.scope), response_id)
+    return DeletedResponse(id=response_id, object="response", deleted=True)
 
 
 def ends_an_id(request: Request, ending: str) -> bool:
@@ -133,10 +148,6 @@ def ends_an_id(request: Request, ending: str) -> bool:
     """
     sent: bytes = request.scope.get("raw_path") or b""
     return sent.lower().endswith(ending.replace("/", "%2f").encode())
-
-
-def following(request: Request, log: EventLog, after: int) -> FollowingResponse:
-    return FollowingResponse(LogFollower(log, after), state_of(request).config.sse_ping_interval)
 
 
 def check_include(include: list[str]) -> None:

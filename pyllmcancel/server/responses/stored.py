@@ -1,58 +1,257 @@
-"""Operations on an existing response."""
+"""Responses that are requested after their creation: those generated in the background, and those in the store."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import sys
+import zlib
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.events import RequestStatus
+from pyllmcancel.server.answer_events import AnswerEvents, frame
+from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.limits import MAX_TO_WORKERS
-from pyllmcancel.server.responses.created import damaged
-from pyllmcancel.server.responses.event_log import EventLog, read
+from pyllmcancel.server.responses.answer import ResponseHead
+from pyllmcancel.server.responses.errors import (
+    damaged,
+    done,
+    item_not_found,
+    not_found,
+    previous_not_ended,
+    previous_not_found,
+    too_long,
+    too_long_to_carry,
+)
 from pyllmcancel.server.responses.input_items import AnyItem, Item
+from pyllmcancel.server.responses.output import Cause, End, Output
 from pyllmcancel.server.responses.storage.database import DamagedResponseError
-from pyllmcancel.server.responses.storage.rows import Part, are_items, said
+from pyllmcancel.server.responses.storage.items import response_of
+from pyllmcancel.server.responses.storage.rows import MAX_CONVERSATION_BYTES, Part, Stored, are_items, checked, said
+from pyllmcancel.server.responses.storage.store import Store
+from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.state import state_of
+from pyllmcancel.server.streams.kept import Keeping, KeptAnswer
+from pyllmcancel.server.streams.kept_answers import KeptAnswers
+from pyllmcancel.server.streams.reading import without_first
 from pyllmcancel.shares import Remembered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
 
     from fastapi import Request
 
-    from pyllmcancel.server.responses.answer import DeletedResponse
-    from pyllmcancel.server.responses.created import Ask, CreatedResponses
-    from pyllmcancel.server.responses.storage.rows import Kept
+    from pyllmcancel.requests.token_stream import AsyncStream
+    from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent
+    from pyllmcancel.server.responses.dialect import ResponsesDialect
+
+logger = logging.getLogger("pyllmcancel.server")
 
 ITEMS: TypeAdapter[list[AnyItem]] = TypeAdapter(list[Item])
+MAX_PARTS = 32  # parts of a conversation, on this server and others in turn
 MAX_HANDED = 64  # parts of conversations, each of `MAX_TO_WORKERS` at most
-CANNOT_CANCEL = {
-    "completed": "Cannot cancel a completed response.",
-    "failed": "Cannot cancel a failed response.",
-    "incomplete": "Cannot cancel an incomplete response.",
-}
+MAX_UNSTORED = 256  # remembered ends of responses that could not be stored
+
+
+class BackgroundResponse(KeptAnswer):
+    """A response that is generated although nobody waits for it. Its events go into the store with its end."""
+
+    def __init__(self, stream: AsyncStream, dialect: ResponsesDialect) -> None:
+        keeping = Keeping(dialect.output.response_id, is_stored=True)
+        super().__init__(keeping, stream, AnswerEvents(stream, dialect, 0.0))
+        self._dialect = dialect
+
+    async def run(self) -> None:
+        try:
+            await super().run()
+        finally:
+            self._dialect.store = None  # it refers to this response, whose memory would wait for a collection
+
+    def response(self) -> ResponseAnswer:
+        """Return the response's present state."""
+        if self.log.ended:
+            return self._dialect.response
+        waits = self.request.status is RequestStatus.WAITING
+        return self._dialect.output.response("queued" if waits else "in_progress")
 
 
 class Responses:
-    """The responses that were created here, and parts of conversations that other workers have."""
+    """All responses of a server, and parts of conversations that other workers have. Used in the event loop only.
 
-    def __init__(self, created: CreatedResponses) -> None:
-        self.created = created
+    Parameters
+    ----------
+    open_store
+        Makes the store at its first use; None: nothing is stored.
+    store
+        The store, if it has been opened already.
+    """
+
+    def __init__(self, open_store: Callable[[], Store] | None, store: Store | None = None) -> None:
+        self._open_store = open_store
+        self._opened = store
+        self._live = KeptAnswers[BackgroundResponse](sys.maxsize, several=False)
+        self._unstored = Remembered[str, BackgroundResponse](MAX_UNSTORED)
         self._handed = Remembered[str, Part](MAX_HANDED)
 
     @property
+    def stores(self) -> bool:
+        return self._open_store is not None
+
+    @property
     def full(self) -> bool:
-        return self.created.full
+        """True while nothing can be stored, because the store's disk is full."""
+        return self._opened is not None and self._opened.full
+
+    @property
+    def _store(self) -> Store:
+        assert self._open_store is not None
+        if self._opened is None:
+            self._opened = self._open_store()
+        return self._opened
+
+    # -- in the background --------------------------------------------------------------------------------------------
+
+    def find(self, owner: str, response_id: str) -> BackgroundResponse | None:
+        """Return a response that has not ended, or whose end could not be stored."""
+        return self._live.named(owner, response_id) or self._unstored.get(owner, response_id)
+
+    async def begin(self, stream: AsyncStream, dialect: ResponsesDialect, items: Sequence[Any]) -> BackgroundResponse:
+        """Store a response's beginning, and have its answer written to the end.
+
+        Raises
+        ------
+        ApiError
+            The response could not be stored, and is cancelled.
+        """
+        background = BackgroundResponse(stream, dialect)
+        added = self._store.add(background.owner, background.response() | {"status": "queued"}, items)
+        dialect.store = partial(self._finish, added, background)
+        self._live.begin(background)
+        try:
+            await done(added)
+        except ApiError:
+            background.cancel()
+            raise
+        return background
+
+    async def _finish(
+        self,
+        added: Future[None],
+        background: BackgroundResponse,
+        response: ResponseAnswer,
+        last: Sequence[ResponseEvent],
+    ) -> None:
+        """Store a response's end, and its events, of which the last ones are yet to be written."""
+        try:
+            await done(added)
+        except ApiError:
+            return  # `begin` reports it; another response may be stored under this id
+        try:
+            log = await asyncio.to_thread(packed, background.log.content, last)
+            await done(self._store.finish(background.owner, response, log))
+        except Exception as error:  # any error: whoever waits for the end must get one
+            shown = api_error(error)
+            facts = {"request_id": background.request.id}
+            logger.error("response %s: %s", background.name, shown.message, exc_info=shown is not error, extra=facts)
+            self._unstored.put(background.owner, background.name, background)
+            raise shown from error
+
+    async def close(self) -> None:
+        """Cancel responses in the background, wait until their ends are stored, and close the store."""
+        await self._live.close()
+        if self._opened is not None:
+            await asyncio.to_thread(self._opened.close)
+
+    # -- in the store -------------------------------------------------------------------------------------------------
+
+    async def keep(
+        self, owner: str, items: Sequence[Any], response: ResponseAnswer, _last: Sequence[ResponseEvent]
+    ) -> None:
+        """Store a response that has ended; ApiError if that is not possible."""
+        await done(self._store.add(owner, response, items))
+
+    async def stored(self, owner: str, response_id: str) -> Stored:
+        """Return a stored response; ApiError 404 if there is none."""
+        found = await done(self._store.get(owner, response_id)) if self.stores else None
+        if found is None:
+            raise not_found(response_id)
+        return found
+
+    async def exists(self, owner: str, response_id: str) -> bool:
+        return self.find(owner, response_id) is not None or await done(self._store.exists(owner, response_id))
+
+    async def delete(self, owner: str, response_id: str) -> None:
+        """Delete a response; ApiError if there is none, or it has not ended."""
+        if self._live.named(owner, response_id) is not None:
+            raise ApiError(400, "Cannot delete an in-flight response.", param="response_id")
+        unstored = self._unstored.pop(owner, response_id)
+        if not (self.stores and await done(self._store.delete(owner, response_id))) and unstored is None:
+            raise not_found(response_id)
+
+    async def items(self, owner: str, ids: Sequence[str]) -> Mapping[str, dict[str, Any]]:
+        """Return stored items by their ids; ApiError 404 for the first missing one."""
+        responses = dict.fromkeys(filter(None, map(response_of, ids)))
+        stored = await done(self._store.items(owner, responses)) if self.stores and responses else []
+        found = {item["id"]: item for item in stored}
+        for item_id in ids:
+            if item_id not in found:
+                raise item_not_found(item_id)
+        return found
+
+    # -- conversations ------------------------------------------------------------------------------------------------
+
+    async def history(self, owner: str, previous: str) -> list[dict[str, Any]]:
+        """Return the items before a response that goes on from `previous`, with the output of `previous`.
+
+        Raises ApiError if `previous` cannot be continued.
+        """
+        try:
+            return await self.conversation(owner, previous, output=True)
+        except ApiError as error:
+            raise previous_not_found(previous) if error.status == 404 else error from error
+
+    async def conversation(self, owner: str, response_id: str, *, output: bool) -> list[dict[str, Any]]:
+        """Return the items of a conversation, from the first to the input of a response, or to its `output`.
+
+        A part that is not here has been brought from another worker before. ApiError 404 if a response is nowhere.
+        """
+        parts: list[Part] = []
+        missing: str | None = response_id
+        while missing is not None:
+            # Every response before the last one contributes its output.
+            part: Part | None = await self._part(owner, missing, output=output or bool(parts))
+            if part is not None and part.missing == missing:
+                part = self._handed.pop(owner, missing) if len(parts) < MAX_PARTS else None
+            if part is None:
+                raise not_found(missing)
+            parts.append(part)
+            if sum(one.n_bytes for one in parts) > MAX_CONVERSATION_BYTES:
+                raise too_long(f"the conversation has more than {MAX_CONVERSATION_BYTES:,} bytes")
+            missing = part.missing
+        return [item for part in reversed(parts) for item in part.items]
+
+    async def _part(self, owner: str, response_id: str, *, output: bool) -> Part:
+        """Return the items up to a response, as far as they are here. The response must have ended if its `output`
+        is wanted.
+        """
+        if output and self._live.named(owner, response_id) is not None:
+            raise previous_not_ended(response_id)
+        if not self.stores:
+            return Part([], response_id, 0)
+        return await done(self._store.part(owner, response_id, output=output))
 
     async def part(self, owner: str, response_id: str, *, items: bool) -> dict[str, Any]:
         """Return the conversation up to a response, and its output, as far as they are here, for another worker."""
-        part = await self.created.part(owner, response_id, output=True)
-        if items and part.n_bytes > MAX_TO_WORKERS:  # the limit includes instructions and tools
-            check_carried(len(await asyncio.to_thread(said, part.items)), "the conversation up to this response")
+        part = await self._part(owner, response_id, output=True)
+        is_long = items and part.n_bytes > MAX_TO_WORKERS  # these bytes include instructions and tools
+        if is_long and len(await asyncio.to_thread(said, part.items)) > MAX_TO_WORKERS:
+            raise too_long_to_carry(MAX_TO_WORKERS)
         return {"items": part.items if items else [], "missing": part.missing}
 
     def have(self, owner: str, response_id: str, items: list[dict[str, Any]], missing: str | None) -> None:
@@ -61,57 +260,12 @@ class Responses:
             raise ApiError(400, "this is no part of a conversation", param="items", code="invalid_request")
         self._handed.put(owner, response_id, Part(items, missing, len(said(items))))
 
-    def handed(self, owner: str, response_id: str) -> Part | None:
-        """Return a part that another worker has, and that was handed over before."""
-        return self._handed.pop(owner, response_id)
 
-
-def created_responses(request: Request) -> CreatedResponses:
-    """The responses of this server, for its clients."""
+def responses_of(request: Request) -> Responses:
+    """Return the responses of this server."""
     responses = state_of(request).responses
     assert isinstance(responses, Responses)
-    return responses.created
-
-
-async def cancelled(created: CreatedResponses, owner: str, response_id: str) -> dict[str, Any]:
-    """Return the response's state after its cancel."""
-    background = created.find(owner, response_id)
-    if background is not None:
-        background.cancel()
-        await background.ended.wait()
-        response = background.response()
-        check_cancelled(response["status"])
-        return {**response}
-    kept = await created.kept(owner, response_id)
-    if not kept.background:
-        raise ApiError(400, "Cannot cancel a synchronous response.", param="response_id")
-    check_cancelled(kept.status)
-    return as_dict(kept.response)
-
-
-def check_cancelled(status: str) -> None:
-    """Raise ApiError, in OpenAI's words, for a response that was not cancelled but has ended."""
-    if status != "cancelled":
-        raise ApiError(400, CANNOT_CANCEL[status], param="response_id")
-
-
-def deleted(response_id: str) -> DeletedResponse:
-    return {"id": response_id, "object": "response", "deleted": True}
-
-
-def check_carried(n_bytes: int, what: str) -> None:
-    """Raise ApiError for data that are too long to be sent to another worker."""
-    if n_bytes > MAX_TO_WORKERS:
-        message = f"{what} is on another worker, and longer than the {MAX_TO_WORKERS:,} bytes that one sends another"
-        raise ApiError(400, message, code="elsewhere")
-
-
-def log_of(kept: Kept, response_id: str) -> EventLog:
-    """Return the log of a response that has ended; ApiError if it is damaged."""
-    try:
-        return EventLog(*read(kept, response_id))
-    except DamagedResponseError:
-        raise damaged(response_id) from None
+    return responses
 
 
 def read_items(items: Sequence[Mapping[str, Any]], name: str) -> list[AnyItem]:
@@ -122,17 +276,27 @@ def read_items(items: Sequence[Mapping[str, Any]], name: str) -> list[AnyItem]:
         raise damaged(name) from None
 
 
-def as_dict(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text)
-    return found
+def packed(events: bytes, last: Sequence[ResponseEvent]) -> bytes:
+    """Return the events of a response in the form in which they are stored."""
+    return zlib.compress(events + b"".join(frame(event, named=True) for event in last))
 
 
-def asking(request: Request) -> Ask:
-    """Return a function that finds a part of a conversation which the front has brought from another worker."""
-    responses, owner = state_of(request).responses, owner_of(request.scope)
-    assert isinstance(responses, Responses)
+def events_from(stored: Stored, response_id: str, first: int) -> bytes:
+    """Return the events of a stored response from a number on; ApiError if they are damaged."""
+    log = stored.log
+    try:
+        with checked(response_id):
+            events = events_of_lost(json.loads(stored.response)) if log is None else zlib.decompress(log)
+    except DamagedResponseError:
+        raise damaged(response_id) from None
+    return without_first(events, first)[0]
 
-    async def ask(response_id: str, _output: bool) -> Part | None:
-        return responses.handed(owner, response_id)
 
-    return ask
+def events_of_lost(response: dict[str, Any]) -> bytes:
+    """Return the events of a response that ended with its server, which has stored none."""
+    head: Any = {name: response[name] for name in ResponseHead.__annotations__}
+    error = response["error"]
+    end = End(response["status"], None, error=error, cause=Cause(error["code"], error["message"]))
+    output = Output(head, ToolTable(), encrypts=False)
+    events = (*output.begin(queued=True), *output.end_items(end), *output.end(end))
+    return b"".join(frame(event, named=True) for event in events)

@@ -28,7 +28,7 @@ CUSTOM_PARAMETERS = {
 }
 CALLABLE = ("function", "custom")
 SERVED = (*CALLABLE, "namespace")
-SEARCH = "tool_search"
+SEARCH: Literal["tool_search"] = "tool_search"
 # The parameters of a search for tools whose client gives none, as OpenAI's.
 SEARCH_PARAMETERS = {
     "type": "object",
@@ -48,6 +48,11 @@ class FunctionTool(RequestBody):
     allowed_callers: list[str] | None = None
     output_schema: dict[str, Any] | None = None
 
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The fields of the function that the model gets."""
+        return {"description": self.description, "parameters": self.parameters, "strict": self.strict}
+
 
 class CustomFormat(Sent):
     model_config = ConfigDict(extra="allow")
@@ -66,12 +71,11 @@ class CustomTool(RequestBody):
     allowed_callers: list[str] | None = None
 
     @property
-    def shown(self) -> str:
-        """The description of the tool that the model gets."""
-        told = [self.description or ""]
+    def shown(self) -> dict[str, Any]:
+        texts = [self.description or ""]
         if self.format is not None and self.format.type == "grammar":
-            told.append(f"The input obeys this grammar ({self.format.syntax}):\n{self.format.definition}")
-        return "\n\n".join(filter(None, told))
+            texts.append(f"The input obeys this grammar ({self.format.syntax}):\n{self.format.definition}")
+        return {"description": "\n\n".join(filter(None, texts)), "parameters": CUSTOM_PARAMETERS}
 
 
 class SearchTool(RequestBody):
@@ -81,6 +85,10 @@ class SearchTool(RequestBody):
     execution: Literal["client"]
     description: str | None = None
     parameters: Parameters | None = Field(None, description="JSON schema that the arguments obey.")
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        return {"parameters": self.parameters or SEARCH_PARAMETERS, "description": self.description}
 
 
 def _kind_of(tool: Any) -> str:
@@ -169,12 +177,12 @@ class ToolTable:
     places
         The path of each function's tool in the request.
     passed_over
-        The paths of tools that cannot be called here, with their types.
+        The paths of tools that cannot be called here.
     """
 
     functions: list[dict[str, Any]] = field(default_factory=list)
     places: list[str] = field(default_factory=list)
-    passed_over: dict[str, str] = field(default_factory=dict)
+    passed_over: list[str] = field(default_factory=list)
     _called: dict[str, Called] = field(default_factory=dict)
 
     @classmethod
@@ -184,37 +192,24 @@ class ToolTable:
         searches = any(isinstance(tool, SearchTool) for tool in tools)
         for place, tool, namespace in _flat(tools):
             if isinstance(tool, HostedTool):
-                table.passed_over[place] = tool.type
+                table.passed_over.append(place)
             elif isinstance(tool, SearchTool):
-                table._add_search(place, tool)
+                table._add(place, tool, Called(SEARCH, SEARCH))
             elif not (searches and tool.defer_loading):
-                table._add(place, tool, namespace)
+                table._add(place, tool, Called(tool.type, tool.name, namespace))
         for where, others in (loaded or {}).items():
             for place, tool, namespace in _flat(others):
                 # A search may find a tool again, or one of the request's own.
                 if isinstance(tool, FunctionTool | CustomTool) and chat_name(tool.name, namespace) not in table._called:
-                    table._add(f"{where}.{place}", tool, namespace)
+                    table._add(f"{where}.{place}", tool, Called(tool.type, tool.name, namespace))
         return table
 
-    def _add(self, place: str, tool: FunctionTool | CustomTool, namespace: str | None) -> None:
-        name = chat_name(tool.name, namespace)
-        function: dict[str, Any] = {"name": name}
-        if isinstance(tool, CustomTool):
-            function |= {"description": tool.shown, "parameters": CUSTOM_PARAMETERS}
-        else:
-            given = {"description": tool.description, "parameters": tool.parameters, "strict": tool.strict}
-            function |= {key: value for key, value in given.items() if value is not None}
-        self.functions.append({"type": "function", "function": function})
+    def _add(self, place: str, tool: FunctionTool | CustomTool | SearchTool, called: Called) -> None:
+        name = chat_name(called.name, called.namespace)
+        shown = {key: value for key, value in tool.shown.items() if value is not None}
+        self.functions.append({"type": "function", "function": {"name": name, **shown}})
         self.places.append(place)
-        self._called[name] = Called(tool.type, tool.name, namespace)
-
-    def _add_search(self, place: str, tool: SearchTool) -> None:
-        function: dict[str, Any] = {"name": SEARCH, "parameters": tool.parameters or SEARCH_PARAMETERS}
-        if tool.description is not None:
-            function["description"] = tool.description
-        self.functions.append({"type": "function", "function": function})
-        self.places.append(place)
-        self._called[SEARCH] = Called("tool_search", SEARCH)
+        self._called[name] = called
 
     def called(self, name: str) -> Called:
         """The tool behind a function that the model has called."""

@@ -10,7 +10,7 @@ from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME
 from pyllmcancel.server.wire.fields import Answer, RequestBody
 
 if TYPE_CHECKING:
-    from pyllmcancel.server.streams.kept import KeptStream
+    from pyllmcancel.server.streams.kept import KeptAnswer
 
 ConversationId = Annotated[str, Field(max_length=MAX_NAME)]
 
@@ -39,7 +39,7 @@ class StreamEntry(Answer):
     completed_at: Annotated[int, Field(description="Likewise; 0 until its end.")]
 
 
-def stream_entry(kept: KeptStream) -> StreamEntry:
+def stream_entry(kept: KeptAnswer) -> StreamEntry:
     return {
         "conversation_id": kept.name,
         "request_id": kept.request.id,

@@ -1,10 +1,10 @@
-"""The bytes of a stream, as its readers get them."""
+"""The events of an answer as bytes, which one task writes and any number of readers follow."""
 
 from __future__ import annotations
 
+import asyncio
+from bisect import bisect_right
 from collections import deque
-
-from pyllmcancel.server.following import Change
 
 # bytes that one read returns at most
 READ_AT_ONCE = 1 << 16
@@ -26,17 +26,20 @@ class ByteLog:
         The places of the first byte that is kept, and after the last one.
     ended
         True if nothing follows.
-    changed
-        Tells of new bytes, and of the end.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: float) -> None:
         self.begin = self.end = 0
         self.ended = False
-        self.changed = Change()
+        self._changed = asyncio.Event()  # replaced at each change, so that every waiter wakes up once
         self._limit = limit
         self._bytes = bytearray()
         self._ends = deque[int]()  # of the pieces that are kept
+
+    @property
+    def content(self) -> bytes:
+        """All bytes that are kept."""
+        return bytes(self._bytes)
 
     def write(self, piece: bytes) -> None:
         self._bytes += piece
@@ -46,17 +49,26 @@ class ByteLog:
             after = self._ends.popleft()
             del self._bytes[: after - self.begin]
             self.begin = after
-        self.changed.tell()
+        self._wake()
 
     def finish(self) -> None:
         self.ended = True
-        self.changed.tell()
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def longer_than(self, place: float) -> bool:
+        """Wait until there are bytes after this place, and return True; False if there never will be."""
+        while self.end <= place and not self.ended:
+            await self._changed.wait()
+        return self.end > place
 
     def read(self, place: int) -> bytes:
         """Return whole pieces from this place on, a limited number of bytes at once; nothing at the end."""
         assert self.begin <= place <= self.end
-        end = self.end
-        if end - place > READ_AT_ONCE:
-            ends = [one for one in self._ends if one > place]
-            end = max((one for one in ends if one <= place + READ_AT_ONCE), default=ends[0])
-        return bytes(self._bytes[place - self.begin : end - self.begin])
+        if place == self.end:
+            return b""
+        last = max(bisect_right(self._ends, place), bisect_right(self._ends, place + READ_AT_ONCE) - 1)
+        return bytes(self._bytes[place - self.begin : self._ends[last] - self.begin])

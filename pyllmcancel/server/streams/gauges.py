@@ -9,13 +9,14 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from pyllmcancel.server.streams.kept_streams import KeptStreams
+    from pyllmcancel.server.streams.kept import KeptAnswer
+    from pyllmcancel.server.streams.kept_answers import KeptAnswers
 
 
 class StreamGauges(Collector):
     """Read at each scrape, in the event loop."""
 
-    def __init__(self, streams: KeptStreams) -> None:
+    def __init__(self, streams: KeptAnswers[KeptAnswer]) -> None:
         self._streams = streams
 
     def collect(self) -> Iterable[Metric]:

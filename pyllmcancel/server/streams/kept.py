@@ -1,14 +1,23 @@
-"""One answer that goes on without a reader."""
+"""An answer that goes on without a reader, and is read again: the one mechanism of streams that are taken up again, and
+of responses in the background.
+
+A `KeptAnswer` is running, then ended. A task of its own writes its events into a log of bytes, which any number of
+readers follow, each from its own place (`reading`). Events are made once, so every reader gets the same bytes.
+`KeptAnswers` is a table of them by owner and name: one for streams, one for responses that have not ended. What differs
+is in `Keeping`: a stream stays in memory for its seconds; a response in the background has no limits here, because its
+end is stored before it is written, and read from the store thereafter.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.server.answer_events import frame
@@ -32,16 +41,19 @@ class Keeping:
     Attributes
     ----------
     name
-        The name by which its stream is found: the conversation's, or the request's id.
+        The name by which its stream is found: the conversation's, or the request's id; or the response's id.
     seconds
         The time for which the answer goes on without a reader, and for which it is kept after its end.
     left_at
         The time, in monotonic seconds, at which its first reader had left already; None if it had not.
+    is_stored
+        True for an answer that needs no reader: all of it is kept until its end, and nothing after it is stored.
     """
 
     name: str
-    seconds: float
+    seconds: float = math.inf
     left_at: float | None = None
+    is_stored: bool = False
 
     @property
     def left(self) -> float:
@@ -54,7 +66,7 @@ def conversation_key(conversation: str) -> str:
     return f" conversation {conversation}"
 
 
-class KeptStream:
+class KeptAnswer:
     """The events of one answer, written by a task of its own, and read by any number of clients.
 
     If nobody reads it for as long as it is kept, it is cancelled: its client has left. Used in the event loop only.
@@ -72,7 +84,7 @@ class KeptStream:
     def __init__(self, keeping: Keeping, stream: AsyncStream, events: AnswerEvents) -> None:
         self.name = keeping.name
         self.owner = stream.request.owner
-        self.log = ByteLog(MAX_STREAM_BYTES)
+        self.log = ByteLog(math.inf if keeping.is_stored else MAX_STREAM_BYTES)
         self.n_readers = 0
         self.started, self.completed = time.time(), 0.0
         self._seconds = keeping.seconds
@@ -87,10 +99,12 @@ class KeptStream:
         return self._stream.request
 
     @property
-    def has_successor(self) -> bool:
-        """True if a newer request of the conversation has superseded it."""
+    def ends_at_once(self) -> bool:
+        """True if it is not to be found after its end: it is stored, or a newer request has superseded it, which may be
+        on another server.
+        """
         superseded = self.request.cancellation.reason is CancelReason.SUPERSEDED
-        return superseded and self.request.supersede == conversation_key(self.name)
+        return self._keeping.is_stored or (superseded and self.request.supersede == conversation_key(self.name))
 
     async def run(self) -> None:
         """Write the answer to its end."""
@@ -98,11 +112,11 @@ class KeptStream:
         try:
             await self._events.write_to(self._write, api_error)
         except Exception as error:
-            logger.exception("the stream of %s failed", self.request.id, extra={"request_id": self.request.id})
+            logger.exception("the answer to %s failed", self.request.id, extra={"request_id": self.request.id})
             self.cancel()
-            self.log.write(self.error_event(api_error(error)))
+            await self._events.break_off(self._write, error)
         finally:
-            self._stop_timer()
+            self.stop_timer()
             self.completed = time.time()
             self.log.finish()
 
@@ -123,12 +137,16 @@ class KeptStream:
         """Wait until nothing is computed for it any more."""
         await asyncio.shield(asyncio.wrap_future(self.request.ended))
 
+    async def written(self) -> None:
+        """Wait until its last event is written."""
+        await self.log.longer_than(math.inf)
+
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Count a reader inside the block."""
         self.n_readers += 1
         if not self.log.ended:
-            self._stop_timer()
+            self.stop_timer()
         try:
             yield
         finally:
@@ -136,22 +154,18 @@ class KeptStream:
             self._expect_reader(self._seconds)
 
     def _expect_reader(self, seconds: float) -> None:
-        if self.n_readers == 0 and not self.log.ended:
+        if self.n_readers == 0 and not self.log.ended and not self._keeping.is_stored:
             self._set_timer(seconds, self.cancel, CancelReason.DISCONNECT)
 
-    def expire(self, forget: Callable[[KeptStream], object]) -> None:
+    def expire(self, forget: Callable[[Self], object]) -> None:
         """Call `forget` when it has been kept long enough after its end."""
         self._set_timer(self._seconds, forget, self)
 
-    def forgotten(self) -> None:
-        if self.log.ended:
-            self._stop_timer()
-
     def _set_timer(self, seconds: float, action: Callable[..., object], *arguments: object) -> None:
-        self._stop_timer()
+        self.stop_timer()
         self._timer = asyncio.get_running_loop().call_later(seconds, action, *arguments)
 
-    def _stop_timer(self) -> None:
+    def stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

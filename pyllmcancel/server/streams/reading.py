@@ -1,4 +1,4 @@
-"""The readers of a stream that can be taken up again."""
+"""The readers of a kept answer."""
 
 from __future__ import annotations
 
@@ -6,56 +6,51 @@ import asyncio
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from fastapi.responses import Response
+
+from pyllmcancel.server.answer_events import SSE_HEADERS
+from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.following import FollowingResponse
+from pyllmcancel.server.http.connection import watched
+from pyllmcancel.server.http.request_context import mark_client_gone
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.requests.request import Request
     from pyllmcancel.server.streams.byte_log import ByteLog
-    from pyllmcancel.server.streams.kept import KeptStream
+    from pyllmcancel.server.streams.kept import KeptAnswer
+
+EVENT_END = b"\n\n"  # in no event
 
 
-class StreamFollower:
-    """A reader's way through a stream, from a place on.
+class KeptResponse(Response):
+    """The events of a kept answer, from a place on, for one reader. Its leaving cancels nothing.
 
     A reader that is so slow that its next bytes have been dropped gets an error instead of them.
-    """
-
-    def __init__(self, kept: KeptStream, place: int) -> None:
-        self._kept = kept
-        self._place = place
-        self._broken = False
-
-    async def next(self) -> bytes | None:
-        log = self._kept.log
-        await asyncio.sleep(0)
-        while self._place == log.end and not log.ended:
-            await log.changed.wait()
-        if self._broken or self._place == log.end:
-            return None
-        if self._place < log.begin:
-            self._broken = True
-            return self._kept.error_event(offset_lost(log))
-        piece = log.read(self._place)
-        self._place += len(piece)
-        return piece
-
-
-class KeptResponse(FollowingResponse):
-    """The events of a kept stream, from a place on, for one reader. Its leaving cancels nothing.
 
     Parameters
     ----------
+    place
+        The number of bytes to leave out.
+    first
+        The number of events to leave out after them.
+    ping_interval
+        Seconds of silence after which a comment is sent; 0: never, because the answer has pings of its own.
     is_read
         False if the client has left the process in front: then the answer has no reader yet.
     """
 
-    def __init__(self, kept: KeptStream, place: int = 0, *, is_read: bool = True) -> None:
-        super().__init__(StreamFollower(kept, place), 0.0)  # the stream has pings of its own
+    def __init__(
+        self, kept: KeptAnswer, place: int = 0, *, first: int = 0, ping_interval: float = 0.0, is_read: bool = True
+    ) -> None:
+        super().__init__()
         self._kept = kept
+        self._place = place
+        self._first = first
+        self._ping_interval = ping_interval or None
         self._is_read = is_read
+        self._broken = False
 
     @property
     def request(self) -> Request:
@@ -63,8 +58,49 @@ class KeptResponse(FollowingResponse):
         return self._kept.request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sending = asyncio.create_task(self._send(send), name="read a kept answer")
         with self._kept.reading() if self._is_read else nullcontext():
-            await super().__call__(scope, receive, send)
+            try:
+                with watched(receive, sending.cancel):
+                    await asyncio.wait({sending})
+            finally:
+                sending.cancel()
+        if sending.cancelled():
+            mark_client_gone(scope)
+        else:
+            sending.result()
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
+        while (events := await self._next()) is not None:
+            if events:
+                await send({"type": "http.response.body", "body": events, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _next(self) -> bytes | None:
+        """Return the events that are there, a limited number at once; None after the last."""
+        log = self._kept.log
+        await asyncio.sleep(0)
+        try:
+            # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the events.
+            async with asyncio.timeout(self._ping_interval):
+                if self._broken or not await log.longer_than(self._place):
+                    return None
+        except TimeoutError:
+            return PING
+        if self._place < log.begin:
+            self._broken = True
+            return self._kept.error_event(offset_lost(log))
+        events = log.read(self._place)
+        self._place += len(events)
+        events, self._first = without_first(events, self._first)
+        return events
+
+
+def without_first(events: bytes, number: int) -> tuple[bytes, int]:
+    """Leave out the first events; return the others, and the number of those that are still to be left out."""
+    *first, rest = events.split(EVENT_END, min(number, len(events)))
+    return rest, number - len(first)
 
 
 def offset_lost(log: ByteLog) -> ApiError:

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyllmcancel.errors import Error
 
 APPLICATION = 0x706C6363  # marks the file as this program's
-VERSION = 2
+VERSION = 3
 SCHEMA = """
 CREATE TABLE responses (
     owner TEXT NOT NULL,
@@ -23,16 +23,9 @@ CREATE TABLE responses (
     size INTEGER NOT NULL,
     response TEXT NOT NULL,
     input TEXT NOT NULL,
-    log TEXT,
+    log BLOB,
     PRIMARY KEY (owner, id)
 );
-CREATE INDEX responses_by_use ON responses (owner, used);
-"""
-# Version 1 had one count for the bytes of all owners.
-FROM_VERSION_1 = """
-DROP TRIGGER IF EXISTS added; DROP TRIGGER IF EXISTS changed; DROP TRIGGER IF EXISTS deleted;
-DROP TABLE IF EXISTS total;
-DROP INDEX responses_by_use;
 CREATE INDEX responses_by_use ON responses (owner, used);
 """
 # The bytes of each owner. The table is in memory, so that a deletion writes less, and is rolled back with its
@@ -79,12 +72,11 @@ class DamagedResponseError(Error):
 
 
 class MissingResponseError(LookupError):
-    """There is no response of this id, or no longer one; `circular`: another response has taken the id since."""
+    """There is no longer a response of this id: another one has taken the id since."""
 
-    def __init__(self, response_id: str, *, circular: bool = False) -> None:
+    def __init__(self, response_id: str) -> None:
         super().__init__(response_id)
         self.response_id = response_id
-        self.circular = circular
 
 
 class ResponseExistsError(ValueError):
@@ -141,8 +133,8 @@ def _ready(connection: sqlite3.Connection) -> sqlite3.Connection:
     # SQLite's text may be damaged. It is decoded where its response is known, so that an error does not show the text.
     connection.text_factory = bytes
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    version = _version(connection)
-    if not version:
+    is_new = _is_new(connection)
+    if is_new:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     # A journal that keeps its size needs no room for the next writes.
     connection.execute("PRAGMA journal_mode = PERSIST")
@@ -152,26 +144,26 @@ def _ready(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.execute("PRAGMA secure_delete = ON")
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.executescript("BEGIN EXCLUSIVE; COMMIT;")  # fails if the file is read-only, or another process has it
-    if version != VERSION:
-        connection.executescript(f"BEGIN; {SCHEMA if not version else FROM_VERSION_1} {OURS} COMMIT;")
+    if is_new:
+        connection.executescript(f"BEGIN; {SCHEMA} {OURS} COMMIT;")
     connection.executescript(HELD)
     return connection
 
 
-def _version(connection: sqlite3.Connection) -> int:
-    """Return the version of the store in the file; 0 if the file is empty, StoreError if it has other content."""
+def _is_new(connection: sqlite3.Connection) -> bool:
+    """Return whether the file is empty; StoreError if it has other content than a store of this version."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if (application, version, tables) == (0, 0, 0):
-        return 0
+        return True
     if application != APPLICATION:
         raise StoreError("is another program's database; name another file by --store")
-    if version not in (1, VERSION):
+    if version != VERSION:
         raise StoreError(
             f"is of version {version}, and this server knows version {VERSION}: name another file by --store"
         )
-    return int(version)
+    return False
 
 
 def reserve(path: Path) -> None:

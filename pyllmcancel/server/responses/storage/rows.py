@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ IS_RESPONSE = """CASE WHEN typeof(response) <> 'text' THEN 0
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Stored:
     """A stored response.
 
     Attributes
@@ -38,13 +39,13 @@ class Kept:
     response
         The response as JSON, in the form that its client gets.
     log
-        The log as JSON, from which the events can be sent again; None for a response that was not in the background.
+        The events, packed; None for a response that was not in the background, or ended with its server.
     """
 
     response: str
     background: bool
     status: str
-    log: str | None
+    log: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Turn:
     asked: Any
     answered: Any
     size: int
+    previous: str | None
 
     def items(self, *, output: bool) -> list[dict[str, Any]]:
         with checked(self.response_id):
@@ -81,7 +83,7 @@ class Turn:
         return found
 
 
-def kept_response(connection: sqlite3.Connection, owner: str, response_id: str) -> Kept | None:
+def stored_response(connection: sqlite3.Connection, owner: str, response_id: str) -> Stored | None:
     asked = f"SELECT response, background, status, log, {IS_RESPONSE} FROM responses WHERE owner = ? AND id = ?"
     row = connection.execute(asked, (owner, response_id)).fetchone()
     if row is None:
@@ -94,62 +96,60 @@ def kept_response(connection: sqlite3.Connection, owner: str, response_id: str) 
         if status == LOST:
             status = "failed"
             response = said(json.loads(response) | {"status": status, "error": ENDED_WITH_SERVER})
-        return Kept(response, bool(background), status, None if log is None else text_of(log))
+        return Stored(response, bool(background), status, log)
 
 
 def conversation_part(connection: sqlite3.Connection, owner: str, response_id: str, *, output: bool) -> Part:
     """Return the items up to a response, back to the first response that is not here."""
-    turns: list[Turn] = []
-    missing = None
-    try:
-        for turn in _turns(connection, owner, response_id):
-            turns.append(turn)  # noqa: PERF402 - those before the one that is missing count
-    except MissingResponseError as error:
-        if error.circular:
-            raise
-        missing = error.response_id
+    turns = list(bounded(_turns(connection, owner, response_id)))
+    missing = turns[-1].previous if turns else response_id
     items: list[dict[str, Any]] = []
     for number, turn in enumerate(reversed(turns), 1):
         items += turn.items(output=output or number < len(turns))
     return Part(items, missing, sum(len(turn.asked) + len(turn.answered) for turn in turns))
 
 
+def items_of(connection: sqlite3.Connection, owner: str, response_ids: Iterable[str]) -> list[dict[str, Any]]:
+    """Return input and output of these responses, without earlier ones; missing responses are left out."""
+    turns = bounded(filter(None, (_turn(connection, owner, one) for one in response_ids)))
+    return [item for turn in turns for item in turn.items(output=True)]
+
+
+def bounded(turns: Iterable[Turn]) -> Iterator[Turn]:
+    """Iterate over responses that are together short enough to be continued, else raise LongConversationError."""
+    length = 0
+    for turn in turns:
+        length += turn.size
+        if length > MAX_CONVERSATION_BYTES:
+            raise LongConversationError(f"the conversation has more than {MAX_CONVERSATION_BYTES:,} bytes")
+        yield turn
+
+
 def _turns(connection: sqlite3.Connection, owner: str, response_id: str) -> Iterator[Turn]:
     """Iterate from the last turn to the first. Each is marked as used, so that none is deleted before the others."""
     following: str | None = response_id
     known: set[str] = set()
-    length, now = 0, time.time()
-    while following is not None:
-        if following in known:  # it took the id of a deleted response that others continue
-            raise MissingResponseError(following, circular=True)
+    while following is not None and (turn := _turn(connection, owner, following, now=time.time())) is not None:
         known.add(following)
-        asked = "SELECT rowid, used, size, previous, input, response FROM responses WHERE owner = ? AND id = ?"
-        row = connection.execute(asked, (owner, following)).fetchone()
-        if row is None:
+        following = turn.previous
+        if following in known:  # it took the id of a deleted response that others continue
             raise MissingResponseError(following)
-        with checked(following):
-            number, used, size, previous, given, answered = row
-            turn = Turn(following, given, answered, int(size))
-            is_old = now - used > NOTED_SECONDS
-            following = None if previous is None else text_of(previous)
-        length = checked_length(length + turn.size)
-        if is_old:
-            connection.execute("UPDATE responses SET used = ? WHERE rowid = ?", (now, number))
         yield turn
 
 
-def items_of(connection: sqlite3.Connection, owner: str, response_ids: Iterable[str]) -> list[dict[str, Any]]:
-    """Return input and output of these responses, without earlier ones; missing responses are left out."""
-    found: list[dict[str, Any]] = []
-    length = 0
-    for response_id in response_ids:
-        asked = "SELECT input, response, size FROM responses WHERE owner = ? AND id = ?"
-        for row in connection.execute(asked, (owner, response_id)):
-            with checked(response_id):
-                turn = Turn(response_id, row[0], row[1], int(row[2]))
-            length = checked_length(length + turn.size)
-            found += turn.items(output=True)
-    return found
+def _turn(connection: sqlite3.Connection, owner: str, response_id: str, now: float | None = None) -> Turn | None:
+    """Return a response with its input, if there is one; it is marked as used `now`."""
+    asked = "SELECT rowid, used, size, previous, input, response FROM responses WHERE owner = ? AND id = ?"
+    row = connection.execute(asked, (owner, response_id)).fetchone()
+    if row is None:
+        return None
+    with checked(response_id):
+        number, used, size, previous, given, answered = row
+        turn = Turn(response_id, given, answered, int(size), None if previous is None else text_of(previous))
+        is_old = now is not None and now - used > NOTED_SECONDS
+    if is_old:
+        connection.execute("UPDATE responses SET used = ? WHERE rowid = ?", (now, number))
+    return turn
 
 
 @contextmanager
@@ -157,14 +157,8 @@ def checked(response_id: str) -> Iterator[None]:
     """Raise DamagedResponseError, which shows nothing of the data, for any error inside the block."""
     try:
         yield
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error):
         raise DamagedResponseError(response_id) from None
-
-
-def checked_length(length: int) -> int:
-    if length > MAX_CONVERSATION_BYTES:
-        raise LongConversationError(f"the conversation has more than {MAX_CONVERSATION_BYTES:,} bytes")
-    return length
 
 
 def text_of(value: Any) -> str:

@@ -10,6 +10,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.server.responses.storage import rows
@@ -24,7 +25,7 @@ from pyllmcancel.server.responses.storage.database import (
     open_database,
 )
 from pyllmcancel.server.responses.storage.eviction import Eviction
-from pyllmcancel.server.responses.storage.rows import LOST, Kept, Part, said
+from pyllmcancel.server.responses.storage.rows import LOST, Part, Stored, said
 from pyllmcancel.server.responses.storage.writer import Writer
 
 if TYPE_CHECKING:
@@ -111,11 +112,11 @@ class Store:
 
         return self._commits.do(work, owner, stores=True)
 
-    def finish(self, owner: str, response: Mapping[str, Any], log: str | None) -> Future[None]:
+    def finish(self, owner: str, response: Mapping[str, Any], log: bytes) -> Future[None]:
         """Record the end of a response that was added. If it was deleted since, nothing is stored."""
 
         def work(connection: sqlite3.Connection) -> None:
-            texts = said(response), log or ""
+            texts = said(response), log
             key = owner, response["id"]
             found = connection.execute(
                 "SELECT size, length(response) FROM responses WHERE owner = ? AND id = ?", key
@@ -135,16 +136,12 @@ class Store:
 
     def delete(self, owner: str, response_id: str) -> Future[bool]:
         """Delete a response; return whether there was one."""
-
-        def work(connection: sqlite3.Connection) -> bool:
-            gone = connection.execute("DELETE FROM responses WHERE owner = ? AND id = ?", (owner, response_id))
-            return gone.rowcount > 0
-
-        return self._commits.do(work, owner)
+        gone, key = "DELETE FROM responses WHERE owner = ? AND id = ?", (owner, response_id)
+        return self._commits.do(lambda connection: connection.execute(gone, key).rowcount > 0, owner)
 
     # -- what is asked ------------------------------------------------------------------------------------------------
 
-    def get(self, owner: str, response_id: str) -> Future[Kept | None]:
+    def get(self, owner: str, response_id: str) -> Future[Stored | None]:
         """Return a response, if there is one.
 
         Raises
@@ -152,47 +149,23 @@ class Store:
         DamagedResponseError
             Raised by the returned future.
         """
-        return self._commits.do(lambda connection: rows.kept_response(connection, owner, response_id), owner)
+        return self._commits.do(lambda connection: rows.stored_response(connection, owner, response_id), owner)
 
     def exists(self, owner: str, response_id: str) -> Future[bool]:
-        def work(connection: sqlite3.Connection) -> bool:
-            asked = "SELECT 1 FROM responses WHERE owner = ? AND id = ?"
-            return connection.execute(asked, (owner, response_id)).fetchone() is not None
+        asked, key = "SELECT 1 FROM responses WHERE owner = ? AND id = ?", (owner, response_id)
+        return self._commits.do(lambda connection: connection.execute(asked, key).fetchone() is not None, owner)
 
-        return self._commits.do(work, owner)
-
-    def conversation(self, owner: str, response_id: str, *, output: bool) -> Future[list[dict[str, Any]]]:
-        """Return all items up to a response: the input and the output of each earlier one, and its own input.
-
-        The response's own output is included if `output` is true.
+    def part(self, owner: str, response_id: str, *, output: bool) -> Future[Part]:
+        """Return all items up to a response, back to the first response that is not here: the input and the output of
+        each earlier one, and its own input. Its own output is included if `output` is true.
 
         Raises
         ------
         MissingResponseError, LongConversationError, DamagedResponseError
-            Raised by the returned future: a response is missing or damaged, or all are too long.
+            Raised by the returned future: the conversation is circular, too long, or damaged.
         """
-
-        def work(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-            part = rows.conversation_part(connection, owner, response_id, output=output)
-            if part.missing is not None:
-                raise MissingResponseError(part.missing)
-            return part.items
-
-        return self._commits.do(work, owner)
-
-    def part(self, owner: str, response_id: str, *, output: bool) -> Future[Part]:
-        """As `conversation`, back to the first response that is not here.
-
-        Raises
-        ------
-        LongConversationError, DamagedResponseError
-            Raised by the returned future.
-        """
-
-        def work(connection: sqlite3.Connection) -> Part:
-            return rows.conversation_part(connection, owner, response_id, output=output)
-
-        return self._commits.do(work, owner)
+        read = partial(rows.conversation_part, owner=owner, response_id=response_id, output=output)
+        return self._commits.do(read, owner)
 
     def items(self, owner: str, response_ids: Iterable[str]) -> Future[list[dict[str, Any]]]:
         """Return input and output of these responses, without earlier ones; missing responses are left out.

@@ -1,0 +1,77 @@
+"""The errors of stored responses, as clients get them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.responses.storage.database import (
+    DamagedResponseError,
+    LongConversationError,
+    MissingResponseError,
+    ResponseExistsError,
+    StoreError,
+    StoreFullError,
+)
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+
+
+async def done(future: Future[T]) -> T:
+    """Wait for the store, and return its result. Its errors are raised as clients get them."""
+    try:
+        return await asyncio.wrap_future(future)
+    except MissingResponseError as error:
+        raise not_found(error.response_id) from error
+    except LongConversationError as error:
+        raise too_long(str(error)) from error
+    except ResponseExistsError as error:
+        raise id_taken() from error
+    except DamagedResponseError as error:
+        raise damaged(error.response_id) from None
+    except StoreFullError as error:
+        raise ApiError(507, str(error), "server_error", code="storage_full") from error
+    except StoreError as error:
+        raise ApiError(500, str(error), "server_error", code="storage_failed") from error
+
+
+def too_long(why: str) -> ApiError:
+    return ApiError(400, why, param="previous_response_id", code="invalid_request")
+
+
+def too_long_to_carry(limit: int) -> ApiError:
+    where = "the conversation up to this response is on another worker"
+    return ApiError(400, f"{where}, and longer than the {limit:,} bytes that one sends another", code="elsewhere")
+
+
+def not_found(response_id: str) -> ApiError:
+    return ApiError(404, f"Response with id '{response_id[:300]}' not found.", code="response_not_found")
+
+
+def damaged(name: str) -> ApiError:
+    message = f"What is stored as '{name[:300]}' is damaged, and can be deleted."
+    return ApiError(500, message, "server_error", code="response_damaged")
+
+
+def previous_not_found(response_id: str) -> ApiError:
+    message = f"Previous response with id '{response_id[:300]}' not found."
+    return ApiError(404, message, param="previous_response_id", code="previous_response_not_found")
+
+
+def previous_not_ended(response_id: str) -> ApiError:
+    message = f"Previous response with id '{response_id}' has not ended."
+    return ApiError(400, message, param="previous_response_id", code="previous_response_not_ended")
+
+
+def item_not_found(item_id: str) -> ApiError:
+    message = f"Item with id '{item_id}' not found. Items are kept of responses that are stored."
+    return ApiError(404, message, param="input", code="item_not_found")
+
+
+def id_taken() -> ApiError:
+    message = "a response of this id is stored: send another X-Request-Id, or none"
+    return ApiError(400, message, param="X-Request-Id", code="bad_id")
