@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -314,19 +314,6 @@ def test_a_turn_that_was_aborted_is_taken_again() -> None:
 
 
 MakeDriver = Callable[..., Driver]
-
-
-@pytest.fixture
-def make_driver() -> Iterator[MakeDriver]:
-    drivers = []
-
-    def make(**options: Any) -> Driver:
-        drivers.append(Driver(**options))
-        return drivers[-1]
-
-    yield make
-    for driver in drivers:
-        driver.close()
 
 
 def flooded(driver: Driver, n_requests: int, n_steps: int) -> None:
