@@ -304,12 +304,6 @@ def test_closing_drains_for_a_while_and_cancels_the_rest(make_real: Callable[...
         real.submit(LONG)
 
 
-def test_closing_twice_is_closing_once(make_real: Callable[..., Real]) -> None:
-    real = make_real()
-    real.engine.close()
-    real.engine.close()
-
-
 class StormClient:
     """Submits, reads for a while, cancels most of what it submits, and checks every answer."""
 
