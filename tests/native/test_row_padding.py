@@ -37,31 +37,27 @@ def begin(world: World, context: Any, seqs: Sequence[int]) -> dict[int, list[int
     return {seq: world.run(context, seq, 1) for seq in seqs}
 
 
-def go_on(context: Any, answers: dict[int, list[int]]) -> None:
+def go_on(world: World, context: Any, answers: dict[int, list[int]]) -> int:
+    """Compute the rest of the answers, which are as alone; returns how many rows were added."""
+    before = context.n_padding
     while any(len(tokens) < COUNT for tokens in answers.values()):
         for row in ok(context.step([(seq, 1) for seq in answers])):
             answers[row.seq].append(row.token)
-
-
-def check(world: World, answers: dict[int, list[int]]) -> None:
     assert answers == {seq: world.alone(PROMPTS[seq], COUNT) for seq in answers}
+    n_added: int = context.n_padding - before
+    return n_added
 
 
 def test_three_get_the_answers_that_they_get_alone(world: World, padded: Any) -> None:
     answers = begin(world, padded, (0, 1, 2))
-    before = padded.n_padding
-    go_on(padded, answers)
-    check(world, answers)
-    assert padded.n_padding == before + COUNT - 1
+    assert go_on(world, padded, answers) == COUNT - 1
     assert padded.n_cells_used == sum(LENGTHS[:3]) + 3 * (COUNT - 1)
 
 
 def test_four_and_two_are_left_alone(world: World, padded: Any) -> None:
     for seqs in ((0, 1), (0, 1, 2, 3)):
         answers = begin(world, padded, seqs)
-        before = padded.n_padding
-        go_on(padded, answers)
-        assert padded.n_padding == before
+        assert go_on(world, padded, answers) == 0
         for seq in seqs:
             padded.close(seq, keep=False)
 
@@ -82,9 +78,7 @@ def test_a_neighbour_that_lends_its_place_keeps_what_it_had(world: World, is_ope
     if not is_open:
         context.close(3, keep=True)
     answers = begin(world, context, (0, 1, 2))
-    go_on(context, answers)
-    assert context.n_padding
-    check(world, answers)
+    assert go_on(world, context, answers) > 0
     if not is_open:
         assert context.tokens(3) == PROMPTS[3][:6]
         world.open(context, 3, PROMPTS[3])
@@ -95,29 +89,20 @@ def test_a_neighbour_that_lends_its_place_keeps_what_it_had(world: World, is_ope
 def test_a_gap_between_neighbours_is_filled(world: World) -> None:
     context = world.context(row_padding=True, kv_unified=False, n_ctx=1024)
     answers = begin(world, context, (0, 2))
-    before = context.n_padding
-    go_on(context, answers)
-    check(world, answers)
-    assert context.n_padding == before + 2 * (COUNT - 1)  # the gap, and one more for four
+    assert go_on(world, context, answers) == 2 * (COUNT - 1)  # the gap, and one more for four
 
 
 def test_in_any_order_of_the_items(world: World, padded: Any) -> None:
     answers = begin(world, padded, (0, 1, 3))
     answers = {seq: answers[seq] for seq in (3, 0, 1)}
-    before = padded.n_padding
-    go_on(padded, answers)
-    check(world, answers)
-    assert padded.n_padding > before
+    assert go_on(world, padded, answers) > 0
 
 
 @pytest.mark.parametrize("seqs", [(0, 1, 2), (0, 2)], ids=["neighbours", "a gap"])
 def test_without_a_fourth_place_there_is_no_padding(world: World, seqs: tuple[int, ...]) -> None:
     context = world.context(row_padding=True, kv_unified=False, n_ctx=768, n_seq_max=3)
     answers = begin(world, context, seqs)
-    before = context.n_padding
-    go_on(context, answers)
-    check(world, answers)
-    assert context.n_padding == before
+    assert go_on(world, context, answers) == 0
 
 
 def test_a_neighbour_with_a_long_history_lends_nothing(world: World) -> None:
@@ -126,10 +111,7 @@ def test_a_neighbour_with_a_long_history_lends_nothing(world: World) -> None:
     while context.n_committed(1) < 600:
         ok(context.step([(1, min(128, 600 - context.n_committed(1)))]))
     answers = begin(world, context, (0, 2))
-    before = context.n_padding
-    go_on(context, answers)
-    check(world, answers)
-    assert context.n_padding == before
+    assert go_on(world, context, answers) == 0
 
 
 def test_a_full_context_is_not_padded(world: World) -> None:
@@ -168,23 +150,19 @@ def test_an_aborted_step_leaves_nothing_of_it(world: World, padded: Any) -> None
     assert (padded.n_committed(0), padded.n_padding) == (36, before)
     padded.close(0, keep=True)
     answers |= begin(world, padded, (0,))
-    go_on(padded, answers)
-    check(world, answers)
+    go_on(world, padded, answers)
 
 
 @pytest.mark.parametrize("kind", ["real sliding-window", "real recurrent", "real hybrid"])
 def test_only_memories_that_can_forget_a_token_are_padded(make_world: Any, kind: str) -> None:
     world = make_world(kind)
     context = world.context(row_padding=True)
-    answers = begin(world, context, (0, 1, 2))
-    go_on(context, answers)
-    assert context.n_padding == 0
+    assert go_on(world, context, begin(world, context, (0, 1, 2))) == context.n_padding == 0
 
 
 def test_weights_that_are_not_laid_out_in_fours_are_not_padded(world: World) -> None:
     context = world.context()
-    go_on(context, begin(world, context, (0, 1, 2)))
-    assert context.n_padding == 0
+    assert go_on(world, context, begin(world, context, (0, 1, 2))) == context.n_padding == 0
 
 
 def test_weights_that_are_laid_out_in_fours_are_padded(tmp_path: Path) -> None:
@@ -192,10 +170,7 @@ def test_weights_that_are_laid_out_in_fours_are_padded(tmp_path: Path) -> None:
     world = World(_native, "attention", path, load_model(path))
     context = world.context()
     answers = begin(world, context, (0, 1, 2))
-    before = context.n_padding
-    go_on(context, answers)
-    check(world, answers)
-    assert context.n_padding == before + (COUNT - 1 if has_kernels_for_four_rows() else 0)
+    assert go_on(world, context, answers) == (COUNT - 1 if has_kernels_for_four_rows() else 0)
 
 
 def has_kernels_for_four_rows() -> bool:
