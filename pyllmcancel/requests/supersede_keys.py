@@ -25,9 +25,6 @@ class SupersedeKeys:
         self._newest: dict[tuple[str, str], Request] = {}
         self._preparing: dict[tuple[str, str], set[Request]] = {}
 
-    def __len__(self) -> int:
-        return len(self._newest)
-
     def newest(self, owner: str, key: str) -> Request | None:
         return self._newest.get((owner, key))
 

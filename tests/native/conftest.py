@@ -61,6 +61,19 @@ class World:
         context.open(seq, list(tokens), self.sampler(**options), flag, **how)
         return flag
 
+    def computed(self, tokens: Sequence[int], n_tokens: int, **options: Any) -> Any:
+        """A context in which sequence 0 is open, and so many of its tokens are computed."""
+        context = self.context(**options)
+        self.open(context, 0, tokens)
+        ok(context.step([(0, n_tokens)]))
+        return context
+
+    def idle(self, tokens: Sequence[int], n_tokens: int, **options: Any) -> Any:
+        """The same, and the sequence is closed and has kept its cells."""
+        context = self.computed(tokens, n_tokens, **options)
+        context.close(0, keep=True)
+        return context
+
     def run(self, context: Any, seq: int, count: int) -> list[int]:
         """Compute `seq` alone until it has got `count` tokens."""
         got: list[int] = []
@@ -69,6 +82,13 @@ class World:
             (row,) = ok(context.step([(seq, min(n_pending, context.n_batch))]))
             got += [row.token] * (row.token >= 0)
         return got
+
+    def first_row(self, tokens: Sequence[int], **sampling: Any) -> StepRow:
+        """The row of a step that computes all `tokens`, in a context of its own."""
+        context = self.context()
+        self.open(context, 0, tokens, **sampling)
+        (row,) = ok(context.step([(0, len(tokens))]))
+        return row
 
     def alone(self, tokens: Sequence[int], count: int, **sampling: Any) -> list[int]:
         """The answer to `tokens` in a context of its own."""

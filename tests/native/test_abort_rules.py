@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pyllmcancel.errors import UsageError
 from pyllmcancel.step import StepStatus
 from tests.native.conftest import REAL, World, ok
 
@@ -77,23 +76,6 @@ def test_who_shares_the_cells_of_an_aborted_sequence_does_not_notice(make_world:
         np.testing.assert_array_equal(logits(context, 1), expected)
 
 
-@pytest.mark.parametrize("name", ["real recurrent", "real hybrid", "fake recurrent", "fake hybrid"])
-def test_memories_that_cannot_be_rolled_back_share_nothing_between_sequences(make_world: WorldMaker, name: str) -> None:
-    world = make_world(name)
-    context = world.context()
-    world.open(context, 0, PROMPT)
-    ok(context.step([(0, CHUNK)]))
-    assert not context.share_prefix(0, 1, CHUNK, max_bytes=1 << 30)
-
-
-def test_a_token_belongs_to_one_sequence(world: World) -> None:
-    """An abort is true only for the first sequence of a token that several share, so a step cannot say such a thing."""
-    context = world.context()
-    world.open(context, 0, PROMPT)
-    with pytest.raises(UsageError):
-        context.step([(0, 4), (0, 4)])
-
-
 def test_no_position_is_ever_shifted() -> None:
     """An abort while a shift of positions is pending is lost, and the shift made twice: so nothing asks for one."""
     sources = "".join(path.read_text() for path in NATIVE.rglob("*") if path.suffix in {".cpp", ".hpp", ".pyx", ".pxd"})
@@ -130,16 +112,6 @@ def context_flag(world: World, context: Any) -> Any:
     tokens = context.tokens(0)
     context.close(0, keep=True)
     return world.open(context, 0, tokens)
-
-
-def test_a_flag_that_stays_raised_does_not_reach_the_next_step(world: World) -> None:
-    context = world.context()
-    world.open(context, 1, OTHER)
-    flag = world.open(context, 0, PROMPT)
-    flag.set()
-    assert context.step([(0, CHUNK)]).status is StepStatus.ABORTED
-    assert world.run(context, 1, 5) == world.alone(OTHER, 5)
-    assert flag.is_set()
 
 
 def test_a_flag_that_is_raised_too_late_for_its_step_does_not_reach_the_next(real_world: World) -> None:

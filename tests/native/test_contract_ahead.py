@@ -23,6 +23,14 @@ def begun(world: World, context: Any, n_seqs: int, **sampling: Any) -> list[Any]
     return flags
 
 
+def two_begun(world: World, n_seqs: int, **sampling: Any) -> tuple[Any, Any]:
+    """Two such contexts: what one computes ahead, the other computes without that."""
+    context, other = world.context(), world.context()
+    for one in (context, other):
+        begun(world, one, n_seqs, **sampling)
+    return context, other
+
+
 def begin(context: Any, seqs: Sequence[int], n_wanted: int = MANY, stops: Sequence[int] = ()) -> StepResult:
     """A step of a token for each, which may run ahead."""
     return context.step([(seq, 1) for seq in seqs], ends=[(n_wanted, stops)] * len(seqs))
@@ -57,9 +65,7 @@ def test_the_thread_of_steps_ahead_is_started_once(world: World) -> None:
 @pytest.mark.parametrize("n_seqs", [1, 3])
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 11}, {"n_logprobs": 2}])
 def test_steps_ahead_give_the_same_tokens(world: World, n_seqs: int, sampling: dict[str, Any]) -> None:
-    contexts = [world.context() for _ in range(2)]
-    for context in contexts:
-        begun(world, context, n_seqs, **sampling)
+    contexts = two_begun(world, n_seqs, **sampling)
     seqs = range(n_seqs)
     assert generate(contexts[0], seqs, 12) == generate_apart(contexts[1], seqs, 12)
     for seq in seqs:
@@ -70,9 +76,7 @@ def test_steps_ahead_give_the_same_tokens(world: World, n_seqs: int, sampling: d
 
 
 def test_logprobs_come_with_steps_ahead(world: World) -> None:
-    context, other = world.context(), world.context()
-    for one in (context, other):
-        begun(world, one, 1, n_logprobs=2)
+    context, other = two_begun(world, 1, n_logprobs=2)
     begin(context, [0])
     (row,) = ok(context.collect(goes_on=False))
     ok(other.step([(0, 1)]))
@@ -116,9 +120,7 @@ def test_a_sequence_that_has_all_its_tokens_ends_the_run(world: World) -> None:
 
 
 def test_a_stop_token_ends_the_run(world: World) -> None:
-    context, other = world.context(), world.context()
-    for one in (context, other):
-        begun(world, one, 1)
+    context, other = two_begun(world, 1)
     tokens = generate_apart(other, [0], 6)[0]
     stop = tokens[3]
     n_steps = tokens.index(stop) + 1
@@ -188,9 +190,7 @@ def test_a_cancelled_member_gets_no_step_ahead(world: World) -> None:
 def test_beside_a_step_ahead_every_other_call_is_refused_and_harms_nothing(
     world: World, call: Callable[[World, Any], object]
 ) -> None:
-    context, other = world.context(), world.context()
-    for one in (context, other):
-        begun(world, one, 1)
+    context, other = two_begun(world, 1)
     tokens = [row.token for row in ok(begin(context, [0]))]
     with pytest.raises(ContextBusy):
         call(world, context)

@@ -43,21 +43,12 @@ def test_what_a_prompt_is_described_with_is_what_sampling_it_would_say(world: Wo
     assert top["logprob"][0] == pytest.approx(shorter.sampled[0].top_logprobs["logprob"][0], abs=1e-4)
 
 
-def test_a_prompt_that_is_to_be_described_is_computed_again(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
-    world.run(context, 0, 1)
-    context.close(0, keep=True)
-    world.open(context, 0, [*PROMPT, 1], n_described=len(PROMPT))
-    assert context.n_committed(0) == 0
-
-
-def test_a_request_may_start_from_nothing(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
-    world.run(context, 0, 1)
-    context.close(0, keep=True)
-    world.open(context, 0, [*PROMPT, 1], n_reusable=0)
+@pytest.mark.parametrize("option", [{"n_described": len(PROMPT)}, {"n_reusable": 0}], ids=["described", "from nothing"])
+def test_a_prompt_is_computed_again_if_it_is_to_be_described_or_to_start_from_nothing(
+    world: World, option: dict[str, int]
+) -> None:
+    context = world.idle(PROMPT, len(PROMPT))
+    world.open(context, 0, [*PROMPT, 1], **option)
     assert context.n_committed(0) == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +29,6 @@ def test_a_file_of_text_is_a_load_error(world: World, tmp_path: Path) -> None:
     path.write_text("This is no model.")
     with pytest.raises(ModelLoadError, match=r"text\.gguf"):
         world.native.Model.load(path)
-
-
-def test_only_loading_makes_a_model(real_world: World) -> None:
-    with pytest.raises(TypeError):
-        real_world.native.Model()
-    with pytest.raises(TypeError):
-        real_world.native.Model(real_world.path)
 
 
 def test_loading_reports_progress_up_to_one(world: World) -> None:
@@ -84,12 +78,6 @@ def test_control_tokens_have_a_piece_only_if_asked(world: World) -> None:
     assert world.model.piece(eos, special=True)
 
 
-@pytest.mark.parametrize("token", [-1, 10**6])
-def test_a_token_outside_the_vocabulary_has_no_piece(world: World, token: int) -> None:
-    with pytest.raises(UsageError):
-        world.model.piece(token)
-
-
 def test_a_flag_stays_raised(world: World) -> None:
     flag = world.native.CancelFlag()
     assert not flag.is_set()
@@ -98,19 +86,22 @@ def test_a_flag_stays_raised(world: World) -> None:
     assert flag.is_set()
 
 
-def test_a_bias_on_an_unknown_token_is_refused(world: World) -> None:
-    with pytest.raises(UsageError):
-        world.sampler(logit_bias=((10**6, 1.0),))
-
-
-def test_a_grammar_without_a_root_is_refused(world: World) -> None:
-    with pytest.raises(UsageError, match="grammar"):
-        world.sampler(grammar='foo ::= "a"')
-
-
-def test_a_prompt_outside_the_vocabulary_is_refused(world: World) -> None:
-    with pytest.raises(UsageError):
-        world.sampler().accept_prompt([1, 10**6])
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda world: world.model.piece(-1), None),
+        (lambda world: world.model.piece(10**6), None),
+        (lambda world: world.sampler(logit_bias=((10**6, 1.0),)), None),
+        (lambda world: world.sampler().accept_prompt([1, 10**6]), None),
+        (lambda world: world.sampler(grammar='foo ::= "a"'), "grammar"),
+    ],
+    ids=["piece of none", "piece", "bias", "prompt", "grammar without a root"],
+)
+def test_tokens_outside_the_vocabulary_and_grammars_without_a_root_are_refused(
+    world: World, ask: Callable[[World], object], words: str | None
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        ask(world)
 
 
 def test_the_same_seed_gives_the_same_text(world: World) -> None:

@@ -30,18 +30,12 @@ def test_closing_is_idempotent(world: World) -> None:
 
 
 def test_a_closed_sequence_keeps_what_it_has_computed_and_no_more(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
-    context.step([(0, 25)])
-    context.close(0, keep=True)
+    context = world.idle(PROMPT, 25)
     assert context.tokens(0) == PROMPT[:25]
 
 
 def test_a_kept_prefix_is_gone_on_from(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT[:25])
-    context.step([(0, 25)])
-    context.close(0, keep=True)
+    context = world.idle(PROMPT[:25], 25)
     assert context.common_prefixes(PROMPT)[0] == 25
     world.open(context, 0, PROMPT)
     assert context.n_committed(0) == 25
@@ -62,30 +56,21 @@ def test_only_tokens_that_are_not_held_are_handed_over(world: World, n_held: int
 
 @pytest.mark.parametrize(("n_held", "options"), [(26, {}), (-1, {}), (25, {"n_described": 1})])
 def test_more_than_is_held_is_refused(world: World, n_held: int, options: dict[str, Any]) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
-    context.step([(0, 25)])
-    context.close(0, keep=True)
+    context = world.idle(PROMPT, 25)
     with pytest.raises(UsageError, match="does not hold"):
         world.open(context, 0, OTHER, n_held=n_held, **options)
     assert context.n_committed(0) == 25
 
 
 def test_the_last_token_is_always_computed_for_its_logits(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
-    context.step([(0, 40)])
-    context.close(0, keep=True)
+    context = world.idle(PROMPT, 40)
     world.open(context, 0, PROMPT)
     assert context.n_committed(0) == (39 if world.keeps_truth else 0)
     assert world.run(context, 0, 4) == world.alone(PROMPT, 4)
 
 
 def test_a_prompt_that_differs_is_computed_from_where_it_differs(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
-    context.step([(0, 40)])
-    context.close(0, keep=True)
+    context = world.idle(PROMPT, 40)
     prompt = [*PROMPT[:20], *OTHER]
     world.open(context, 0, prompt)
     assert context.n_committed(0) == 20 * world.keeps_truth
@@ -93,18 +78,14 @@ def test_a_prompt_that_differs_is_computed_from_where_it_differs(world: World) -
 
 
 def test_dropped_cells_are_free_and_an_open_sequence_starts_again(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
-    context.step([(0, 25)])
+    context = world.computed(PROMPT, 25)
     context.drop_cells(0)
     assert context.n_cells_used == 0
     assert world.run(context, 0, 3) == world.alone(PROMPT, 3)
 
 
 def test_a_shared_prefix_gives_both_the_same_beginning(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
-    context.step([(0, 30)])
+    context = world.computed(PROMPT, 30)
     assert context.share_prefix(0, 1, 30, max_bytes=ROOMY) == world.keeps_truth
     assert context.n_committed(1) == 30 * world.keeps_truth
     world.open(context, 1, [*PROMPT[:30], *OTHER])
@@ -113,9 +94,7 @@ def test_a_shared_prefix_gives_both_the_same_beginning(world: World) -> None:
 
 
 def test_cells_that_several_sequences_hold_are_counted_once(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
-    context.step([(0, 30)])
+    context = world.computed(PROMPT, 30)
     context.share_prefix(0, 1, 30, max_bytes=ROOMY)
     assert context.n_cells_used == context.n_cells_of([0, 1]) == context.n_cells_of([0, 0]) == 30
     world.open(context, 1, [*PROMPT[:20], *OTHER])
@@ -156,9 +135,7 @@ def test_shared_cells_are_counted_as_if_each_had_a_name(make_world: Callable[[st
 
 
 def test_prefixes_are_shared_with_other_idle_sequences_as_far_as_they_are_computed(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
-    context.step([(0, 10)])
+    context = world.computed(PROMPT, 10)
     world.open(context, 1, OTHER)
     for source, target, n_tokens in ((0, 0, 5), (0, 1, 5), (0, 2, 11), (0, 2, 0), (0, 4, 5)):
         with pytest.raises(UsageError):
@@ -206,9 +183,7 @@ def test_a_flag_reaches_only_steps_that_hold_its_sequence(world: World) -> None:
 
 def with_survivor(world: World) -> tuple[Any, Any]:
     """A context where 0 decodes, and 1, with its flag, has a prompt to compute."""
-    context = world.context()
-    world.open(context, 0, OTHER)
-    ok(context.step([(0, 30)]))
+    context = world.computed(OTHER, 30)
     return context, world.open(context, 1, PROMPT)
 
 
@@ -279,10 +254,7 @@ def test_a_step_is_aborted_if_its_rest_costs_more_than_its_survivors(
 
 def test_a_swapped_prefix_comes_back_as_it_was(world: World) -> None:
     world = world.with_flash_attention()
-    context = world.context()
-    world.open(context, 0, PROMPT)
-    context.step([(0, 40)])
-    context.close(0, keep=True)
+    context = world.idle(PROMPT, 40)
     prefix = context.copy_out(0, max_bytes=ROOMY)
     assert (context.n_committed(0), context.tokens(0)) == (40, PROMPT), "still there"
     context.drop_cells(0)
@@ -308,10 +280,7 @@ def test_a_swapped_prefix_comes_back_as_it_was(world: World) -> None:
 
 def test_a_copy_gives_no_more_than_it_can(world: World) -> None:
     """The states of other memories than attention are those of their last tokens."""
-    context = world.with_flash_attention().context()
-    world.open(context, 0, PROMPT)
-    context.step([(0, 40)])
-    context.close(0, keep=True)
+    context = world.with_flash_attention().idle(PROMPT, 40)
     prefix = context.copy_out(0, max_bytes=ROOMY)
     prompt = [*PROMPT[:20], *OTHER]
     (n_promised,) = context.common_with([prefix], prompt)
@@ -362,10 +331,7 @@ def test_nothing_is_copied_out_of_an_empty_sequence_and_an_open_one_is_refused(w
 
 def test_what_is_larger_than_it_may_be_is_not_copied_out(world: World) -> None:
     world = world.with_flash_attention()
-    context = world.context()
-    world.open(context, 0, PROMPT)
-    context.step([(0, 40)])
-    context.close(0, keep=True)
+    context = world.idle(PROMPT, 40)
     assert context.swap_bytes(0) > 1000
     assert context.swap_bytes(1) == 0
     assert context.copy_out(0, max_bytes=1000) is None

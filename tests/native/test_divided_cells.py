@@ -13,6 +13,7 @@ from tests.native.conftest import World, ok
 PROMPT = [(7 * n + 3) % 250 for n in range(40)]
 OTHER = [(11 * n + 5) % 250 for n in range(30)]
 THIRD = [(13 * n + 1) % 250 for n in range(20)]
+DIVIDED: dict[str, Any] = {"kv_unified": False, "n_ctx": 1024}
 
 
 @pytest.fixture(params=["real attention", "fake attention"])
@@ -21,7 +22,7 @@ def world(request: pytest.FixtureRequest, make_world: Any) -> World:
 
 
 def divided(world: World, **options: Any) -> Any:
-    return world.context(**{"kv_unified": False, "n_ctx": 1024} | options)
+    return world.context(**DIVIDED | options)
 
 
 def test_each_sequence_has_its_part(world: World) -> None:
@@ -68,9 +69,7 @@ def test_a_sequence_can_be_filled_to_its_end_beside_others(world: World) -> None
 
 def test_a_shared_prefix_is_copied(world: World) -> None:
     world = world.with_flash_attention()
-    context = divided(world)
-    world.open(context, 0, PROMPT)
-    context.step([(0, 40)])
+    context = world.computed(PROMPT, 40, **DIVIDED)
     assert context.share_prefix(0, 2, 25, max_bytes=1 << 30)
     assert (context.n_committed(2), context.tokens(2)) == (25, PROMPT[:25])
     prompt = [*PROMPT[:25], *OTHER]
@@ -82,9 +81,7 @@ def test_a_shared_prefix_is_copied(world: World) -> None:
 
 def test_a_prefix_that_is_too_large_to_copy_is_not_shared(world: World) -> None:
     world = world.with_flash_attention()
-    context = divided(world)
-    world.open(context, 0, PROMPT)
-    context.step([(0, 40)])
+    context = world.computed(PROMPT, 40, **DIVIDED)
     assert not context.share_prefix(0, 2, 25, max_bytes=1000)
     assert context.n_committed(2) == 0
     world.open(context, 2, PROMPT)
@@ -93,9 +90,7 @@ def test_a_prefix_that_is_too_large_to_copy_is_not_shared(world: World) -> None:
 
 def test_a_swapped_prefix_comes_back_elsewhere(world: World) -> None:
     world = world.with_flash_attention()
-    context = divided(world)
-    world.open(context, 0, PROMPT)
-    context.step([(0, 40)])
+    context = world.computed(PROMPT, 40, **DIVIDED)
     context.close(0, keep=True)
     prefix = context.copy_out(0, max_bytes=1 << 30)
     context.drop_cells(0)
@@ -152,8 +147,6 @@ def test_fewer_cells_than_sequences_are_refused(world: World) -> None:
 
 
 def test_without_flash_attention_nothing_is_copied(world: World) -> None:
-    context = divided(world)
-    world.open(context, 0, PROMPT)
-    context.step([(0, 40)])
+    context = world.computed(PROMPT, 40, **DIVIDED)
     assert not context.share_prefix(0, 1, 30, max_bytes=1 << 30)
     assert not context.can_swap

@@ -57,6 +57,11 @@ REFUSED = {
     'root ::= ("a"{5#}\n,3})': "brace",
     'root ::= "a"' + "{" * 200_000: "brace",
     'root ::= "a"\0': "U\\+0000",
+    'root ::= "a"{3': "grammar",
+    "#" * 300_000: "grammar",
+    "root ::= (": "grammar",
+    "root ::= undefined": "grammar",
+    "garbage": "grammar",
 }
 
 

@@ -25,7 +25,14 @@ from tests.support.threads import N_THREADS
 from tests.support.tiny_embedders import write_tiny_encoder
 from tests.support.tiny_models import write_tiny_llama
 
+
+def write_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
 BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "a folder": (write_folder, ""),
     "not a GGUF": (broken_models.write_not_gguf, "magic"),
     "a cut header": (broken_models.write_cut_header, "fail|read|header"),
     "cut tensors": (broken_models.write_cut_tensors, "bounds|corrupted|incomplete|data"),
@@ -41,11 +48,6 @@ def test_a_file_that_cannot_be_served_says_why(tmp_path: Path, write: Callable[[
     path = write(tmp_path / "broken.gguf")
     with pytest.raises(ModelLoadError, match=rf"(?s)broken\.gguf: .*({why})"):
         Model.load(path)
-
-
-def test_a_folder_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError):
-        Model.load(tmp_path)
 
 
 def test_an_error_names_its_own_file_and_not_an_earlier_one(tmp_path: Path) -> None:

@@ -50,6 +50,15 @@ class Sight:
     def context(self, **options: Any) -> Any:
         return _native.Context(self.model, **SIZES | options)
 
+    def encoded(self, *seeds: int) -> list[MediaPrompt]:
+        """Prompts of one library, each with one picture, which is encoded."""
+        encoder = self.encoder()
+        library = self.library(encoder)
+        prompts = [self.prompt(library, seed) for seed in seeds]
+        for prompt in prompts:
+            encode(encoder, prompt)
+        return prompts
+
     def prompt(self, library: MediaLibrary, *seeds: int, size: tuple[int, int] = WIDE) -> MediaPrompt:
         return library.prepare("look: " + library.marker * len(seeds) + " what is it?", pictures(*seeds, size=size))
 
@@ -64,11 +73,16 @@ def sight(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Sight(request.param, _native.Model.load(text), projector)
 
 
+def audience_of(*flags: Any) -> Any:
+    audience = _native.Audience()
+    for flag in flags:
+        audience.join(flag)
+    return audience
+
+
 def encode(encoder: Any, prompt: MediaPrompt) -> None:
     for run in prompt.runs:
-        audience = _native.Audience()
-        audience.join(_native.CancelFlag())
-        assert encoder.encode(run.chunk, audience)
+        assert encoder.encode(run.chunk, audience_of(_native.CancelFlag()))
 
 
 def opened(context: Any, seq: int, prompt: Sequence[int], media: Any = (), **options: Any) -> Any:
@@ -110,11 +124,7 @@ def answer(sight: Sight, prompt: MediaPrompt, count: int = 8, **options: Any) ->
 
 
 def test_a_picture_decides_the_answer(sight: Sight) -> None:
-    encoder = sight.encoder()
-    library = sight.library(encoder)
-    prompts = [sight.prompt(library, seed) for seed in (1, 2)]
-    for prompt in prompts:
-        encode(encoder, prompt)
+    prompts = sight.encoded(1, 2)
     answers = [answer(sight, prompt) for prompt in prompts]
     assert answers[0] != answers[1]
     assert answers[0] == answer(sight, prompts[0])
@@ -139,44 +149,36 @@ def test_rows_have_the_same_bits_again_and_after_a_cancel_at_every_node(sight: S
     for node in range(1, n_nodes + 1):
         parts = encoder.parts(data, audio=False, flag=_native.CancelFlag(), seconds=10.0)
         chunk = next(part for part in parts if not isinstance(part, list))
-        flag, audience = _native.CancelFlag(), _native.Audience()
-        audience.join(flag)
+        flag = _native.CancelFlag()
         encoder.raise_at(node, flag)
-        assert not encoder.encode(chunk, audience)
+        assert not encoder.encode(chunk, audience_of(flag))
         assert not chunk.encoded
         assert chunk.rows() is None
         assert encoder.polls == node
-        again = _native.Audience()
-        again.join(_native.CancelFlag())
         if node % 7 == 1:
-            assert encoder.encode(chunk, again)
+            assert encoder.encode(chunk, audience_of(_native.CancelFlag()))
             np.testing.assert_array_equal(chunk.rows(), known[0])
 
 
 def test_an_encoding_that_is_cancelled_before_it_begins_computes_nothing(sight: Sight) -> None:
     encoder = sight.encoder(every_node=True)
     prompt = sight.prompt(sight.library(encoder), 1)
-    flag, audience = _native.CancelFlag(), _native.Audience()
-    audience.join(flag)
+    flag = _native.CancelFlag()
     flag.set()
-    assert not encoder.encode(prompt.runs[0].chunk, audience)
+    assert not encoder.encode(prompt.runs[0].chunk, audience_of(flag))
     assert encoder.polls == 0
 
 
 def test_one_of_two_that_leaves_does_not_end_an_encoding(sight: Sight) -> None:
     encoder = sight.encoder(every_node=True)
     prompt = sight.prompt(sight.library(encoder), 1)
-    left, audience = _native.CancelFlag(), _native.Audience()
-    audience.join(left)
-    audience.join(_native.CancelFlag())
+    left = _native.CancelFlag()
     encoder.raise_at(3, left)
-    assert encoder.encode(prompt.runs[0].chunk, audience)
+    assert encoder.encode(prompt.runs[0].chunk, audience_of(left, _native.CancelFlag()))
 
 
 def test_a_cancel_at_every_node_of_a_picture_s_step_harms_nobody(sight: Sight) -> None:
-    encoder = sight.encoder()
-    prompt = sight.prompt(sight.library(encoder), 1)
-    encode(encoder, prompt)
+    (prompt,) = sight.encoded(1)
     expected = answer(sight, prompt, 4)
     context = sight.context()
     text = sight.model.tokenize("a neighbour's text that goes on", add_special=False)
@@ -207,9 +209,7 @@ def test_a_cancel_at_every_node_of_a_picture_s_step_harms_nobody(sight: Sight) -
 
 
 def test_a_picture_in_parts_is_the_same_and_its_first_part_alone_is_no_prefix(sight: Sight) -> None:
-    encoder = sight.encoder()
-    prompt = sight.prompt(sight.library(encoder), 1)
-    encode(encoder, prompt)
+    (prompt,) = sight.encoded(1)
     run = prompt.runs[0]
     context = sight.context()
     flag = opened(context, 0, prompt, prompt.runs)
@@ -229,11 +229,7 @@ def test_a_picture_in_parts_is_the_same_and_its_first_part_alone_is_no_prefix(si
 
 
 def test_a_prefix_with_a_picture_is_reused_shared_and_swapped(sight: Sight) -> None:
-    encoder = sight.encoder()
-    library = sight.library(encoder)
-    prompt, other = sight.prompt(library, 1), sight.prompt(library, 2)
-    encode(encoder, prompt)
-    encode(encoder, other)
+    prompt, other = sight.encoded(1, 2)
     expected = answer(sight, prompt, 6, flash_attention=-1)
     context = sight.context(flash_attention=-1)
     opened(context, 0, prompt, prompt.runs)

@@ -83,6 +83,21 @@ def differing(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.abs(found - expected).max())
 
 
+def check_as_alone(
+    world: World,
+    context: Any,
+    prompt: list[int] = PROMPT,
+    *,
+    beside: tuple[int, ...] = (),
+    n_known: int | None = None,
+) -> None:
+    """The prompt on sequence 1, of which `n_known` tokens are there already, is answered as it is alone."""
+    world.open(context, 1, prompt)
+    assert n_known is None or context.n_committed(1) == n_known
+    prefill(context, 1)
+    assert differing(generate(context, 1, beside), alone(world, prompt)) == 0.0
+
+
 @pytest.mark.parametrize("chunk", [1, 3, 5, 37, 64, 100])
 def test_however_a_prompt_is_cut_into_steps(world: World, chunk: int) -> None:
     assert differing(alone(world, chunk=chunk), alone(world)) == 0.0
@@ -94,9 +109,7 @@ def test_whoever_decodes_in_the_same_step(world: World, beside: tuple[int, ...])
     for seq, prompt in zip((0, 2, 3), OTHERS, strict=True):
         world.open(context, seq, prompt)
         prefill(context, seq)
-    world.open(context, 1, PROMPT)
-    prefill(context, 1)
-    assert differing(generate(context, 1, beside), alone(world)) == 0.0
+    check_as_alone(world, context, beside=beside)
 
 
 def test_prompts_of_one_step(world: World) -> None:
@@ -129,10 +142,7 @@ def test_a_prefix_that_another_answer_left(world: World) -> None:
     known = context.tokens(1)[: context.n_committed(1)]
     context.close(1, keep=True)
     prompt = [*known, *PROMPT[40:60]]
-    world.open(context, 1, prompt)
-    assert context.n_committed(1) == len(known)
-    prefill(context, 1)
-    assert differing(generate(context, 1), alone(world, prompt)) == 0.0
+    check_as_alone(world, context, prompt, n_known=len(known))
 
 
 def test_a_prefix_that_is_copied_from_another_sequence(world: World) -> None:
@@ -142,10 +152,7 @@ def test_a_prefix_that_is_copied_from_another_sequence(world: World) -> None:
     if not context.can_swap:  # a window's cells are not copied
         pytest.skip("nothing is copied")
     assert context.share_prefix(0, 1, 90, max_bytes=1 << 30)
-    world.open(context, 1, PROMPT)
-    assert context.n_committed(1) == 90
-    prefill(context, 1)
-    assert differing(generate(context, 1), alone(world)) == 0.0
+    check_as_alone(world, context, n_known=90)
 
 
 def test_a_sequence_that_changes_places_with_an_idle_one_in_its_answer(world: World) -> None:
@@ -179,9 +186,7 @@ def test_a_sequence_that_is_used_again(world: World) -> None:
         world.open(context, 1, prompt)
         prefill(context, 1, 50)
         context.close(1, keep=True)
-    world.open(context, 1, PROMPT)
-    prefill(context, 1)
-    assert differing(generate(context, 1), alone(world)) == 0.0
+    check_as_alone(world, context)
 
 
 def test_a_step_that_was_aborted_before(world: World) -> None:
@@ -191,6 +196,4 @@ def test_a_step_that_was_aborted_before(world: World) -> None:
     flag.set()
     context.step([(1, 80)])
     context.close(1, keep=True)
-    world.open(context, 1, PROMPT)
-    prefill(context, 1)
-    assert differing(generate(context, 1), alone(world)) == 0.0
+    check_as_alone(world, context)

@@ -8,7 +8,7 @@ import pytest
 
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
-from tests.native.conftest import World, ok
+from tests.native.conftest import World
 
 PROMPT = [(7 * n + 3) % 250 for n in range(12)]
 FREE = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 7}
@@ -28,6 +28,8 @@ def drawn(world: World, count: int = 24, **sampling: object) -> list[int]:
     [
         {"top_n_sigma": 1e-6},
         {"typical_p": 0.0, "top_k": 1},
+        {"top_k": 1},
+        {"top_p": 0.0},
         {"top_p": 1e-6},
         {"min_p": 1.0},
         {"mirostat": 2, "mirostat_tau": 0.0},
@@ -97,9 +99,7 @@ def test_an_unknown_sampler_is_refused() -> None:
 
 
 def test_logprobs_can_be_those_that_were_left(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT, **FREE | {"top_k": 3}, n_logprobs=10, logprobs_after_sampling=True)
-    (row,) = ok(context.step([(0, len(PROMPT))]))
+    row = world.first_row(PROMPT, **FREE | {"top_k": 3}, n_logprobs=10, logprobs_after_sampling=True)
     top = row.sampled[0].top_logprobs
     assert top is not None
     assert len(top) == 3
@@ -108,9 +108,7 @@ def test_logprobs_can_be_those_that_were_left(world: World) -> None:
 
 
 def test_what_is_left_of_a_greedy_choice_is_certain(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT, n_logprobs=5, logprobs_after_sampling=True)
-    (row,) = ok(context.step([(0, len(PROMPT))]))
+    row = world.first_row(PROMPT, n_logprobs=5, logprobs_after_sampling=True)
     top = row.sampled[0].top_logprobs
     assert top is not None
     assert (top["token"].tolist(), top["logprob"].tolist()) == ([row.token], [0.0])

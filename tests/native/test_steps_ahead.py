@@ -13,7 +13,7 @@ import pytest
 from pyllmcancel.errors import ContextBusy
 from pyllmcancel.step import StepStatus
 from tests.native.conftest import REAL, World, ok
-from tests.native.test_contract_ahead import PROMPTS, begin, begun, generate, generate_apart
+from tests.native.test_contract_ahead import PROMPTS, begin, begun, generate, generate_apart, two_begun
 from tests.support.device import EVERY_NODE, STOPPABLE
 
 SWEPT = (1, 2, 3, 5, 8, 13, 21, 34, 40)  # the smallest of these models' graphs has 45 nodes
@@ -103,9 +103,7 @@ def is_refused(context: Any) -> bool:
 
 def test_the_thread_waits_for_a_python_that_is_slower_than_a_step(real_world: World) -> None:
     """A step ahead is computed however long nobody comes for it; the one after it is not."""
-    context, other = real_world.context(), real_world.context()
-    for one in (context, other):
-        begun(real_world, one, 1)
+    context, other = two_begun(real_world, 1)
     tokens = [row.token for row in ok(begin(context, [0]))]
     for _ in range(5):
         ok(other.step([(0, 1)]))  # as long as some steps take

@@ -54,13 +54,11 @@ def test_busy_programs_get_the_cores_that_they_want_and_the_threads_the_others(
     assert set(found[5:]) == {threads}, "it takes more than some steps, or never settles"
 
 
-def test_a_busy_program_costs_its_thread_at_the_first_reading() -> None:
-    assert Cores(2).share_with(1) == 1
-
-
-def test_a_busy_program_that_has_got_half_a_core_so_far_costs_a_thread() -> None:
-    """Where it shares one core with a thread, and has not been moved yet."""
-    assert Cores(2).pass_time(room=1.5) == 1
+@pytest.mark.parametrize(
+    "room", [4 / 3, 1.5, 0.0], ids=["gets its share of both cores", "shares one core with a thread so far", "has both"]
+)
+def test_a_busy_program_costs_a_thread_at_the_first_reading_and_one_is_left(room: float) -> None:
+    assert Cores(2).pass_time(room=room) == 1
 
 
 def test_a_program_that_takes_a_fifth_of_a_core_costs_none() -> None:
@@ -116,28 +114,18 @@ def test_readings_that_follow_each_other_closely_change_nothing() -> None:
     assert policy.take(WINDOW - 1, 0, 0) == 2
 
 
-def test_there_is_always_one_thread() -> None:
-    assert Cores(2).pass_time(room=0.0) == 1
-
-
-def test_who_crowds_the_cores_after_a_long_rest_counts_at_once() -> None:
-    machine = Cores(2)
-    machine.policy.rest()
-    assert machine.pass_time(room=2.0, passed=600 * WINDOW, n_crowded_out=3) == 1
-
-
-def test_after_a_long_rest_client_and_event_loop_may_run_at_that_moment() -> None:
-    machine = Cores(2)
-    machine.policy.rest()
-    assert machine.pass_time(room=2.0, passed=600 * WINDOW, n_crowded_out=1) == 2
-
-
-@pytest.mark.parametrize(("rests", "passed"), [(False, 600), (True, 9)])
-def test_without_a_long_rest_the_moment_counts_for_nothing(rests: bool, passed: int) -> None:
+@pytest.mark.parametrize(
+    ("rests", "passed", "n_crowded_out", "threads"),
+    [(True, 600, 3, 1), (True, 600, 1, 2), (False, 600, 3, 2), (True, 9, 3, 2)],
+    ids=["who crowds the cores counts", "client and event loop may run", "without a rest", "after a short rest"],
+)
+def test_after_a_long_rest_the_moment_counts_at_once_and_without_one_for_nothing(
+    rests: bool, passed: int, n_crowded_out: int, threads: int
+) -> None:
     machine = Cores(2)
     if rests:
         machine.policy.rest()
-    assert machine.pass_time(room=2.0, passed=passed * WINDOW, n_crowded_out=3) == 2
+    assert machine.pass_time(room=2.0, passed=passed * WINDOW, n_crowded_out=n_crowded_out) == threads
 
 
 STAT = b"""cpu  100 2 30 4000 50 0 6 0 0 0

@@ -105,9 +105,7 @@ def test_contexts_compute_at_the_same_time_in_threads_of_their_own(slow_world: W
 
 
 def test_logits_keep_their_context_alive(slow_world: World) -> None:
-    context = slow_world.context()
-    slow_world.open(context, 0, OTHER)
-    ok(context.step([(0, 60)]))
+    context = slow_world.computed(OTHER, 60)
     logits = context.logits(0)
     copy = np.array(logits)
     assert np.shares_memory(logits, context.logits(0)), "the array is a copy"

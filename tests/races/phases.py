@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.requests.request import Request
-from tests.support.driver import CHUNK, Driver, Stop, Tracked
+from tests.support.driver import CHUNK, Driver, RecordingSink, Stop, Tracked, Watcher
 from tests.support.step_gate import TEST_LIMIT
 
 LONG = "a long prompt, which takes several steps. " * 3
@@ -41,6 +41,15 @@ class Case:
 
 def target(driver: Driver, prompt: str, *, settle: bool = True, **options: Any) -> Tracked:
     return driver.submit(prompt, session=SESSION, supersede=KEY, stream=True, settle=settle, **options)
+
+
+def stopped(driver: Driver, tracked: Tracked, caller: RecordingSink | Watcher, place: str) -> Case:
+    """Let the held step finish; the engine's thread stops where it calls `place`."""
+    stop = Stop()
+    setattr(caller, place, stop.here)
+    driver.gate.let_through()
+    stop.wait_reached()
+    return Case(tracked.request, tracked, stop.go_on)
 
 
 def before_submit_returns(driver: Driver, n: int) -> Case:
@@ -108,12 +117,7 @@ def late_in_prefill(driver: Driver, n: int) -> Case:
 
 def between_chunks(driver: Driver, n: int) -> Case:
     """A chunk of the prompt is computed, the next step not planned."""
-    tracked = prefilling(driver, n)
-    stop = Stop()
-    driver.watcher.on_step_done = stop.here
-    driver.gate.let_through()
-    stop.wait_reached()
-    return Case(tracked.request, tracked, stop.go_on)
+    return stopped(driver, prefilling(driver, n), driver.watcher, "on_step_done")
 
 
 def decoding(driver: Driver, n: int, max_tokens: int = 20) -> Tracked:
@@ -137,11 +141,7 @@ def late_in_decode(driver: Driver, n: int) -> Case:
 def between_steps(driver: Driver, n: int) -> Case:
     """A token is being handed out."""
     tracked = decoding(driver, n)
-    stop = Stop()
-    tracked.sink.on_event = stop.here
-    driver.gate.let_through()
-    stop.wait_reached()
-    return Case(tracked.request, tracked, stop.go_on)
+    return stopped(driver, tracked, tracked.sink, "on_event")
 
 
 def paused(driver: Driver, n: int) -> Case:
@@ -173,22 +173,13 @@ def in_the_step_that_finishes(driver: Driver, n: int) -> Case:
 
 def after_the_last_token(driver: Driver, n: int) -> Case:
     """The last token is computed, and the request not yet concluded."""
-    tracked = finishing(driver, n)
-    stop = Stop()
-    driver.watcher.on_step_done = stop.here
-    driver.gate.let_through()
-    stop.wait_reached()
-    return Case(tracked.request, tracked, stop.go_on)
+    return stopped(driver, finishing(driver, n), driver.watcher, "on_step_done")
 
 
 def while_told_of_the_end(driver: Driver, n: int) -> Case:
     """Too late by a moment: concluded, but `ended` is not resolved."""
     tracked = finishing(driver, n)
-    stop = Stop()
-    tracked.sink.on_event = stop.here
-    driver.gate.let_through()
-    stop.wait_reached()
-    return Case(tracked.request, tracked, stop.go_on, in_time=False)
+    return replace(stopped(driver, tracked, tracked.sink, "on_event"), in_time=False)
 
 
 def after_the_end(driver: Driver, n: int) -> Case:

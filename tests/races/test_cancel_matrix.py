@@ -68,8 +68,7 @@ def check_ending(case: phases.Case, reason: CancelReason) -> None:
 def check_nothing_leaked_into_the_next(driver: Driver) -> None:
     """The cancelled request's session, its slots and its prompt are as good as new."""
     for prompt in (phases.SHORT, phases.LONG):
-        later = driver.submit(prompt, supersede=phases.KEY)
-        driver.run_to_the_end()
+        later = driver.answered(prompt, supersede=phases.KEY)
         assert complete(later)
 
 
@@ -90,21 +89,6 @@ def test_a_cancelled_request_is_gone_by_the_end_of_the_step_it_was_cancelled_in(
     assert case.tracked.ended
     assert all(case.request.id not in {entry[0] for entry in record.sequences} for record in later)
     driver.run_to_the_end()
-
-
-def test_a_cancel_that_arrives_before_its_request_cancels_it_on_arrival(driver: Driver) -> None:
-    assert driver.engine.registry.find("early", hold=60.0) is None
-    held = driver.submit(request_id="early")
-    assert held.ending.cancel_reason is CancelReason.EXPLICIT
-    assert driver.watcher.steps == []
-
-
-def test_a_held_cancel_is_spent_by_the_request_that_it_cancels(driver: Driver) -> None:
-    driver.engine.registry.find("early", hold=60.0)
-    driver.submit(request_id="early")
-    again = driver.submit(request_id="early")
-    driver.run_to_the_end()
-    assert complete(again)
 
 
 def test_a_deadline_that_has_passed_on_arrival_cancels_before_anything_is_computed(driver: Driver) -> None:

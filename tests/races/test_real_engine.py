@@ -22,7 +22,6 @@ from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.model_loading import generation_on
-from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.events import Ending, Event, FinishReason
 from pyllmcancel.requests.observer import NullObserver, StepRecord
 from pyllmcancel.requests.request import Request
@@ -290,24 +289,6 @@ def test_a_deadline_ends_a_request_that_computes(make_real: Callable[..., Real])
     compute_until_cancelled(real, [0], 0)
     ending = real.submit(LONG[:10], max_tokens=None).ended.result(TEST_LIMIT)
     assert ending.cancel_reason is CancelReason.DEADLINE
-
-
-def test_closing_drains_for_a_while_and_cancels_the_rest(make_real: Callable[..., Real]) -> None:
-    real = make_real(parallel=1)
-    compute_until_cancelled(real, [1], 1)
-    short, endless = real.submit(LONG[:10], max_tokens=2), real.submit(LONG[:10], max_tokens=None)
-    short.ended.result(TEST_LIMIT)
-    real.engine.close(drain=0.02)
-    assert short.ended.result().finish_reason is FinishReason.LENGTH
-    assert endless.ended.result(TEST_LIMIT).cancel_reason is CancelReason.SHUTDOWN
-    with pytest.raises(EngineClosedError):
-        real.submit(LONG)
-
-
-def test_closing_twice_is_closing_once(make_real: Callable[..., Real]) -> None:
-    real = make_real()
-    real.engine.close()
-    real.engine.close()
 
 
 class StormClient:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from .tiny_models import (
     TinyShape,
-    Weights,
     attention_metadata,
     llama_weights,
     mamba_metadata,
@@ -54,10 +53,6 @@ def write_unknown_architecture(path: Path) -> Path:
 def write_hybrid_of_one_kind(path: Path) -> Path:
     """Write a jamba all of whose layers are attention: llama.cpp loads it, and ends the process at its first step."""
     shape = TinyShape()
-    weights = Weights(shape)
-    for block in weights.blocks():
-        weights.attention(block)
-        weights.feed_forward(block)
-    weights.untied_ends()
+    weights = llama_weights(shape)
     heads = {"attention.head_count_kv": [shape.n_head_kv] * shape.n_layer}
     return write_model(path, "jamba", weights, attention_metadata(shape) | mamba_metadata(shape) | heads)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -258,6 +258,16 @@ class Driver:
         request.ended.add_done_callback(lambda _: self._note_end(tracked))
         if settle:
             self.settle()
+        return tracked
+
+    def answered(
+        self, prompt: str | Sequence[int] = "a prompt", *, expected: Iterable[int] | None = None, **options: Any
+    ) -> Tracked:
+        """Submit, and run to the end. `expected` are the tokens, where they are not what the model says greedily."""
+        tracked = self.submit(prompt, **options)
+        if expected is not None:
+            tracked.expected = list(expected)
+        self.run_to_the_end()
         return tracked
 
     def _note_end(self, tracked: Tracked) -> None:

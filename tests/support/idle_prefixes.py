@@ -22,11 +22,16 @@ def context_with(
     for seq, tokens in enumerate(contents):
         if not tokens:
             continue
-        context.open(seq, tokens, Sampler(model, SamplingParams(temperature=0.0)), CancelFlag())
-        context.step([(seq, len(tokens))])
+        compute(context, seq, tokens)
         if seq not in open_seqs:
             context.close(seq, keep=True)
     return context
+
+
+def compute(context: Context, seq: int, tokens: list[int]) -> None:
+    """Open a sequence, and compute what it does not hold yet."""
+    context.open(seq, tokens, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
+    context.step([(seq, len(tokens) - context.n_committed(seq))])
 
 
 def cache_of(context: Context, *, swap_bytes: int = 0) -> PrefixCache:

@@ -58,6 +58,11 @@ class Bench:
             self.scheduler.cost.observe(sum(item.n_tokens for item in items), 0.001)
         return [Part(item.seq, item.n_tokens) for item in items]
 
+    def decode(self, *choices: Choice) -> None:
+        """Compute until each of the choices has a token."""
+        while not all(choice.generated for choice in choices):
+            self.step()
+
     def plan_and_compute(self) -> list[StepItem]:
         items = self.scheduler.plan()
         for row in self.context.step(items).rows if items else ():

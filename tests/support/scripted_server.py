@@ -89,10 +89,6 @@ class ScriptedServer:
         async with asyncio.timeout(LIMIT):
             return await self._peers.get()
 
-    @property
-    def n_connections(self) -> int:
-        return len(self._all)
-
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = Peer(reader, writer)
         self._all.append(peer)

@@ -293,6 +293,19 @@ def quantized(name: str, values: NDArray[np.float32], kind: GGMLQuantizationType
     return random_blocks(values.shape, kind, zlib.crc32(name.encode()), float(values.std()))
 
 
+def add_keys(writer: GGUFWriter, keys: Metadata) -> None:
+    for key, value in keys.items():
+        kind = GGUFValueType.UINT32 if type(value) is int else GGUFValueType.get_type(value)
+        writer.add_key_value(key, value, kind)
+
+
+def finish(writer: GGUFWriter) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def write_model(
     path: Path,
     arch: str,
@@ -313,16 +326,11 @@ def write_model(
     keys = {"general.name": f"tiny {arch}", "general.file_type": int(LlamaFileType.ALL_F32)}
     keys |= {f"{arch}.{key}": value for key, value in (common | metadata).items()}
     writer = GGUFWriter(path, arch)
-    for key, value in (keys | (tokenizer_metadata(shape) if tokenizer is None else tokenizer)).items():
-        kind = GGUFValueType.UINT32 if type(value) is int else GGUFValueType.get_type(value)
-        writer.add_key_value(key, value, kind)
+    add_keys(writer, keys | (tokenizer_metadata(shape) if tokenizer is None else tokenizer))
     for name, values in weights.items():
         if quantization is None or values.ndim < 2:
             writer.add_tensor(name, values)
         else:
             writer.add_tensor(name, quantized(name, values, quantization), raw_dtype=quantization)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
+from tests.support.tiny_models import finish
+
 # Projections that the tests' models have, of attention and of recurrent layers.
 ADAPTED = ("attn_q.weight", "attn_output.weight", "ffn_down.weight", "ssm_out.weight")
 
@@ -53,10 +55,7 @@ def write_adapter(
             b = random.standard_normal((n_out, rank)) * strength / np.sqrt(n_in * rank)
             writer.add_tensor(f"{tensor.name}.lora_a", a.astype(dtype))
             writer.add_tensor(f"{tensor.name}.lora_b", b.astype(dtype))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFValueType, GGUFWriter
+from gguf import GGUFWriter
 from numpy.typing import NDArray
+
+from tests.support.tiny_models import add_keys, finish
 
 DESCRIPTIONS = Path(__file__).resolve().parents[1] / "architectures" / "shapes.json"
 DEVIATION = 0.1  # large enough that the logits tell sequences apart
@@ -68,9 +70,7 @@ def write_toy(path: Path, name: str) -> Path:
 
 def write_described(path: Path, toy: Description) -> Path:
     writer = GGUFWriter(path, toy.arch)
-    for key, value in toy.keys.items():
-        kind = GGUFValueType.UINT32 if type(value) is int else GGUFValueType.get_type(value)
-        writer.add_key_value(f"{toy.arch}.{key}", value, kind)
+    add_keys(writer, {f"{toy.arch}.{key}": value for key, value in toy.keys.items()})
     sizes = toy.each_tensor()
     n_vocab = toy.keys.get("vocab_size") or dict(sizes)["token_embd.weight"][0]
     writer.add_tokenizer_model("test")
@@ -78,8 +78,5 @@ def write_described(path: Path, toy: Description) -> Path:
     writer.add_token_scores([0.0] * n_vocab)
     for tensor, size in sizes:
         writer.add_tensor(tensor, weights(tensor, size))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path

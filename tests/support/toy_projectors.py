@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFValueType, GGUFWriter
+from gguf import GGUFWriter
 from numpy.typing import NDArray
 
 from tests.support.fake_media import png_of
@@ -24,7 +24,10 @@ from tests.support.tiny_models import (
     TinyShape,
     Vocabulary,
     Weights,
+    add_keys,
     attention_metadata,
+    finish,
+    llama_weights,
     load_vocabulary,
     tokenizer_metadata,
     write_model,
@@ -174,15 +177,10 @@ def halved(name: str, values: NDArray[Any]) -> NDArray[Any]:
 
 def write_clip(path: Path, kind: str, tensors: Tensors, keys: dict[str, Any]) -> Path:
     writer = GGUFWriter(path, "clip")
-    for key, value in ({"clip.projector_type": kind} | keys).items():
-        kind_of = GGUFValueType.UINT32 if type(value) is int else GGUFValueType.get_type(value)
-        writer.add_key_value(key, value, kind_of)
+    add_keys(writer, {"clip.projector_type": kind} | keys)
     for name, values in tensors.items():
         writer.add_tensor(name, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
@@ -243,12 +241,7 @@ def write_qwen3a(path: Path) -> Path:
 
 def write_text_llama(path: Path) -> Path:
     shape = TinyShape(n_embd=TEXT_EMBD, vocabulary=vocabulary())
-    weights = Weights(shape)
-    for block in weights.blocks():
-        weights.attention(block)
-        weights.feed_forward(block)
-    weights.untied_ends()
-    return write_model(path, "llama", weights, attention_metadata(shape), text_tokenizer(shape))
+    return write_model(path, "llama", llama_weights(shape), attention_metadata(shape), text_tokenizer(shape))
 
 
 def write_text_gemma3(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The abort policy: decision by decision, and simulated over random mixes of cancelled and surviving sequences."""
+"""The abort policy, simulated over random mixes of cancelled and surviving sequences."""
 
 from __future__ import annotations
 
@@ -83,35 +83,3 @@ def test_over_random_mixes_it_never_costs_more_than_always_aborting_or_never(
     }
     ours, *others = totals.values()
     assert ours <= min(others) * (1.0 + 1e-9)
-
-
-def test_a_mix_of_prompts_and_decodes_costs_less_than_always_aborting_and_than_never() -> None:
-    cost = Cost(0.04, 0.008)
-    mix = [[Member(64, 0.01), Member(1)], [Member(1, 0.05), *[Member(1)] * 7], [Member(64, 0.5), Member(1), Member(1)]]
-    ours, eager, patient = (
-        sum(seconds_until_served(step, cost, policy) for step in mix) for policy in (policy_of(cost), always, never)
-    )
-    assert ours < min(eager, patient)
-
-
-@given(st.integers(1, 512), st.integers(1, 64), st.floats(0.0, 1.0), costs)
-def test_of_finishing_and_redoing_it_takes_the_cheaper(
-    n_cancelled: int, n_surviving: int, done: float, cost: Cost
-) -> None:
-    n_tokens = n_cancelled + n_surviving
-    finish = (1.0 - done) * cost.of(n_tokens)
-    redo = cost.of(n_surviving)
-    assert (redo if policy_of(cost)(n_tokens, n_surviving, done) else finish) <= min(finish, redo)
-
-
-@given(st.integers(1, 512), st.floats(0.0, 1.0), costs)
-def test_a_step_without_survivors_is_always_aborted(n_tokens: int, done: float, cost: Cost) -> None:
-    assert policy_of(cost)(n_tokens, 0, done)
-
-
-def test_a_prompt_chunk_of_a_cancelled_sequence_is_worth_aborting_for_two_decodes() -> None:
-    assert policy_of(Cost(0.04, 0.008))(66, 2, 0.1)
-
-
-def test_a_decode_step_of_a_few_tokens_is_not() -> None:
-    assert not policy_of(Cost(0.04, 0.002))(4, 3, 0.3)

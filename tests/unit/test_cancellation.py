@@ -1,4 +1,4 @@
-"""The intent to cancel: sticky, first reason wins, a no-op after the end."""
+"""The intent to cancel: the first reason wins, and one of many cancels, or the end, decides."""
 
 from __future__ import annotations
 
@@ -10,14 +10,6 @@ from pyllmcancel.cancellation import Cancellation, CancelReason
 from tests.support.fake_model import CancelFlag
 
 
-def test_a_cancel_raises_the_flag_and_records_its_reason() -> None:
-    cancellation = Cancellation(CancelFlag())
-    assert cancellation.request(CancelReason.EXPLICIT)
-    assert cancellation.requested
-    assert cancellation.flag.is_set()
-    assert cancellation.reason is CancelReason.EXPLICIT
-
-
 def test_the_first_reason_wins() -> None:
     cancellation = Cancellation(CancelFlag())
     cancellation.request(CancelReason.DEADLINE)
@@ -25,20 +17,6 @@ def test_the_first_reason_wins() -> None:
     assert not cancellation.request(CancelReason.SHUTDOWN)
     assert cancellation.reason is CancelReason.DEADLINE
     assert cancellation.requested_at == first_at
-
-
-def test_a_cancel_after_the_end_is_a_no_op() -> None:
-    cancellation = Cancellation(CancelFlag())
-    assert cancellation.seal() is None
-    assert not cancellation.request(CancelReason.EXPLICIT)
-    assert not cancellation.requested
-    assert not cancellation.flag.is_set()
-
-
-def test_the_end_learns_of_a_cancel_that_came_before() -> None:
-    cancellation = Cancellation(CancelFlag())
-    cancellation.request(CancelReason.SUPERSEDED)
-    assert cancellation.seal() is CancelReason.SUPERSEDED
 
 
 def test_a_request_cannot_end_twice() -> None:

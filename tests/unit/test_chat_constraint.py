@@ -17,6 +17,7 @@ BEGUN = Thinking("<think>", ("</think>",), begun=True)
 OVER = Thinking("<think>", ("</think>",), begun=False, over=True)
 MARK = "<tool_call>\n"
 FREE = None
+ENDED_BY_CALL = Thinking("<think>", ("</think>", MARK), begun=True)
 
 
 class SpecialModel(Model):
@@ -55,6 +56,33 @@ def guide(thinking: Thinking | None = None, text: Guide | None = None, **options
     return ChatGuide(MODEL, thinking, text, **options).new()
 
 
+# (The reasoning, whether the text has a form, options of the guide, what is written, and the bytes that may follow it).
+NEXT: dict[str, tuple[Thinking | None, bool, dict[str, Any], str, set[int] | None]] = {
+    "reasoning that has begun in the prompt": (BEGUN, True, {}, "", FREE),
+    "the text behind reasoning that has begun in the prompt": (BEGUN, True, {}, "hm</think>1", {EOS}),
+    "a call instead of the text": (None, True, {"marks": [MARK]}, MARK, FREE),
+    "a call instead of reasoning": (THINKING, True, {"marks": [MARK]}, f"{MARK}anything", FREE),
+    "a call that ends reasoning": (ENDED_BY_CALL, True, {"marks": [MARK]}, f"hm{MARK}anything", FREE),
+    "a budget that says so": (BEGUN, False, {"budget": 2, "message": " Enough."}, "ab Enough.</think>", FREE),
+    "no budget at all": (BEGUN, False, {"budget": 0}, "", {*b"<"}),
+    "the text behind no budget at all": (BEGUN, False, {"budget": 0}, "</think>", FREE),
+    "reasoning within its budget": (THINKING, False, {"budget": 12}, "<think>ab</think>any number of words", FREE),
+    "a budget behind a character of two bytes": (BEGUN, False, {"budget": 2}, "aé", {*b"<"}),
+    "a budget in a character of three bytes": (BEGUN, False, {"budget": 3}, "a€", {*b"<"}),
+    "a budget without reasoning": (THINKING, False, {"budget": 1}, "<thin air, and more of it", FREE),
+    "reasoning behind a text": (THINKING, False, {"budget": 12}, "Well. <think>abcdefghijkl", {*b"<"}),
+    "reasoning behind the half of its mark": (THINKING, False, {"budget": 12}, "<thin<think>abcdefghijkl", {*b"<"}),
+}
+
+
+@pytest.mark.parametrize("case", NEXT)
+def test_what_may_come_next(digit: Guide, case: str) -> None:
+    thinking, formed, options, text, expected = NEXT[case]
+    constraint = guide(thinking, digit if formed else None, **options)
+    write(constraint, text)
+    assert allowed(constraint) == expected
+
+
 def test_an_answer_begins_with_its_text_or_with_reasoning(digit: Guide) -> None:
     constraint = guide(THINKING, digit)
     assert allowed(constraint) == {*b" \n12<"}
@@ -70,13 +98,6 @@ def test_an_answer_begins_with_its_text_or_with_reasoning(digit: Guide) -> None:
 def test_a_text_without_reasoning(digit: Guide) -> None:
     constraint = guide(THINKING, digit)
     assert write(constraint, "1") == guide(None, digit)._text.accept(ord("1"))  # type: ignore[union-attr]
-    assert allowed(constraint) == {EOS}
-
-
-def test_reasoning_that_has_begun_in_the_prompt(digit: Guide) -> None:
-    constraint = guide(BEGUN, digit)
-    assert allowed(constraint) is FREE
-    write(constraint, "hm</think>1")
     assert allowed(constraint) == {EOS}
 
 
@@ -98,14 +119,6 @@ def test_bytes_behind_the_end_in_its_own_token_belong_to_the_text(digit: Guide) 
     assert allowed(constraint) == {EOS}
 
 
-@pytest.mark.parametrize("thinking", [None, THINKING])
-def test_a_call_may_come_instead_of_the_text(thinking: Thinking | None, digit: Guide) -> None:
-    constraint = guide(thinking, digit, marks=[MARK])
-    write(constraint, MARK)
-    assert allowed(constraint) is FREE
-    write(constraint, "anything")
-
-
 def test_a_call_may_come_behind_reasoning(digit: Guide) -> None:
     constraint = guide(THINKING, digit, marks=[MARK])
     write(constraint, "<t")
@@ -115,12 +128,6 @@ def test_a_call_may_come_behind_reasoning(digit: Guide) -> None:
     write(constraint, "<")
     assert allowed(constraint) == {*b"t"}
     write(constraint, MARK[1:])
-    assert allowed(constraint) is FREE
-
-
-def test_reasoning_that_a_call_ends(digit: Guide) -> None:
-    constraint = guide(Thinking("<think>", ("</think>", MARK), begun=True), digit, marks=[MARK])
-    write(constraint, f"hm{MARK}anything")
     assert allowed(constraint) is FREE
 
 
@@ -135,47 +142,6 @@ def test_reasoning_ends_with_its_budget(text: bool, digit: Guide) -> None:
         assert allowed(constraint) == {byte}
         constraint.accept(byte)
     assert allowed(constraint) == ({*b" \n12"} if text else FREE)
-
-
-def test_the_budget_says_so() -> None:
-    constraint = guide(BEGUN, None, budget=2, message=" Enough.")
-    write(constraint, "ab Enough.</think>")
-    assert allowed(constraint) is FREE
-
-
-def test_no_budget_at_all_ends_it_before_it_begins() -> None:
-    constraint = guide(BEGUN, None, budget=0)
-    assert allowed(constraint) == {*b"<"}
-    write(constraint, "</think>")
-    assert allowed(constraint) is FREE
-
-
-def test_reasoning_within_its_budget_is_left_alone() -> None:
-    constraint = guide(THINKING, None, budget=20)
-    write(constraint, "<think>short</think>and an answer that is as long as it likes")
-    assert allowed(constraint) is FREE
-
-
-def test_a_budget_ends_no_character_in_its_middle() -> None:
-    constraint = guide(BEGUN, None, budget=2)
-    write(constraint, "aé")
-    assert allowed(constraint) == {*b"<"}
-    constraint = guide(BEGUN, None, budget=3)
-    write(constraint, "a€")
-    assert allowed(constraint) == {*b"<"}
-
-
-def test_an_answer_without_reasoning_has_no_budget() -> None:
-    constraint = guide(THINKING, None, budget=1)
-    write(constraint, "<thin air, and more of it")
-    assert allowed(constraint) is FREE
-
-
-@pytest.mark.parametrize("before", ["Well. ", "<thin"])
-def test_reasoning_that_begins_later_has_the_budget_too(before: str) -> None:
-    constraint = guide(THINKING, None, budget=12)
-    write(constraint, before + "<think>abcdefghijkl")
-    assert allowed(constraint) == {*b"<"}
 
 
 def test_all_reasoning_of_an_answer_has_one_budget() -> None:

@@ -84,6 +84,10 @@ class Rig:
         since = self.now - self.sent_at, self.now - self.heard_at
         return TcpInfo(self.n_in_flight, *since, self.acknowledged, self.unsent) if self.tells else None
 
+    def gone_by(self, then: float) -> list[tuple[CancelReason, float]]:
+        self.clock.pass_until(then)
+        return self.gone
+
     # -- of a transport -----------------------------------------------------------------------------------------------
 
     def get_extra_info(self, _: str) -> socket.socket:
@@ -118,8 +122,7 @@ def test_silence_ends_at_its_time_whatever_was_sent_meanwhile(rig: Rig) -> None:
     rig.heard_at = 5.0
     rig.clock.pass_until(19.0)
     rig.n_in_flight, rig.sent_at = 1, 19.0
-    rig.clock.pass_until(100.0)
-    assert rig.gone == [(CancelReason.DISCONNECT, 25.0)]
+    assert rig.gone_by(100.0) == [(CancelReason.DISCONNECT, 25.0)]
 
 
 def test_a_client_that_is_heard_now_and_then_stays_and_is_seldom_looked_at(rig: Rig) -> None:
@@ -134,13 +137,10 @@ def test_a_client_that_is_heard_now_and_then_stays_and_is_seldom_looked_at(rig: 
 def test_silence_before_the_connection_was_accepted_does_not_count(rig: Rig) -> None:
     rig.heard_at = -30.0
     rig.watch(client_timeout=20.0)
-    rig.clock.pass_until(19.0)
-    assert rig.gone == []
+    assert rig.gone_by(19.0) == []
     rig.heard_at = 18.0  # the answer to a probe
-    rig.clock.pass_until(37.0)
-    assert rig.gone == []
-    rig.clock.pass_until(39.0)
-    assert rig.gone == [(CancelReason.DISCONNECT, 38.0)]
+    assert rig.gone_by(37.0) == []
+    assert rig.gone_by(39.0) == [(CancelReason.DISCONNECT, 38.0)]
 
 
 @pytest.mark.parametrize(
@@ -156,18 +156,15 @@ def test_data_that_are_answered_and_not_taken_are_no_silence(rig: Rig, vanishes:
         rig.sent_at = rig.now
         if not (vanishes and rig.now > 50.0):
             rig.heard_at = rig.now
-    rig.clock.pass_until(100.0)
-    assert rig.gone == [ending]
+    assert rig.gone_by(100.0) == [ending]
 
 
 def test_a_closed_window_is_no_silence_and_counts_from_when_it_opens(rig: Rig) -> None:
     rig.watch(client_timeout=20.0, reader_stall=0.0)
     rig.unsent = 100
-    rig.clock.pass_until(1_000.0)
-    assert rig.gone == []
+    assert rig.gone_by(1_000.0) == []
     rig.unsent, rig.heard_at = 0, 1_000.0
-    rig.clock.pass_until(2_000.0)
-    assert rig.gone == [(CancelReason.DISCONNECT, 1_020.0)]
+    assert rig.gone_by(2_000.0) == [(CancelReason.DISCONNECT, 1_020.0)]
 
 
 def test_where_the_system_does_not_tell_only_keepalive_ends_a_silence(rig: Rig) -> None:
@@ -190,18 +187,15 @@ def test_a_reader_that_takes_nothing_has_stalled_when_its_time_is_up(rig: Rig) -
     watch = rig.watch(client_timeout=20.0, reader_stall=60.0)
     closed_window(rig, 7.0)
     watch.bytes_wait()
-    rig.clock.pass_until(1_000.0)
-    assert rig.gone == [(CancelReason.STALLED, 67.0)]
+    assert rig.gone_by(1_000.0) == [(CancelReason.STALLED, 67.0)]
 
 
 def test_time_counts_from_when_bytes_wait_not_from_when_some_were_sent_last(rig: Rig) -> None:
     watch = rig.watch(client_timeout=0.0, reader_stall=60.0)
     rig.clock.pass_until(500.0)
     watch.bytes_wait()
-    rig.clock.pass_until(559.0)
-    assert rig.gone == []
-    rig.clock.pass_until(560.0)
-    assert rig.gone == [(CancelReason.STALLED, 560.0)]
+    assert rig.gone_by(559.0) == []
+    assert rig.gone_by(560.0) == [(CancelReason.STALLED, 560.0)]
 
 
 def test_a_reader_that_takes_a_byte_now_and_then_has_not_stalled(rig: Rig) -> None:
@@ -212,8 +206,7 @@ def test_a_reader_that_takes_a_byte_now_and_then_has_not_stalled(rig: Rig) -> No
         rig.acknowledged, rig.sent_at = rig.acknowledged + 1, second
     assert rig.gone == []
     assert rig.clock.n_calls < 40
-    rig.clock.pass_until(2_000.0)
-    assert rig.gone == [(CancelReason.STALLED, 1_010.0)], "60 s after the last byte, not after the last look"
+    assert rig.gone_by(2_000.0) == [(CancelReason.STALLED, 1_010.0)], "60 s after the last byte, not the last look"
 
 
 def test_a_reader_that_has_taken_everything_has_not_stalled(rig: Rig) -> None:
@@ -221,11 +214,9 @@ def test_a_reader_that_has_taken_everything_has_not_stalled(rig: Rig) -> None:
     watch.bytes_wait()
     rig.clock.pass_until(59.0)
     watch.none_wait()
-    rig.clock.pass_until(1_000.0)
-    assert rig.gone == []
+    assert rig.gone_by(1_000.0) == []
     watch.bytes_wait()
-    rig.clock.pass_until(2_000.0)
-    assert rig.gone == [(CancelReason.STALLED, 1_060.0)]
+    assert rig.gone_by(2_000.0) == [(CancelReason.STALLED, 1_060.0)]
 
 
 def test_a_reader_that_vanishes_in_a_burst_has_vanished(rig: Rig) -> None:
@@ -234,8 +225,7 @@ def test_a_reader_that_vanishes_in_a_burst_has_vanished(rig: Rig) -> None:
     watch.bytes_wait()
     rig.clock.pass_until(0.2)
     rig.sent_at = 0.2  # again
-    rig.clock.pass_until(1_000.0)
-    assert rig.gone == [(CancelReason.DISCONNECT, 20.0)]
+    assert rig.gone_by(1_000.0) == [(CancelReason.DISCONNECT, 20.0)]
 
 
 def test_where_the_system_does_not_tell_what_leaves_the_process_counts(rig: Rig) -> None:
@@ -245,8 +235,7 @@ def test_where_the_system_does_not_tell_what_leaves_the_process_counts(rig: Rig)
     watch.bytes_wait()
     rig.clock.pass_until(30.0)
     rig.buffered = 999
-    rig.clock.pass_until(119.0)
-    assert rig.gone == []
+    assert rig.gone_by(119.0) == []
     rig.clock.pass_until(121.0)
     assert [reason for reason, _ in rig.gone] == [CancelReason.STALLED]
 
@@ -257,8 +246,7 @@ def test_nothing_is_watched_after_the_end(rig: Rig) -> None:
     for _ in range(2):
         watch.stop()
     watch.bytes_wait()
-    rig.clock.pass_until(1_000.0)
-    assert rig.gone == []
+    assert rig.gone_by(1_000.0) == []
 
 
 def test_both_can_be_off(rig: Rig) -> None:

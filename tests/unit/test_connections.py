@@ -31,23 +31,24 @@ class Client:
         self.is_open = False
 
 
+def admitted(connections: Connections, names: str, address: str = "here") -> list[Client]:
+    """A client for each letter, all of which have a connection."""
+    clients = [Client(name, address) for name in names]
+    assert all(map(connections.admit, clients))
+    return clients
+
+
 def test_the_one_that_has_waited_longest_makes_room() -> None:
     connections = Connections(2, 2)
-    first, second, third = (Client(name) for name in "abc")
-    assert connections.admit(first)
-    assert connections.admit(second)
-    assert connections.admit(third)
+    first, second, _third = admitted(connections, "abc")
     assert (first.is_open, second.is_open, len(connections)) == (False, True, 2)
 
 
 def test_one_that_has_its_request_stays_and_waits_anew_after_its_answer() -> None:
     connections = Connections(2, 2)
-    first, second = Client("a"), Client("b")
-    for client in (first, second):
-        assert connections.admit(client)
+    first, second = admitted(connections, "ab")
     connections.works(first)
-    third = Client("c")
-    assert connections.admit(third)
+    (third,) = admitted(connections, "c")
     assert (first.is_open, second.is_open) == (True, False)
     connections.waits(first)
     assert connections.admit(Client("d"))
@@ -56,8 +57,7 @@ def test_one_that_has_its_request_stays_and_waits_anew_after_its_answer() -> Non
 
 def test_a_newcomer_is_refused_when_no_connection_is_idle() -> None:
     connections = Connections(1, 1)
-    first = Client("a")
-    assert connections.admit(first)
+    (first,) = admitted(connections, "a")
     connections.works(first)
     assert not connections.admit(Client("b"))
     assert first.is_open
@@ -67,19 +67,15 @@ def test_a_newcomer_is_refused_when_no_connection_is_idle() -> None:
 
 def test_an_address_that_has_its_share_makes_room_itself() -> None:
     connections = Connections(10, 2)
-    elsewhere = Client("x", "there")
-    assert connections.admit(elsewhere)
-    mine = [Client(name) for name in "abc"]
-    assert all(map(connections.admit, mine))
+    (elsewhere,) = admitted(connections, "x", "there")
+    mine = admitted(connections, "abc")
     assert [client.is_open for client in mine] == [False, True, True]
     assert elsewhere.is_open
 
 
 def test_an_address_whose_share_works_is_refused_though_others_wait() -> None:
     connections = Connections(10, 1)
-    busy, elsewhere = Client("a"), Client("x", "there")
-    assert connections.admit(busy)
-    assert connections.admit(elsewhere)
+    (busy,), (elsewhere,) = admitted(connections, "a"), admitted(connections, "x", "there")
     connections.works(busy)
     assert not connections.admit(Client("b"))
     assert elsewhere.is_open
@@ -87,8 +83,7 @@ def test_an_address_whose_share_works_is_refused_though_others_wait() -> None:
 
 def test_what_is_gone_is_counted_no_more_and_that_can_be_said_twice() -> None:
     connections = Connections(2, 2)
-    client = Client("a")
-    assert connections.admit(client)
+    (client,) = admitted(connections, "a")
     for _ in range(2):
         connections.gone(client)
     connections.waits(client)
@@ -111,18 +106,15 @@ def test_a_connection_is_refused_when_all_are_closing() -> None:
 
 def test_of_too_many_whose_clients_do_not_read_the_longest_at_it_has_stalled() -> None:
     connections = Connections(10, 10, most_blocked=2)
-    first, second, third, elsewhere = (*(Client(name) for name in "abc"), Client("x", "there"))
-    for client in (elsewhere, first, second, third):
-        connections.admit(client)
+    clients = [*admitted(connections, "x", "there"), *admitted(connections, "abc")]
+    for client in clients:
         connections.blocks(client)
-    assert [client.is_open for client in (elsewhere, first, second, third)] == [True, False, True, True]
+    assert [client.is_open for client in clients] == [True, False, True, True]
 
 
 def test_one_that_reads_on_begins_anew_when_it_stops_again() -> None:
     connections = Connections(10, 10, most_blocked=2)
-    first, second, third = (Client(name) for name in "abc")
-    for client in (first, second, third):
-        connections.admit(client)
+    first, second, third = admitted(connections, "abc")
     connections.blocks(first)
     connections.blocks(second)
     connections.flows(first)
@@ -146,9 +138,7 @@ def test_trusted_proxies_are_addresses_or_networks(host: str, expected: bool) ->
 
 def test_at_the_end_those_whose_clients_do_not_read_have_stalled() -> None:
     connections = Connections(10, 10)
-    reads, blocks, left = (Client(name) for name in "abc")
-    for client in (reads, blocks, left):
-        connections.admit(client)
+    reads, blocks, left = admitted(connections, "abc")
     connections.blocks(blocks)
     connections.blocks(left)
     connections.gone(left)
@@ -166,6 +156,13 @@ async def test_one_begins_in_each_turn_of_the_loop() -> None:
         await asyncio.sleep(0)
 
 
+def protocol_of(app: ASGIApp) -> partial[WatchfulProtocol]:
+    config = Config(app, lifespan="off")
+    config.load()
+    uvicorns = {"config": config, "server_state": ServerState(), "app_state": {}}
+    return partial(WatchfulProtocol, Limits(), Connections(99, 99), **uvicorns)
+
+
 @pytest.mark.anyio
 async def test_what_only_reads_does_not_wait_for_all_requests_that_came_before() -> None:
     begun, read, n_requests = list[str](), asyncio.Event(), 50
@@ -177,10 +174,7 @@ async def test_what_only_reads_does_not_wait_for_all_requests_that_came_before()
         if scope["method"] == "GET":
             read.set()
 
-    config = Config(app, lifespan="off")
-    config.load()
-    state = ServerState()
-    protocol = partial(WatchfulProtocol, Limits(), Connections(99, 99), config=config, server_state=state, app_state={})
+    protocol = protocol_of(app)
     pairs = [socket.socketpair() for _ in range(n_requests + 1)]
     for n, (client, _) in enumerate(pairs):
         method = b"GET" if n == n_requests else b"POST"
@@ -200,12 +194,8 @@ async def test_what_only_reads_does_not_wait_for_all_requests_that_came_before()
 
 
 @asynccontextmanager
-async def one_connection(limits: Limits, app: ASGIApp) -> AsyncIterator[tuple[socket.socket, WatchfulProtocol]]:
-    config = Config(app, lifespan="off")
-    config.load()
-    protocol = partial(
-        WatchfulProtocol, limits, Connections(9, 9), config=config, server_state=ServerState(), app_state={}
-    )
+async def one_connection(app: ASGIApp) -> AsyncIterator[tuple[socket.socket, WatchfulProtocol]]:
+    protocol = protocol_of(app)
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     with ours:
@@ -223,7 +213,7 @@ async def never(_scope: Scope, _receive: Receive, _send: Send) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("method", ["POST", "GET"])
 async def test_more_of_a_head_does_not_begin_its_time_anew(method: str) -> None:
-    async with one_connection(Limits(), never) as (_, protocol):
+    async with one_connection(never) as (_, protocol):
         protocol.data_received(method[:1].encode())
         begun = protocol._timer._handle
         for letter in f"{method[1:]} / HTTP/1.1\r\nHost: x\r\n":
@@ -234,7 +224,7 @@ async def test_more_of_a_head_does_not_begin_its_time_anew(method: str) -> None:
 
 @pytest.mark.anyio
 async def test_a_request_that_waits_for_its_turn_at_the_end_gets_a_503() -> None:
-    async with one_connection(Limits(), never) as (client, protocol):
+    async with one_connection(never) as (client, protocol):
         protocol.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
         protocol.shutdown()
         assert b" 503 " in (await asyncio.get_running_loop().sock_recv(client, 1 << 16)).partition(b"\r\n")[0]

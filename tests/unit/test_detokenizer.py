@@ -28,12 +28,6 @@ def test_a_multi_byte_character_comes_whole(character: str) -> None:
     assert detokenizer.flush() == ""
 
 
-def test_a_token_may_end_one_character_and_begin_the_next() -> None:
-    pieces = [b"\xc3", b"\xa9\xe2\x82", b"\xac!"]
-    detokenizer = Detokenizer(lambda token: pieces[token])
-    assert [detokenizer.feed(token) for token in range(3)] == ["", "é", "€!"]
-
-
 def test_an_unfinished_character_becomes_a_replacement_at_the_end() -> None:
     pieces, detokenizer = feed("é".encode()[:1])
     assert pieces == [""]
@@ -66,11 +60,6 @@ def test_a_stop_string_ends_the_text_and_is_not_in_it(
         assert (text_out, detokenizer.stopped_by, detokenizer.flush()) == (expected, stopped_by, held_back)
 
 
-def test_no_part_of_a_stop_string_ever_leaks() -> None:
-    pieces, _ = feed(b"x<end>", "<end>")
-    assert pieces == ["x", "", "", "", "", ""]
-
-
 def test_what_only_looked_like_a_stop_string_is_given_out() -> None:
     pieces, detokenizer = feed(b"<enter", "<end>")
     assert pieces == ["", "", "", "<ent", "e", "r"]
@@ -101,30 +90,26 @@ def test_the_text_ends_where_the_first_stop_string_to_be_complete_begins(text: s
         assert detokenizer.stopped_by is not None
 
 
-def indented(text: bytes, min_indent: int) -> tuple[str, bool]:
-    detokenizer = Detokenizer(lambda token: bytes([token]), (), min_indent)
-    return "".join(detokenizer.feed(byte) for byte in text) + detokenizer.flush(), detokenizer.outdented
-
-
 @pytest.mark.parametrize(
-    ("text", "expected", "outdented"),
+    ("text", "min_indent", "expected", "outdented"),
     [
-        (b"x\n    y\n    z", "x\n    y\n    z", False),
-        (b"x\n\t\t\t\ty", "x\n\t\t\t\ty", False),
-        (b"x\n        y", "x\n        y", False),
-        (b"x\n    y\n  z\n    u", "x\n    y\n  ", True),
-        (b"x\ny", "x\n", True),
-        (b"x\n\n    y", "x\n", True),
-        (b"  x", "  x", False),
-        (b"x\n   ", "x\n   ", False),
+        (b"x\n    y\n    z", 4, "x\n    y\n    z", False),
+        (b"x\n\t\t\t\ty", 4, "x\n\t\t\t\ty", False),
+        (b"x\n        y", 4, "x\n        y", False),
+        (b"x\n    y\n  z\n    u", 4, "x\n    y\n  ", True),
+        (b"x\ny", 4, "x\n", True),
+        (b"x\n\n    y", 4, "x\n", True),
+        (b"  x", 4, "  x", False),
+        (b"x\n   ", 4, "x\n   ", False),
+        (b"    x\ny", 0, "    x\ny", False),
     ],
 )
-def test_a_line_that_is_indented_too_little_ends_the_text(text: bytes, expected: str, outdented: bool) -> None:
-    assert indented(text, 4) == (expected, outdented)
-
-
-def test_without_a_least_indentation_any_line_may_come() -> None:
-    assert indented(b"    x\ny", 0) == ("    x\ny", False)
+def test_a_line_that_is_indented_too_little_ends_the_text(
+    text: bytes, min_indent: int, expected: str, outdented: bool
+) -> None:
+    detokenizer = Detokenizer(lambda token: bytes([token]), (), min_indent)
+    assert "".join(detokenizer.feed(byte) for byte in text) + detokenizer.flush() == expected
+    assert detokenizer.outdented is outdented
 
 
 def test_an_outdented_line_does_not_come_back_at_the_end() -> None:

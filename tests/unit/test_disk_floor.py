@@ -17,7 +17,7 @@ import pytest
 from pyllmcancel.adapters import Adapter
 from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.errors import UsageError
-from pyllmcancel.requests.request import NO_OWNER
+from pyllmcancel.requests.request import NO_OWNER, Request
 from pyllmcancel.scheduling import disk_floor, prefix_folder
 from pyllmcancel.scheduling.disk_floor import DiskFloor
 from pyllmcancel.scheduling.prefix_file import head_of
@@ -47,6 +47,7 @@ machine.stop_all()
 threading.Thread(target=go_on).start()
 """
 PROMPT = b"a prompt of more than sixty tokens, which took a while to compute, and is sent again"
+PROMPTS = [bytes([65 + number]) * 40 for number in range(4)]
 MORE = b" with more behind it"
 MIB = 1 << 20
 
@@ -69,6 +70,20 @@ class Machine:
         driver = Driver(disk=disk, **options)
         self._drivers.append(driver)
         return driver
+
+    def write(self, *prompts: bytes, **options: Any) -> None:
+        """Write the prompts into files: a server answers them, and closes."""
+        driver = self.start(**options)
+        for prompt in prompts:
+            answered(driver, prompt)
+        driver.close()
+
+    def start_to_read(self, parallel: int) -> tuple[Driver, Stop]:
+        """Start a server that stops when it reads a file."""
+        reading = Stop()
+        return self.start(
+            blank=lambda *parts: (reading.here(), SwappedPrefix.blank(*parts))[1], parallel=parallel
+        ), reading
 
     def stop_all(self) -> None:
         for driver in self._drivers:
@@ -93,6 +108,12 @@ def answered(driver: Driver, prompt: bytes, **options: Any) -> Tracked:
     assert tracked.ending
     assert tracked.sink.ending()
     return tracked
+
+
+def submit_all(driver: Driver, prompts: list[bytes], max_tokens: int) -> tuple[Request, RecordingSink]:
+    """One request of several prompts."""
+    sink, params = RecordingSink(), generation_params(temperature=0.0, max_tokens=max_tokens)
+    return driver.engine.submit([list(prompt + MORE) for prompt in prompts], params, sink), sink
 
 
 def completes(tracked: Tracked) -> bool:
@@ -152,16 +173,8 @@ def test_what_is_at_rest_is_written_while_the_server_runs(machine: Machine) -> N
 
 
 def test_while_a_file_is_read_other_requests_go_on(machine: Machine) -> None:
-    driver = machine.start()
-    answered(driver, PROMPT)
-    driver.close()
-    reading = Stop()
-
-    def slowly(*parts: Any) -> Any:
-        reading.here()
-        return SwappedPrefix.blank(*parts)
-
-    driver = machine.start(blank=slowly, parallel=2)
+    machine.write(PROMPT)
+    driver, reading = machine.start_to_read(parallel=2)
     returning = driver.submit(PROMPT + MORE, settle=False)
     reading.wait_reached()
     other = answered(driver, b"somebody else's question")
@@ -172,18 +185,9 @@ def test_while_a_file_is_read_other_requests_go_on(machine: Machine) -> None:
     assert n_cached(returning) == len(PROMPT)
 
 
-def with_a_slow_file(machine: Machine) -> tuple[Driver, Stop]:
-    """Start a server of one slot that has `PROMPT` in a file, and stops when it reads the file."""
-    driver = machine.start()
-    answered(driver, PROMPT)
-    driver.close()
-    reading = Stop()
-    driver = machine.start(blank=lambda *parts: (reading.here(), SwappedPrefix.blank(*parts))[1], parallel=1)
-    return driver, reading
-
-
 def test_a_request_that_waits_for_a_file_can_be_cancelled(machine: Machine) -> None:
-    driver, reading = with_a_slow_file(machine)
+    machine.write(PROMPT)
+    driver, reading = machine.start_to_read(parallel=1)
     tracked = driver.submit(PROMPT + MORE, settle=False)
     reading.wait_reached()
     driver.engine.cancel(tracked.request)
@@ -196,7 +200,8 @@ def test_a_request_that_waits_for_a_file_can_be_cancelled(machine: Machine) -> N
 
 
 def test_nothing_more_is_read_for_a_request_that_was_cancelled(machine: Machine) -> None:
-    driver, reading = with_a_slow_file(machine)
+    machine.write(PROMPT)
+    driver, reading = machine.start_to_read(parallel=1)
     first = driver.submit(PROMPT + MORE, settle=False)
     reading.wait_reached()
     for tracked in (first, driver.submit(PROMPT + MORE + MORE, settle=False)):
@@ -211,9 +216,7 @@ def test_nothing_more_is_read_for_a_request_that_was_cancelled(machine: Machine)
 def test_a_file_stays_unless_it_is_the_reason_why_it_cannot_be_read(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, error: int, n_files: int
 ) -> None:
-    driver = machine.start()
-    answered(driver, PROMPT)
-    driver.close()
+    machine.write(PROMPT)
 
     def fail(*_: Any) -> Any:
         raise OSError(error, os.strerror(error))
@@ -228,13 +231,9 @@ def test_a_file_stays_unless_it_is_the_reason_why_it_cannot_be_read(
 
 
 def test_no_more_prefixes_are_read_at_once_than_there_are_slots(machine: Machine) -> None:
-    driver = machine.start(parallel=4)
-    for number in range(4):
-        answered(driver, bytes([65 + number]) * 40)
-    driver.close()
-    reading = Stop()
-    driver = machine.start(blank=lambda *parts: (reading.here(), SwappedPrefix.blank(*parts))[1], parallel=2)
-    all_ = [driver.submit(bytes([65 + number]) * 40 + MORE, settle=False) for number in range(4)]
+    machine.write(*PROMPTS, parallel=4)
+    driver, reading = machine.start_to_read(parallel=2)
+    all_ = [driver.submit(prompt + MORE, settle=False) for prompt in PROMPTS]
     reading.wait_reached()
     disk = disk_of(driver)
     assert disk.n_fetches <= 2
@@ -245,33 +244,22 @@ def test_no_more_prefixes_are_read_at_once_than_there_are_slots(machine: Machine
 
 
 def test_of_many_prompts_no_more_are_read_than_there_are_slots(machine: Machine) -> None:
-    prompts = [bytes([65 + number]) * 40 for number in range(4)]
-    driver = machine.start(parallel=4)
-    for prompt in prompts:
-        answered(driver, prompt)
-    driver.close()
-    reading = Stop()
-    driver = machine.start(blank=lambda *parts: (reading.here(), SwappedPrefix.blank(*parts))[1], parallel=1)
-    sink = RecordingSink()
-    params = generation_params(temperature=0.0, max_tokens=4)
-    driver.engine.submit([list(prompt + MORE) for prompt in prompts], params, sink)
+    machine.write(*PROMPTS, parallel=4)
+    driver, reading = machine.start_to_read(parallel=1)
+    _, sink = submit_all(driver, PROMPTS, max_tokens=4)
     reading.wait_reached()
     assert disk_of(driver).n_fetches == 1
     driver.gate.open()
     reading.go_on()
     assert sink.ending().error is None
-    assert [sink.tokens(index) for index in range(4)] == [
-        driver.model.greedy(list(prompt + MORE), 4) for prompt in prompts
-    ]
+    assert [sink.tokens(index) for index in range(4)] == [driver.model.greedy(list(one + MORE), 4) for one in PROMPTS]
     assert disk_of(driver).n_fetches == 0
 
 
 def test_a_file_that_is_read_at_once_does_not_leave_its_request_behind(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver = machine.start()
-    answered(driver, PROMPT)
-    driver.close()
+    machine.write(PROMPT)
     driver = machine.start()
     disk = disk_of(driver)
     is_reading = disk.is_reading
@@ -289,15 +277,10 @@ def test_a_file_that_is_read_at_once_does_not_leave_its_request_behind(
 
 
 def test_a_slow_reader_keeps_no_files_in_memory_that_others_wait_for(machine: Machine) -> None:
-    prompts = [bytes([65 + number]) * 40 for number in range(2)]
-    driver = machine.start()
-    for prompt in prompts:
-        answered(driver, prompt)
-    driver.close()
+    machine.write(*PROMPTS[:2])
     driver = machine.start(parallel=2)
     running = driver.submit(b"it has a slot", max_tokens=60)
-    sink, params = RecordingSink(), generation_params(temperature=0.0, max_tokens=20)
-    slow = driver.engine.submit([list(prompt + MORE) for prompt in prompts], params, sink)
+    slow, sink = submit_all(driver, PROMPTS[:2], max_tokens=20)
     driver.step()
     disk = disk_of(driver)
     assert all(fetch.done.wait(TEST_LIMIT) for fetch in list(disk._fetches.values()))
@@ -314,7 +297,7 @@ def test_a_slow_reader_keeps_no_files_in_memory_that_others_wait_for(machine: Ma
     driver.gate.open()
     assert sink.ending().error is None
     assert [sink.tokens(index) for index in range(2)] == [
-        driver.model.greedy(list(prompt + MORE), 20) for prompt in prompts
+        driver.model.greedy(list(prompt + MORE), 20) for prompt in PROMPTS[:2]
     ]
 
 
@@ -328,9 +311,7 @@ def test_another_owner_finds_nothing(machine: Machine) -> None:
 
 
 def test_another_model_finds_nothing_and_the_files_stay_for_theirs(machine: Machine) -> None:
-    driver = machine.start(identity="one")
-    answered(driver, PROMPT)
-    driver.close()
+    machine.write(PROMPT, identity="one")
     driver = machine.start(identity="two")
     assert n_cached(answered(driver, PROMPT + MORE)) == 0
     assert counts(driver).refused["other_identity"] == 1
@@ -339,9 +320,7 @@ def test_another_model_finds_nothing_and_the_files_stay_for_theirs(machine: Mach
 
 
 def test_a_damaged_file_is_deleted_and_the_prompt_is_computed(machine: Machine) -> None:
-    driver = machine.start()
-    answered(driver, PROMPT)
-    driver.close()
+    machine.write(PROMPT)
     (path,) = machine.files
     content = bytearray(path.read_bytes())
     content[-1] ^= 1  # in the state: the head is fine
@@ -354,9 +333,7 @@ def test_a_damaged_file_is_deleted_and_the_prompt_is_computed(machine: Machine) 
 
 
 def test_a_torn_file_is_deleted_at_the_start(machine: Machine) -> None:
-    driver = machine.start()
-    answered(driver, PROMPT)
-    driver.close()
+    machine.write(PROMPT)
     (path,) = machine.files
     (machine.folder / f".{path.name}.00112233.tmp").write_bytes(path.read_bytes()[:100])
     path.write_bytes(path.read_bytes()[:-100])
@@ -377,9 +354,7 @@ def test_a_conversation_has_one_file(machine: Machine) -> None:
 
 
 def test_what_a_file_has_most_of_is_not_written_again(machine: Machine) -> None:
-    driver = machine.start()
-    answered(driver, PROMPT)
-    driver.close()
+    machine.write(PROMPT)
     driver = machine.start()
     answered(driver, PROMPT + b"!")
     driver.close()
@@ -417,9 +392,7 @@ def test_a_prefix_larger_than_the_limit_is_not_written(machine: Machine) -> None
 
 
 def test_files_and_their_folder_are_the_users_own(machine: Machine) -> None:
-    driver = machine.start()
-    answered(driver, PROMPT)
-    driver.close()
+    machine.write(PROMPT)
     assert stat.S_IMODE(machine.folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in machine.folder.iterdir()} == {0o600}
 
@@ -466,9 +439,7 @@ def test_a_file_that_could_not_be_finished_leaves_nothing_behind(
 
 
 def test_a_folder_that_is_deleted_costs_no_request_anything(machine: Machine) -> None:
-    driver = machine.start()
-    answered(driver, PROMPT)
-    driver.close()
+    machine.write(PROMPT)
     driver = machine.start()
     for file in machine.folder.iterdir():
         file.unlink()
@@ -480,9 +451,7 @@ def test_a_folder_that_is_deleted_costs_no_request_anything(machine: Machine) ->
 
 
 def test_a_request_that_does_not_want_the_cache_computes_all(machine: Machine) -> None:
-    driver = machine.start()
-    answered(driver, PROMPT)
-    driver.close()
+    machine.write(PROMPT)
     driver = machine.start()
     assert n_cached(answered(driver, PROMPT + MORE, reuse_prefix=False)) == 0
     assert counts(driver).n_restored == 0

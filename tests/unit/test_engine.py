@@ -69,8 +69,7 @@ def test_a_full_queue_is_free_again_at_once_when_a_waiter_is_cancelled(make_driv
     driver.submit()
     waiter = driver.submit()
     driver.engine.cancel(waiter.request)
-    driver.submit()
-    driver.run_to_the_end()
+    driver.answered()
 
 
 def test_several_prompts_are_choices_of_one_request(driver: Driver) -> None:
@@ -111,8 +110,7 @@ def test_the_log_tells_the_story_of_a_superseded_request(driver: Driver, caplog:
     with caplog.at_level(logging.INFO, "pyllmcancel.engine"):
         driver.submit([1] * 40, session="editor", supersede="editor", request_id="old")
         driver.step()
-        driver.submit([2] * 5, session="editor", supersede="editor", request_id="new", max_tokens=2)
-        driver.run_to_the_end()
+        driver.answered([2] * 5, session="editor", supersede="editor", request_id="new", max_tokens=2)
     said = "\n".join(lines(caplog))
     assert "request old added, owner -, session editor, 40 prompt tokens, waiting" in said
     assert "request new added, owner -, session editor, 5 prompt tokens, waiting" in said

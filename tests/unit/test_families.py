@@ -6,9 +6,21 @@ import pytest
 
 from pyllmcancel.errors import InvalidRequestError, QueueFullError
 from pyllmcancel.requests.families import MAX_GENERATIONS, MAX_SESSIONS, Families
+from pyllmcancel.requests.request import Request
 from tests.support.bare_requests import bare_request
 
 OWNED = (("s", "a"), ("s", "a"), ("t", "a"), ("s", "b"))  # sessions and their owners
+
+
+@pytest.fixture
+def families() -> Families:
+    return Families()
+
+
+def joined(families: Families, name: str = "r", **origin: str) -> Request:
+    request = bare_request(name, **origin)
+    families.join(request)
+    return request
 
 
 def family(families: Families, name: str, owner: str = "") -> list[str]:
@@ -17,11 +29,8 @@ def family(families: Families, name: str, owner: str = "") -> list[str]:
     return [session.name for session in found.family()]
 
 
-def test_a_session_has_any_number_of_live_requests() -> None:
-    families = Families()
-    requests = [bare_request(str(number), session="s") for number in range(3)]
-    for request in requests:
-        families.join(request)
+def test_a_session_has_any_number_of_live_requests(families: Families) -> None:
+    requests = [joined(families, str(number), session="s") for number in range(3)]
     session = families.find("", "s")
     assert session is not None
     assert list(session.live.values()) == requests
@@ -30,20 +39,14 @@ def test_a_session_has_any_number_of_live_requests() -> None:
     assert session.summary().n_requests == 3
 
 
-def test_a_session_is_remembered_after_its_last_request() -> None:
-    families = Families()
-    request = bare_request(session="child", parent="parent")
-    families.join(request)
-    families.leave(request)
+def test_a_session_is_remembered_after_its_last_request(families: Families) -> None:
+    families.leave(joined(families, session="child", parent="parent"))
     assert families.count_live() == 0
     assert family(families, "parent") == ["parent", "child"]
 
 
-def test_sessions_with_live_requests_are_counted_by_owner() -> None:
-    families = Families()
-    requests = [bare_request(str(n), session=session, owner=owner) for n, (session, owner) in enumerate(OWNED)]
-    for request in requests:
-        families.join(request)
+def test_sessions_with_live_requests_are_counted_by_owner(families: Families) -> None:
+    requests = [joined(families, str(n), session=session, owner=owner) for n, (session, owner) in enumerate(OWNED)]
     assert [families.count_live(owner) for owner in ("a", "b", "c", None)] == [2, 1, 0, 3]
     for _ in range(2):  # the second time it has left
         families.leave(requests[0])
@@ -52,8 +55,7 @@ def test_sessions_with_live_requests_are_counted_by_owner() -> None:
     assert [families.count_live(owner) for owner in ("a", "b", None)] == [1, 1, 2]
 
 
-def test_a_family_is_a_session_with_all_descendants() -> None:
-    families = Families()
+def test_a_family_is_a_session_with_all_descendants(families: Families) -> None:
     for name, parent in (("a", None), ("b", "a"), ("c", "b"), ("d", "a"), ("stranger", None)):
         families.declare("", name, parent)
     assert sorted(family(families, "a")) == ["a", "b", "c", "d"]
@@ -61,17 +63,14 @@ def test_a_family_is_a_session_with_all_descendants() -> None:
     assert [session.name for session in families.declare("", "c").lineage()] == ["c", "b", "a"]
 
 
-def test_a_child_may_come_before_its_parent() -> None:
-    families = Families()
+def test_a_child_may_come_before_its_parent(families: Families) -> None:
     families.declare("", "child", "parent")
     families.declare("", "parent", "grandparent")
     assert family(families, "grandparent") == ["grandparent", "parent", "child"]
 
 
-def test_a_request_that_names_only_a_parent_is_a_member_of_it() -> None:
-    families = Families()
-    request = bare_request(parent="p")
-    families.join(request)
+def test_a_request_that_names_only_a_parent_is_a_member_of_it(families: Families) -> None:
+    request = joined(families, parent="p")
     session = families.find("", "p")
     assert session is not None
     assert list(session.live) == [request.id]
@@ -80,8 +79,7 @@ def test_a_request_that_names_only_a_parent_is_a_member_of_it() -> None:
 
 
 @pytest.mark.parametrize("parent", ["a", "b", "c"])
-def test_no_session_is_its_own_ancestor(parent: str) -> None:
-    families = Families()
+def test_no_session_is_its_own_ancestor(families: Families, parent: str) -> None:
     families.declare("", "b", "a")
     families.declare("", "c", "b")
     with pytest.raises(InvalidRequestError, match=r"own parent|descendant") as caught:
@@ -90,10 +88,8 @@ def test_no_session_is_its_own_ancestor(parent: str) -> None:
     assert family(families, "a") == ["a", "b", "c"]
 
 
-def test_a_session_with_live_requests_keeps_its_parent() -> None:
-    families = Families()
-    request = bare_request(session="child", parent="one")
-    families.join(request)
+def test_a_session_with_live_requests_keeps_its_parent(families: Families) -> None:
+    request = joined(families, session="child", parent="one")
     with pytest.raises(InvalidRequestError, match="another parent"):
         families.declare("", "child", "two")
     families.leave(request)
@@ -102,8 +98,7 @@ def test_a_session_with_live_requests_keeps_its_parent() -> None:
     assert family(families, "two") == ["two", "child"]
 
 
-def test_generations_are_bounded_above_and_below() -> None:
-    families = Families()
+def test_generations_are_bounded_above_and_below(families: Families) -> None:
     for number in range(1, MAX_GENERATIONS):
         families.declare("", f"s{number}", f"s{number - 1}")
     with pytest.raises(InvalidRequestError, match="generations"):
@@ -114,11 +109,9 @@ def test_generations_are_bounded_above_and_below() -> None:
     assert len(family(families, "s0")) == MAX_GENERATIONS
 
 
-def test_the_least_recently_used_sessions_are_forgotten_children_first() -> None:
-    families = Families()
+def test_the_least_recently_used_sessions_are_forgotten_children_first(families: Families) -> None:
     families.declare("", "child", "parent")
-    live = bare_request(session="live")
-    families.join(live)
+    joined(families, session="live")
     for number in range(MAX_SESSIONS - 2):
         families.declare("", str(number))
     assert families.find("", "child") is None
@@ -129,18 +122,16 @@ def test_the_least_recently_used_sessions_are_forgotten_children_first() -> None
     assert len(families.sessions("")) == MAX_SESSIONS
 
 
-def test_sessions_with_live_requests_are_never_forgotten() -> None:
-    families = Families()
+def test_sessions_with_live_requests_are_never_forgotten(families: Families) -> None:
     for number in range(MAX_SESSIONS):
-        families.join(bare_request(str(number), session=str(number)))
+        joined(families, str(number), session=str(number))
     with pytest.raises(QueueFullError, match="sessions"):
         families.declare("", "one too many")
     families.declare("another", "of another owner")
     assert len(families.sessions()) == MAX_SESSIONS + 1
 
 
-def test_two_owners_may_use_the_same_names() -> None:
-    families = Families()
+def test_two_owners_may_use_the_same_names(families: Families) -> None:
     families.declare("a", "child", "parent")
     families.declare("b", "parent", "child")
     assert family(families, "parent", "a") == ["parent", "child"]

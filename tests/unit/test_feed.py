@@ -297,17 +297,6 @@ async def test_places_are_limited_and_given_back(driver: Driver) -> None:
     assert feed.n_readers == 0
 
 
-async def test_records_that_were_lost_drop_the_readers(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module, "MAX_RECORDS", 1)
-    feed = feed_of(driver)
-    dropped: list[bool] = []
-    with feed.reader(Audience(None), "", lambda: dropped.append(True)):
-        driver.submit()
-        driver.submit()
-        feed.flush()
-        assert dropped == [True]
-
-
 async def test_a_reader_that_comes_after_records_were_lost_is_not_dropped(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

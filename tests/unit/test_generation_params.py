@@ -54,16 +54,12 @@ class FailsToAccept(Spelling):
 
 
 def test_a_constraint_decides_and_ends_the_answer(driver: Driver) -> None:
-    tracked = driver.submit(constraint=Spelling(b"yes"), max_tokens=50)
-    tracked.expected = list(b"yes")
-    driver.run_to_the_end()
+    tracked = driver.answered(constraint=Spelling(b"yes"), max_tokens=50, expected=b"yes")
     assert (tracked.sink.text(), tracked.ending.finish_reason) == ("yes", FinishReason.STOP)
 
 
 def test_every_choice_has_a_constraint_of_its_own(driver: Driver) -> None:
-    tracked = driver.submit(constraint=Spelling(b"yes"), n=2, max_tokens=50)
-    tracked.expected = list(b"yes")
-    driver.run_to_the_end()
+    tracked = driver.answered(constraint=Spelling(b"yes"), n=2, max_tokens=50, expected=b"yes")
     assert [tracked.sink.text(index) for index in range(2)] == ["yes", "yes"]
 
 
@@ -90,19 +86,16 @@ def test_a_constraint_that_fails_is_its_own_requests_fault(driver: Driver, const
 
 
 def test_a_request_for_no_tokens_computes_its_prompt_and_keeps_it(driver: Driver) -> None:
-    tracked = driver.submit("a prompt to remember", max_tokens=0)
-    driver.run_to_the_end()
+    tracked = driver.answered("a prompt to remember", max_tokens=0)
     assert (tracked.sink.tokens(), tracked.ending.finish_reason) == ([], FinishReason.LENGTH)
     assert tracked.ending.usage.completion_tokens == 0
-    again = driver.submit("a prompt to remember", max_tokens=1)
-    driver.run_to_the_end()
+    again = driver.answered("a prompt to remember", max_tokens=1)
     assert again.ending.usage.cached_tokens == len(again.prompt) - 1
 
 
 def test_the_prompts_logprobs_come_with_the_first_delta_of_every_choice(driver: Driver) -> None:
     prompt = list(range(10, 10 + 2 * CHUNK + 5))
-    tracked = driver.submit(prompt, prompt_logprobs=True, n_logprobs=1, n=2, max_tokens=3)
-    driver.run_to_the_end()
+    tracked = driver.answered(prompt, prompt_logprobs=True, n_logprobs=1, n=2, max_tokens=3)
     for index in range(2):
         first, *others = [delta for delta in tracked.sink.deltas if delta.index == index]
         assert [entry.token for entry in first.prompt_logprobs] == prompt[1:]
@@ -113,17 +106,14 @@ def test_a_preempted_prompt_is_described_once(make_driver: MakeDriver) -> None:
     driver = make_driver(n_ctx=96, parallel=2)
     neighbour = driver.submit([3] * 20, max_tokens=40)
     prompt = list(range(20, 20 + 2 * CHUNK + 4))
-    tracked = driver.submit(prompt, prompt_logprobs=True, n_logprobs=0, max_tokens=30)
-    driver.run_to_the_end()
+    tracked = driver.answered(prompt, prompt_logprobs=True, n_logprobs=0, max_tokens=30)
     assert neighbour.ending.finish_reason is tracked.ending.finish_reason is FinishReason.LENGTH
     assert [entry.token for entry in tracked.sink.deltas[0].prompt_logprobs] == prompt[1:]
 
 
 def test_a_request_may_refuse_what_is_cached(driver: Driver) -> None:
-    driver.submit("the same prompt")
-    driver.run_to_the_end()
-    again = driver.submit("the same prompt", reuse_prefix=False, n=2)
-    driver.run_to_the_end()
+    driver.answered("the same prompt")
+    again = driver.answered("the same prompt", reuse_prefix=False, n=2)
     assert again.ending.usage.cached_tokens == 0
     assert again.ending.usage.prompt_tokens == len(again.prompt)
 
@@ -139,18 +129,14 @@ def test_a_prompt_that_takes_too_long_ends_with_nothing(driver: Driver) -> None:
 
 def test_an_answer_that_takes_too_long_ends_once_it_has_a_line(driver: Driver) -> None:
     driver.model.answers[b"question"] = b"one\ntwo\nthree"
-    tracked = driver.submit("question", max_predict_seconds=0.0, max_tokens=50)
-    tracked.expected = list(b"one\n")
-    driver.run_to_the_end()
+    tracked = driver.answered("question", max_predict_seconds=0.0, max_tokens=50, expected=b"one\n")
     assert (tracked.sink.text(), tracked.ending.finish_reason) == ("one\n", FinishReason.LENGTH)
     assert tracked.ending.limit is Limit.ANSWER_TIME
 
 
 def test_an_answer_of_one_line_is_not_cut(driver: Driver) -> None:
     driver.model.answers[b"question"] = b"one line"
-    tracked = driver.submit("question", max_predict_seconds=0.0, max_tokens=50)
-    tracked.expected = list(b"one line")
-    driver.run_to_the_end()
+    tracked = driver.answered("question", max_predict_seconds=0.0, max_tokens=50, expected=b"one line")
     assert (tracked.sink.text(), tracked.ending.finish_reason) == ("one line", FinishReason.STOP)
     assert tracked.ending.limit is None
 
@@ -204,9 +190,9 @@ def test_an_ending_that_planning_brings_about_is_told_at_once(driver: Driver) ->
 @pytest.mark.parametrize(("shown", "text"), [(False, "on"), (True, "one")])
 def test_a_stop_token_ends_the_answer(driver: Driver, shown: bool, text: str) -> None:
     driver.model.answers[b"question"] = b"one two"
-    tracked = driver.submit("question", stop_tokens=frozenset(b"e"), stop_shown=shown, max_tokens=50, n_logprobs=0)
-    tracked.expected = list(text.encode())
-    driver.run_to_the_end()
+    tracked = driver.answered(
+        "question", stop_tokens=frozenset(b"e"), stop_shown=shown, max_tokens=50, n_logprobs=0, expected=text.encode()
+    )
     assert (tracked.sink.text(), tracked.ending.finish_reason) == (text, FinishReason.STOP)
     assert tracked.ending.usage.completion_tokens == 3
     assert sum(len(delta.logprobs) for delta in tracked.sink.deltas) == len(text)
@@ -221,9 +207,7 @@ def test_a_stop_token_that_is_none_is_an_error_of_its_request(driver: Driver, to
 @pytest.mark.parametrize(("shown", "text"), [(False, "one"), (True, "one t")])
 def test_a_stop_string_may_be_shown(driver: Driver, shown: bool, text: str) -> None:
     driver.model.answers[b"question"] = b"one two"
-    tracked = driver.submit("question", stop=(" t",), stop_shown=shown, max_tokens=50)
-    tracked.expected = list(b"one t")
-    driver.run_to_the_end()
+    tracked = driver.answered("question", stop=(" t",), stop_shown=shown, max_tokens=50, expected=b"one t")
     assert (tracked.sink.text(), tracked.ending.finish_reason) == (text, FinishReason.STOP)
 
 
@@ -231,8 +215,7 @@ def test_a_stop_string_may_be_shown(driver: Driver, shown: bool, text: str) -> N
 def test_an_answer_has_so_many_tokens_before_it_may_end(driver: Driver, at_least: int) -> None:
     driver.model.answers[b"question"] = b"on"
     limits = TokenLimits(N_VOCAB, ending=frozenset({EOS}), at_least=at_least)
-    tracked = driver.submit("question", constraint=limits, max_tokens=5)
-    driver.run_to_the_end()
+    tracked = driver.answered("question", constraint=limits, max_tokens=5)
     tracked.expected = tracked.sink.tokens()
     assert tracked.sink.text().startswith("on")
     expected = (5, FinishReason.LENGTH) if at_least == 5 else (2, FinishReason.STOP)
@@ -241,8 +224,7 @@ def test_an_answer_has_so_many_tokens_before_it_may_end(driver: Driver, at_least
 
 def test_an_answer_has_allowed_tokens_only(driver: Driver) -> None:
     limits = TokenLimits(N_VOCAB, allowed=frozenset(b"ab"))
-    tracked = driver.submit("question", constraint=limits, max_tokens=20)
-    driver.run_to_the_end()
+    tracked = driver.answered("question", constraint=limits, max_tokens=20)
     tracked.expected = tracked.sink.tokens()
     assert set(tracked.sink.text()) <= set("ab")
     assert len(tracked.sink.tokens()) == 20
@@ -250,9 +232,7 @@ def test_an_answer_has_allowed_tokens_only(driver: Driver) -> None:
 
 def test_a_form_that_must_end_ends_before_it_has_so_many_tokens(driver: Driver) -> None:
     limits = TokenLimits(N_VOCAB, ending=frozenset({EOS}), at_least=9, form=Spelling(b"yes"))
-    tracked = driver.submit("question", constraint=limits, max_tokens=20)
-    tracked.expected = list(b"yes")
-    driver.run_to_the_end()
+    tracked = driver.answered("question", constraint=limits, max_tokens=20, expected=b"yes")
     assert (tracked.sink.text(), tracked.ending.finish_reason) == ("yes", FinishReason.STOP)
 
 
@@ -272,7 +252,5 @@ def test_control_tokens_may_be_spelled_out(driver: Driver, monkeypatch: pytest.M
     monkeypatch.setattr(driver.model, "piece", piece)
     driver.model.answers[b"question"] = b"a\x07b"
     for visible, text in ((False, "ab"), (True, "a<control>b")):
-        tracked = driver.submit("question", all_visible=visible, max_tokens=20)
-        tracked.expected = list(b"a\x07b")
-        driver.run_to_the_end()
+        tracked = driver.answered("question", all_visible=visible, max_tokens=20, expected=b"a\x07b")
         assert tracked.sink.text() == text

@@ -18,6 +18,11 @@ from pyllmcancel.requests.token_stream import Outbox
 from tests.support.bare_requests import bare_request
 
 
+@pytest.fixture
+def registry() -> Registry:
+    return Registry(max_queue=10)
+
+
 def arrive(registry: Registry, **origin: str) -> Request:
     request = bare_request(f"r{len(registry.requests())}", **origin)
     registry.accept(request)
@@ -30,8 +35,7 @@ def relate(registry: Registry, session: str, parent: str) -> None:
     Endings(registry, NullObserver()).conclude(request, FinishReason.STOP, Outbox())
 
 
-def test_a_held_session_cancels_all_its_requests_that_arrive_in_time() -> None:
-    registry = Registry(max_queue=10)
+def test_a_held_session_cancels_all_its_requests_that_arrive_in_time(registry: Registry) -> None:
     assert registry.family_to_cancel("s", hold=60.0) is None
     held = [arrive(registry, session="s") for _ in range(3)]
     assert [request.cancellation.reason for request in held] == [CancelReason.EXPLICIT] * 3
@@ -39,8 +43,7 @@ def test_a_held_session_cancels_all_its_requests_that_arrive_in_time() -> None:
     assert not arrive(registry).cancellation.requested
 
 
-def test_a_held_session_holds_its_descendants_too() -> None:
-    registry = Registry(max_queue=10)
+def test_a_held_session_holds_its_descendants_too(registry: Registry) -> None:
     relate(registry, "child", "s")
     registry.family_to_cancel("s", hold=60.0)
     assert arrive(registry, session="grandchild", parent="child").cancellation.requested
@@ -62,10 +65,9 @@ def test_a_held_session_holds_its_descendants_too() -> None:
     ],
 )
 def test_a_cancel_reaches_what_has_arrived_and_is_accepted_later(
-    origin: dict[str, str], descendants: bool, reached: bool
+    registry: Registry, origin: dict[str, str], descendants: bool, reached: bool
 ) -> None:
     """Its body was being read, or its prompt tokenized."""
-    registry = Registry(max_queue=10)
     relate(registry, "child", "s")
     relate(registry, "s", "above")
     arrived_before = bare_request(**origin)
@@ -75,15 +77,13 @@ def test_a_cancel_reaches_what_has_arrived_and_is_accepted_later(
     assert not arrive(registry, **origin).cancellation.requested
 
 
-def test_descendants_are_left_out_where_that_is_asked() -> None:
-    registry = Registry(max_queue=10)
+def test_descendants_are_left_out_where_that_is_asked(registry: Registry) -> None:
     registry.family_to_cancel("s", hold=60.0, descendants=False)
     assert not arrive(registry, session="child", parent="s").cancellation.requested
     assert arrive(registry, session="s").cancellation.requested
 
 
-def test_a_known_session_is_held_too_and_its_live_requests_are_told() -> None:
-    registry = Registry(max_queue=10)
+def test_a_known_session_is_held_too_and_its_live_requests_are_told(registry: Registry) -> None:
     live = arrive(registry, session="s")
     assert registry.family_to_cancel("s", hold=60.0) == {"s": [live]}
     assert arrive(registry, session="s").cancellation.requested
@@ -91,37 +91,32 @@ def test_a_known_session_is_held_too_and_its_live_requests_are_told() -> None:
 
 
 @pytest.mark.parametrize("later", [{"descendants": False}, {"hold": 1e-9}])
-def test_a_later_hold_of_a_session_takes_nothing_back(later: dict[str, Any]) -> None:
-    registry = Registry(max_queue=10)
+def test_a_later_hold_of_a_session_takes_nothing_back(registry: Registry, later: dict[str, Any]) -> None:
     registry.family_to_cancel("s", hold=60.0)
     registry.family_to_cancel("s", **({"hold": 60.0} | later))
     assert arrive(registry, session="s").cancellation.requested
     assert arrive(registry, session="child", parent="s").cancellation.requested
 
 
-def test_a_longer_hold_without_descendants_holds_them_no_longer() -> None:
-    registry = Registry(max_queue=10)
+def test_a_longer_hold_without_descendants_holds_them_no_longer(registry: Registry) -> None:
     registry.family_to_cancel("s", hold=1e-9)
     registry.family_to_cancel("s", hold=60.0, descendants=False)
     assert not arrive(registry, session="child", parent="s").cancellation.requested
     assert arrive(registry, session="s").cancellation.requested
 
 
-def test_a_later_and_shorter_hold_of_an_id_takes_nothing_back() -> None:
-    registry = Registry(max_queue=10)
+def test_a_later_and_shorter_hold_of_an_id_takes_nothing_back(registry: Registry) -> None:
     registry.find("r0", hold=60.0)
     registry.find("r0", hold=1e-9)
     assert arrive(registry).cancellation.requested
 
 
-def test_a_hold_that_has_expired_cancels_nothing() -> None:
-    registry = Registry(max_queue=10)
+def test_a_hold_that_has_expired_cancels_nothing(registry: Registry) -> None:
     registry.family_to_cancel("s", hold=1e-9)
     assert not arrive(registry, session="s").cancellation.requested
 
 
-def test_a_hold_is_its_owners() -> None:
-    registry = Registry(max_queue=10)
+def test_a_hold_is_its_owners(registry: Registry) -> None:
     registry.family_to_cancel("s", "one", hold=60.0)
     registry.find("r0", hold=60.0, owner="one")
     assert not arrive(registry, session="s", owner="two").cancellation.requested
@@ -129,8 +124,7 @@ def test_a_hold_is_its_owners() -> None:
     assert arrive(registry, session="s", owner="one").cancellation.requested
 
 
-def test_what_is_held_already_needs_no_more_room() -> None:
-    registry = Registry(max_queue=10)
+def test_what_is_held_already_needs_no_more_room(registry: Registry) -> None:
     for number in range(MAX_HOLDS):
         registry.find(str(number), hold=60.0)
     registry.find("0", hold=60.0)
@@ -138,8 +132,7 @@ def test_what_is_held_already_needs_no_more_room() -> None:
         registry.find("another", hold=60.0)
 
 
-def test_a_request_that_is_superseded_and_held_on_its_arrival_is_told_of_once() -> None:
-    registry = Registry(max_queue=10)
+def test_a_request_that_is_superseded_and_held_on_its_arrival_is_told_of_once(registry: Registry) -> None:
     late = bare_request("late", supersede="k")
     registry.accept(bare_request("newer", supersede="k"))
     registry.find("late", hold=60.0)

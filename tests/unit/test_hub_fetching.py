@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from pyllmcancel.errors import HubError, HubUnreachable, LoadCancelled
+from pyllmcancel.errors import HubError, LoadCancelled
 from pyllmcancel.hub.cache import Repository
 from pyllmcancel.hub.fetching import HubModel
 from pyllmcancel.hub.names import ModelName
@@ -34,6 +34,13 @@ def fetch(
     return HubModel(ModelName.parse(name), endpoint=endpoint, **options).fetch(progress)  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def hub(hub: StandIn) -> StandIn:
+    """The hub has a model of one file."""
+    hub.add(NAME, {FILE: CONTENT})
+    return hub
+
+
 def partial(content: bytes = CONTENT) -> Path:
     blob = Repository(NAME).blob(digest_of(content))
     return blob.with_name(f"{blob.name}.incomplete")
@@ -50,7 +57,6 @@ def test_a_model_comes_whole_and_is_not_asked_for_again(hub: StandIn) -> None:
 
 
 def test_progress_goes_from_nothing_to_everything(hub: StandIn) -> None:
-    hub.add(NAME, {FILE: CONTENT})
     hub.faults.append(hub.silent(1_500_000))
     seen = []
 
@@ -82,14 +88,12 @@ def test_a_slow_hub_is_waited_for(hub: StandIn) -> None:
 
 
 def test_a_cut_download_goes_on_where_it_was_cut(hub: StandIn) -> None:
-    hub.add(NAME, {FILE: CONTENT})
     hub.faults.extend([hub.cut(1_000_000), hub.cut(1_000_000)])
     assert fetch(hub).read_bytes() == CONTENT
     assert hub.contents_asked == [None, "bytes=1000000-", "bytes=2000000-"]
 
 
 def test_one_that_is_given_up_goes_on_at_the_next_start(hub: StandIn) -> None:
-    hub.add(NAME, {FILE: CONTENT})
     hub.faults.append(hub.silent(1_000_000))
     with pytest.raises(LoadCancelled):
         fetch(hub, progress=lambda _: not partial().exists() or partial().stat().st_size < 1_000_000)
@@ -102,7 +106,6 @@ def test_one_that_is_given_up_goes_on_at_the_next_start(hub: StandIn) -> None:
 
 def test_a_download_that_nobody_waits_for_ends(hub: StandIn) -> None:
     """It is left behind in a process that lives on; what comes late must not be written, when another may be at it."""
-    hub.add(NAME, {FILE: CONTENT})
     hub.faults.append(hub.silent(CHUNK))
     with pytest.raises(LoadCancelled):
         fetch(hub, progress=lambda fraction: fraction == 0)
@@ -113,7 +116,6 @@ def test_a_download_that_nobody_waits_for_ends(hub: StandIn) -> None:
 
 
 def test_a_hub_without_ranges_sends_all_of_it_again(hub: StandIn) -> None:
-    hub.add(NAME, {FILE: CONTENT})
     hub.faults.extend([hub.cut(1_000_000), hub.no_ranges])
     assert fetch(hub).read_bytes() == CONTENT
 
@@ -174,7 +176,6 @@ def test_a_hub_that_does_not_answer_the_first_question_is_told(hub: StandIn, mon
 
 
 def test_a_busy_hub_is_told_and_waited_for(hub: StandIn) -> None:
-    hub.add(NAME, {FILE: CONTENT})
     hub.refusal = (503, {})
     with pytest.raises(
         HubError, match=r"cannot answer now .status 503.: try again later; and user/Model is not in the"
@@ -202,7 +203,6 @@ def test_a_divided_model_of_which_a_part_is_missing_is_not_served(hub: StandIn) 
 
 
 def test_offline_nothing_is_asked(hub: StandIn, caplog: pytest.LogCaptureFixture) -> None:
-    hub.add(NAME, {FILE: CONTENT})
     with pytest.raises(HubError, match="--offline; and user/Model is not in the cache"):
         fetch(hub, offline=True)
     path = fetch(hub)
@@ -214,7 +214,6 @@ def test_offline_nothing_is_asked(hub: StandIn, caplog: pytest.LogCaptureFixture
 
 
 def test_without_a_hub_the_cache_serves(hub: StandIn, caplog: pytest.LogCaptureFixture) -> None:
-    hub.add(NAME, {FILE: CONTENT})
     path = fetch(hub)
     with caplog.at_level(logging.INFO):
         assert fetch(None) == path
@@ -222,7 +221,6 @@ def test_without_a_hub_the_cache_serves(hub: StandIn, caplog: pytest.LogCaptureF
 
 
 def test_a_newer_model_takes_the_place_of_the_cached_one(hub: StandIn) -> None:
-    hub.add(NAME, {FILE: CONTENT})
     old = fetch(hub)
     newer = CONTENT[::-1]
     hub.repos[NAME].files = {FILE: newer}
@@ -255,6 +253,7 @@ def test_a_newer_model_takes_the_place_of_the_cached_one(hub: StandIn) -> None:
 def test_a_refusal_says_what_to_do(
     hub: StandIn, options: dict[str, object] | None, token: str | None, words: str
 ) -> None:
+    hub.repos.clear()
     if options is not None:
         hub.add(NAME, {FILE: CONTENT}, **options)
     with pytest.raises(HubError, match=words):
@@ -270,7 +269,6 @@ def test_a_token_that_is_none_is_not_shown(hub: StandIn) -> None:
 
 
 def test_other_refusals_are_told_in_the_hubs_words(hub: StandIn) -> None:
-    hub.add(NAME, {FILE: CONTENT})
     for status, headers, words in (
         (403, {"X-Error-Message": "your region"}, r"no access to user/Model .*\(your region\)"),
         (418, {}, r"no access to user/Model .*\(status 418\)"),
@@ -283,7 +281,6 @@ def test_other_refusals_are_told_in_the_hubs_words(hub: StandIn) -> None:
 
 
 def test_a_refusal_of_what_is_cached_says_so(hub: StandIn) -> None:
-    hub.add(NAME, {FILE: CONTENT})
     fetch(hub)
     hub.repos.clear()
     with pytest.raises(HubError, match=r"there is no user/Model .* A copy is in the cache: --offline serves it"):
@@ -309,7 +306,6 @@ def test_names_that_would_lead_out_of_the_cache_are_not_there(hub: StandIn) -> N
 
 
 def test_without_room_it_does_not_begin(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.add(NAME, {FILE: CONTENT})
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**12, 10**12, 1000))
     with pytest.raises(HubError, match=r"needs 3.0 MB more, but .* has 1.0 kB left"):
         fetch(hub)
@@ -317,7 +313,6 @@ def test_without_room_it_does_not_begin(hub: StandIn, monkeypatch: pytest.Monkey
 
 
 def test_of_two_that_want_it_one_waits(hub: StandIn, caplog: pytest.LogCaptureFixture) -> None:
-    hub.add(NAME, {FILE: CONTENT})
     found: list[Path] = []
     waiting = threading.Event()
 
@@ -341,16 +336,11 @@ def test_of_two_that_want_it_one_waits(hub: StandIn, caplog: pytest.LogCaptureFi
 
 
 def test_the_lock_is_the_one_of_the_hubs_own_library(hub: StandIn, cache: Path) -> None:
-    hub.add(NAME, {FILE: CONTENT})
     fetch(hub)
     (lock,) = (cache / ".locks" / "models--user--Model").iterdir()
     assert lock.name == f"{digest_of(CONTENT)}.lock"
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def test_unreachable_is_a_kind_of_refusal() -> None:
-    assert issubclass(HubUnreachable, HubError)
 
 
 def test_a_projector_comes_with_its_model(hub: StandIn) -> None:
@@ -365,7 +355,6 @@ def test_a_projector_comes_with_its_model(hub: StandIn) -> None:
 
 
 def test_a_model_without_a_projector_has_none(hub: StandIn) -> None:
-    hub.add(NAME, {FILE: CONTENT})
     model = HubModel(ModelName.parse(NAME), endpoint=hub.url)
     model.fetch(lambda _: True)
     assert model.fetch_projector(lambda _: True) is None

@@ -74,6 +74,14 @@ def values(name: str, arity: int) -> list[str]:
     return [name, *("1",) * arity]
 
 
+def refused(capsys: pytest.CaptureFixture[str], *given: str) -> str:
+    """The line that the command says, and ends with."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(given))
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
 def test_every_option_of_llama_servers_is_known() -> None:
     theirs = {name for option in options() for name in (*option.names, *option.off)}
     assert theirs - known().keys() - {"--version"} == set()
@@ -110,10 +118,7 @@ def test_what_is_so_in_any_case_is_taken_in_silence(name: str, arity: int, why: 
 def test_what_would_change_answers_is_refused(
     capsys: pytest.CaptureFixture[str], name: str, arity: int, why: str
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["serve", *values(name, arity)])
-    assert ended.value.code == 2
-    assert f"{name}: {why}\n" in capsys.readouterr().err
+    assert f"{name}: {why}\n" in refused(capsys, "serve", *values(name, arity))
 
 
 def shortcut(option: Option) -> dict[str, Any]:
@@ -201,10 +206,7 @@ def test_their_spellings_reach_the_engine(given: str, name: str, value: Any) -> 
     ],
 )
 def test_other_types_of_drafts_are_refused(capsys: pytest.CaptureFixture[str], given: str, why: str) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["serve", "--spec-type", given])
-    assert ended.value.code == 2
-    assert why in capsys.readouterr().err
+    assert why in refused(capsys, "serve", "--spec-type", given)
 
 
 def test_a_draft_model_is_fetched_from_the_hub() -> None:
@@ -229,9 +231,7 @@ def test_a_bad_name_of_a_draft_model_is_said(capsys: pytest.CaptureFixture[str],
 
 @pytest.mark.parametrize("given", ["1.5", "-0.1", "half"])
 def test_a_probability_is_one(capsys: pytest.CaptureFixture[str], given: str) -> None:
-    with pytest.raises(SystemExit):
-        main(["serve", "--draft-p-min", given])
-    assert "--draft-p-min" in capsys.readouterr().err
+    assert "--draft-p-min" in refused(capsys, "serve", "--draft-p-min", given)
 
 
 def test_their_spellings_reach_the_server() -> None:
@@ -284,18 +284,14 @@ def test_values_are_taken_as_they_are() -> None:
     ],
 )
 def test_what_is_not_known_suggests_the_nearest(capsys: pytest.CaptureFixture[str], given: str, suggested: str) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(given.split())
-    assert ended.value.code == 2
-    message = capsys.readouterr().err
+    message = refused(capsys, *given.split())
     assert f"; did you mean {suggested}?\n" in message
     assert len(message.splitlines()) == 1
 
 
 def test_what_is_like_nothing_suggests_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["serve", "--xyzzy", "extra"])
-    assert "unrecognized arguments: --xyzzy (see pyllmcancel serve --help)\n" in capsys.readouterr().err
+    said = refused(capsys, "serve", "--xyzzy", "extra")
+    assert "unrecognized arguments: --xyzzy (see pyllmcancel serve --help)\n" in said
 
 
 def test_their_variables_are_told_with_ours(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,10 +24,7 @@ FAILURES = [StepStatus.INVALID, StepStatus.FAILED_ALLOC, StepStatus.FAILED_COMPU
 def answers(driver: Driver, answer: str, prompt: str = "question", **options: object) -> Tracked:
     """A request to which the model says `answer`, run to its end."""
     driver.model.answers[prompt.encode()] = answer.encode()
-    tracked = driver.submit(prompt, **{"max_tokens": 100} | options)
-    tracked.expected = list(answer.encode())
-    driver.run_to_the_end()
-    return tracked
+    return driver.answered(prompt, **{"max_tokens": 100} | options, expected=answer.encode())
 
 
 def test_a_request_goes_through_its_phases(driver: Driver) -> None:
@@ -44,8 +41,7 @@ def test_a_request_goes_through_its_phases(driver: Driver) -> None:
 
 
 def test_compute_threads_are_left_spinning_between_steps_and_rest_when_nothing_follows(driver: Driver) -> None:
-    driver.submit(max_tokens=5)
-    driver.run_to_the_end()
+    driver.answered(max_tokens=5)
     driver.engine.close()
     # After the request, and before it if the engine had been there first.
     assert 1 <= driver.context.n_rests <= 2
@@ -66,8 +62,7 @@ def test_while_idle_a_slot_is_made_ready_for_the_next_request(
 
     monkeypatch.setattr(driver.context, "copy_out", told)
     for token in (1, 2):
-        driver.submit([token] * 20, max_tokens=1)
-        driver.run_to_the_end()
+        driver.answered([token] * 20, max_tokens=1)
     assert copied.wait(TEST_LIMIT)
     driver.engine.close()
     occupancy = driver.engine.occupancy()
@@ -81,8 +76,7 @@ def test_a_client_that_goes_on_at_once_meets_no_housekeeping(
     driver = make_driver(spare_seqs=0)
     driver.context.kv_unified = False
     for token in (1, 2):
-        driver.submit([token] * 20, max_tokens=1)
-        driver.run_to_the_end()
+        driver.answered([token] * 20, max_tokens=1)
     driver.engine.close()
     assert driver.engine.occupancy().swapped_bytes == 0
 
@@ -117,8 +111,7 @@ def test_an_ending_is_published_before_an_idle_prefix_is_copied(
 ) -> None:
     monkeypatch.setattr("pyllmcancel.engine.loop.IDLE_AFTER", TEST_LIMIT)
     monkeypatch.setattr("pyllmcancel.scheduling.prefix_cache.SWAP_AFTER_STEPS", 1000)
-    driver.submit([1] * 20, max_tokens=1)
-    driver.run_to_the_end()
+    driver.answered([1] * 20, max_tokens=1)
     leaver = driver.submit([2] * 20, max_tokens=100)
     others = [driver.submit([3] * 20, max_tokens=100) for _ in range(n_others)]
     driver.step(4)
@@ -149,8 +142,7 @@ def test_an_ending_is_published_before_its_prefix_is_copied_for_the_next_request
 
 
 def test_a_request_ends_at_its_length(driver: Driver) -> None:
-    tracked = driver.submit(max_tokens=3)
-    driver.run_to_the_end()
+    tracked = driver.answered(max_tokens=3)
     assert tracked.ending.finish_reason is FinishReason.LENGTH
     assert tracked.sink.tokens() == tracked.expected
     assert [delta.finish_reason for delta in tracked.sink.deltas] == [None, None, FinishReason.LENGTH]
@@ -158,8 +150,7 @@ def test_a_request_ends_at_its_length(driver: Driver) -> None:
 
 def test_without_a_limit_a_request_ends_when_the_context_is_full(make_driver: MakeDriver) -> None:
     driver = make_driver(n_ctx=40)
-    tracked = driver.submit([7] * 30, max_tokens=None)
-    driver.run_to_the_end()
+    tracked = driver.answered([7] * 30, max_tokens=None)
     assert tracked.ending.finish_reason is FinishReason.LENGTH
     assert tracked.ending.usage == Usage(30, 10, 0)
 
@@ -192,42 +183,31 @@ def test_a_character_of_several_tokens_comes_in_one_piece(driver: Driver) -> Non
 
 
 def test_usage_counts_prompt_completion_and_cached_tokens(driver: Driver) -> None:
-    first = driver.submit("the same prompt", max_tokens=2)
-    driver.run_to_the_end()
-    again = driver.submit("the same prompt", max_tokens=2)
-    driver.run_to_the_end()
+    first = driver.answered("the same prompt", max_tokens=2)
+    again = driver.answered("the same prompt", max_tokens=2)
     assert first.ending.usage == Usage(15, 2, 0)
     assert again.ending.usage == Usage(15, 2, 14)
 
 
-def test_a_cancelled_request_reports_what_had_been_computed(driver: Driver) -> None:
+def test_a_cancelled_request_reports_what_had_been_computed_and_a_retry_goes_on_there(driver: Driver) -> None:
     tracked = driver.submit([5] * 60)
     driver.step(2)
     driver.cancel(tracked)
     assert tracked.ending.usage == Usage(32, 0, 0)
     assert tracked.ending.phase is RequestStatus.PREFILL
-
-
-def test_a_retry_after_a_cancelled_prefill_goes_on_where_that_had_stopped(driver: Driver) -> None:
-    tracked = driver.submit([5] * 60)
-    driver.step(2)
-    driver.cancel(tracked)
-    retry = driver.submit([5] * 60)
-    driver.run_to_the_end()
+    retry = driver.answered([5] * 60)
     assert retry.ending.usage.cached_tokens == 32
 
 
 def test_a_prompt_shared_by_several_choices_counts_once(make_driver: MakeDriver) -> None:
     driver = make_driver(parallel=3)
-    tracked = driver.submit([5] * 20, n=3, max_tokens=2)
-    driver.run_to_the_end()
+    tracked = driver.answered([5] * 20, n=3, max_tokens=2)
     assert tracked.ending.usage == Usage(20, 6, 0)
 
 
 def test_choices_end_together_and_each_with_a_reason(make_driver: MakeDriver) -> None:
     driver = make_driver(parallel=3)
-    tracked = driver.submit(n=3, max_tokens=2)
-    driver.run_to_the_end()
+    tracked = driver.answered(n=3, max_tokens=2)
     tracked.sink.ending()
     reasons = {delta.index: delta.finish_reason for delta in tracked.sink.deltas}
     assert reasons == dict.fromkeys(range(3), FinishReason.LENGTH)
@@ -245,8 +225,7 @@ def test_choices_with_a_temperature_differ_by_their_seeds(make_driver: MakeDrive
 
 
 def test_logprobs_come_with_each_token(driver: Driver) -> None:
-    tracked = driver.submit(max_tokens=2, n_logprobs=3)
-    driver.run_to_the_end()
+    tracked = driver.answered(max_tokens=2, n_logprobs=3)
     for delta in tracked.sink.deltas:
         (entry,) = delta.logprobs
         assert entry.token == delta.tokens[0] == entry.top["token"][0]
@@ -326,35 +305,6 @@ def test_a_request_that_finds_no_room_alone_fails(driver: Driver) -> None:
     assert tracked.ending.error == "the context has no room for this request"
 
 
-def test_a_preempted_request_resumes_with_the_same_output(make_driver: MakeDriver) -> None:
-    driver = make_driver(n_ctx=64)
-    both = [driver.submit([number] * 20, max_tokens=30) for number in range(2)]
-    driver.run_to_the_end()
-    assert driver.engine.workload.scheduler.n_preempted > 0
-    assert [tracked.sink.tokens() for tracked in both] == [tracked.expected for tracked in both]
-
-
-def test_a_preempted_request_can_be_cancelled(make_driver: MakeDriver) -> None:
-    driver = make_driver(n_ctx=64)
-    old, new = (driver.submit([number] * 20, max_tokens=30) for number in range(2))
-    driver.step_until(lambda: new.request.choices[0].admitted_before and new.request.choices[0].seq is None)
-    driver.cancel(new)
-    driver.step()
-    assert new.ending.finish_reason is FinishReason.CANCELLED
-    driver.run_to_the_end()
-    assert complete(old)
-
-
-def test_requests_leave_the_batch_in_the_step_in_which_they_end(make_driver: MakeDriver) -> None:
-    driver = make_driver(parallel=3)
-    requests = [driver.submit(f"request {n}", max_tokens=n) for n in (2, 4, 6)]
-    driver.run_to_the_end()
-    for tracked in requests:
-        steps = [record for record in driver.watcher.steps if tracked.request.id in {e[0] for e in record.sequences}]
-        assert steps[-1].number == tracked.n_steps_at_end
-    assert len(driver.watcher.steps) == requests[-1].n_steps_at_end, "the engine is idle when the last one ends"
-
-
 def test_the_trace_shows_who_computed_what_and_how_it_went(make_driver: MakeDriver) -> None:
     driver = make_driver(gpu=True)
     first = driver.submit("first", max_tokens=3)
@@ -408,8 +358,7 @@ def forget(driver: Driver) -> None:
 
 def test_the_record_of_a_step_tells_how_many_threads_computed_it(driver: Driver) -> None:
     driver.context.n_threads = 3
-    driver.submit(max_tokens=1)
-    driver.run_to_the_end()
+    driver.answered(max_tokens=1)
     assert [record.threads for record in driver.engine.trace.snapshot()] == [3]
 
 

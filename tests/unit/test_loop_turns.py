@@ -159,31 +159,9 @@ def rig() -> Rig:
 def test_a_turn_admits_plans_looks_and_computes(rig: Rig) -> None:
     request = rig.submit("a")
     rig.recorder.results = [Progress(request, Delta(0, "x"))]
-    assert rig.turn() == [
-        "hush",
-        "look",
-        "expire",
-        "heed readers",
-        "look",
-        "admit a",
-        "plan",
-        "maintain",
-        "look",
-        "compute",
-        "take",
-    ]
-    assert rig.turn() == [
-        "hush",
-        "look",
-        "expire",
-        "heed readers",
-        "a is told x",
-        "plan",
-        "maintain",
-        "look",
-        "compute",
-        "take",
-    ]
+    begin, step = ["hush", "look", "expire", "heed readers"], ["plan", "maintain", "look", "compute", "take"]
+    assert rig.turn() == [*begin, "look", "admit a", *step]
+    assert rig.turn() == [*begin, "a is told x", *step]
 
 
 def test_a_cancelled_request_is_told_before_others_are_admitted(rig: Rig) -> None:

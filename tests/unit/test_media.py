@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.adapters import Adapter
+from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError, MediaError, QueueFullError
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.media.checks import DEFAULT_LIMITS
@@ -19,9 +20,11 @@ from pyllmcancel.media.values import Media, MediaKind, MediaPrompt
 from pyllmcancel.pausing import no_pause
 from pyllmcancel.step import StepStatus
 from tests.support import fake_media, fake_native
-from tests.support.driver import MEMORIES, Driver, Stop
+from tests.support.driver import MEMORIES, Driver, RecordingSink, Stop, Tracked
 from tests.support.fake_media import ROWS, png
 from tests.support.media_files import gif
+
+SIDE = int(DEFAULT_LIMITS.pixels**0.5) + 1  # of a square with too many pixels
 
 
 class CheapRows:
@@ -53,6 +56,18 @@ def prompt_of(library: MediaLibrary, *media: Media, before: str = 10 * "see ", o
     return library.prepare(before + library.marker * len(media) + " what?", media, owner=owner)
 
 
+def stop_at(made: Driver, node: int) -> Stop:
+    """The encoder stops before this node of its graph."""
+    stop = Stop()
+    made.encoder.on_encode = lambda _chunk, at: stop.here() if at == node else None  # type: ignore[union-attr]
+    return stop
+
+
+def check_answer(tracked: Tracked) -> None:
+    assert tracked.sink.ending().finish_reason is FinishReason.LENGTH
+    assert tracked.sink.tokens() == tracked.expected
+
+
 def test_a_picture_is_a_run_of_negative_tokens_of_its_own_content_and_owner() -> None:
     with driver() as (_, library):
         first, again, other = (prompt_of(library, picture(n)) for n in (0, 0, 1))
@@ -67,8 +82,7 @@ def test_a_picture_is_a_run_of_negative_tokens_of_its_own_content_and_owner() ->
 
 def test_an_answer_is_that_to_its_tokens() -> None:
     with driver() as (made, library):
-        tracked = made.submit(prompt_of(library, picture(0), picture(1)))
-        made.run_to_the_end()
+        tracked = made.answered(prompt_of(library, picture(0), picture(1)))
         assert tracked.sink.tokens() == tracked.expected
         assert len(made.encoder.encoded) == 2
 
@@ -77,8 +91,7 @@ def test_rows_of_a_picture_have_steps_of_their_own() -> None:
     with driver(non_causal=True) as (made, library):
         beside = made.submit("a text", max_tokens=30)
         prompt = prompt_of(library, picture())
-        tracked = made.submit(prompt)
-        made.run_to_the_end()
+        tracked = made.answered(prompt)
         place, ends, beside_rows = 0, [], []
         for step in made.watcher.steps:
             for part in step.sequences:
@@ -94,15 +107,13 @@ def test_rows_of_a_picture_have_steps_of_their_own() -> None:
 
 def test_others_decode_while_a_picture_is_encoded() -> None:
     with driver() as (made, library):
-        stop = Stop()
-        made.encoder.on_encode = lambda _chunk, node: stop.here() if node == 3 else None
+        stop = stop_at(made, 3)
         beside = made.submit("a text", max_tokens=12)
         tracked = made.submit(prompt_of(library, picture()))
         made.step()  # the one that computed when it came
         stop.wait_reached()
         made.gate.open()
-        assert beside.sink.ending().finish_reason is FinishReason.LENGTH
-        assert beside.sink.tokens() == beside.expected
+        check_answer(beside)
         assert tracked.request.status is RequestStatus.PREFILL
         stop.go_on()
         made.run_to_the_end()
@@ -121,37 +132,31 @@ def test_an_engine_whose_every_slot_waits_for_an_encoding_has_idle_moments(memor
             return goes_on
 
         made.engine.workload.maintain_idle = watched  # type: ignore[method-assign]
-        stop = Stop()
-        made.encoder.on_encode = lambda _chunk, node: stop.here() if node == 2 else None
+        stop = stop_at(made, 2)
         made.gate.open()
         tracked = made.submit(prompt_of(library, picture()), settle=False)
         housekeeping.wait_reached()
         housekeeping.go_on()
         stop.go_on()
-        assert tracked.sink.ending().finish_reason is FinishReason.LENGTH
-        assert tracked.sink.tokens() == tracked.expected
+        check_answer(tracked)
 
 
 def test_prompts_of_other_adapters_do_not_wait_for_a_picture_of_a_higher_priority() -> None:
     with driver(adapters=(Adapter(), Adapter())) as (made, library):
-        stop = Stop()
-        made.encoder.on_encode = lambda _chunk, node: stop.here() if node == 2 else None
+        stop = stop_at(made, 2)
         made.gate.open()
         pictured = made.submit(prompt_of(library, picture()), adapters=((0, 1.0),), priority=1, settle=False)
         stop.wait_reached()
         beside = made.submit("a text of more than one token", adapters=((1, 1.0),), settle=False)
-        assert beside.sink.ending().finish_reason is FinishReason.LENGTH
-        assert beside.sink.tokens() == beside.expected
+        check_answer(beside)
         stop.go_on()
-        assert pictured.sink.ending().finish_reason is FinishReason.LENGTH
-        assert pictured.sink.tokens() == pictured.expected
+        check_answer(pictured)
 
 
 @pytest.mark.parametrize("node", range(1, fake_media.N_NODES + 1))
 def test_a_cancel_ends_an_encoding_at_any_node_and_nothing_is_kept(node: int) -> None:
     with driver() as (made, library):
-        stop = Stop()
-        made.encoder.on_encode = lambda _chunk, at: stop.here() if at == node else None
+        stop = stop_at(made, node)
         prompt = prompt_of(library, picture())
         tracked = made.submit(prompt, settle=False)
         made.gate.open()
@@ -163,14 +168,12 @@ def test_a_cancel_ends_an_encoding_at_any_node_and_nothing_is_kept(node: int) ->
         assert not prompt.runs[0].chunk.encoded
         made.encoder.on_encode = lambda _chunk, _node: None
         retry = made.submit(prompt, settle=False)
-        assert retry.sink.ending().finish_reason is FinishReason.LENGTH
-        assert retry.sink.tokens() == retry.expected
+        check_answer(retry)
 
 
 def test_a_cancel_leaves_an_encoding_alone_that_another_request_waits_for() -> None:
     with driver() as (made, library):
-        stop = Stop()
-        made.encoder.on_encode = lambda _chunk, node: stop.here() if node == 2 else None
+        stop = stop_at(made, 2)
         made.gate.open()
         prompt = prompt_of(library, picture())
         first = made.submit(prompt, settle=False)
@@ -182,21 +185,17 @@ def test_a_cancel_leaves_an_encoding_alone_that_another_request_waits_for() -> N
         made.engine.cancel(first.request)
         stop.go_on()
         assert first.sink.ending().finish_reason is FinishReason.CANCELLED
-        assert second.sink.ending().finish_reason is FinishReason.LENGTH
-        assert second.sink.tokens() == second.expected
+        check_answer(second)
 
 
 def test_a_picture_in_a_reused_prefix_is_not_encoded_again() -> None:
     with driver() as (made, library):
         prompt = prompt_of(library, picture())
-        made.submit(prompt)
-        made.run_to_the_end()
-        again = made.submit(MediaPrompt([*prompt, *b" and more"], prompt.runs))
-        made.run_to_the_end()
+        made.answered(prompt)
+        again = made.answered(MediaPrompt([*prompt, *b" and more"], prompt.runs))
         assert again.request.usage().cached_tokens >= len(prompt) - 1
         assert len(made.encoder.encoded) == 1
-        other = made.submit(prompt_of(library, picture(1)))
-        made.run_to_the_end()
+        other = made.answered(prompt_of(library, picture(1)))
         assert other.request.usage().cached_tokens == 41
         assert other.sink.tokens() == other.expected
 
@@ -205,19 +204,16 @@ def test_a_picture_in_a_reused_prefix_is_not_encoded_again() -> None:
 def test_a_prefix_never_ends_inside_a_picture_that_looks_ahead_or_shares_positions(shape: dict[str, int]) -> None:
     with driver(**shape) as (made, library):
         prompt = prompt_of(library, picture())
-        made.submit(prompt)
-        made.run_to_the_end()
+        made.answered(prompt)
         cut = MediaPrompt(prompt[: 41 + ROWS], prompt.runs)  # its last token is the picture's last row
-        again = made.submit(cut)
-        made.run_to_the_end()
+        again = made.answered(cut)
         assert again.request.usage().cached_tokens == 41
         assert again.sink.tokens() == again.expected
 
 
 def test_choices_share_a_picture_and_a_preempted_one_goes_on() -> None:
     with driver(parallel=2, n_ctx=64) as (made, library):
-        tracked = made.submit(prompt_of(library, picture()), n=2, max_tokens=20)
-        made.run_to_the_end()
+        tracked = made.answered(prompt_of(library, picture()), n=2, max_tokens=20)
         assert tracked.sink.tokens(0) == tracked.sink.tokens(1) == tracked.expected
         assert len(made.encoder.encoded) == 1
 
@@ -230,18 +226,15 @@ def test_a_picture_that_cannot_be_encoded_fails_its_request_alone() -> None:
         failed = made.submit(prompt_of(library, bad), settle=False)
         made.gate.open()
         assert failed.sink.ending().finish_reason is FinishReason.ERROR
-        assert beside.sink.ending().finish_reason is FinishReason.LENGTH
-        assert beside.sink.tokens() == beside.expected
+        check_answer(beside)
 
 
 def test_drafts_never_lead_into_a_picture() -> None:
     with driver(draft_sources=("ngram", "past")) as (made, library):
         made.model.answers[b""] = b""
         prompt = prompt_of(library, picture(), before="abcdefgh abcdefgh abcdefgh")
-        tracked = made.submit(prompt, max_tokens=24)
-        made.run_to_the_end()
-        again = made.submit(prompt, max_tokens=24)
-        made.run_to_the_end()
+        tracked = made.answered(prompt, max_tokens=24)
+        again = made.answered(prompt, max_tokens=24)
         assert tracked.sink.tokens() == tracked.expected == again.sink.tokens()
 
 
@@ -251,14 +244,12 @@ def test_drafts_of_a_text_never_lead_into_a_picture_of_a_past_prompt(company: in
     divided = {"kv_unified": False, "parallel": 2} if company > 1 else {}
     with driver(draft_sources=("past",), **divided) as (made, library):
         made.engine.workload._drafts._costs = CheapRows()  # type: ignore[union-attr, assignment]
-        made.submit(prompt_of(library, picture(), before=text))
-        made.run_to_the_end()
+        made.answered(prompt_of(library, picture(), before=text))
         made.model.answers[text.encode()] = (text + " and so on, without a picture").encode()
         answers = [made.submit(text, max_tokens=40, settle=False) for _ in range(company)]
         made.run_to_the_end()
         for answer in answers:
-            assert answer.sink.ending().finish_reason is FinishReason.LENGTH
-            assert answer.sink.tokens() == answer.expected
+            check_answer(answer)
 
 
 def test_a_cache_that_is_too_small_keeps_the_tokens_of_a_picture() -> None:
@@ -272,8 +263,7 @@ def test_a_cache_that_is_too_small_keeps_the_tokens_of_a_picture() -> None:
 def test_a_picture_in_a_prefix_that_is_lost_is_encoded_after_all() -> None:
     with driver(memory_kind="hybrid", media_cache_mib=0) as (made, library):
         prompt = prompt_of(library, picture())
-        first = made.submit(prompt, max_tokens=1)
-        made.run_to_the_end()
+        first = made.answered(prompt, max_tokens=1)
         again = prompt_of(library, picture())
         longer = made.submit(MediaPrompt([*again, *first.sink.tokens(), *b" more"], again.runs))
         assert longer.request.usage().cached_tokens == len(prompt)
@@ -283,26 +273,13 @@ def test_a_picture_in_a_prefix_that_is_lost_is_encoded_after_all() -> None:
         assert len(made.encoder.encoded) == 2
 
 
-def test_a_plain_list_of_a_picture_s_tokens_is_refused() -> None:
-    with driver() as (made, library), pytest.raises(InvalidRequestError):
-        made.engine.submit([list(prompt_of(library, picture()))], *params())
-
-
-def params() -> tuple[Any, Any]:
-    from pyllmcancel.engine.calls import generation_params
-    from tests.support.driver import RecordingSink
-
-    return generation_params(max_tokens=1), RecordingSink()
-
-
-def test_logprobs_of_a_prompt_with_a_picture_are_refused() -> None:
-    from pyllmcancel.engine.calls import generation_params
-    from tests.support.driver import RecordingSink
-
-    with driver() as (made, library), pytest.raises(InvalidRequestError):
-        made.engine.submit(
-            [prompt_of(library, picture())], generation_params(prompt_logprobs=True, n_logprobs=1), RecordingSink()
-        )
+@pytest.mark.parametrize("options", [{}, {"prompt_logprobs": True, "n_logprobs": 1}], ids=["tokens", "logprobs"])
+def test_plain_tokens_of_a_picture_and_logprobs_of_a_prompt_with_one_are_refused(options: dict[str, Any]) -> None:
+    with driver() as (made, library):
+        prompt = prompt_of(library, picture())
+        params = generation_params(max_tokens=1, **options)
+        with pytest.raises(InvalidRequestError):
+            made.engine.submit([prompt if options else list(prompt)], params, RecordingSink())
 
 
 @pytest.mark.parametrize(
@@ -310,7 +287,7 @@ def test_logprobs_of_a_prompt_with_a_picture_are_refused() -> None:
     [
         (b"<svg/>", "SVG is not supported"),
         (b"\x89PNG\r\n\x1a\n", "cut short"),
-        (png()[:16] + (100_000).to_bytes(4, "big") * 2 + png()[24:], "pixels"),
+        (png()[:16] + SIDE.to_bytes(4, "big") * 2 + png()[24:], "pixels"),
         (b"\xff\xd8\xff" + b"\xff\xda" * 1000, "no header"),
         (gif(), "two ways"),  # the fake core knows no GIF
     ],
@@ -322,14 +299,6 @@ def test_files_that_are_no_pictures_are_refused_before_they_are_decoded(data: by
         assert refused.value.index == 0
         assert refused.value.too_large == (word == "pixels")
         assert made.encoder.encoded == []
-
-
-def test_a_picture_of_too_many_pixels_is_too_large() -> None:
-    side = int(DEFAULT_LIMITS.pixels**0.5) + 1
-    header = png(2, 2)[:16] + side.to_bytes(4, "big") * 2 + png(2, 2)[24:]
-    with driver() as (_, library), pytest.raises(MediaError) as refused:
-        library.prepare(library.marker, [Media.of(MediaKind.IMAGE, header)])
-    assert refused.value.too_large
 
 
 def test_a_picture_that_is_kept_is_not_checked_again() -> None:

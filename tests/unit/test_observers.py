@@ -44,8 +44,7 @@ def test_admissions_and_cancels_are_told_once_each(driver: Driver) -> None:
 
 
 def test_a_request_with_several_choices_is_admitted_once(driver: Driver) -> None:
-    tracked = driver.submit(n=2)
-    driver.run_to_the_end()
+    tracked = driver.answered(n=2)
     assert driver.watcher.admitted == [tracked.request.id]
 
 
@@ -62,8 +61,7 @@ def test_a_request_that_is_cancelled_while_it_waits_is_never_admitted(driver: Dr
 def test_a_superseded_request_is_told_as_cancelled(driver: Driver, steps: int) -> None:
     old = driver.submit(supersede="key", max_tokens=100)
     driver.step(steps)
-    driver.submit(supersede="key")
-    driver.run_to_the_end()
+    driver.answered(supersede="key")
     assert driver.watcher.cancelled == [old.request.id]
     assert old.ending.cancel_reason is CancelReason.SUPERSEDED
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.requests.observer import NullObserver
-from pyllmcancel.requests.request import PRIORITIES, Choice, Request
+from pyllmcancel.requests.request import PRIORITIES, Request
 from pyllmcancel.requests.waiting_queue import WaitingQueue
 from pyllmcancel.scheduling.scheduler import Scheduler
 from pyllmcancel.scheduling.swap_store import Holder
@@ -34,11 +34,6 @@ def bench_of(kind: str, **options: Any) -> Bench:
     if kind == "divided":
         return Bench(kv_unified=False, **options)
     return Bench(kind=kind, **options)
-
-
-def decode(bench: Bench, *choices: Choice) -> None:
-    while not all(choice.generated for choice in choices):
-        bench.step()
 
 
 # -- slots ------------------------------------------------------------------------------------------------------------
@@ -72,11 +67,11 @@ def test_with_one_slot_the_next_owner_waits_for_its_end() -> None:
 def test_a_preempted_choice_goes_on_with_the_same_output(kind: str) -> None:
     bench = bench_of(kind, parallel=2)
     first, second = bench.add(PROMPT, "a1", owner="a"), bench.add(PROMPT[::-1], "a2", owner="a")
-    decode(bench, first, second)
+    bench.decode(first, second)
     other = bench.add([7, 8, 9], "b", owner="b")
     assert (second.seq, other.seq is not None) == (None, True)
     n_before = len(second.generated)
-    decode(bench, other)
+    bench.decode(other)
     bench.scheduler.release(other)
     assert bench.scheduler.admit() == [second]
     while len(second.generated) < n_before + 5:
@@ -89,7 +84,7 @@ def test_a_preempted_choice_goes_on_with_the_same_output(kind: str) -> None:
 def test_a_preempted_choice_finds_its_cells_or_their_copy(kind: str) -> None:
     bench = bench_of(kind, parallel=2)
     first, second = bench.add(PROMPT, "a1", owner="a"), bench.add(PROMPT[::-1], "a2", owner="a")
-    decode(bench, first, second)
+    bench.decode(first, second)
     other = bench.add([7, 8, 9], "b", owner="b")
     bench.scheduler.release(other)
     bench.scheduler.admit()
@@ -99,12 +94,12 @@ def test_a_preempted_choice_finds_its_cells_or_their_copy(kind: str) -> None:
 def test_choices_that_share_a_prompt_stay_correct_when_they_are_preempted() -> None:
     bench = Bench(parallel=3)
     leader = bench.add(PROMPT, "a", owner="a", n=3)
-    decode(bench, leader)
+    bench.decode(leader)
     bench.scheduler.admit()
-    decode(bench, *leader.siblings)
+    bench.decode(*leader.siblings)
     other = bench.add([7, 8], "b", owner="b")
     assert [choice.seq is None for choice in leader.request.choices] == [False, False, True]
-    decode(bench, other)
+    bench.decode(other)
     bench.scheduler.release(other)
     assert bench.scheduler.admit() == [leader.siblings[1]]
     for _ in range(5):
@@ -151,7 +146,7 @@ def test_when_cells_run_out_an_owner_with_one_choice_is_not_the_one_to_go() -> N
 def test_a_waiting_request_of_another_owner_is_not_overtaken_by_pending_choices() -> None:
     bench = Bench(parallel=2, n_ctx=100)
     leader = bench.add([1] * 40, "a", owner="a", n=2)
-    decode(bench, leader)
+    bench.decode(leader)
     waiting = bench_request("b", [2] * 60, owner="b")
     assert bench.scheduler.choose([waiting]) is None, "there are no cells for it"
     assert bench.scheduler.admit() == [], "although the sibling would fit"
@@ -316,19 +311,6 @@ def test_a_turn_that_was_aborted_is_taken_again() -> None:
 MakeDriver = Callable[..., Driver]
 
 
-@pytest.fixture
-def make_driver() -> Iterator[MakeDriver]:
-    drivers = []
-
-    def make(**options: Any) -> Driver:
-        drivers.append(Driver(**options))
-        return drivers[-1]
-
-    yield make
-    for driver in drivers:
-        driver.close()
-
-
 def flooded(driver: Driver, n_requests: int, n_steps: int) -> None:
     """Give one owner a number of requests, and compute a number of steps for them."""
     for number in range(n_requests):
@@ -377,10 +359,10 @@ def test_the_same_flood_of_ones_own_is_waited_for(make_driver: MakeDriver) -> No
 def test_a_prefix_is_reused_by_its_owner_only(kind: str) -> None:
     bench = bench_of(kind, parallel=2)
     first = bench.add(PROMPT, "a1", owner="a")
-    decode(bench, first)
+    bench.decode(first)
     beside = bench.add([*PROMPT, 9], "b1", owner="b")
     assert beside.n_cached == 0, "in cells, running"
-    decode(bench, beside)
+    bench.decode(beside)
     for choice in (first, beside):
         bench.scheduler.release(choice)
     assert bench.add([*PROMPT, 9], "c", owner="c").n_cached == 0, "idle, or swapped out"

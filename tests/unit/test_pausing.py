@@ -16,6 +16,8 @@ from tests.support.step_gate import TEST_LIMIT
 
 PROMPT = b"read little by little"
 
+pytestmark = pytest.mark.anyio
+
 
 def paused(driver: Driver, **options: object) -> Tracked:
     """A request that is paused after its second token."""
@@ -166,48 +168,38 @@ def test_time_that_its_reader_took_is_no_time_between_tokens(driver: Driver, mon
 # -- the sink ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_sink_is_full_from_its_bound_on_until_few_are_left_and_wakes_the_engine_once() -> None:
-    async def main() -> None:
-        woken: list[bool] = []
-        sink = LoopSink(asyncio.get_running_loop(), Bound(4, 1, lambda: woken.append(sink.full)))
-        for number in range(5):
-            assert sink.full == (number >= 4)
-            sink.put(Delta(0, "x"))
-        for n_left in (4, 3, 2):
-            await sink.get()
-            assert sink.full, f"{n_left} are left"
-        assert woken == []
+async def test_a_sink_is_full_from_its_bound_on_until_few_are_left_and_wakes_the_engine_once() -> None:
+    woken: list[bool] = []
+    sink = LoopSink(asyncio.get_running_loop(), Bound(4, 1, lambda: woken.append(sink.full)))
+    for number in range(5):
+        assert sink.full == (number >= 4)
+        sink.put(Delta(0, "x"))
+    for n_left in (4, 3, 2):
         await sink.get()
-        assert woken == [False], "the flag is down when the engine looks"
-        await sink.get()
-        sink.put(Ending(FinishReason.STOP, Usage(), RequestStatus.DECODE))
-        await sink.get()
-        assert woken == [False]
-
-    asyncio.run(main())
-
-
-def test_without_a_bound_a_sink_is_never_full() -> None:
-    async def main() -> None:
-        sink = LoopSink(asyncio.get_running_loop())
-        for _ in range(10_000):
-            sink.put(Delta(0, "x"))
-        assert not sink.full
-
-    asyncio.run(main())
+        assert sink.full, f"{n_left} are left"
+    assert woken == []
+    await sink.get()
+    assert woken == [False], "the flag is down when the engine looks"
+    await sink.get()
+    sink.put(Ending(FinishReason.STOP, Usage(), RequestStatus.DECODE))
+    await sink.get()
+    assert woken == [False]
 
 
-def test_a_reader_in_an_event_loop_gets_everything_however_little_may_be_left_unread(driver: Driver) -> None:
+async def test_without_a_bound_a_sink_is_never_full() -> None:
+    sink = LoopSink(asyncio.get_running_loop())
+    for _ in range(10_000):
+        sink.put(Delta(0, "x"))
+    assert not sink.full
+
+
+async def test_a_reader_in_an_event_loop_gets_everything_however_little_may_be_left_unread(driver: Driver) -> None:
     """With the smallest bound the request may pause after each token, and each that is read wakes the engine."""
-
-    async def main() -> list[int]:
-        sink = LoopSink(asyncio.get_running_loop(), Bound(1, 0, driver.engine.registry.wake))
-        driver.engine.submit([list(PROMPT)], generation_params(temperature=0.0, max_tokens=200), sink)
-        tokens: list[int] = []
-        while isinstance(event := await sink.get(), Delta):
-            tokens += event.tokens
-        assert event.finish_reason is FinishReason.LENGTH
-        return tokens
-
     driver.gate.open()
-    assert asyncio.run(main()) == driver.model.greedy(PROMPT, 200)
+    sink = LoopSink(asyncio.get_running_loop(), Bound(1, 0, driver.engine.registry.wake))
+    driver.engine.submit([list(PROMPT)], generation_params(temperature=0.0, max_tokens=200), sink)
+    tokens: list[int] = []
+    while isinstance(event := await sink.get(), Delta):
+        tokens += event.tokens
+    assert event.finish_reason is FinishReason.LENGTH
+    assert tokens == driver.model.greedy(PROMPT, 200)

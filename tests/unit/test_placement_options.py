@@ -91,13 +91,6 @@ def test_an_option_comes_from_our_environment(monkeypatch: pytest.MonkeyPatch) -
         ("-fitt -5", "must not be negative"),
         ("-dev GPU7", "there is no device GPU7; there is"),
         ("-dev none -ngl 4", "--device none leaves no device"),
-        ("-dev none -ts 1,1", "--device none leaves no device"),
-        ("-ts 1,-1", "none of them negative"),
-        ("-ts nan", "must be numbers"),
-        ("-ts 0,0", "are all 0"),
-        ("-ts 1,1 -sm none", "--split-mode none uses one"),
-        ("-cmoe -ncmoe 2", "give only one"),
-        ("-ot exps=NVRAM", "there is no buffer type NVRAM; there are CPU"),
         ("-ot (=CPU", "no pattern of tensors' names is ("),
     ],
 )

@@ -6,12 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.scheduling.prefix_cache import PrefixCache, PrefixMatch
 from pyllmcancel.scheduling.swap_space import MIN_SHARED_TOKENS
 from pyllmcancel.scheduling.swap_store import Holder
-from tests.support.fake_native import CancelFlag, Sampler
-from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
+from tests.support.idle_prefixes import LONG, RUNNING, cache_of, compute, context_with
 
 
 def test_of_empty_sequences_the_first_is_taken() -> None:
@@ -173,10 +171,7 @@ def test_a_flood_of_one_owner_leaves_anothers_prefix() -> None:
     for number in range(20):
         found = cache.find([10 + number] * 100, (), ANN)
         cache.take(found, (), ANN)
-        context.open(
-            found.seq, [10 + number] * 100, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag()
-        )
-        context.step([(found.seq, 100)])
+        compute(context, found.seq, [10 + number] * 100)
         context.close(found.seq, keep=True)
         cache.give_back(found.seq)
     assert cache.find([*[1] * 30, 2], (), BOB).n_shared == 30

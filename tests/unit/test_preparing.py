@@ -38,8 +38,13 @@ class Table:
         return request
 
 
-def test_a_request_is_listed_once_from_its_arrival_on() -> None:
-    registry = (table := Table()).registry
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+def test_a_request_is_listed_once_from_its_arrival_on(table: Table) -> None:
+    registry = table.registry
     request = table.arrived(session="s")
     assert registry.requests() == [request]
     assert registry.find("r") is request
@@ -53,16 +58,16 @@ def test_a_request_is_listed_once_from_its_arrival_on() -> None:
     assert registry.counts() == (1, 0, 0, 1)
 
 
-def test_an_id_in_preparation_is_refused_to_a_second_request() -> None:
-    registry = (table := Table()).registry
+def test_an_id_in_preparation_is_refused_to_a_second_request(table: Table) -> None:
+    registry = table.registry
     table.arrived("same")
     for take_in in (registry.arrive, registry.accept):
         with pytest.raises(InvalidRequestError, match="in use"):
             take_in(bare_request("same"))
 
 
-def test_a_refused_request_leaves_no_trace() -> None:
-    registry = (table := Table()).registry
+def test_a_refused_request_leaves_no_trace(table: Table) -> None:
+    registry = table.registry
     request = table.arrived(session="s", parent="above", supersede="k")
     assert table.arrivals.refuse(request)
     assert not table.arrivals.refuse(request)
@@ -73,16 +78,15 @@ def test_a_refused_request_leaves_no_trace() -> None:
     table.arrived("r")
 
 
-def test_a_cancel_of_a_refused_request_comes_too_late_and_does_not_wait() -> None:
-    table = Table()
+def test_a_cancel_of_a_refused_request_comes_too_late_and_does_not_wait(table: Table) -> None:
     request = table.arrived()
     table.arrivals.refuse(request)
     assert not table.endings.cancel(request, CancelReason.EXPLICIT)
     assert request.ended.result(0).finish_reason is FinishReason.ERROR
 
 
-def test_a_refused_request_leaves_the_sessions_that_others_have_named() -> None:
-    registry = (table := Table()).registry
+def test_a_refused_request_leaves_the_sessions_that_others_have_named(table: Table) -> None:
+    registry = table.registry
     registry.accept(bare_request("other", session="s"))
     table.arrivals.refuse(table.arrived(session="s"))
     (session,) = registry.sessions()
@@ -101,8 +105,8 @@ def test_a_refused_acceptance_leaves_the_request_in_preparation() -> None:
     assert table.arrivals.refuse(request)
 
 
-def test_a_cancel_between_two_pieces_of_work_ends_the_request_at_once() -> None:
-    registry = (table := Table()).registry
+def test_a_cancel_between_two_pieces_of_work_ends_the_request_at_once(table: Table) -> None:
+    registry = table.registry
     request = table.arrived(session="s", supersede="k")
     assert table.endings.cancel(request, CancelReason.EXPLICIT)
     ending = request.ended.result(0)
@@ -121,8 +125,8 @@ def test_a_cancel_between_two_pieces_of_work_ends_the_request_at_once() -> None:
     table.observer.request_ended.assert_called_once_with(request, ending)
 
 
-def test_a_cancel_during_some_work_gives_it_up_and_the_work_ends_the_request() -> None:
-    registry = (table := Table()).registry
+def test_a_cancel_during_some_work_gives_it_up_and_the_work_ends_the_request(table: Table) -> None:
+    registry = table.registry
     request, give_up = table.arrived(), Mock()
     registry.begin_work(request, give_up)
     assert not table.arrivals.refuse(request)
@@ -136,8 +140,8 @@ def test_a_cancel_during_some_work_gives_it_up_and_the_work_ends_the_request() -
     assert registry.requests() == []
 
 
-def test_work_that_ends_uncancelled_leaves_the_request_in_preparation() -> None:
-    registry = (table := Table()).registry
+def test_work_that_ends_uncancelled_leaves_the_request_in_preparation(table: Table) -> None:
+    registry = table.registry
     request, give_up = table.arrived(), Mock()
     registry.begin_work(request, give_up)
     table.arrivals.end_work(request)
@@ -145,8 +149,8 @@ def test_work_that_ends_uncancelled_leaves_the_request_in_preparation() -> None:
     give_up.assert_not_called()
 
 
-def test_an_accepted_request_is_not_prepared_any_more() -> None:
-    registry = (table := Table()).registry
+def test_an_accepted_request_is_not_prepared_any_more(table: Table) -> None:
+    registry = table.registry
     request = table.arrived()
     registry.accept(request)
     with pytest.raises(UsageError):
@@ -154,8 +158,8 @@ def test_an_accepted_request_is_not_prepared_any_more() -> None:
     assert not table.arrivals.refuse(request)
 
 
-def test_an_accepted_request_supersedes_those_in_preparation_that_arrived_before() -> None:
-    registry = (table := Table()).registry
+def test_an_accepted_request_supersedes_those_in_preparation_that_arrived_before(table: Table) -> None:
+    registry = table.registry
     older, works, newer = (table.arrived(f"at {at}", supersede="k", arrived_at=at) for at in (1, 2, 4))
     other = table.arrived("other", supersede="l", arrived_at=1)
     registry.begin_work(works, give_up := Mock())
@@ -170,8 +174,8 @@ def test_an_accepted_request_supersedes_those_in_preparation_that_arrived_before
     assert not other.cancellation.requested
 
 
-def test_a_request_gets_the_names_of_its_body_when_that_has_been_read() -> None:
-    registry = (table := Table()).registry
+def test_a_request_gets_the_names_of_its_body_when_that_has_been_read(table: Table) -> None:
+    registry = table.registry
     request = table.arrived(session="head", supersede="in the head")
     registry.name(request, Names("body", None, "k", 1))
     assert [one.id for one in registry.sessions()] == ["body"]
@@ -182,8 +186,8 @@ def test_a_request_gets_the_names_of_its_body_when_that_has_been_read() -> None:
     assert (session.requests, session.n_requests) == (("r",), 1)
 
 
-def test_names_that_are_refused_leave_the_request_without_any() -> None:
-    registry = (table := Table()).registry
+def test_names_that_are_refused_leave_the_request_without_any(table: Table) -> None:
+    registry = table.registry
     request = table.arrived(session="head")
     with pytest.raises(InvalidRequestError, match="own parent"):
         registry.name(request, Names("s", "s"))
@@ -192,8 +196,8 @@ def test_names_that_are_refused_leave_the_request_without_any() -> None:
     assert table.arrivals.refuse(request)
 
 
-def test_a_sessions_cancel_reaches_a_request_that_names_the_session_later() -> None:
-    registry = (table := Table()).registry
+def test_a_sessions_cancel_reaches_a_request_that_names_the_session_later(table: Table) -> None:
+    registry = table.registry
     request = table.arrived()
     registry.accept(bare_request("other", session="s"))
     assert registry.family_to_cancel("s") is not None
@@ -207,8 +211,8 @@ def test_a_held_request_is_cancelled_on_its_arrival() -> None:
     assert registry.arrive(request) == Accepted((request,), (request,))
 
 
-def test_a_shutdown_cancels_those_in_preparation_and_accepts_none() -> None:
-    registry = (table := Table()).registry
+def test_a_shutdown_cancels_those_in_preparation_and_accepts_none(table: Table) -> None:
+    registry = table.registry
     request, accepted = table.arrived(), bare_request("accepted")
     registry.accept(accepted)
     table.endings.shut_down(accepted=False)
@@ -218,8 +222,8 @@ def test_a_shutdown_cancels_those_in_preparation_and_accepts_none() -> None:
         registry.arrive(bare_request("late"))
 
 
-def test_requests_in_preparation_are_neither_waited_for_nor_buried() -> None:
-    registry = (table := Table()).registry
+def test_requests_in_preparation_are_neither_waited_for_nor_buried(table: Table) -> None:
+    registry = table.registry
     request = table.arrived()
     assert registry.wait_until_empty(0.0)
     assert registry.take_all(RuntimeError("no memory")) == []

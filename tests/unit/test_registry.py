@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -31,8 +32,24 @@ def take(registry: Registry) -> Request | None:
     return registry.take_next(lambda heads: heads[0])
 
 
-def test_an_accepted_request_waits_and_is_found() -> None:
-    registry = Registry(max_queue=4)
+def waiting(registry: Registry, name: str = "r", **origin: Any) -> Request:
+    request = bare_request(name, **origin)
+    registry.accept(request)
+    return request
+
+
+def running(registry: Registry, name: str = "r", **origin: Any) -> Request:
+    request = waiting(registry, name, **origin)
+    assert take(registry) is request
+    return request
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry(max_queue=4)
+
+
+def test_an_accepted_request_waits_and_is_found(registry: Registry) -> None:
     request = bare_request("a", supersede="s", session="a session")
     assert registry.accept(request) == Accepted((), ())
     assert registry.find("a") is request
@@ -40,47 +57,39 @@ def test_an_accepted_request_waits_and_is_found() -> None:
     assert registry.counts() == (1, 0, 0, 1)
 
 
-def test_the_engine_takes_requests_in_the_order_of_their_arrival() -> None:
-    registry = Registry(max_queue=4)
-    requests = [bare_request(str(number)) for number in range(3)]
-    for request in requests:
-        registry.accept(request)
+def test_the_engine_takes_requests_in_the_order_of_their_arrival(registry: Registry) -> None:
+    requests = [waiting(registry, str(number)) for number in range(3)]
     assert [take(registry) for _ in range(4)] == [*requests, None]
     assert registry.counts() == (0, 3, 0, 0)
 
 
-def test_the_oldest_stays_as_long_as_it_is_not_chosen() -> None:
-    registry = Registry(max_queue=4)
-    first, second = bare_request("first"), bare_request("second")
-    registry.accept(first)
-    registry.accept(second)
+def test_the_oldest_stays_as_long_as_it_is_not_chosen(registry: Registry) -> None:
+    first = waiting(registry, "first")
+    waiting(registry, "second")
     assert registry.take_next(lambda heads: None) is None
     assert take(registry) is first
 
 
 def test_a_full_queue_refuses_and_changes_nothing() -> None:
     registry = Registry(max_queue=1)
-    registry.accept(bare_request("waiting"))
-    running = bare_request("running", supersede="s")
+    waiting(registry, "waiting")
     with pytest.raises(QueueFullError):
-        registry.accept(running)
-    assert registry.find("running") is None
+        waiting(registry, "refused", supersede="s")
+    assert registry.find("refused") is None
     assert registry.newest("s") is None
     assert registry.counts() == (1, 0, 0, 0)
 
 
 def test_running_requests_do_not_fill_the_queue() -> None:
     registry = Registry(max_queue=1)
-    registry.accept(bare_request("running"))
-    take(registry)
-    registry.accept(bare_request("waiting"))
+    running(registry, "running")
+    waiting(registry, "waiting")
     assert registry.counts() == (1, 1, 0, 0)
 
 
 def test_a_key_may_replace_its_own_waiting_request_in_a_full_queue() -> None:
     registry = Registry(max_queue=1)
-    old, new = bare_request("old", supersede="s"), bare_request("new", supersede="s")
-    registry.accept(old)
+    old, new = waiting(registry, "old", supersede="s"), bare_request("new", supersede="s")
     assert registry.accept(new) == Accepted((old,), (old,))
     assert old.cancellation.reason is CancelReason.SUPERSEDED
     assert old.superseded_by == "new"
@@ -89,100 +98,78 @@ def test_a_key_may_replace_its_own_waiting_request_in_a_full_queue() -> None:
 
 def test_a_key_whose_request_runs_takes_a_place_in_the_queue_like_any_other() -> None:
     registry = Registry(max_queue=1)
-    running = bare_request("running", supersede="s")
-    registry.accept(running)
-    take(registry)
-    registry.accept(bare_request("waiting"))
+    runs = running(registry, "runs", supersede="s")
+    waiting(registry, "waiting")
     with pytest.raises(QueueFullError):
-        registry.accept(bare_request("new", supersede="s"))
-    assert not running.cancellation.requested
-    assert registry.newest("s") is running
+        waiting(registry, "new", supersede="s")
+    assert not runs.cancellation.requested
+    assert registry.newest("s") is runs
 
 
-def test_a_running_request_that_is_superseded_stays_the_engines_to_end() -> None:
-    registry = Registry(max_queue=4)
-    old, new = bare_request("old", supersede="s"), bare_request("new", supersede="s")
-    registry.accept(old)
-    take(registry)
+def test_a_running_request_that_is_superseded_stays_the_engines_to_end(registry: Registry) -> None:
+    old, new = running(registry, "old", supersede="s"), bare_request("new", supersede="s")
     assert registry.accept(new) == Accepted(cancelled=(old,), withdrawn=())
     assert registry.counts() == (1, 0, 1, 0)
 
 
-def test_a_request_cancelled_before_is_not_superseded_again() -> None:
-    registry = Registry(max_queue=4)
-    old = bare_request("old", supersede="s")
-    registry.accept(old)
-    take(registry)
+def test_a_request_cancelled_before_is_not_superseded_again(registry: Registry) -> None:
+    old = running(registry, "old", supersede="s")
     old.cancellation.request(CancelReason.DISCONNECT)
     assert registry.accept(bare_request("new", supersede="s")).cancelled == ()
     assert old.superseded_by is None
     assert old.cancellation.reason is CancelReason.DISCONNECT
 
 
-def test_an_id_that_is_live_is_refused() -> None:
-    registry = Registry(max_queue=4)
-    registry.accept(bare_request("same"))
+def test_neither_other_keys_nor_other_owners_meet_and_an_ended_request_frees_its_key(registry: Registry) -> None:
+    request = waiting(registry, "a", supersede="s")
+    assert registry.accept(bare_request("b", supersede="another")) == Accepted((), ())
+    assert registry.accept(bare_request("a", supersede="s", owner="another")) == Accepted((), ())
+    end(registry, request)
+    assert registry.newest("s") is None
+    assert registry.newest("s", "another") is not None
+
+
+def test_an_id_that_is_live_is_refused(registry: Registry) -> None:
+    waiting(registry, "same")
     with pytest.raises(InvalidRequestError, match="in use") as caught:
-        registry.accept(bare_request("same"))
+        waiting(registry, "same")
     assert caught.value.param == "id"
     assert registry.counts().waiting == 1
 
 
-def test_an_id_is_free_again_after_the_end() -> None:
-    registry = Registry(max_queue=4)
-    first = bare_request("same")
-    registry.accept(first)
-    take(registry)
-    end(registry, first)
-    again = bare_request("same")
-    registry.accept(again)
+def test_an_id_is_free_again_after_the_end(registry: Registry) -> None:
+    end(registry, running(registry, "same"))
+    again = waiting(registry, "same")
     assert registry.find("same") is again
 
 
-def test_the_first_to_withdraw_a_request_owns_it() -> None:
-    registry = Registry(max_queue=4)
-    request = bare_request()
-    registry.accept(request)
+def test_the_first_to_withdraw_a_request_owns_it(registry: Registry) -> None:
+    request = waiting(registry)
     assert registry.withdraw(request)
     assert not registry.withdraw(request)
     assert take(registry) is None
 
 
-def test_a_held_id_is_cancelled_on_arrival() -> None:
-    registry = Registry(max_queue=4)
-    assert registry.find("early", hold=60.0) is None
-    request = bare_request("early")
-    assert registry.accept(request) == Accepted((request,), (request,))
-    assert request.cancellation.reason is CancelReason.EXPLICIT
-
-
-def test_a_hold_is_spent_once() -> None:
-    registry = Registry(max_queue=4)
+def test_a_hold_is_spent_once(registry: Registry) -> None:
     registry.find("early", hold=60.0)
-    first = bare_request("early")
-    registry.accept(first)
-    end(registry, first)
+    end(registry, waiting(registry, "early"))
     assert registry.accept(bare_request("early")) == Accepted((), ())
 
 
-def test_a_hold_that_has_expired_cancels_nothing() -> None:
-    registry = Registry(max_queue=4)
+def test_a_hold_that_has_expired_cancels_nothing(registry: Registry) -> None:
     registry.find("early", hold=1e-9)
     assert registry.accept(bare_request("early")) == Accepted((), ())
 
 
-def test_a_hold_that_expires_while_its_request_is_prepared_cancels_it() -> None:
-    registry = Registry(max_queue=4)
+def test_a_hold_that_expires_while_its_request_is_prepared_cancels_it(registry: Registry) -> None:
     request = bare_request("early")  # its arrival
     registry.find("early", hold=1e-9)
     registry.find("another", hold=60.0)
     assert registry.accept(request).cancelled == (request,)
 
 
-def test_a_hold_of_a_live_request_is_not_kept() -> None:
-    registry = Registry(max_queue=4)
-    request = bare_request("live")
-    registry.accept(request)
+def test_a_hold_of_a_live_request_is_not_kept(registry: Registry) -> None:
+    request = waiting(registry, "live")
     assert registry.find("live", hold=60.0) is request
     take(registry)
     end(registry, request)
@@ -192,24 +179,14 @@ def test_a_hold_of_a_live_request_is_not_kept() -> None:
 def test_a_refused_arrival_does_not_spend_the_hold() -> None:
     registry = Registry(max_queue=1)
     registry.find("early", hold=60.0)
-    blocker = bare_request("blocker")
-    registry.accept(blocker)
+    waiting(registry, "blocker")
     with pytest.raises(QueueFullError):
-        registry.accept(bare_request("early"))
+        waiting(registry, "early")
     take(registry)
     assert registry.accept(bare_request("early")).cancelled
 
 
-def test_holds_are_bounded() -> None:
-    registry = Registry(max_queue=4)
-    for number in range(MAX_HOLDS):
-        registry.find(str(number), hold=60.0)
-    with pytest.raises(QueueFullError):
-        registry.find("one too many", hold=60.0)
-
-
-def test_holds_that_have_run_out_make_room() -> None:
-    registry = Registry(max_queue=4)
+def test_holds_that_have_run_out_make_room(registry: Registry) -> None:
     for number in range(MAX_HOLDS):
         registry.find(str(number), hold=1e-9)
     registry.find("another", hold=60.0)
@@ -219,10 +196,7 @@ def test_holds_that_have_run_out_make_room() -> None:
 def test_a_forgotten_request_is_remembered_as_a_summary() -> None:
     registry = Registry(max_queue=4, history=2)
     for number in range(3):
-        request = bare_request(str(number), supersede="s")
-        registry.accept(request)
-        take(registry)
-        end(registry, request)
+        end(registry, running(registry, str(number), supersede="s"))
     assert [summary.id for summary in registry.history()] == ["2", "1"]
     found = registry.find("1")
     assert isinstance(found, RequestSummary)
@@ -231,61 +205,51 @@ def test_a_forgotten_request_is_remembered_as_a_summary() -> None:
     assert registry.counts() == (0, 0, 0, 0)
 
 
-def test_requests_are_listed_oldest_first() -> None:
-    registry = Registry(max_queue=4)
-    requests = [bare_request(str(number)) for number in range(3)]
-    for request in requests:
-        registry.accept(request)
+def test_requests_are_listed_oldest_first(registry: Registry) -> None:
+    requests = [waiting(registry, str(number)) for number in range(3)]
     take(registry)
     assert registry.requests() == requests
 
 
-def test_a_closed_desk_accepts_no_more() -> None:
-    registry = Registry(max_queue=4)
+def test_a_closed_desk_accepts_no_more(registry: Registry) -> None:
     registry.close()
     assert registry.closed
     with pytest.raises(EngineClosedError):
-        registry.accept(bare_request())
+        waiting(registry)
 
 
 @pytest.mark.parametrize("closes", [False, True])
-def test_waiting_for_work_ends_when_a_request_arrives_or_the_desk_closes(closes: bool) -> None:
-    registry = Registry(max_queue=4)
+def test_waiting_for_work_ends_when_a_request_arrives_or_the_desk_closes(registry: Registry, closes: bool) -> None:
     found: list[bool | None] = []
     thread = threading.Thread(target=lambda: found.append(registry.wait_for_work()))
     thread.start()
     if closes:
         registry.close()
     else:
-        registry.accept(bare_request())
+        waiting(registry)
     thread.join(TEST_LIMIT)
     assert found == [not closes]
 
 
-def test_a_closed_desk_still_hands_over_what_it_had_accepted() -> None:
-    registry = Registry(max_queue=4)
-    registry.accept(bare_request())
+def test_a_closed_desk_still_hands_over_what_it_had_accepted(registry: Registry) -> None:
+    waiting(registry)
     registry.close()
     assert registry.wait_for_work()
 
 
-def test_waiting_for_work_ends_after_its_time_without_a_word_of_work_or_the_end() -> None:
-    registry = Registry(max_queue=4)
+def test_waiting_for_work_ends_after_its_time_without_a_word_of_work_or_the_end(registry: Registry) -> None:
     assert registry.wait_for_work(0.0) is None
-    registry.accept(bare_request())
+    waiting(registry)
     assert registry.wait_for_work(0.0) is True
 
 
-def test_a_closed_desk_without_work_says_so_at_once() -> None:
-    registry = Registry(max_queue=4)
+def test_a_closed_desk_without_work_says_so_at_once(registry: Registry) -> None:
     registry.close()
     assert registry.wait_for_work(TEST_LIMIT) is False
 
 
-def test_the_desk_is_empty_when_the_last_request_has_ended() -> None:
-    registry = Registry(max_queue=4)
-    request = bare_request()
-    registry.accept(request)
+def test_the_desk_is_empty_when_the_last_request_has_ended(registry: Registry) -> None:
+    request = waiting(registry)
     assert not registry.wait_until_empty(0.0)
     take(registry)
     end(registry, request)
@@ -294,7 +258,7 @@ def test_the_desk_is_empty_when_the_last_request_has_ended() -> None:
 
 def test_no_moment_shows_a_key_without_or_with_two_live_requests() -> None:
     registry = Registry(max_queue=64)
-    registry.accept(bare_request("first", supersede="s"))
+    waiting(registry, "first", supersede="s")
     newcomers = [bare_request(str(number), supersede="s") for number in range(500)]
     done = threading.Event()
 
@@ -313,11 +277,8 @@ def test_no_moment_shows_a_key_without_or_with_two_live_requests() -> None:
     thread.join()
 
 
-def test_of_a_key_the_request_that_arrived_last_is_the_newest_in_any_order_of_acceptance() -> None:
-    registry = Registry(max_queue=4)
-    slow, quick = bare_request("slow", supersede="s"), bare_request("quick", supersede="s")
-    slow.arrived_at = quick.arrived_at - 1.0
-    registry.accept(quick)
+def test_of_a_key_the_request_that_arrived_last_is_the_newest_in_any_order_of_acceptance(registry: Registry) -> None:
+    slow, quick = bare_request("slow", supersede="s", arrived_at=1.0), waiting(registry, "quick", supersede="s")
     assert registry.accept(slow) == Accepted((slow,), (slow,))
     assert (slow.cancellation.reason, slow.superseded_by) == (CancelReason.SUPERSEDED, "quick")
     assert registry.newest("s") is quick
@@ -326,12 +287,9 @@ def test_of_a_key_the_request_that_arrived_last_is_the_newest_in_any_order_of_ac
     assert registry.newest("s") is quick
 
 
-def test_a_request_that_ends_is_at_no_moment_seen_live_beside_its_successor() -> None:
+def test_a_request_that_ends_is_at_no_moment_seen_live_beside_its_successor(registry: Registry) -> None:
     """Spin found this one: the successor arrives when the request is sealed, and not forgotten yet."""
-    registry = Registry(max_queue=4)
-    ends, successor = bare_request("ends", supersede="s"), bare_request("successor", supersede="s")
-    registry.accept(ends)
-    take(registry)
+    ends, successor = running(registry, "ends", supersede="s"), bare_request("successor", supersede="s")
     seen: list[list[Request]] = []
 
     class Sealed(Cancellation):
@@ -350,11 +308,8 @@ def test_a_request_that_ends_is_at_no_moment_seen_live_beside_its_successor() ->
     assert registry.requests() == [successor] * len(seen)
 
 
-def test_a_sealed_request_is_neither_its_keys_newest_nor_shown() -> None:
-    registry = Registry(max_queue=4)
-    ends, successor = bare_request("ends", supersede="s"), bare_request("successor", supersede="s")
-    registry.accept(ends)
-    take(registry)
+def test_a_sealed_request_is_neither_its_keys_newest_nor_shown(registry: Registry) -> None:
+    ends, successor = running(registry, "ends", supersede="s"), bare_request("successor", supersede="s")
     registry.seal(ends)
     assert registry.counts() == (0, 0, 0, 0)
     assert registry.accept(successor) == Accepted((), ())
@@ -363,17 +318,12 @@ def test_a_sealed_request_is_neither_its_keys_newest_nor_shown() -> None:
     assert not registry.wait_until_empty(0.0)
 
 
-def test_a_request_that_has_arrived_can_be_cancelled_before_it_is_accepted() -> None:
-    registry = Registry(max_queue=4)
-    elder = bare_request("a")
-    registry.accept(elder)
-    end(registry, elder)
+def test_a_request_that_has_arrived_can_be_cancelled_before_it_is_accepted(registry: Registry) -> None:
+    end(registry, waiting(registry, "a"))
     arrived = bare_request("a")
     registry.hold_arrived(["a", "b"])
     registry.accept(arrived)
     assert arrived.cancellation.reason is CancelReason.EXPLICIT  # though an elder of its id has ended
     end(registry, arrived)
     for request_id in ("a", "b"):
-        later = bare_request(request_id)
-        registry.accept(later)
-        assert later.cancellation.reason is None
+        assert waiting(registry, request_id).cancellation.reason is None

@@ -82,11 +82,8 @@ def sequences_before(driver: Driver, tracked: Tracked) -> int:
 
 def test_the_last_one_that_a_stop_string_ends_leaves_nothing_ahead(ahead: Driver) -> None:
     ahead.model.answers[b"question"] = b"one two three"
-    tracked = ahead.submit("question", max_tokens=40, stop=("two",))
-    tracked.expected = list(b"one two")
-    ahead.run_to_the_end()
-    again = ahead.submit("question, and more", max_tokens=3)
-    ahead.run_to_the_end()
+    tracked = ahead.answered("question", max_tokens=40, stop=("two",), expected=b"one two")
+    again = ahead.answered("question, and more", max_tokens=3)
     assert complete(tracked)
     assert complete(again)
     # Its last token was computed by the step ahead, and is as good as any in its idle prefix.
@@ -198,16 +195,13 @@ def test_beside_a_prompt_no_step_runs_ahead(ahead: Driver) -> None:
 
 
 def test_what_a_constraint_decides_is_not_computed_ahead(ahead: Driver) -> None:
-    tracked = ahead.submit("question", constraint=Spelling(b"abc"), max_tokens=3)
-    tracked.expected = list(b"abc")
-    ahead.run_to_the_end()
+    tracked = ahead.answered("question", constraint=Spelling(b"abc"), max_tokens=3, expected=b"abc")
     assert ahead.context.n_ahead == 0
     assert complete(tracked)
 
 
 def test_a_prefix_that_is_due_to_be_swapped_out_is_while_steps_run_ahead(ahead: Driver) -> None:
-    ahead.submit([1] * 20, max_tokens=1)
-    ahead.run_to_the_end()
+    ahead.answered([1] * 20, max_tokens=1)
     tracked = ahead.submit([2] * 20, max_tokens=40)
     ahead.step_until(lambda: ahead.engine.occupancy().swapped_bytes > 0)
     assert len(tracked.sink.tokens()) < 15
@@ -240,8 +234,7 @@ def test_a_trap_is_sprung_in_the_step_that_it_was_set_for(ahead: Driver) -> None
 )
 def test_steps_run_ahead_where_a_gpu_would_wait(make_driver: MakeDriver, config: dict[str, Any], *, runs: bool) -> None:
     driver = make_driver(**config)
-    driver.submit(max_tokens=10)
-    driver.run_to_the_end()
+    driver.answered(max_tokens=10)
     assert (driver.context.n_ahead > 0) is runs
 
 

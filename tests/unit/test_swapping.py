@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.scheduling.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch
 from pyllmcancel.scheduling.swap_space import MIN_SHARED_TOKENS
 from pyllmcancel.scheduling.swap_store import MAX_PREFIXES, Holder, SwapStore
-from tests.support.fake_native import BYTES_PER_CELL, CancelFlag, Context, Model, Sampler, SwappedPrefix
-from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
+from tests.support.fake_native import BYTES_PER_CELL, Context, Model, SwappedPrefix
+from tests.support.idle_prefixes import LONG, RUNNING, cache_of, compute, context_with
+
+
+def n_found(store: SwapStore, *firsts: int) -> list[int]:
+    """How many tokens of `LONG` behind each of these tokens are remembered."""
+    return [store.find([first, *LONG, 0], 512, Holder())[1] for first in firsts]
 
 
 def swapping(*contents: list[int], n_bytes: int = 1 << 20, open_seqs: tuple[int, ...] = ()) -> PrefixCache:
@@ -96,7 +100,7 @@ def test_what_is_remembered_already_is_not_copied_again() -> None:
     cache = swapping(LONG)
     cache.take(cache.find([*LONG[:20], 200, 201], running=()), running=RUNNING)
     context = cache._context
-    context.open(0, LONG[:30], Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
+    compute(context, 0, LONG[:30])
     context.close(0, keep=True)
     cache.give_back(0)
     for _ in range(SWAP_AFTER_STEPS + 1):
@@ -159,8 +163,7 @@ def test_a_swapped_prefix_makes_itself_room_among_the_idle(monkeypatch: pytest.M
 def test_memories_that_cannot_be_copied_are_left_alone() -> None:
     context = Context(Model("recurrent"), n_ctx=512, n_seq_max=2, n_batch=128, n_threads=1)
     cache = cache_of(context, swap_bytes=1 << 20)
-    context.open(0, LONG, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
-    context.step([(0, 60)])
+    compute(context, 0, LONG)
     context.close(0, keep=True)
     for _ in range(2 * SWAP_AFTER_STEPS):
         cache.maintain(())
@@ -174,7 +177,7 @@ def test_what_is_found_to_be_remembered_already_was_used_just_now() -> None:
     assert store.touch([1, *LONG[:40]], Holder())
     assert not store.touch([3, *LONG[:40]], Holder())
     store.add(SwappedPrefix([3, *LONG]), Holder())
-    assert [store.find([first, *LONG, 0], 512, Holder())[1] for first in (1, 2, 3)] == [61, 0, 61]
+    assert n_found(store, 1, 2, 3) == [61, 0, 61]
 
 
 def test_of_several_that_make_room_at_once_only_the_last_is_copied() -> None:
@@ -190,8 +193,7 @@ def test_a_sequence_that_is_given_a_prefix_does_not_lose_its_own() -> None:
     cache.take(PrefixMatch(0), running=RUNNING)
     cache.give_back(0)
     context = cache._context
-    context.open(0, [9, *LONG], Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
-    context.step([(0, 61)])
+    compute(context, 0, [9, *LONG])
     context.close(0, keep=True)
     cache.take(cache.find([*contents[0], 99], running=()), running=RUNNING)
     assert context.tokens(1) == contents[0]
@@ -245,8 +247,7 @@ def test_of_a_client_that_comes_back_again_and_again_there_is_one_copy() -> None
         found = cache.find(prompt, running=())
         cache.take(found, running=())
         assert cache.swapped_bytes == 0, "what it goes on from is in its cells"
-        context.open(found.seq, prompt, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
-        context.step([(found.seq, len(prompt) - context.n_committed(found.seq))])
+        compute(context, found.seq, prompt)
         context.close(found.seq, keep=True)
         cache.give_back(found.seq)
         assert [cache.maintain_idle() for _ in range(2)] == [True, False]
@@ -286,10 +287,10 @@ def test_copies_of_a_session_are_deleted_after_all_others() -> None:
     store.add(SwappedPrefix([1, *LONG]), SESSION)
     for first in (2, 3):
         store.add(SwappedPrefix([first, *LONG]), Holder())
-    assert [store.find([first, *LONG, 0], 512, Holder())[1] for first in (1, 2, 3)] == [61, 0, 61]
+    assert n_found(store, 1, 2, 3) == [61, 0, 61]
     for first in (4, 5):
         store.add(SwappedPrefix([first, *LONG]), SESSION)
-    assert [store.find([first, *LONG, 0], 512, Holder())[1] for first in (1, 3, 4, 5)] == [0, 0, 61, 61]
+    assert n_found(store, 1, 3, 4, 5) == [0, 0, 61, 61]
 
 
 def test_idle_prefixes_of_a_session_are_evicted_after_all_others() -> None:

@@ -148,9 +148,7 @@ def test_known_tokens_count_as_far_as_they_go_along_the_text() -> None:
 def test_an_answer_begins_after_the_prompts_text(driver: Driver) -> None:
     """In the fake vocabulary each byte is a token: four are taken back, and written again."""
     driver.model.answers[b"the "] = b"word and more"
-    tracked = driver.submit("the word", token_healing=True, max_tokens=13)
-    tracked.expected = list(b"word and more")
-    driver.run_to_the_end()
+    tracked = driver.answered("the word", token_healing=True, max_tokens=13, expected=b"word and more")
     assert (tracked.sink.text(), tracked.ending.finish_reason) == (" and more", FinishReason.LENGTH)
 
 
@@ -176,9 +174,7 @@ def test_whoever_types_along_a_suggestion_waits_for_no_step(make_driver: MakeDri
     driver = make_driver(draft_sources=("past",))
     suggestion = b"return the value of it"
     driver.model.answers[b"def f():"] = b" " + suggestion
-    first = driver.submit("def f(): ", token_healing=True, max_tokens=40)
-    first.expected = list(b" " + suggestion)
-    driver.run_to_the_end()
+    first = driver.answered("def f(): ", token_healing=True, max_tokens=40, expected=b" " + suggestion)
     assert first.sink.text() == suggestion.decode()
     n_steps = len(driver.watcher.steps)
     for n_typed in range(1, len(suggestion)):
@@ -194,12 +190,11 @@ def test_what_follows_known_tokens_need_not_begin_with_the_text_again(make_drive
     driver = make_driver(draft_sources=("past",), parallel=1, spare_seqs=0, cache_ram=0)
     driver.model.answers[b"the "] = b"word and more"
     for max_tokens in (6, 13):
-        tracked = driver.submit("the word", token_healing=True, max_tokens=max_tokens)
-        tracked.expected = list(b"word and more"[:max_tokens])
-        driver.run_to_the_end()
+        tracked = driver.answered(
+            "the word", token_healing=True, max_tokens=max_tokens, expected=b"word and more"[:max_tokens]
+        )
         assert tracked.sink.tokens() == tracked.expected
-        driver.submit("something else, which takes the slot")
-        driver.run_to_the_end()
+        driver.answered("something else, which takes the slot")
     assert tracked.ending.usage.cached_tokens == 0
 
 
@@ -207,26 +202,21 @@ def test_what_was_forced_is_no_answer_of_the_models_own(make_driver: MakeDriver)
     """Without healing, the prompt that ended in mid-word gets what it would have got."""
     driver = make_driver(draft_sources=("past",))
     driver.model.answers[b"the "] = b"other"
-    healed = driver.submit("the word", token_healing=True, max_tokens=8)
-    driver.run_to_the_end()
+    healed = driver.answered("the word", token_healing=True, max_tokens=8)
     healed.expected = healed.sink.tokens()
-    plain = driver.submit("the ", max_tokens=8)
-    driver.run_to_the_end()
+    plain = driver.answered("the ", max_tokens=8)
     assert plain.sink.text() == "other"
 
 
 @pytest.mark.parametrize("heals", [False, True])
 def test_the_configuration_decides_for_requests_that_leave_it_open(make_driver: MakeDriver, heals: bool) -> None:
     driver = make_driver(token_healing=heals)
-    tracked = driver.submit("the word", token_healing=None, max_tokens=6)
-    driver.run_to_the_end()
+    tracked = driver.answered("the word", token_healing=None, max_tokens=6)
     begins_again = tracked.sink.tokens()[:4] == list(b"word")
     tracked.expected = tracked.sink.tokens()
     assert begins_again == heals
     # Where it cannot be done, it is not.
-    formed = driver.submit("the word", token_healing=None, constraint=Spelling(b"yes"), max_tokens=6)
-    formed.expected = list(b"yes")
-    driver.run_to_the_end()
+    formed = driver.answered("the word", token_healing=None, constraint=Spelling(b"yes"), max_tokens=6, expected=b"yes")
     assert formed.sink.text() == "yes"
 
 

@@ -20,6 +20,8 @@ from tests.support.bare_requests import bare_request
 from tests.support.driver import Driver
 from tests.support.step_gate import TEST_LIMIT
 
+pytestmark = pytest.mark.anyio
+
 
 class Controls:
     """Records what streams ask for."""
@@ -44,6 +46,15 @@ def delta(text: str) -> Delta:
 
 def ending(reason: FinishReason = FinishReason.STOP, **options: object) -> Ending:
     return Ending(reason, Usage(), RequestStatus.DECODE, **options)
+
+
+def stream_of(*events: Event) -> ThreadStream:
+    """The stream of a request that has ended, and whose events have come."""
+    request, sink = bare_request(), ThreadSink()
+    for event in events:
+        sink.put(event)
+    request.ended.set_result(events[-1])
+    return ThreadStream(request, Controls(), sink)
 
 
 class CountingLoop:
@@ -96,35 +107,25 @@ def test_a_thread_is_told_at_once() -> None:
     assert sink.events.get_nowait() == delta("x")
 
 
-def test_events_of_one_stream_keep_their_order() -> None:
-    async def main() -> list[str]:
-        sink = LoopSink(asyncio.get_running_loop())
-        outbox = Outbox()
-        for text in "abc":
-            outbox.add(sink, delta(text))
-        outbox.flush()
-        return [(await sink.get()).text for _ in range(3)]
-
-    assert asyncio.run(main()) == ["a", "b", "c"]
+async def test_events_of_one_stream_keep_their_order() -> None:
+    sink = LoopSink(asyncio.get_running_loop())
+    outbox = Outbox()
+    for text in "abc":
+        outbox.add(sink, delta(text))
+    outbox.flush()
+    assert [(await sink.get()).text for _ in range(3)] == ["a", "b", "c"]
 
 
-def test_a_waiting_reader_is_woken_by_an_event() -> None:
-    async def main() -> None:
-        sink = LoopSink(asyncio.get_running_loop())
-        reader = asyncio.create_task(sink.get())
-        await asyncio.sleep(0)  # let the reader begin to wait
-        sink.put(delta("x"))
-        assert await reader == delta("x")
-
-    asyncio.run(main())
+async def test_a_waiting_reader_is_woken_by_an_event() -> None:
+    sink = LoopSink(asyncio.get_running_loop())
+    reader = asyncio.create_task(sink.get())
+    await asyncio.sleep(0)  # let the reader begin to wait
+    sink.put(delta("x"))
+    assert await reader == delta("x")
 
 
 def test_a_thread_stream_gives_deltas_until_the_end() -> None:
-    request, sink, controls = bare_request(), ThreadSink(), Controls()
-    for event in (delta("a"), delta("b"), ending()):
-        sink.put(event)
-    request.ended.set_result(ending())
-    stream = ThreadStream(request, controls, sink)
+    stream = stream_of(delta("a"), delta("b"), ending())
     assert [event.text for event in stream] == ["a", "b"]
     assert stream.ending == ending()
     assert list(stream) == []
@@ -166,11 +167,7 @@ def test_a_second_thread_that_reads_gets_an_error_and_the_first_reads_on() -> No
 
 
 def test_threads_may_read_a_stream_in_turn() -> None:
-    request, sink = bare_request(), ThreadSink()
-    for event in (delta("a"), delta("b"), ending()):
-        sink.put(event)
-    request.ended.set_result(ending())
-    stream = ThreadStream(request, Controls(), sink)
+    stream = stream_of(delta("a"), delta("b"), ending())
     with ThreadPoolExecutor(1) as threads:
         assert next(stream).text == "a"
         assert threads.submit(next, stream).result(TEST_LIMIT).text == "b"
@@ -178,23 +175,15 @@ def test_threads_may_read_a_stream_in_turn() -> None:
 
 
 def test_a_cancelled_answer_never_looks_complete() -> None:
-    request, sink = bare_request(), ThreadSink()
-    end = ending(FinishReason.CANCELLED, cancel_reason=CancelReason.SUPERSEDED)
-    sink.put(end)
-    request.ended.set_result(end)
     with pytest.raises(RequestCancelled) as caught:
-        next(ThreadStream(request, Controls(), sink))
+        next(stream_of(ending(FinishReason.CANCELLED, cancel_reason=CancelReason.SUPERSEDED)))
     assert caught.value.reason is CancelReason.SUPERSEDED
     assert caught.value.usage == Usage()
 
 
 def test_a_failed_answer_raises_what_went_wrong() -> None:
-    request, sink = bare_request(), ThreadSink()
-    end = ending(FinishReason.ERROR, error="it broke")
-    sink.put(end)
-    request.ended.set_result(end)
     with pytest.raises(RequestFailed, match="it broke"):
-        next(ThreadStream(request, Controls(), sink))
+        next(stream_of(ending(FinishReason.ERROR, error="it broke")))
 
 
 def test_a_dropped_stream_cancels_and_warns() -> None:
@@ -278,13 +267,10 @@ def test_ctrl_c_inside_the_with_block_leaves_nothing_running(driver: Driver, ctr
     assert driver.context.open_seqs == []
 
 
-def test_deltas_that_came_together_are_read_together() -> None:
-    async def main() -> list[list[str]]:
-        request, sink = bare_request(), LoopSink(asyncio.get_running_loop())
-        for event in (delta("a"), delta("b"), ending()):
-            sink.put(event)
-        request.ended.set_result(ending())
-        stream = AsyncStream(request, Controls(), sink)
-        return [[event.text for event in batch] async for batch in stream.batches()]
-
-    assert asyncio.run(main()) == [["a", "b"]]
+async def test_deltas_that_came_together_are_read_together() -> None:
+    request, sink = bare_request(), LoopSink(asyncio.get_running_loop())
+    for event in (delta("a"), delta("b"), ending()):
+        sink.put(event)
+    request.ended.set_result(ending())
+    stream = AsyncStream(request, Controls(), sink)
+    assert [[event.text for event in batch] async for batch in stream.batches()] == [["a", "b"]]

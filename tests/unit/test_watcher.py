@@ -88,12 +88,6 @@ def test_deadlines_come_in_the_order_of_their_times(clock: Clock, watcher: Watch
     assert [cancelled.next()[0] for _ in range(2)] == ["first", "second"]
 
 
-def test_a_dropped_request_is_cancelled_as_disconnected(watcher: Watcher, cancelled: Cancelled) -> None:
-    request = bare_request("dropped")
-    watcher.dropped(request)
-    assert cancelled.next() == ("dropped", CancelReason.DISCONNECT)
-
-
 def test_a_look_cancels_those_whose_client_has_left_and_no_others(watcher: Watcher, cancelled: Cancelled) -> None:
     left, there, without_client = bare_request("left"), bare_request("there"), bare_request("without client")
     left.client, there.client = LeavingClient(left=True), LeavingClient()
@@ -111,18 +105,6 @@ def test_a_request_that_is_gone_is_left_in_peace(clock: Clock, watcher: Watcher,
     gc.collect()
     clock.now = 1.0
     assert cancelled.next()[0] == "other"
-
-
-def test_a_deadline_does_not_keep_a_request_alive(watcher: Watcher, cancelled: Cancelled) -> None:
-    request = bare_request("r")
-    finalised = []
-    import weakref
-
-    weakref.finalize(request, finalised.append, True)
-    watcher.at_deadline(request, time.monotonic() + 3600.0)
-    del request
-    gc.collect()
-    assert finalised == [True]
 
 
 @pytest.mark.parametrize("seconds", [1e12, float("inf")])
