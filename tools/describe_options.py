@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyllmcancel.cli.llama_options import ANYWAY, IGNORED, REFUSED, Foreign
-from pyllmcancel.cli.llama_spellings import SHORTCUTS
+from pyllmcancel.cli.llama_options import ANYWAY, IGNORED, REFUSED, SHORTCUTS, Foreign
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "llama-server-options.md"
 HEAD = """\
@@ -29,8 +28,6 @@ SHORTCUT_HEAD = """
 A shortcut loads a model of the hub with llama-server's settings. Later options override the settings. In shortcuts with
 `-spec` in their names a smaller model drafts.
 
-| option | model | settings |
-|---|---|---|
 """
 SECTIONS: tuple[tuple[str, str, Sequence[Foreign]], ...] = (
     ("Ignored", "A line in the log says why.", IGNORED),
@@ -50,12 +47,12 @@ def shortcut(name: str) -> str:
     said = " ".join(
         f"--{key.replace('_', '-')}" + ("" if value is True else f" {value}") for key, value in settings.items()
     )
-    return f"| `{name}` | `{model}`{f', `{file}`' if file else ''} | `{said}` |\n"
+    return f"- `{name}`: `{model}`{f', `{file}`' if file else ''}, `{said}`\n"
 
 
 def section(title: str, text: str, rows: Sequence[Foreign]) -> str:
-    lines = [f"| {', '.join(f'`{name}`' for name, _ in row.arities())} | {row.why} |\n" for row in rows]
-    return f"\n## {title}\n\n{text}\n\n| options | why |\n|---|---|\n{''.join(lines)}"
+    lines = [f"- {', '.join(f'`{name}`' for name, _ in row.arities())}: {row.why}\n" for row in rows]
+    return f"\n## {title}\n\n{text}\n\n{''.join(lines)}"
 
 
 if __name__ == "__main__":

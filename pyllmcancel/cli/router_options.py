@@ -10,23 +10,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from pyllmcancel.cli.converters import OFF, ON, positive_int, seconds_or_off
 from pyllmcancel.cli.model_argument import check_model_file
-from pyllmcancel.cli.options import (
-    OFF,
-    ON,
-    add_option,
-    add_switch,
-    natural,
-    number,
-    positive_int,
-    seconds,
-    seconds_or_off,
-    variable_of,
-)
+from pyllmcancel.cli.opening import on_disk
+from pyllmcancel.cli.options import variable_of
 from pyllmcancel.cli.parser import dashed, nearest
-from pyllmcancel.cli.storage import on_disk
 from pyllmcancel.config import default_threads
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.preset import Section, read_preset
@@ -34,11 +23,9 @@ from pyllmcancel.front.spec import Catalog, Spec, models_in
 from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.models import PACKAGED_NAME, packaged_model_path
 
-MAX_GIB = 1 << 20
 MAX_REPLICAS = 64
 THREADS = {"threads", "t"}  # keys of a preset
 KEY_FILE = "key"  # in the folder of the sockets
-MOST = 4  # models at once, as in llama-server
 # Keys of a preset that are no options of a process.
 OWN_KEYS = {"load-on-startup", "pin", "replicas", "alias", "model", "m", "hf-repo", "hf", "hfr", "sleep-idle-seconds"}
 # Keys of llama-server's that have no effect here.
@@ -49,49 +36,9 @@ OF_FRONT = {
     *("ssl_key_file", "ssl_cert_file", "trusted_proxies", "replica", "store"),
     *("workers", "worker", "worker_url", "worker_key", "worker_ca"),
     *("models_dir", "models_preset", "models_max", "models_memory", "models_autoload", "sleep_idle_seconds"),
-    *("replicas", "worker_silence", "cache_disk", "fit_print"),
-    *("ui", "supersede_none"),
+    *("replicas", "worker_silence", "cache_disk", "fit_print", "ui"),
 }
 VARIABLES_OF_FRONT = [variable_of(one.replace("_", "-")) for one in OF_FRONT]
-
-
-class EachModel(argparse.Action):
-    """Keeps every ``--model``; the last one is the model of a server that serves one."""
-
-    def __call__(
-        self,
-        _parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        _option: str | None = None,
-    ) -> None:
-        namespace.model = values
-        namespace.models = (*(getattr(namespace, "models", None) or ()), values)
-
-
-def add_router_options(group: argparse._ArgumentGroup) -> None:
-    text = "processes of each model, which share its requests, and divide the compute threads"
-    add_option(group, "replicas", positive_int, 1, text)
-    text = "seconds without an answer after which a model's other processes go on with the answers of one that is stuck"
-    add_option(group, "worker-silence", seconds, 10.0, text, metavar="S")
-    text = "folder of GGUF files, each of which can be asked for by its name; folders in it count as one model each"
-    add_option(group, "models-dir", Path, None, text, metavar="FOLDER")
-    text = "file of models and their options: llama-server's INI, or TOML"
-    add_option(group, "models-preset", Path, None, text, metavar="FILE")
-    text = "limit of models that are loaded at once; 0: no limit"
-    add_option(group, "models-max", natural, MOST, text)
-    text = "limit of the memory that loaded models take together, in GiB; 0: no limit"
-    add_option(group, "models-memory", gibibytes, 0.0, text, metavar="GIB")
-    add_switch(group, "models-autoload", True, "load a model when a request names it")
-    text = "seconds without a request after which a model is unloaded, until the next one; -1: never"
-    add_option(group, "sleep-idle-seconds", seconds_or_off, 0.0, text, metavar="S")
-
-
-def gibibytes(text: str) -> float:
-    value = number(text)
-    if not 0 <= value <= MAX_GIB:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to {MAX_GIB}, not {text}")
-    return value
 
 
 def serves_several(arguments: argparse.Namespace) -> bool:

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyllmcancel.cli.listening import opened
 from pyllmcancel.cli.model_argument import check_model_file, is_of_hub
+from pyllmcancel.cli.opening import open_listeners
 from pyllmcancel.cli.router_options import KEY_FILE, Sources, without_front_variables
-from pyllmcancel.cli.worker_options import places_of, worker_key
+from pyllmcancel.cli.workers import places_of, worker_key
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.output import to_stderr
 from pyllmcancel.hub.known import KNOWN
@@ -39,9 +39,7 @@ def run(
     hangups: Hangups | None,
 ) -> int:
     """Serve the models until a signal; return the exit status."""
-    listeners = opened(arguments)
-    if listeners is None:
-        return 1
+    listeners = open_listeners(arguments)
     without_front_variables()
     # Not before: these imports take a second.
     from pyllmcancel.front.app import serve_models
