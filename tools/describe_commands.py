@@ -17,8 +17,7 @@ HEAD = """\
 <!-- Made by tools/describe_commands.py of the command's own help: change pyllmcancel/cli/serve_options.py. -->
 
 `pyllmcancel serve --help` has the options that matter first, `--help-all` every one. Brackets have the default;
-`--[no-]NAME` stands for `--NAME` and `--no-NAME`, and is off unless it says so. Several values are separated by commas,
-samplers by semicolons. `S` stands for seconds, `MIB` for mebibytes.
+`--[no-]NAME` stands for `--NAME` and `--no-NAME`, and is off unless it says so.
 
 An option can be set in the environment, too, as `PYLLMCANCEL_` and its first name in capitals: `PYLLMCANCEL_CTX_SIZE`.
 Before the name stand `MODELS_`, `TOP_` or `BENCH_` for the addresses of these commands and for all options of `bench`.

@@ -38,16 +38,20 @@ SECTIONS: tuple[tuple[str, str, Sequence[Foreign]], ...] = (
 
 def page() -> str:
     """The whole page."""
-    return HEAD + SHORTCUT_HEAD + "".join(map(shortcut, SHORTCUTS)) + "".join(section(*parts) for parts in SECTIONS)
+    return HEAD + SHORTCUT_HEAD + shortcuts() + "".join(section(*parts) for parts in SECTIONS)
 
 
-def shortcut(name: str) -> str:
-    settings = dict(SHORTCUTS[name])
-    model, file = settings.pop("hf_repo"), settings.pop("hf_file")
-    said = " ".join(
-        f"--{key.replace('_', '-')}" + ("" if value is True else f" {value}") for key, value in settings.items()
-    )
-    return f"- `{name}`: `{model}`{f', `{file}`' if file else ''}, `{said}`\n"
+def shortcuts() -> str:
+    """A line for all shortcuts that have the same settings."""
+    rows: dict[str, list[str]] = {}
+    for name, given in SHORTCUTS.items():
+        settings = dict(given)
+        model, file = settings.pop("hf_repo"), settings.pop("hf_file")
+        said = " ".join(
+            f"--{key.replace('_', '-')}" + ("" if value is True else f" {value}") for key, value in settings.items()
+        )
+        rows.setdefault(said, []).append(f"`{name}` (`{model}`{f', `{file}`' if file else ''})")
+    return "".join(f"- `{said}`: {', '.join(names)}\n" for said, names in rows.items())
 
 
 def section(title: str, text: str, rows: Sequence[Foreign]) -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Serve a model over HTTP, to OpenAI's clients and to llama-server's. An option that llama-server has, too, has the same
-name here. The API is described on /docs and /openapi.json.
+name here. Several values are separated by commas, samplers by semicolons. S stands for seconds, MIB for mebibytes.
 """
 
 

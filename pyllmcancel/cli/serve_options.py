@@ -62,7 +62,7 @@ MODEL = (
            "token for private and gated models [HF_TOKEN, or `hf auth login`]"),
     Switch("--offline", False, "load models from the cache, without network access"),
     Option("--alias -a NAME", str, None,
-           "the model's name in answers"),
+           "the model's name in answers; of several the alphabetically first"),
     Several("--tags TAG", str, "words about the model in /v1/models"),
     Switch("--strict-model", SERVER.strict_model, "answer 404 to requests that name another model"),
     Several("--lora FILE", to.unscaled_file, "LoRA adapter with the scale 1; may be repeated"),
@@ -298,7 +298,7 @@ LIMITING = (
     Option("--max-event-clients N", to.positive_int, LIMITS.max_event_clients,
            "limit of readers of GET /v1/events; others get 503"),
     Option("--max-connections N", to.natural, LIMITS.max_connections,
-           "limit of connections; 0: as file descriptors allow"),
+           "limit of connections; a new one closes the longest idle one; 0: as files allow"),
     Option("--max-connections-per-address N", to.natural, LIMITS.max_connections_per_address,
            "limit of an address's connections; 0: three quarters of all"),
 )
