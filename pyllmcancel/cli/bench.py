@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyllmcancel.cli.converters import delay, percent, positive_int, seconds, whole
-from pyllmcancel.cli.failures import run_with_extra
+from pyllmcancel.cli.failures import using
 from pyllmcancel.cli.options import Option, Switch, add_rows
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[Any]
 
 EXTRA = ("h11", "httpx", "rich")  # what `pyllmcancel[bench]` installs for this
 # fmt: off
@@ -43,7 +40,7 @@ GROUPS = {
 # fmt: on
 
 
-def add_parser(commands: Commands) -> None:
+def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Add ``bench`` with what can be measured."""
     parser = commands.add_parser("bench", help="measure any OpenAI-compatible server", description=__doc__)
     benches = parser.add_subparsers(dest="bench_command", required=True)
@@ -61,9 +58,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    def with_its_packages() -> int:
+    with using("bench", EXTRA):
         from pyllmcancel.bench import command
 
         return command.run(arguments)
-
-    return run_with_extra("bench", EXTRA, with_its_packages)

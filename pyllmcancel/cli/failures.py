@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 
@@ -26,10 +26,11 @@ def failing(*kinds: type[Exception], status: int = 2) -> Iterator[None]:
         raise Failure(text, status) from None
 
 
-def run_with_extra(extra: str, packages: Collection[str], run: Callable[[], int]) -> int:
-    """Return the result of `run`; Failure, which says how to install the extra, if one of its packages is missing."""
+@contextmanager
+def using(extra: str, packages: Collection[str]) -> Iterator[None]:
+    """Turn the error that one of an extra's packages is missing into a Failure, which says how to install it."""
     try:
-        return run()
+        yield
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in packages:

@@ -6,12 +6,18 @@ import argparse
 import re
 import ssl
 from collections.abc import Set
+from functools import partial
 from pathlib import Path
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.server.config import ADMIN, ApiKey, Certificate
+from pyllmcancel.server.running.key_rotation import Hangups
 
 OWNER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def hangups_of(arguments: argparse.Namespace) -> Hangups | None:
+    return None if arguments.api_key_file is None else Hangups(partial(all_keys, arguments))
 
 
 def all_keys(arguments: argparse.Namespace) -> tuple[tuple[ApiKey, ...], tuple[str, ...]]:

@@ -54,12 +54,9 @@ ANYWAY = (
 
 # These options change no answer: a line in the log says why they are ignored.
 IGNORED = (
-    Foreign(
-        "cores and priority belong to the process: start it with taskset, nice or numactl",
-        "",
-        "-C --cpu-mask -Cr --cpu-range --cpu-strict --prio -Cb --cpu-mask-batch -Crb --cpu-range-batch"
-        " --cpu-strict-batch --prio-batch --numa",
-    ),
+    Foreign("cores and priority belong to the process: start it with taskset, nice or numactl", "",
+            "-C --cpu-mask -Cr --cpu-range --cpu-strict --prio -Cb --cpu-mask-batch -Crb --cpu-range-batch"
+            " --cpu-strict-batch --prio-batch --numa"),
     Foreign("compute threads spin from step to step, and rest when no step follows", "", "--poll --poll-batch"),
     Foreign("one event loop serves all connections", "", "--threads-http"),
     Foreign("--max-running 1 runs one request of a key at a time", "-nocb --no-cont-batching"),
@@ -72,9 +69,8 @@ IGNORED = (
     Foreign("sliding-window models go on from checkpoints: --ctx-checkpoints", "--swa-full"),
     Foreign("--checkpoint-interval says how far apart checkpoints are", "", "-cms --checkpoint-min-step"),
     Foreign("GET /props answers in any case; nothing can be changed by a POST", "--props"),
-    Foreign(
-        "the time-outs are --header-timeout, --body-timeout, --reader-stall and --request-timeout", "", "-to --timeout"
-    ),
+    Foreign("the time-outs are --header-timeout, --body-timeout, --reader-stall and --request-timeout", "",
+            "-to --timeout"),
     Foreign("there is no warm-up run", "--warmup --no-warmup"),
     Foreign("requests' bodies and command lines are taken as they are", "-e --escape --no-escape"),
     Foreign("/metrics and /v1/steps report times", "--perf"),
@@ -153,7 +149,8 @@ CODER = {"port": 8012, "ubatch_size": 1024, "batch_size": 1024, "ctx_size": 0}
 GPT_OSS = {"port": 8013, "ubatch_size": 2048, "batch_size": 32_768, "parallel": 2, "ctx_size": 262_144,
            "temp": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.01}  # fmt: skip
 EMBEDDER = {"port": 8011, "ubatch_size": 2048, "batch_size": 2048, "parallel": 32, "ctx_size": 65_536,
-            "embeddings": True}  # fmt: skip
+            "embeddings": True, "hf_repo": "ggml-org/embeddinggemma-300M-qat-q4_0-GGUF",
+            "hf_file": "embeddinggemma-300M-qat-Q4_0.gguf"}  # fmt: skip
 
 
 def _coder(model: str) -> dict[str, Any]:
@@ -176,11 +173,7 @@ SHORTCUTS: dict[str, dict[str, Any]] = {
     "--fim-qwen-30b-default": _coder("Qwen3-Coder-30B-A3B-Instruct-Q8_0"),
     "--gpt-oss-20b-default": GPT_OSS | {"hf_repo": "ggml-org/gpt-oss-20b-GGUF", "hf_file": "gpt-oss-20b-mxfp4.gguf"},
     "--gpt-oss-120b-default": GPT_OSS | {"hf_repo": "ggml-org/gpt-oss-120b-GGUF", "hf_file": None},
-    "--embd-gemma-default": EMBEDDER
-    | {
-        "hf_repo": "ggml-org/embeddinggemma-300M-qat-q4_0-GGUF",
-        "hf_file": "embeddinggemma-300M-qat-Q4_0.gguf",
-    },
+    "--embd-gemma-default": EMBEDDER,
 }
 LOAD_MODES = {
     "auto": {},

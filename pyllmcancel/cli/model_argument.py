@@ -25,12 +25,13 @@ def add_model_argument(parser: argparse.ArgumentParser) -> None:
     text = "the same as --model FILE, --model NAME or --hf-repo NAME"
     named: Any = {"action": partial(Action, does=set_named), "nargs": "?"}
     parser.add_argument("named", metavar="MODEL", help=text, **named)
+    parser.set_defaults(models=())
 
 
 def each_model(_parser: Any, namespace: argparse.Namespace, path: Path, _option: Any) -> None:
     """Keep every ``--model``; the last one is the model of a server that serves one."""
     namespace.model = path
-    namespace.models = (*(getattr(namespace, "models", None) or ()), path)
+    namespace.models = (*namespace.models, path)
 
 
 def set_named(parser: Any, namespace: argparse.Namespace, value: str | None, _option: Any) -> None:

@@ -6,7 +6,7 @@ import argparse
 import json
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyllmcancel.cli import logs
 from pyllmcancel.cli.failures import Failure, failing
@@ -19,9 +19,6 @@ from pyllmcancel.hub.names import quant_of
 from pyllmcancel.hub.progress import in_units
 from pyllmcancel.hub.wheels import NamedModel
 from pyllmcancel.models import packaged_model_path
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[Any]
 
 DESCRIPTION = """\
 List the models that can be served without a download: the packaged one, those that were downloaded by name, and those
@@ -37,7 +34,7 @@ on with it.
 PACKAGED = "(packaged)"
 
 
-def add_parser(commands: Commands) -> None:
+def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser(
         "models", help="list the models that are on this machine", description=DESCRIPTION, allow_abbrev=False
     )

@@ -8,16 +8,13 @@ import re
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
 from pyllmcancel.cli.failures import Failure
 from pyllmcancel.cli.options import Option, add_rows
 from pyllmcancel.hub.progress import in_units
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[Any]
 
 URL = "http://127.0.0.1:8000"
 SECONDS = 10.0
@@ -28,7 +25,7 @@ UNLOAD = "Have a running server unload a model. Its requests have the time of th
 RESTART = "Have a running server start a model's processes anew, one after the other. No request ends by it."
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     actions = {"unload": UNLOAD, "restart": RESTART}
     told = [(name, text, partial(act, f"/models/{name}")) for name, text in actions.items()]
     for name, text, run in (("status", STATUS, show), ("load", LOAD, load), *told):

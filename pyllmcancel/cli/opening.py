@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from pyllmcancel.cli.failures import Failure
 from pyllmcancel.errors import Error, UsageError
 from pyllmcancel.server.config import Storage
-from pyllmcancel.server.http.listening import listen, raise_file_limit
+from pyllmcancel.server.http.listening import Listener, listen, raise_file_limit
 from pyllmcancel.server.responses.storage.store import Store
 
 if TYPE_CHECKING:
-    from pyllmcancel.server.http.listening import Listener
     from pyllmcancel.server.running.tracing import Tracing
 
 logger = logging.getLogger("pyllmcancel.server")

@@ -50,20 +50,18 @@ class Option:
     bare: str | None = None
     does: Does | None = None
 
-    def add(self, group: argparse._ArgumentGroup, scope: str) -> None:
-        spellings, value = split(self.names)
+    def add(self, group: argparse._ArgumentGroup, spellings: list[str], value: str, variable: str) -> None:
         choices = self.convert if isinstance(self.convert, tuple) else None
-        name = scope + spellings[0]
         group.add_argument(
             *spellings,
             type=self.convert if choices is None else one_of(choices),  # type: ignore[arg-type]
             # argparse converts a default that is a string by `type`, as it does a given value.
-            default=os.environ.get(variable_of(name), self.default),
+            default=os.environ.get(variable, self.default),
             metavar=value or "|".join(choices or ()),
             choices=choices,
             nargs=None if self.bare is None else "?",
             const=self.bare,
-            help=explained(name, self.text, self.default),
+            help=explained(variable, self.text, self.default),
             action="store" if self.does is None else partial(Action, does=self.does),  # type: ignore[arg-type]
         )
 
@@ -79,12 +77,10 @@ class Switch:
     default: bool | None
     text: str
 
-    def add(self, group: argparse._ArgumentGroup, scope: str) -> None:
-        spellings, _ = split(self.names)
-        name = scope + spellings[0]
-        given = os.environ.get(variable_of(name))
-        default = self.default if given is None else _switched_on(variable_of(name), given.strip().lower())
-        text = explained(name, self.text, None)
+    def add(self, group: argparse._ArgumentGroup, spellings: list[str], _value: str, variable: str) -> None:
+        given = os.environ.get(variable)
+        default = self.default if given is None else _switched_on(variable, given.strip().lower())
+        text = explained(variable, self.text, None)
         group.add_argument(*spellings, action=argparse.BooleanOptionalAction, default=default, help=text)
 
 
@@ -96,16 +92,14 @@ class Several:
     convert: Callable[[str], Any]
     text: str
 
-    def add(self, group: argparse._ArgumentGroup, scope: str) -> None:
-        spellings, value = split(self.names)
-        name = scope + spellings[0]
+    def add(self, group: argparse._ArgumentGroup, spellings: list[str], value: str, variable: str) -> None:
         group.add_argument(
             *spellings,
             type=lambda given: tuple(self.convert(part.strip()) for part in given.split(",") if part.strip()),
-            default=os.environ.get(variable_of(name), ""),
+            default=os.environ.get(variable, ""),
             action=partial(Action, does=partial(_join, spellings[0][2:].replace("-", "_"))),  # type: ignore[arg-type]
             metavar=value,
-            help=explained(name, self.text, None),
+            help=explained(variable, self.text, None),
         )
 
 
@@ -117,11 +111,9 @@ class Print:
     text: str
     does: Does | None = None
 
-    def add(self, group: argparse._ArgumentGroup, _scope: str) -> None:
-        if self.does is None:
-            group.add_argument(self.names, help=self.text, action="store_true")
-        else:
-            group.add_argument(self.names, help=self.text, **silent(self.does))
+    def add(self, group: argparse._ArgumentGroup, spellings: list[str], *_: str) -> None:
+        options: Any = {"action": "store_true"} if self.does is None else silent(self.does)
+        group.add_argument(*spellings, help=self.text, **options)
 
 
 Row = Option | Switch | Several | Print
@@ -130,7 +122,8 @@ Row = Option | Switch | Several | Print
 def add_rows(group: argparse._ArgumentGroup, rows: Iterable[Row], scope: str = "") -> None:
     """Add options. `scope` is in the names of their variables, where two commands have an option of one name."""
     for row in rows:
-        row.add(group, scope)
+        spellings, value = split(row.names)
+        row.add(group, spellings, value, variable_of(scope + spellings[0]))
 
 
 def silent(does: Does, nargs: int | str = 0) -> dict[str, Any]:
@@ -150,9 +143,9 @@ def variable_of(name: str) -> str:
     return "PYLLMCANCEL_" + name.replace("--", "").upper().replace("-", "_")
 
 
-def explained(name: str, text: str, default: Any) -> str:
+def explained(variable: str, text: str, default: Any) -> str:
     shown = "" if default is None or default == "" else f" [{default}]"
-    return f"{text}{shown} (env: {variable_of(name)})".replace("%", "%%")
+    return f"{text}{shown} (env: {variable})".replace("%", "%%")
 
 
 def _join(dest: str, _parser: Any, namespace: argparse.Namespace, values: Any, _spelling: Any) -> None:

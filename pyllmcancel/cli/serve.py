@@ -8,8 +8,7 @@ import os
 import signal
 import sys
 from contextlib import closing
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyllmcancel.cli import llama_options, logs, serve_models, serve_options
 from pyllmcancel.cli.configuration import check_placement, engine_config, server_config
@@ -17,10 +16,9 @@ from pyllmcancel.cli.environment import check_environment
 from pyllmcancel.cli.failures import failing
 from pyllmcancel.cli.fetching import draft_model_to_fetch, is_offline, model_to_fetch, projector_to_fetch
 from pyllmcancel.cli.help import Formatter, add_help
-from pyllmcancel.cli.keys import all_keys, certificate_of
-from pyllmcancel.cli.model_argument import check_named
+from pyllmcancel.cli.keys import certificate_of, hangups_of
 from pyllmcancel.cli.opening import open_listeners, open_store, open_tracing
-from pyllmcancel.cli.router_options import Sources, serves_several
+from pyllmcancel.cli.router_options import serves_several
 from pyllmcancel.cli.workers import named
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.engine.loading import Loading
@@ -28,12 +26,7 @@ from pyllmcancel.engine.measuring import measured
 from pyllmcancel.errors import Error, UsageError
 from pyllmcancel.requests.observer import Observers
 from pyllmcancel.server.http.listening import close_all
-from pyllmcancel.server.running.key_rotation import Hangups
 from pyllmcancel.server.running.metrics import EngineMetrics
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[Any]
-
 
 DESCRIPTION = """\
 Serve a model over HTTP, to OpenAI's clients and to llama-server's. An option that llama-server has, too, has the same
@@ -41,7 +34,7 @@ name here. Several values are separated by commas, samplers by semicolons. S sta
 """
 
 
-def add_parser(commands: Commands) -> None:
+def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser(
         "serve",
         help="serve a model over HTTP",
@@ -62,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.fit_print:
         return print_need(arguments)
     if serves_several(arguments):
-        return run_models(arguments)
+        return serve_models.run(arguments)
     with failing(Error, OSError, UnicodeError):
         check_environment(arguments, os.environ)
         model = model_to_fetch(arguments)
@@ -121,21 +114,3 @@ def print_need(arguments: argparse.Namespace) -> int:
         need = measured(engine_config(arguments), compiled_module())
     sys.stdout.write(json.dumps(need._asdict()) + "\n")
     return 0
-
-
-def run_models(arguments: argparse.Namespace) -> int:
-    """Serve several models, each by a process of its own."""
-    with failing(Error, OSError, UnicodeError):
-        check_environment(arguments, os.environ)
-        check_named(arguments)
-        front = serve_models.in_front(arguments)
-        hangups = hangups_of(arguments)
-        config = server_config(front)
-        certificate = certificate_of(arguments)
-        sources = Sources(arguments, arguments.given, arguments.parser)
-        catalog = serve_models.checked(arguments, sources)
-    return serve_models.run(arguments, sources, catalog, config, certificate=certificate, hangups=hangups)
-
-
-def hangups_of(arguments: argparse.Namespace) -> Hangups | None:
-    return None if arguments.api_key_file is None else Hangups(partial(all_keys, arguments))

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyllmcancel.cli.failures import run_with_extra
+from pyllmcancel.cli.failures import using
 from pyllmcancel.cli.options import Option, add_rows
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[Any]
 
 EXTRA = ("httpx", "rich")  # what `pyllmcancel[top]` installs
 CHAT = """\
@@ -24,7 +21,7 @@ MODEL = "a server's address, or what `pyllmcancel serve` takes: a file, smollm2,
 URL = "the server's address, with or without /v1"
 
 
-def add_parsers(commands: Commands) -> None:
+def add_parsers(commands: argparse._SubParsersAction[Any]) -> None:
     chat = commands.add_parser("chat", help="talk to a model in the terminal", description=CHAT)
     chat.add_argument("model", nargs="?", default="smollm2", metavar="MODEL|URL", help=MODEL)
     add_rows(chat.add_argument_group("server"), [Option("--api-key KEY", str, "", "API key, for an address")])
@@ -40,18 +37,14 @@ def add_parsers(commands: Commands) -> None:
 
 
 def run_chat(arguments: argparse.Namespace) -> int:
-    def with_its_packages() -> int:
+    with using("top", EXTRA):
         from pyllmcancel.top import chat
 
         return chat.run(arguments.model, arguments.api_key)
 
-    return run_with_extra("top", EXTRA, with_its_packages)
-
 
 def run_top(arguments: argparse.Namespace) -> int:
-    def with_its_packages() -> int:
+    with using("top", EXTRA):
         from pyllmcancel.top import command
 
         return command.run(arguments)
-
-    return run_with_extra("top", EXTRA, with_its_packages)

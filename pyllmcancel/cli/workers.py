@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import argparse
 import socket
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.place import DNS, FrontAddress, Place
 from pyllmcancel.front.spec import fitting
-from pyllmcancel.server.http.listening import is_unix
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyllmcancel.server.config import ServerConfig
-    from pyllmcancel.server.http.listening import Listener
+from pyllmcancel.server.config import ServerConfig
+from pyllmcancel.server.http.listening import Listener, is_unix
 
 HTTP = ("http", "https")
 ANY = "any"
