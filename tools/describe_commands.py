@@ -14,15 +14,16 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "command-line.md"
 HEAD = """\
 # The command line
 
-<!-- Made by tools/describe_commands.py of the command's own help: change pyllmcancel/cli. -->
+<!-- Made by tools/describe_commands.py of the command's own help: change pyllmcancel/cli/serve_options.py. -->
 
-`pyllmcancel COMMAND --help` shows the same. `pyllmcancel serve --help` has the options that matter first, `--help-all`
-every one. Brackets have an option's default, and `--[no-]NAME` stands for `--NAME` and `--no-NAME`.
+`pyllmcancel serve --help` has the options that matter first, `--help-all` every one. Brackets have the default;
+`--[no-]NAME` stands for `--NAME` and `--no-NAME`, and is off unless it says so.
 
 An option can be set in the environment, too, as `PYLLMCANCEL_` and its first name in capitals: `PYLLMCANCEL_CTX_SIZE`.
 Before the name stand `MODELS_`, `TOP_` or `BENCH_` for the addresses of these commands and for all options of `bench`.
-Options that only print (`--list-devices`, `--fit-print`, `--json` of `models`) have no variable. The command line has
-precedence. `serve` also accepts [llama-server's options and shortcuts](llama-server-options.md).
+`--list-devices`, `--fit-print` and `--json` of `models` have no variable. The command line has precedence.
+`models load`, `unload` and `restart` have the options of `models status`. `serve` also accepts
+[llama-server's options](llama-server-options.md).
 """
 FEW = 2  # a command's first options need no heading, if they are no more
 ELSEWHERE = ("shortcuts",)  # groups of options that another page has
@@ -35,7 +36,8 @@ def page() -> str:
     set_here = [name for name in os.environ if name.startswith("PYLLMCANCEL_")]
     kept = {name: os.environ.pop(name) for name in set_here}  # they would be shown as defaults
     try:
-        parts = [text for parser in commands(command_parser()) for text in command(parser)]
+        seen: set[tuple[str, str]] = set()
+        parts = [text for parser in commands(command_parser()) for text in command(parser, seen)]
     finally:
         os.environ.update(kept)
     return HEAD + "".join(parts)
@@ -51,18 +53,22 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
             yield from commands(child)
 
 
-def command(parser: argparse.ArgumentParser) -> Iterator[str]:
+def command(parser: argparse.ArgumentParser, seen: set[tuple[str, str]]) -> Iterator[str]:
+    """The section of a command, without the rows of its group that have been `seen`."""
+    family = parser.prog.rpartition(" ")[0]
     yield f"\n## `{parser.prog}`\n{paragraph(parser.description)}"
     listed = headed = False
     for group in parser._action_groups:
         rows = [row(action) for action in group._group_actions if is_shown(action)]
+        rows = [one for one in rows if (family, one) not in seen]
+        seen.update((family, one) for one in rows)
         if not rows or group.title in ELSEWHERE:
             continue
         if (headed or len(rows) > FEW) and group.title not in ("positional arguments", "options"):
-            yield f"\n### {parser.prog.rpartition(' ')[2]}: {group.title}\n{paragraph(group.description)}"
-            listed, headed = False, True
-        if not listed:
-            yield "\n| option | meaning |\n|---|---|\n"
+            yield f"\n### {parser.prog.rpartition(' ')[2]}: {group.title}\n\n{see(group.description)}"
+            headed = True
+        elif not listed:
+            yield "\n"
         yield "".join(rows)
         listed = True
 
@@ -76,6 +82,12 @@ def paragraph(text: str | None) -> str:
     return "" if text is None else f"\n{linked(' '.join(text.split()))}\n"
 
 
+def see(text: str | None) -> str:
+    """The page that a group's description names."""
+    found = re.search(r"docs/[\w-]+\.md", text or "")
+    return "" if found is None else f"See {linked(found[0])}.\n\n"
+
+
 def linked(text: str) -> str:
     return re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", text)
 
@@ -85,10 +97,10 @@ def row(action: argparse.Action) -> str:
     assert found is not None
     default = found["default"] or ""
     if isinstance(action.default, bool) and any(name.startswith("--no-") for name in action.option_strings):
-        default = default or ("on" if action.default else "off")
+        default = default or ("on" if action.default else "")
     notes = [default, *other_variable(action, found["variable"])]
     text = linked(found["text"]) + "".join(f" [{note}]" for note in notes if note)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in (names(action), text))} |\n"
+    return f"- {names(action)}: {text}\n"
 
 
 def other_variable(action: argparse.Action, variable: str | None) -> Iterator[str]:
@@ -107,7 +119,7 @@ def names(action: argparse.Action) -> str:
     switched = {name.replace("--no-", "--", 1) for name in every if name.startswith("--no-")} & set(every)
     shown = [f"--[no-]{name[2:]}" if name in switched else name for name in every]
     kept = [name for name in shown if name.replace("--no-", "--", 1) not in switched]
-    return f"`{', '.join(kept)}`{f' `{value}`' if value else ''}"
+    return f"`{'/'.join(kept)}{f' {value}' if value else ''}`"
 
 
 if __name__ == "__main__":

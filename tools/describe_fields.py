@@ -14,8 +14,8 @@ HEAD = """\
 
 <!-- Made by tools/describe_fields.py of tests/http/field_table.json, which a test goes through. -->
 
-Clients send these fields to `/v1/chat/completions` and `/v1/completions`. The first two columns have their effect
-there. Brackets name a value, or a case:
+Clients send these fields to `/v1/chat/completions` and `/v1/completions`. Each line has fields with one effect there.
+Brackets name a value, or a case:
 
 - **honoured**: the field has the effect that it has on its server of origin;
 - **accepted**: the field has no effect, because its value asks for none, or for one that holds in any case;
@@ -52,10 +52,11 @@ def section(title: str, rows: list[dict[str, Any]]) -> str:
     for row in rows:
         groups.setdefault((row["chats"], row["completions"]), []).append(named(row))
     lines = (
-        f"| {SHOWN[chats]} | {SHOWN[completions]} | {'; '.join(fields)} |\n"
+        f"- {SHOWN[chats] if chats == completions else f'{SHOWN[chats]}; {SHOWN[completions]} in completions'}: "
+        f"{'; '.join(fields)}\n"
         for (chats, completions), fields in groups.items()
     )
-    return f"\n## {title}\n\n| chats | completions | fields |\n|---|---|---|\n{''.join(lines)}"
+    return f"\n## {title}\n\n{''.join(lines)}"
 
 
 def named(row: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ HEAD = """\
 <!-- Made by tools/describe_http.py of the server's own description: change the routes. -->
 
 A running server describes every endpoint on its page `/docs`, with the schemas of bodies and answers and examples that
-run, and in `/openapi.json` for programs. This page is the list, with the parameters of queries behind the colons. Names
+run, and in `/openapi.json` for programs. This page is the list, with the parameters of queries in brackets. Names
 and meanings of fields are on the pages that each section names.
 """
 PAGES = {
@@ -54,12 +54,12 @@ def page() -> str:
 
 def section(tag: str, endpoints: list[Endpoint]) -> str:
     rows = "".join(map(row, endpoints))
-    return f"\n## {tag}\n\n{PAGES[tag]}\n\n| endpoint | |\n|---|---|\n{rows}"
+    return f"\n## {tag}\n\n{PAGES[tag]}\n\n{rows}"
 
 
 def row(endpoint: Endpoint) -> str:
     names = listed(queries(endpoint))
-    return f"| `{endpoint.method} {endpoint.path}` | {endpoint.operation['summary']}{f': {names}' if names else ''} |\n"
+    return f"- `{endpoint.method} {endpoint.path}`: {endpoint.operation['summary']}{f' ({names})' if names else ''}\n"
 
 
 def queries(endpoint: Endpoint) -> list[str]:
@@ -79,15 +79,14 @@ def parameters(endpoints: list[Endpoint]) -> str:
                 texts.setdefault(one["description"], []).append(one["name"])
     parts = []
     for (title, _), texts in found.items():
-        rows = "".join(f"| {listed(names)} | {text.replace('|', chr(92) + '|')} |\n" for text, names in texts.items())
-        parts.append(f"\n## {title}\n\n| name | meaning |\n|---|---|\n{rows}")
+        parts.append(f"\n## {title}\n\n" + "".join(f"- {listed(names)}: {text}\n" for text, names in texts.items()))
     return "".join(parts)
 
 
 def statuses() -> str:
-    rows = "".join(f"| {status} | {text} |\n" for status, text in ERRORS.items())
+    rows = "".join(f"- {status}: {text}\n" for status, text in ERRORS.items())
     text = "[Cancelling](cancelling.md#what-a-client-is-answered) has the answers that a cancelled client gets."
-    return f"\n## Statuses of errors\n\n{text}\n\n| status | |\n|---|---|\n{rows}"
+    return f"\n## Statuses of errors\n\n{text}\n\n{rows}"
 
 
 if __name__ == "__main__":

@@ -79,8 +79,6 @@ ALERT_HEAD = """
 `deploy/prometheus.yml` loads them. Their names begin with `Pyllmcancel`. The limits are where to start: adapt them to
 the model, the machine, and what the clients expect. A query without data never fires.
 
-| alert | severity | meaning | remedy |
-|---|---|---|---|
 """
 
 
@@ -118,7 +116,7 @@ def labels(family: Metric) -> list[str]:
 
 def section(title: str, families: list[Metric]) -> str:
     lines = "".join(map(line, families))
-    return f"\n## {title}\n\n| metric | type, labels | meaning |\n|---|---|---|\n{lines}"
+    return f"\n## {title}\n\n{lines}"
 
 
 def line(family: Metric) -> str:
@@ -129,7 +127,7 @@ def line(family: Metric) -> str:
     found = ", ".join(short(rule) for rule in alerts() if family.name in metrics_of(rule))
     kind = ", ".join(filter(None, (kind, listed(labels(family)))))
     meaning = family.documentation + (f" Alerts: {found}." if found else "")
-    return f"| `{full_name(family)}` | {kind} | {meaning} |\n"
+    return f"- `{full_name(family)}` ({kind}): {meaning}\n"
 
 
 def metrics_of(rule: Rule) -> set[str]:
@@ -143,15 +141,14 @@ def short(rule: Rule) -> str:
 
 
 def label_section() -> str:
-    lines = "".join(f"| {listed(names.split(', '))} | {text} |\n" for names, text in LABELS.items())
-    return f"\n## Labels\n\n| label | meaning |\n|---|---|\n{lines}"
+    return "\n## Labels\n\n" + "".join(f"- {listed(names.split(', '))}: {text}\n" for names, text in LABELS.items())
 
 
 def alert_row(rule: Rule) -> str:
     when = "at once" if rule["for"] == "0m" else f"after {rule['for']}"
     summary, text = rule["annotations"]["summary"], rule["annotations"]["description"]
     remedy = re.sub(r"docs/(\w+)\.md", lambda page: f"[{page[1].title()}]({page[1]}.md)", text)
-    return f"| {short(rule)} | {rule['labels']['severity']}, {when} | {summary} | {remedy} |\n"
+    return f"- **{short(rule)}** ({rule['labels']['severity']}, {when}): {summary} {remedy}\n"
 
 
 def alerts() -> list[Rule]:

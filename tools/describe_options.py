@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyllmcancel.cli.llama_options import ANYWAY, IGNORED, REFUSED, Foreign
-from pyllmcancel.cli.llama_spellings import SHORTCUTS
+from pyllmcancel.cli.llama_options import ANYWAY, IGNORED, REFUSED, SHORTCUTS, Foreign
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "llama-server-options.md"
 HEAD = """\
@@ -29,8 +28,6 @@ SHORTCUT_HEAD = """
 A shortcut loads a model of the hub with llama-server's settings. Later options override the settings. In shortcuts with
 `-spec` in their names a smaller model drafts.
 
-| option | model | settings |
-|---|---|---|
 """
 SECTIONS: tuple[tuple[str, str, Sequence[Foreign]], ...] = (
     ("Ignored", "A line in the log says why.", IGNORED),
@@ -41,21 +38,25 @@ SECTIONS: tuple[tuple[str, str, Sequence[Foreign]], ...] = (
 
 def page() -> str:
     """The whole page."""
-    return HEAD + SHORTCUT_HEAD + "".join(map(shortcut, SHORTCUTS)) + "".join(section(*parts) for parts in SECTIONS)
+    return HEAD + SHORTCUT_HEAD + shortcuts() + "".join(section(*parts) for parts in SECTIONS)
 
 
-def shortcut(name: str) -> str:
-    settings = dict(SHORTCUTS[name])
-    model, file = settings.pop("hf_repo"), settings.pop("hf_file")
-    said = " ".join(
-        f"--{key.replace('_', '-')}" + ("" if value is True else f" {value}") for key, value in settings.items()
-    )
-    return f"| `{name}` | `{model}`{f', `{file}`' if file else ''} | `{said}` |\n"
+def shortcuts() -> str:
+    """A line for all shortcuts that have the same settings."""
+    rows: dict[str, list[str]] = {}
+    for name, given in SHORTCUTS.items():
+        settings = dict(given)
+        model, file = settings.pop("hf_repo"), settings.pop("hf_file")
+        said = " ".join(
+            f"--{key.replace('_', '-')}" + ("" if value is True else f" {value}") for key, value in settings.items()
+        )
+        rows.setdefault(said, []).append(f"`{name}` (`{model}`{f', `{file}`' if file else ''})")
+    return "".join(f"- `{said}`: {', '.join(names)}\n" for said, names in rows.items())
 
 
 def section(title: str, text: str, rows: Sequence[Foreign]) -> str:
-    lines = [f"| {', '.join(f'`{name}`' for name, _ in row.arities())} | {row.why} |\n" for row in rows]
-    return f"\n## {title}\n\n{text}\n\n| options | why |\n|---|---|\n{''.join(lines)}"
+    lines = [f"- {', '.join(f'`{name}`' for name, _ in row.arities())}: {row.why}\n" for row in rows]
+    return f"\n## {title}\n\n{text}\n\n{''.join(lines)}"
 
 
 if __name__ == "__main__":

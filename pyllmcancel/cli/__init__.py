@@ -29,7 +29,13 @@ def leave(number: int, _frame: object) -> NoReturn:
 
 def run(argv: list[str] | None) -> int:
     arguments = command_parser().parse_args(argv)
-    status: int = arguments.run(arguments)
+    from pyllmcancel.cli.failures import Failure
+
+    try:
+        status: int = arguments.run(arguments)
+    except Failure as failure:
+        sys.stderr.write(f"pyllmcancel: {failure}\n")
+        return failure.status
     return status
 
 
@@ -37,16 +43,15 @@ def command_parser() -> Parser:
     """Return the parser of the command line, with the environment's defaults as they are now."""
     # The import takes a second on a busy machine. Here a Ctrl-C during it ends the program without a traceback.
     from pyllmcancel import __version__
-    from pyllmcancel.cli import bench, chat, models, serve, top
+    from pyllmcancel.cli import bench, models, serve, terminal
     from pyllmcancel.cli.parser import Parser
 
     parser = Parser(prog="pyllmcancel", description="An LLM server whose cancels are exact.")
     parser.add_argument("--version", action="version", version=f"pyllmcancel {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     serve.add_parser(commands)
-    chat.add_parser(commands)
+    terminal.add_parsers(commands)
     models.add_parser(commands)
-    top.add_parser(commands)
     bench.add_parser(commands)
     return parser
 

@@ -9,27 +9,22 @@ import logging
 from collections.abc import Mapping
 
 from pyllmcancel.cli.options import variable_of
+from pyllmcancel.cli.serve_options import NAMES
 from pyllmcancel.errors import UsageError
 
 logger = logging.getLogger("pyllmcancel.serve")
 
 PREFIX = "LLAMA_ARG_"
-# In these variables the rest of the name is not an option's.
+# In these variables the rest of the name is no spelling of an option.
 OTHER_NAMES = {
     "BATCH": "batch-size",
     "UBATCH": "ubatch-size",
     "N_PARALLEL": "parallel",
-    "SPEC_DRAFT_N_MAX": "draft-max",
-    "SPEC_DRAFT_N_MIN": "draft-min",
-    "SPEC_DRAFT_P_MIN": "draft-p-min",
-    "SPEC_DRAFT_MODEL": "model-draft",
     "SPEC_DRAFT_HF_REPO": "hf-repo-draft",
     "SPEC_DRAFT_CACHE_TYPE_K": "cache-type-k-draft",
     "SPEC_DRAFT_CACHE_TYPE_V": "cache-type-v-draft",
-    "N_GPU_LAYERS_DRAFT": "gpu-layers-draft",
     "ENDPOINT_METRICS": "metrics",
     "ENDPOINT_SLOTS": "slots",
-    "TEMPERATURE": "temp",
     "THINK": "reasoning-format",
     "THINK_BUDGET": "reasoning-budget",
     "THINK_BUDGET_MESSAGE": "reasoning-budget-message",
@@ -50,9 +45,9 @@ def check_environment(arguments: argparse.Namespace, environment: Mapping[str, s
             raise UsageError(f"{name} is set, but not read here: set {variable_of(option)}, or unset it")
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in LOCKS:
-            logger.warning("%s is set, but not read here%s", name, _instead(name.removeprefix(PREFIX), arguments))
+            logger.warning("%s is set, but not read here%s", name, _instead(name.removeprefix(PREFIX)))
 
 
-def _instead(name: str, arguments: argparse.Namespace) -> str:
-    option = OTHER_NAMES.get(name, name.lower().replace("_", "-"))
-    return f": set {variable_of(option)}" if hasattr(arguments, option.replace("-", "_")) else ""
+def _instead(name: str) -> str:
+    option = NAMES.get("--" + OTHER_NAMES.get(name, name.lower().replace("_", "-")))
+    return "" if option is None else f": set {variable_of(option)}"

@@ -6,58 +6,37 @@ import argparse
 import copy
 import re
 import sys
-from collections.abc import Sequence
 from typing import Any
 
+from pyllmcancel.cli.options import silent
 from pyllmcancel.cli.parser import nearest
 
-# The options that somebody needs first, in the order in which the help shows them, each in one line. The full text of
-# an option is in its group.
-FIRST = {
-    "model": "GGUF file, or smollm2",
-    "hf-repo": "USER/MODEL or USER/MODEL:QUANT of the Hugging Face hub",
-    "alias": "the model's name in answers",
-    "host": "address to listen on",
-    "port": "port to listen on; 0: a free one",
-    "api-key": "key that clients must send",
-    "cors-origins": "other pages that may use the server; *: all",
-    "ctx-size": "context in tokens; 0: automatic",
-    "parallel": "limit of requests that compute at once",
-    "threads": "compute threads; 0: one per core",
-    "n-gpu-layers": "layers on GPUs: a number, all or auto",
-    "supersede": "let a client's newer request cancel its older one",
-    "request-timeout": "deadline of every request, queue included",
-    "temp": "temperature of requests that have none",
-    "log-level": "lowest level of records to log",
-}
+# The options that somebody needs first, in the order in which the help shows them.
+FIRST = (
+    *("model", "hf-repo", "alias", "host", "port", "api-key", "cors-origins", "ctx-size", "parallel", "threads"),
+    *("n-gpu-layers", "supersede", "request-timeout", "temp", "log-level"),
+)
 DEFAULT = re.compile(r"( \[[^]]*\]) \(env: ")  # as `explained` writes it
 TAIL = "Every option has a variable in the environment, too: --port has PYLLMCANCEL_PORT.\n"
 
 
 def add_help(parser: argparse.ArgumentParser) -> None:
     """Add ``--help`` with an optional group, and ``--help-all``, to a parser that was made without help."""
-    hidden: Any = {"dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
     text = "show this help, or all options of a group"
-    parser.add_argument("-h", "--help", "--usage", action=Help, nargs="?", metavar="GROUP", help=text, **hidden)
-    parser.add_argument("--help-all", action=Help, nargs=0, help="show all options", **hidden)
+    group: Any = silent(show, "?")
+    parser.add_argument("-h", "--help", "--usage", metavar="GROUP", help=text, **group)
+    parser.add_argument("--help-all", help="show all options", **silent(show_all))
 
 
-class Help(argparse.Action):
-    """Prints the first options and the names of the groups, or the options of a group, or all; and exits."""
+def show(parser: argparse.ArgumentParser, _namespace: Any, group: str | None, _option: Any) -> None:
+    """Print the first options and the names of the groups, or the options of a group, and exit."""
+    sys.stdout.write(first_help(parser) if group is None else group_help(parser, group))
+    parser.exit()
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        _namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        _option: str | None = None,
-    ) -> None:
-        if self.nargs == 0:
-            text = parser.format_help()
-        else:
-            text = first_help(parser) if values is None else group_help(parser, str(values))
-        sys.stdout.write(text)
-        parser.exit()
+
+def show_all(parser: argparse.ArgumentParser, *_: Any) -> None:
+    sys.stdout.write(parser.format_help())
+    parser.exit()
 
 
 class Formatter(argparse.HelpFormatter):
@@ -80,8 +59,9 @@ def first_help(parser: argparse.ArgumentParser) -> str:
     formatter.add_text(parser.description)
     formatter.start_section("first options")
     formatter.add_arguments([action for action in parser._actions if not action.option_strings])
-    formatter.add_arguments([brief(parser._option_string_actions[f"--{name}"], text) for name, text in FIRST.items()])
-    formatter.add_arguments([brief(action, str(action.help)) for action in parser._actions if isinstance(action, Help)])
+    formatter.add_arguments(
+        [brief(parser._option_string_actions[f"--{name}"]) for name in (*FIRST, "help", "help-all")]
+    )
     formatter.end_section()
     groups = described_groups(parser)
     width = max(map(len, groups))
@@ -89,13 +69,14 @@ def first_help(parser: argparse.ArgumentParser) -> str:
     return f"{formatter.format_help()}\ngroups of options:\n{''.join(lines)}\n{TAIL}"
 
 
-def brief(action: argparse.Action, text: str) -> argparse.Action:
-    """Return a copy with a short text, its default, and no spellings but the name and the first short one."""
+def brief(action: argparse.Action) -> argparse.Action:
+    """Return a copy with the text up to the first semicolon, the default, the name and the first short spelling."""
     copied = copy.copy(action)
     short = [name for name in action.option_strings if not name.startswith("--")][:1]
     copied.option_strings = [*short, next(name for name in action.option_strings if name.startswith("--"))]
-    default = DEFAULT.search(action.help or "")
-    copied.help = text + (default[1] if default else "")
+    text = str(action.help)
+    default = DEFAULT.search(text)
+    copied.help = re.split(r"; | \[| \(env", text)[0] + (default[1] if default else "")
     return copied
 
 

@@ -1,5 +1,5 @@
-"""llama-server's options that are not ours: each one asks for what happens anyway, is ignored with a line in the log,
-or is refused.
+"""llama-server's options that are not in the table of ours. Each one is another name for what ours do, asks for what
+happens anyway, is ignored with a line in the log, or is refused.
 
 `tests/unit/test_llama_options.py` compares these tables with llama-server's source; `tools/describe_options.py` makes a
 page of them.
@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import argparse
 import logging
+from argparse import ArgumentTypeError
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
+
+from pyllmcancel.cli.converters import whole
+from pyllmcancel.cli.options import silent
+from pyllmcancel.sampling import SAMPLER_LETTERS
 
 logger = logging.getLogger("pyllmcancel.serve")
 
@@ -48,12 +54,9 @@ ANYWAY = (
 
 # These options change no answer: a line in the log says why they are ignored.
 IGNORED = (
-    Foreign(
-        "cores and priority belong to the process: start it with taskset, nice or numactl",
-        "",
-        "-C --cpu-mask -Cr --cpu-range --cpu-strict --prio -Cb --cpu-mask-batch -Crb --cpu-range-batch"
-        " --cpu-strict-batch --prio-batch --numa",
-    ),
+    Foreign("cores and priority belong to the process: start it with taskset, nice or numactl", "",
+            "-C --cpu-mask -Cr --cpu-range --cpu-strict --prio -Cb --cpu-mask-batch -Crb --cpu-range-batch"
+            " --cpu-strict-batch --prio-batch --numa"),
     Foreign("compute threads spin from step to step, and rest when no step follows", "", "--poll --poll-batch"),
     Foreign("one event loop serves all connections", "", "--threads-http"),
     Foreign("--max-running 1 runs one request of a key at a time", "-nocb --no-cont-batching"),
@@ -66,9 +69,8 @@ IGNORED = (
     Foreign("sliding-window models go on from checkpoints: --ctx-checkpoints", "--swa-full"),
     Foreign("--checkpoint-interval says how far apart checkpoints are", "", "-cms --checkpoint-min-step"),
     Foreign("GET /props answers in any case; nothing can be changed by a POST", "--props"),
-    Foreign(
-        "the time-outs are --header-timeout, --body-timeout, --reader-stall and --request-timeout", "", "-to --timeout"
-    ),
+    Foreign("the time-outs are --header-timeout, --body-timeout, --reader-stall and --request-timeout", "",
+            "-to --timeout"),
     Foreign("there is no warm-up run", "--warmup --no-warmup"),
     Foreign("requests' bodies and command lines are taken as they are", "-e --escape --no-escape"),
     Foreign("/metrics and /v1/steps report times", "--perf"),
@@ -143,42 +145,109 @@ REFUSED = (
 
 KINDS: dict[Kind, Sequence[Foreign]] = {"anyway": ANYWAY, "ignored": IGNORED, "refused": REFUSED}
 
+CODER = {"port": 8012, "ubatch_size": 1024, "batch_size": 1024, "ctx_size": 0}
+GPT_OSS = {"port": 8013, "ubatch_size": 2048, "batch_size": 32_768, "parallel": 2, "ctx_size": 262_144,
+           "temp": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.01}  # fmt: skip
+EMBEDDER = {"port": 8011, "ubatch_size": 2048, "batch_size": 2048, "parallel": 32, "ctx_size": 65_536,
+            "embeddings": True, "hf_repo": "ggml-org/embeddinggemma-300M-qat-q4_0-GGUF",
+            "hf_file": "embeddinggemma-300M-qat-Q4_0.gguf"}  # fmt: skip
 
-def add_foreign(parser: argparse.ArgumentParser) -> None:
+
+def _coder(model: str) -> dict[str, Any]:
+    return CODER | {"hf_repo": f"ggml-org/{model}-GGUF", "hf_file": f"{model.lower()}.gguf"}
+
+
+def _drafted(model: str) -> dict[str, Any]:
+    small = "Qwen2.5-Coder-0.5B-Q8_0"
+    draft = {"hf_repo_draft": f"ggml-org/{small}-GGUF", "model_draft": Path(f"{small.lower()}.gguf")}
+    return _coder(model) | draft
+
+
+# A model of the hub, and the settings that llama-server uses with it.
+SHORTCUTS: dict[str, dict[str, Any]] = {
+    "--fim-qwen-1.5b-default": _coder("Qwen2.5-Coder-1.5B-Q8_0"),
+    "--fim-qwen-3b-default": _coder("Qwen2.5-Coder-3B-Q8_0"),
+    "--fim-qwen-7b-default": _coder("Qwen2.5-Coder-7B-Q8_0"),
+    "--fim-qwen-7b-spec": _drafted("Qwen2.5-Coder-7B-Q8_0"),
+    "--fim-qwen-14b-spec": _drafted("Qwen2.5-Coder-14B-Q8_0"),
+    "--fim-qwen-30b-default": _coder("Qwen3-Coder-30B-A3B-Instruct-Q8_0"),
+    "--gpt-oss-20b-default": GPT_OSS | {"hf_repo": "ggml-org/gpt-oss-20b-GGUF", "hf_file": "gpt-oss-20b-mxfp4.gguf"},
+    "--gpt-oss-120b-default": GPT_OSS | {"hf_repo": "ggml-org/gpt-oss-120b-GGUF", "hf_file": None},
+    "--embd-gemma-default": EMBEDDER,
+}
+LOAD_MODES = {
+    "auto": {},
+    "none": {"mmap": False, "mlock": False},
+    "mmap": {"mmap": True, "mlock": False},
+    "mlock": {"mmap": False, "mlock": True},
+    "mmap+mlock": {"mmap": True, "mlock": True},
+}
+VERBOSITIES = ("error", "error", "warning", "info", "debug")  # by llama-server's numbers; larger numbers mean the last
+# Spellings that set other options, which the help does not show.
+SPELLINGS: dict[str, dict[str, Any]] = {
+    "-no-kvu": {"kv_unified": False},
+    "-nkvo": {"kv_offload": False},
+    "--no-mmproj": {"mmproj_auto": False},
+    "-v --verbose --log-verbose": {"log_level": "debug", "verbose": True},
+    "--log-disable": {"log_level": "error"},
+    "--log-jsonl": {"log_format": "json"},
+    "--no-log-jsonl": {"log_format": "text"},
+}
+
+
+def add_llama_options(parser: argparse.ArgumentParser) -> None:
     """Accept all of them; `warn` logs afterwards which of those given are ignored."""
-    parser.set_defaults(ignored_options=())
+    text = "Models of the hub with llama-server's settings, which later options override."
+    shortcuts = parser.add_argument_group("shortcuts", text)
+    for name, settings in SHORTCUTS.items():
+        shortcuts.add_argument(name, help=settings["hf_repo"], **silent(partial(_set, settings)))
+    hidden: Any = {"help": argparse.SUPPRESS}
     group = parser.add_argument_group()  # made here: a parser would look up the terminal's size for each option
+    for names, settings in SPELLINGS.items():
+        group.add_argument(*names.split(), **silent(partial(_set, settings)), **hidden)
+    modes: Any = {"metavar": "MODE", "choices": tuple(LOAD_MODES), "nargs": None}
+    group.add_argument("-lm", "--load-mode", **silent(_set_load_mode) | hidden | modes)
+    hidden["default"] = argparse.SUPPRESS
+    group.add_argument("-lv", "--verbosity", "--log-verbosity", dest="log_level", type=level, **hidden)
+    group.add_argument("--sampler-seq", "--sampling-seq", dest="samplers", type=samplers, **hidden)
+    parser.set_defaults(verbose=False, ignored_options=())
     for kind, rows in KINDS.items():
         for row in rows:
-            action: Any = partial(Take, kind=kind, why=row.why)
             for arity, names in enumerate((row.flags, row.valued, row.pairs)):
                 if names:
-                    hidden: Any = {"dest": argparse.SUPPRESS, "help": argparse.SUPPRESS}
-                    group.add_argument(*names.split(), action=action, nargs=arity, **hidden)
+                    does = silent(partial(_take, kind, row.why), arity)
+                    group.add_argument(*names.split(), help=argparse.SUPPRESS, **does)
 
 
-class Take(argparse.Action):
-    """Accepts an option that is not ours, and its values."""
+def _set(settings: dict[str, Any], _parser: Any, namespace: argparse.Namespace, *_: Any) -> None:
+    vars(namespace).update(settings)
 
-    def __init__(self, *args: Any, kind: Kind, why: str, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.kind = kind
-        self.why = why
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        _values: str | Sequence[Any] | None,
-        option: str | None = None,
-    ) -> None:
-        if self.kind == "refused":
-            parser.error(f"{option}: {self.why}")
-        if self.kind == "ignored":
-            namespace.ignored_options = (*namespace.ignored_options, f"{option} is ignored: {self.why}")
+def _set_load_mode(_parser: Any, namespace: argparse.Namespace, mode: str, _option: Any) -> None:
+    vars(namespace).update(LOAD_MODES[mode])
+
+
+def _take(kind: Kind, why: str, parser: argparse.ArgumentParser, namespace: Any, _: Any, option: str) -> None:
+    if kind == "refused":
+        parser.error(f"{option}: {why}")
+    if kind == "ignored":
+        namespace.ignored_options = (*namespace.ignored_options, f"{option} is ignored: {why}")
 
 
 def warn(arguments: argparse.Namespace) -> None:
     """Log a line for each option that was given and is ignored."""
     for line in dict.fromkeys(arguments.ignored_options):
         logger.warning("%s", line)
+
+
+def level(text: str) -> str:
+    """Return the word of ``--log-level`` for llama-server's number."""
+    return VERBOSITIES[min(max(whole(text), 0), len(VERBOSITIES) - 1)]
+
+
+def samplers(text: str) -> str:
+    """Return the samplers' names for llama-server's letters."""
+    unknown = [letter for letter in text if letter not in SAMPLER_LETTERS]
+    if unknown:
+        raise ArgumentTypeError(f"there is no sampler {unknown[0]!r}; the samplers are {''.join(SAMPLER_LETTERS)}")
+    return ";".join(SAMPLER_LETTERS[letter] for letter in text)

@@ -5,10 +5,11 @@ model's file.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pyllmcancel.cli.options import Action
 from pyllmcancel.cli.parser import nearest
 from pyllmcancel.errors import UsageError
 from pyllmcancel.hub.known import KNOWN
@@ -22,31 +23,29 @@ MAX_SHOWN = 3  # limit of files in a message
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
     text = "the same as --model FILE, --model NAME or --hf-repo NAME"
-    parser.add_argument("named", nargs="?", metavar="MODEL", action=Named, help=text)
+    named: Any = {"action": partial(Action, does=set_named), "nargs": "?"}
+    parser.add_argument("named", metavar="MODEL", help=text, **named)
+    parser.set_defaults(models=())
 
 
-class Named(argparse.Action):
-    """Sets ``--model`` or ``--hf-repo``. The environment's values do not count then."""
+def each_model(_parser: Any, namespace: argparse.Namespace, path: Path, _option: Any) -> None:
+    """Keep every ``--model``; the last one is the model of a server that serves one."""
+    namespace.model = path
+    namespace.models = (*namespace.models, path)
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        _option: str | None = None,
-    ) -> None:
-        if values is None:
-            return
-        for name, option in (("model", "--model"), ("hf_repo", "--hf-repo")):
-            # An option that was not given still has the parser's own default.
-            if getattr(namespace, name) is not parser.get_default(name):
-                parser.error(f"{values} and {option} exclude each other")
-        namespace.model = namespace.hf_repo = None
-        if is_of_hub(str(values)):
-            namespace.hf_repo = str(values)
-        else:
-            namespace.model = Path(str(values))
-        namespace.named = namespace.hf_repo or str(namespace.model)  # as a Path has it: "./m.gguf" is "m.gguf"
+
+def set_named(parser: Any, namespace: argparse.Namespace, value: str | None, _option: Any) -> None:
+    """Set ``--model`` or ``--hf-repo``. The environment's values do not count then."""
+    if value is None:
+        return
+    for name, option in (("model", "--model"), ("hf_repo", "--hf-repo")):
+        # An option that was not given still has the parser's own default.
+        if getattr(namespace, name) is not parser.get_default(name):
+            parser.error(f"{value} and {option} exclude each other")
+    of_hub = is_of_hub(value)
+    namespace.hf_repo = value if of_hub else None
+    namespace.model = None if of_hub else Path(value)
+    namespace.named = namespace.hf_repo or str(namespace.model)  # as a Path has it: "./m.gguf" is "m.gguf"
 
 
 def check_named(arguments: argparse.Namespace) -> None:

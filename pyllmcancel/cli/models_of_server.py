@@ -8,15 +8,13 @@ import re
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
-from pyllmcancel.cli.options import add_option
+from pyllmcancel.cli.failures import Failure
+from pyllmcancel.cli.options import Option, add_rows
 from pyllmcancel.hub.progress import in_units
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[Any]
 
 URL = "http://127.0.0.1:8000"
 SECONDS = 10.0
@@ -27,11 +25,7 @@ UNLOAD = "Have a running server unload a model. Its requests have the time of th
 RESTART = "Have a running server start a model's processes anew, one after the other. No request ends by it."
 
 
-class Refused(Exception):  # noqa: N818
-    """The server gives no answer, or an error."""
-
-
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     actions = {"unload": UNLOAD, "restart": RESTART}
     told = [(name, text, partial(act, f"/models/{name}")) for name, text in actions.items()]
     for name, text, run in (("status", STATUS, show), ("load", LOAD, load), *told):
@@ -39,23 +33,9 @@ def add_commands(commands: Commands) -> None:
         if name != "status":
             parser.add_argument("name", metavar="NAME", help="id of the model")
         group = parser.add_argument_group("server")
-        add_option(group, "url", str, URL, "address of the server", metavar="URL", scope="models-")
-        add_option(group, "api-key", str, None, "key; with several owners an administrator's", metavar="KEY")
-        parser.set_defaults(run=reported(run))
-
-
-def reported(run: Any) -> Any:
-    """Return the command with its errors in one line."""
-
-    def command(arguments: argparse.Namespace) -> int:
-        try:
-            status: int = run(arguments)
-        except Refused as error:
-            sys.stderr.write(f"pyllmcancel: {error}\n")
-            return 1
-        return status
-
-    return command
+        add_rows(group, [Option("--url URL", str, URL, "address of the server")], "models-")
+        add_rows(group, [Option("--api-key KEY", str, None, "key; with several owners an administrator's")])
+        parser.set_defaults(run=run)
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -94,7 +74,7 @@ def load(arguments: argparse.Namespace) -> int:
             if status["value"] == "loaded":
                 return 0
             if status["value"] != "loading":
-                raise Refused(status.get("error", f"the model {arguments.name} was unloaded"))
+                raise Failure(status.get("error", f"the model {arguments.name} was unloaded"), 1)
             time.sleep(LOOK_EVERY)
     except KeyboardInterrupt:
         asked(arguments, "/models/unload", {"model": arguments.name})
@@ -107,7 +87,7 @@ def act(path: str, arguments: argparse.Namespace) -> int:
 
 
 def asked(arguments: argparse.Namespace, path: str, body: dict[str, Any] | None = None) -> Any:
-    """Return the server's answer; Refused if there is none, or an error."""
+    """Return the server's answer; Failure if there is none, or an error."""
     headers = {} if arguments.api_key is None else {"Authorization": f"Bearer {arguments.api_key}"}
     data = None if body is None else json.dumps(body).encode()
     try:
@@ -116,11 +96,11 @@ def asked(arguments: argparse.Namespace, path: str, body: dict[str, Any] | None 
         with build_opener(ProxyHandler({})).open(request, timeout=SECONDS) as answer:
             return json.load(answer)
     except HTTPError as error:
-        raise Refused(message_in(error)) from None
+        raise Failure(message_in(error), 1) from None
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         reason = getattr(reason, "strerror", None) or reason
-        raise Refused(f"{arguments.url} does not answer: {reason}") from None
+        raise Failure(f"{arguments.url} does not answer: {reason}", 1) from None
 
 
 def message_in(error: HTTPError) -> str:

@@ -1,277 +1,160 @@
-"""Options that can be given on the command line or in the environment."""
+"""The rows of the tables of options: each gives an option its spellings, its variable in the environment and its text.
+
+In a row's `names` the first spelling also names the variable, and the word at the end, if there is one, stands for the
+value: ``--port -p N``. The default is added to the text, unless that has brackets of its own.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
-from ipaddress import ip_network
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-UNIX = "unix"
-ON = ("1", "true", "yes", "on")
-OFF = ("0", "false", "no", "off")
-MAX_WHOLE = 2**32 - 1
-MAX_COUNT = MAX_SECONDS = 2**31 - 1
+from pyllmcancel.cli.converters import OFF, ON, one_of
+
+Does = Callable[[Any, argparse.Namespace, Any, Any], object]
 
 
-def add_option(
-    group: argparse._ArgumentGroup,
-    name: str,
-    convert: Callable[[str], Any],
-    default: Any,
-    text: str,
-    *,
-    also: tuple[str, ...] = (),
-    metavar: str | None = None,
-    choices: tuple[str, ...] | None = None,
-    bare: str | None = None,
-    scope: str = "",
-    action: str | type[argparse.Action] = "store",
-) -> None:
-    """Add ``--name``, whose default may come from ``PYLLMCANCEL_NAME``; a bad value there is an error as well.
+class Action(argparse.Action):
+    """Calls a function with the parser, the namespace, the value and the spelling that was given."""
 
-    Parameters
+    def __init__(self, *args: Any, does: Does, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.does = does
+
+    def __call__(self, *given: Any) -> None:
+        self.does(*given)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option with a value.
+
+    Attributes
     ----------
-    also
-        Other spellings, short ones among them.
+    convert
+        The converter of the value's text, or the words that are allowed. A bad one in the environment is an error, too.
     bare
         The meaning of the option without a value; None: the option needs a value.
-    scope
-        Prefix of the name in the environment, where two commands have an option of one name.
-    action
-        What is done with the value, if it is not only kept.
+    does
+        The function to call with the value; None: the value is kept.
     """
-    # argparse converts a default that is a string by `type`, as it does a given value.
-    group.add_argument(
-        f"--{name}",
-        *also,
-        type=convert if choices is None else one_of(choices),
-        default=os.environ.get(variable_of(scope + name), default),
-        metavar=metavar or ("|".join(choices) if choices else name.upper() if convert is str else "N"),
-        choices=choices,
-        nargs=None if bare is None else "?",
-        const=bare,
-        help=explained(scope + name, text, default),
-        action=action,
-    )
+
+    names: str
+    convert: Callable[[str], Any] | tuple[str, ...]
+    default: Any
+    text: str
+    bare: str | None = None
+    does: Does | None = None
+
+    def add(self, group: argparse._ArgumentGroup, spellings: list[str], value: str, variable: str) -> None:
+        choices = self.convert if isinstance(self.convert, tuple) else None
+        group.add_argument(
+            *spellings,
+            type=self.convert if choices is None else one_of(choices),  # type: ignore[arg-type]
+            # argparse converts a default that is a string by `type`, as it does a given value.
+            default=os.environ.get(variable, self.default),
+            metavar=value or "|".join(choices or ()),
+            choices=choices,
+            nargs=None if self.bare is None else "?",
+            const=self.bare,
+            help=explained(variable, self.text, self.default),
+            action="store" if self.does is None else partial(Action, does=self.does),  # type: ignore[arg-type]
+        )
 
 
-def add_switch(
-    group: argparse._ArgumentGroup,
-    name: str,
-    default: bool | None,
-    text: str,
-    *,
-    also: tuple[str, ...] = (),
-    scope: str = "",
-) -> None:
-    """Add ``--name`` and ``--no-name``; in the environment 1, true, yes and on, or 0, false, no and off.
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """``--name`` and ``--no-name``; in the environment one of `ON` or `OFF`.
 
     A `default` of None means that the default depends on other options.
     """
-    variable = variable_of(scope + name)
-    if variable in os.environ:
-        default = _switched_on(variable, os.environ[variable].strip().lower())
-    group.add_argument(
-        f"--{name}",
-        *also,
-        action=argparse.BooleanOptionalAction,
-        default=default,
-        help=explained(scope + name, text, None),
-    )
+
+    names: str
+    default: bool | None
+    text: str
+
+    def add(self, group: argparse._ArgumentGroup, spellings: list[str], _value: str, variable: str) -> None:
+        given = os.environ.get(variable)
+        default = self.default if given is None else _switched_on(variable, given.strip().lower())
+        text = explained(variable, self.text, None)
+        group.add_argument(*spellings, action=argparse.BooleanOptionalAction, default=default, help=text)
 
 
-def add_list(
-    group: argparse._ArgumentGroup,
-    name: str,
-    convert: Callable[[str], Any],
-    text: str,
-    *,
-    metavar: str,
-    also: tuple[str, ...] = (),
-) -> None:
-    """Add ``--name``, which may be repeated, or have several values separated by commas; without it the environment
-    counts.
-    """
-    group.add_argument(
-        f"--{name}",
-        *also,
-        type=lambda given: tuple(convert(part.strip()) for part in given.split(",") if part.strip()),
-        default=os.environ.get(variable_of(name), ""),
-        action=Several,
-        metavar=metavar,
-        help=explained(name, text, None),
-    )
+@dataclass(frozen=True, slots=True)
+class Several:
+    """An option that may be repeated, or have several values separated by commas; without it the environment counts."""
+
+    names: str
+    convert: Callable[[str], Any]
+    text: str
+
+    def add(self, group: argparse._ArgumentGroup, spellings: list[str], value: str, variable: str) -> None:
+        group.add_argument(
+            *spellings,
+            type=lambda given: tuple(self.convert(part.strip()) for part in given.split(",") if part.strip()),
+            default=os.environ.get(variable, ""),
+            action=partial(Action, does=partial(_join, spellings[0][2:].replace("-", "_"))),  # type: ignore[arg-type]
+            metavar=value,
+            help=explained(variable, self.text, None),
+        )
 
 
-class Several(argparse.Action):
-    """Joins the tuples of all occurrences of an option."""
+@dataclass(frozen=True, slots=True)
+class Print:
+    """An option that has no value and no variable: it only prints, and ends the program."""
 
-    def __call__(
-        self,
-        _parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        _option: str | None = None,
-    ) -> None:
-        before = getattr(namespace, self.dest)
-        # Still the text of the default? Then this is the first occurrence, and it replaces the default.
-        setattr(namespace, self.dest, (*(before if isinstance(before, tuple) else ()), *(values or ())))
+    names: str
+    text: str
+    does: Does | None = None
+
+    def add(self, group: argparse._ArgumentGroup, spellings: list[str], *_: str) -> None:
+        options: Any = {"action": "store_true"} if self.does is None else silent(self.does)
+        group.add_argument(*spellings, help=self.text, **options)
+
+
+Row = Option | Switch | Several | Print
+
+
+def add_rows(group: argparse._ArgumentGroup, rows: Iterable[Row], scope: str = "") -> None:
+    """Add options. `scope` is in the names of their variables, where two commands have an option of one name."""
+    for row in rows:
+        spellings, value = split(row.names)
+        row.add(group, spellings, value, variable_of(scope + spellings[0]))
+
+
+def silent(does: Does, nargs: int | str = 0) -> dict[str, Any]:
+    """Return what argparse needs to know of an option that calls a function, and leaves nothing in the namespace."""
+    action = partial(Action, does=does)
+    return {"action": action, "nargs": nargs, "dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+
+
+def split(names: str) -> tuple[list[str], str]:
+    """Return the spellings, and the word for the value; empty if there is none."""
+    words = names.split()
+    return (words, "") if words[-1].startswith("-") else (words[:-1], words[-1])
 
 
 def variable_of(name: str) -> str:
-    return "PYLLMCANCEL_" + name.upper().replace("-", "_")
+    """Return the variable of an option, given with its dashes or without."""
+    return "PYLLMCANCEL_" + name.replace("--", "").upper().replace("-", "_")
 
 
-def explained(name: str, text: str, default: Any) -> str:
+def explained(variable: str, text: str, default: Any) -> str:
     shown = "" if default is None or default == "" else f" [{default}]"
-    return f"{text}{shown} (env: {variable_of(name)})".replace("%", "%%")
+    return f"{text}{shown} (env: {variable})".replace("%", "%%")
+
+
+def _join(dest: str, _parser: Any, namespace: argparse.Namespace, values: Any, _spelling: Any) -> None:
+    before = getattr(namespace, dest)
+    # Still the text of the default? Then this is the first occurrence, and it replaces the default.
+    setattr(namespace, dest, (*(before if isinstance(before, tuple) else ()), *(values or ())))
 
 
 def _switched_on(variable: str, text: str) -> bool:
     if text in ON or text in OFF:
         return text in ON
     raise SystemExit(f"pyllmcancel: {variable} must be one of {', '.join(ON + OFF)}, not {text!r}")
-
-
-def one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
-    """Check a choice that comes from the environment, which argparse does not check."""
-
-    def convert(text: str) -> str:
-        if text not in choices:
-            raise argparse.ArgumentTypeError(f"must be one of {', '.join(choices)}, not {text!r}")
-        return text
-
-    return convert
-
-
-def whole(text: str, most: int = MAX_WHOLE) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
-    if not -most <= value <= most:
-        raise argparse.ArgumentTypeError(f"must be at most {most}, not {text}")
-    return value
-
-
-def number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
-
-
-def positive_int(text: str) -> int:
-    value = whole(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
-    return limited(value)
-
-
-def natural(text: str) -> int:
-    value = whole(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"must not be negative, not {value}")
-    return limited(value)
-
-
-def limited(value: int) -> int:
-    if value > MAX_COUNT:
-        raise argparse.ArgumentTypeError(f"must be at most {MAX_COUNT}, not {value}")
-    return value
-
-
-def natural_or_none(text: str) -> int | None:
-    """A number; -1 means no limit, as in llama-server."""
-    return None if text.strip() == "-1" else natural(text)
-
-
-def seed(text: str) -> int | None:
-    """A seed; -1 means that each request draws one, as in llama-server."""
-    value = whole(text, 2**64 - 1)
-    if value < -1:
-        raise argparse.ArgumentTypeError(f"must be at least -1, not {value}")
-    return None if value == -1 else value
-
-
-def natural_or_auto(text: str) -> int:
-    """A number; 0 or llama-server's -1 means that we choose."""
-    return 0 if text.strip() == "-1" else natural(text)
-
-
-def positive_or_auto(text: str) -> int | None:
-    """A number of at least 1; llama-server's -1 means that it is not set."""
-    return None if text.strip() == "-1" else positive_int(text)
-
-
-def flash_attention(text: str) -> str:
-    """``on``, ``off`` or ``auto``, or another word of llama-server's for them."""
-    words = {"on": "on", "enabled": "on", "true": "on", "1": "on", "auto": "auto", "-1": "auto"}
-    words |= {"off": "off", "disabled": "off", "false": "off", "0": "off"}
-    if text not in words:
-        raise argparse.ArgumentTypeError(f"must be on, off or auto, not {text!r}")
-    return words[text]
-
-
-def port_number(text: str) -> int:
-    value = natural(text)
-    if value > 65_535:
-        raise argparse.ArgumentTypeError(f"must be at most 65535, not {value}")
-    return value
-
-
-def seconds(text: str) -> float:
-    value = number(text)
-    if not 0 <= value <= MAX_SECONDS:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds from 0 to {MAX_SECONDS}, not {text}")
-    return value
-
-
-def seconds_or_off(text: str) -> float:
-    """Seconds; 0, or llama-server's -1, means never."""
-    return 0.0 if text.strip() == "-1" else seconds(text)
-
-
-def client_seconds(text: str) -> float:
-    """Seconds of a client's silence; 0: without limit. The kernel counts whole seconds, in 16 bits."""
-    value = seconds_or_off(text)
-    if value and not 2 <= value < 32_768:
-        raise argparse.ArgumentTypeError(f"must be 0, or from 2 to 32767 seconds, not {text}")
-    return value
-
-
-def checked_by(convert: Callable[[str], str]) -> Callable[[str], str]:
-    """Return a converter for an option that reports the ValueError of `convert` as the option's error."""
-
-    def checked(text: str) -> str:
-        try:
-            return convert(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return checked
-
-
-def address_or_network(text: str) -> str:
-    if text == UNIX:
-        return text
-    try:
-        ip_network(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"must be addresses or networks: {error}") from None
-    return text
-
-
-def scaled_file(text: str) -> tuple[Path, float]:
-    """Convert ``FILE:SCALE``."""
-    path, separator, scale = text.rpartition(":")
-    if not separator or not path:
-        raise argparse.ArgumentTypeError(f"must be FILE:SCALE, not {text!r}")
-    return Path(path), number(scale)
-
-
-def unscaled_file(text: str) -> tuple[Path, float]:
-    return Path(text), 1.0

@@ -10,23 +10,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from pyllmcancel.cli.converters import OFF, ON, positive_int, seconds_or_off
 from pyllmcancel.cli.model_argument import check_model_file
-from pyllmcancel.cli.options import (
-    OFF,
-    ON,
-    add_option,
-    add_switch,
-    natural,
-    number,
-    positive_int,
-    seconds,
-    seconds_or_off,
-    variable_of,
-)
+from pyllmcancel.cli.opening import on_disk
+from pyllmcancel.cli.options import variable_of
 from pyllmcancel.cli.parser import dashed, nearest
-from pyllmcancel.cli.storage import on_disk
 from pyllmcancel.config import default_threads
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.preset import Section, read_preset
@@ -34,11 +23,9 @@ from pyllmcancel.front.spec import Catalog, Spec, models_in
 from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.models import PACKAGED_NAME, packaged_model_path
 
-MAX_GIB = 1 << 20
 MAX_REPLICAS = 64
 THREADS = {"threads", "t"}  # keys of a preset
 KEY_FILE = "key"  # in the folder of the sockets
-MOST = 4  # models at once, as in llama-server
 # Keys of a preset that are no options of a process.
 OWN_KEYS = {"load-on-startup", "pin", "replicas", "alias", "model", "m", "hf-repo", "hf", "hfr", "sleep-idle-seconds"}
 # Keys of llama-server's that have no effect here.
@@ -49,61 +36,18 @@ OF_FRONT = {
     *("ssl_key_file", "ssl_cert_file", "trusted_proxies", "replica", "store"),
     *("workers", "worker", "worker_url", "worker_key", "worker_ca"),
     *("models_dir", "models_preset", "models_max", "models_memory", "models_autoload", "sleep_idle_seconds"),
-    *("replicas", "worker_silence", "cache_disk", "fit_print"),
-    *("ui", "supersede_none"),
+    *("replicas", "worker_silence", "cache_disk", "fit_print", "ui"),
 }
 VARIABLES_OF_FRONT = [variable_of(one.replace("_", "-")) for one in OF_FRONT]
 
 
-class EachModel(argparse.Action):
-    """Keeps every ``--model``; the last one is the model of a server that serves one."""
-
-    def __call__(
-        self,
-        _parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        _option: str | None = None,
-    ) -> None:
-        namespace.model = values
-        namespace.models = (*(getattr(namespace, "models", None) or ()), values)
-
-
-def add_router_options(group: argparse._ArgumentGroup) -> None:
-    text = "processes of each model, which share its requests, and divide the compute threads"
-    add_option(group, "replicas", positive_int, 1, text)
-    text = "seconds without an answer after which a model's other processes go on with the answers of one that is stuck"
-    add_option(group, "worker-silence", seconds, 10.0, text, metavar="S")
-    text = "folder of GGUF files, each of which can be asked for by its name; folders in it count as one model each"
-    add_option(group, "models-dir", Path, None, text, metavar="FOLDER")
-    text = "file of models and their options: llama-server's INI, or TOML"
-    add_option(group, "models-preset", Path, None, text, metavar="FILE")
-    text = "limit of models that are loaded at once; 0: no limit"
-    add_option(group, "models-max", natural, MOST, text)
-    text = "limit of the memory that loaded models take together, in GiB; 0: no limit"
-    add_option(group, "models-memory", gibibytes, 0.0, text, metavar="GIB")
-    add_switch(group, "models-autoload", True, "load a model when a request names it")
-    text = "seconds without a request after which a model is unloaded, until the next one; -1: never"
-    add_option(group, "sleep-idle-seconds", seconds_or_off, 0.0, text, metavar="S")
-
-
-def gibibytes(text: str) -> float:
-    value = number(text)
-    if not 0 <= value <= MAX_GIB:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to {MAX_GIB}, not {text}")
-    return value
-
-
 def serves_several(arguments: argparse.Namespace) -> bool:
-    several = len(getattr(arguments, "models", None) or ()) > 1 or arguments.replicas > 1
-    sleeps = arguments.sleep_idle_seconds > 0
-    return (
-        several
-        or sleeps
-        or bool(arguments.workers)
-        or arguments.models_dir is not None
-        or arguments.models_preset is not None
-    )
+    several = len(arguments.models) > 1 or arguments.replicas > 1 or arguments.sleep_idle_seconds > 0
+    return several or bool(arguments.workers) or has_lists(arguments)
+
+
+def has_lists(arguments: argparse.Namespace) -> bool:
+    return arguments.models_dir is not None or arguments.models_preset is not None
 
 
 class Sources:
@@ -141,13 +85,13 @@ class Sources:
         if self._single is not None:
             yield self._single
             return
-        for path in dict.fromkeys(getattr(self._arguments, "models", None) or ()):
-            yield self._spec(model_name(path), path, sections.pop(model_name(path), {}))
-        if self._arguments.hf_repo is not None:
-            yield self._of_hub(self._arguments.hf_repo, sections.pop(self._arguments.hf_repo, {}))
-        found = [] if self._arguments.models_dir is None else models_in(self._arguments.models_dir)
-        for name, path in found:
-            yield self._spec(name, path, sections.pop(name, {}))
+        given = self._arguments
+        for path in dict.fromkeys(given.models):
+            yield self._spec(model_name(path), sections.pop(model_name(path), {}), path)
+        if given.hf_repo is not None:
+            yield self._spec(given.hf_repo, sections.pop(given.hf_repo, {}), None, given.hf_repo)
+        for name, path in () if given.models_dir is None else models_in(given.models_dir):
+            yield self._spec(name, sections.pop(name, {}), path)
         for name, section in sections.items():
             yield self._of_section(name, section)
 
@@ -155,16 +99,11 @@ class Sources:
     def _single(self) -> Spec | None:
         """The model of a server that serves one, which sleeps when nobody uses it."""
         given = self._arguments
-        paths: list[Path] = list(getattr(given, "models", None) or [])
-        lists = given.models_dir is not None or given.models_preset is not None
-        if lists or not (paths or given.hf_repo is not None) or len(paths) + (given.hf_repo is not None) > 1:
+        if has_lists(given) or len(given.models) + (given.hf_repo is not None) != 1:
             return None
-        section = {"load-on-startup": "true"}
-        if given.hf_repo is not None:
-            spec = self._of_hub(given.hf_repo, section)
-        else:
-            (path,) = paths
-            spec = self._spec(model_name(path), path, section)
+        path = given.models[0] if given.models else None
+        name = given.hf_repo if path is None else model_name(path)
+        spec = self._spec(name, {"load-on-startup": "true"}, path, given.hf_repo)
         names = tuple(filter(None, (given.alias or "").split(",")))
         return replace(spec, name=names[0], aliases=(*names[1:], spec.name)) if names else spec
 
@@ -173,32 +112,22 @@ class Sources:
         hub = section.get("hf-repo") or section.get("hf") or section.get("hfr")
         if (file is None) == (hub is None):
             raise UsageError(f"[{name}] of --models-preset must have either model or hf-repo, or be a model's name")
-        if file is not None:
-            return self._spec(name, Path(file), section)
-        return self._of_hub(str(hub), section, name)
+        return self._spec(name, section, None if file is None else Path(file), hub)
 
-    def _of_hub(self, repository: str, section: Section, name: str | None = None) -> Spec:
-        name = name or repository
-        options = (*self._options(name, section), f"--hf-repo={repository}")
-        return self._made(name, None, options, section)
-
-    def _spec(self, name: str, path: Path, section: Section) -> Spec:
-        known = str(path) in KNOWN and not path.is_file()
-        file = packaged_model_path() if str(path) == PACKAGED_NAME and not path.is_file() else path
-        options = (*self._options(name, section), f"--model={path}")
-        return self._made(name, None if known else file, options, section)
-
-    def _made(self, name: str, path: Path | None, options: tuple[str, ...], section: Section) -> Spec:
+    def _spec(self, name: str, section: Section, path: Path | None, repository: str | None = None) -> Spec:
+        file = path
+        if path is not None and str(path) in (*KNOWN, PACKAGED_NAME) and not path.is_file():
+            file = packaged_model_path() if str(path) == PACKAGED_NAME else None
+        options = (*self._options(name, section), f"--hf-repo={repository}" if path is None else f"--model={path}")
         replicas = self._replicas(name, section)
         if replicas > 1 and not (self._arguments.threads or THREADS & section.keys()):
             options = (*options, f"--threads={max(1, default_threads() // replicas)}")
-        aliases = tuple(filter(None, (one.strip() for one in section.get("alias", "").split(","))))
         idle = section.get("sleep-idle-seconds")
         return Spec(
             name=name,
-            path=path,
+            path=file,
             options=options,
-            aliases=aliases,
+            aliases=tuple(filter(None, (one.strip() for one in section.get("alias", "").split(",")))),
             pinned=is_on(section.get("pin", "false"), f"[{name}] pin"),
             starts=is_on(section.get("load-on-startup", "false"), f"[{name}] load-on-startup"),
             idle_after=self._idle if idle is None else (seconds_or_off(idle) or math.inf),
@@ -222,13 +151,13 @@ class Sources:
 
     def _option(self, name: str, key: str, value: str) -> str:
         known = self._parser._option_string_actions
-        option = next((one for one in (f"--{dashed(key)}", f"-{key}") if one in known), None)
-        option = option or next((one for one in (f"--{key.lower().replace('_', '-')}",) if one in known), None)
-        if option is None or known[option].dest in OF_FRONT:
-            if option is not None:
-                raise UsageError(f"[{name}] of --models-preset: {key} is an option of all models together")
+        spellings = (f"--{dashed(key)}", f"-{key}", f"--{key.lower().replace('_', '-')}")
+        option = next((one for one in spellings if one in known), None)
+        if option is None:
             near = nearest(f"--{key}", known)
             raise UsageError(f"[{name}] of --models-preset: {key} is not an option of serve{near}")
+        if known[option].dest in OF_FRONT:
+            raise UsageError(f"[{name}] of --models-preset: {key} is an option of all models together")
         if known[option].nargs != 0:
             self._check(name, key, known[option], value)
             return f"{option}={value}" if option.startswith("--") else f"{long_name(known[option])}={value}"

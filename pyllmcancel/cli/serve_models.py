@@ -4,44 +4,43 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import secrets
 import signal
 import ssl
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pyllmcancel.cli.listening import opened
-from pyllmcancel.cli.model_argument import check_model_file, is_of_hub
+from pyllmcancel.cli.configuration import server_config
+from pyllmcancel.cli.environment import check_environment
+from pyllmcancel.cli.failures import failing
+from pyllmcancel.cli.keys import certificate_of, hangups_of
+from pyllmcancel.cli.model_argument import check_model_file, check_named, is_of_hub
+from pyllmcancel.cli.opening import open_listeners
 from pyllmcancel.cli.router_options import KEY_FILE, Sources, without_front_variables
-from pyllmcancel.cli.worker_options import places_of, worker_key
-from pyllmcancel.errors import UsageError
+from pyllmcancel.cli.workers import places_of, worker_key
+from pyllmcancel.errors import Error, UsageError
 from pyllmcancel.front.output import to_stderr
+from pyllmcancel.front.spec import Catalog
 from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.models import PACKAGED_NAME
 from pyllmcancel.server.http.listening import close_all
 
-if TYPE_CHECKING:
-    from pyllmcancel.front.spec import Catalog
-    from pyllmcancel.server.config import Certificate, ServerConfig
-    from pyllmcancel.server.running.key_rotation import Hangups
-
 GIB = 1 << 30
 
 
-def run(
-    arguments: argparse.Namespace,
-    sources: Sources,
-    catalog: Catalog,
-    config: ServerConfig,
-    *,
-    certificate: Certificate | None,
-    hangups: Hangups | None,
-) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Serve the models until a signal; return the exit status."""
-    listeners = opened(arguments)
-    if listeners is None:
-        return 1
+    with failing(Error, OSError, UnicodeError):
+        check_environment(arguments, os.environ)
+        check_named(arguments)
+        front = in_front(arguments)
+        hangups = hangups_of(arguments)
+        config = server_config(front)
+        certificate = certificate_of(arguments)
+        sources = Sources(arguments, arguments.given, arguments.parser)
+        catalog = checked(arguments, sources)
+    listeners = open_listeners(arguments)
     without_front_variables()
     # Not before: these imports take a second.
     from pyllmcancel.front.app import serve_models
@@ -111,12 +110,12 @@ def checked(arguments: argparse.Namespace, sources: Sources) -> Catalog:
     """
     if arguments.models_dir is not None and not arguments.models_dir.is_dir():
         raise UsageError(f"--models-dir {arguments.models_dir} is not a folder")
-    if len(getattr(arguments, "models", None) or ()) < 2 and arguments.model is not None:
+    if len(arguments.models) < 2 and arguments.model is not None:
         arguments.models = (arguments.model,)  # it may be in the environment, or an argument without an option
     single = arguments.models_dir is None and arguments.models_preset is None and not arguments.workers
-    if single and not getattr(arguments, "models", None) and arguments.hf_repo is None:
+    if single and not arguments.models and arguments.hf_repo is None:
         arguments.models = (Path(PACKAGED_NAME),)
-    for path in getattr(arguments, "models", None) or ():
+    for path in arguments.models:
         if str(path) not in (*KNOWN, PACKAGED_NAME) and not is_of_hub(str(path)):
             check_model_file(path)
     return sources.read()

@@ -1,338 +1,356 @@
-"""The options of ``pyllmcancel serve``; an option that llama-server has, too, is named as there."""
+"""The table of the options of ``pyllmcancel serve``; an option that llama-server has, too, is named as there.
+
+From it come the parser, the variables in the environment, ``--help``, and docs/command-line.md
+(`tools/describe_commands.py`). ``--help`` shows the text of a first option up to its first semicolon.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import sys
 from pathlib import Path
+from typing import Any, get_args
 
-from pyllmcancel.cli.chat_options import add_chat_options
-from pyllmcancel.cli.draft_options import add_draft_options
-from pyllmcancel.cli.llama_options import add_foreign
-from pyllmcancel.cli.llama_spellings import add_spellings
+from pyllmcancel.cli import converters as to
+from pyllmcancel.cli.llama_options import add_llama_options
 from pyllmcancel.cli.logs import FORMATS
-from pyllmcancel.cli.media_options import add_media_options
-from pyllmcancel.cli.model_argument import add_model_argument
-from pyllmcancel.cli.options import (
-    add_list,
-    add_option,
-    add_switch,
-    address_or_network,
-    checked_by,
-    client_seconds,
-    flash_attention,
-    natural,
-    natural_or_auto,
-    natural_or_none,
-    number,
-    port_number,
-    positive_int,
-    positive_or_auto,
-    scaled_file,
-    seconds,
-    seconds_or_off,
-    seed,
-    unscaled_file,
-    whole,
-)
-from pyllmcancel.cli.placement_options import add_placement_options
-from pyllmcancel.cli.projector_options import add_projector_options
-from pyllmcancel.cli.router_options import EachModel, add_router_options
-from pyllmcancel.cli.storage import DAY
-from pyllmcancel.cli.worker_options import add_worker_options
+from pyllmcancel.cli.model_argument import add_model_argument, each_model
+from pyllmcancel.cli.opening import DAY
+from pyllmcancel.cli.options import Option, Print, Row, Several, Switch, add_rows, split
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
+from pyllmcancel.engine.compiled import devices
 from pyllmcancel.hub.known import KNOWN
+from pyllmcancel.placement import SPLIT_MODES, Placement, described
 from pyllmcancel.pooling import POOLINGS
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
-from pyllmcancel.server.config import ServerConfig, Storage
+from pyllmcancel.server.config import ChatDefaults, ReasoningFormat, ServerConfig, Storage
 from pyllmcancel.server.host_names import host_name
 from pyllmcancel.server.http.web_origins import web_origin
+from pyllmcancel.server.media.settings import MediaSettings
+from pyllmcancel.step import MOST_EXTRA_OUTPUTS
 
 ENGINE = EngineConfig()
 SERVER = ServerConfig(engine=ENGINE)
 SAMPLING = SamplingParams()
 STORAGE = Storage()
-LEVELS = ("debug", "info", "warning", "error")
+CHAT = ChatDefaults()
+MEDIA = MediaSettings()
+PLACEMENT = Placement()
+LIMITS = SERVER.limits
+TYPES = tuple(CACHE_TYPES)
+NO_DEVICES = """\
+no devices: this build computes on the CPU alone, or finds no driver
+docs/building.md explains how to build for GPUs
+"""
 
-# Each row: option, other spellings, field of SamplingParams, explanation.
-SAMPLING_OPTIONS: tuple[tuple[str, tuple[str, ...], str, str], ...] = (
-    ("temp", ("--temperature",), "temperature", "temperature; 0 takes the likeliest token"),
-    ("top-k", (), "top_k", "keep the k likeliest tokens; 0: all"),
-    ("top-p", (), "top_p", "keep the likeliest tokens that make up this probability; 1: all"),
-    ("min-p", (), "min_p", "keep tokens with at least this share of the likeliest token's probability; 0: all"),
-    ("top-n-sigma", ("--top-nsigma",), "top_n_sigma", "keep logits within N standard deviations of the best; -1: off"),
-    ("typical-p", ("--typical",), "typical_p", "locally typical sampling; 1: off"),
-    ("xtc-probability", (), "xtc_probability", "probability of leaving out the likeliest tokens; 0: never"),
-    ("xtc-threshold", (), "xtc_threshold", "minimum probability of a token that may be left out"),
-    ("repeat-last-n", (), "penalty_last_n", "number of last tokens that the penalties count; 0: none, -1: all"),
-    ("repeat-penalty", (), "repeat_penalty", "penalty on repeated tokens; 1: off"),
-    ("presence-penalty", (), "presence_penalty", "penalty on tokens that have occurred; 0: off"),
-    ("frequency-penalty", (), "frequency_penalty", "penalty on tokens for each time that they have occurred; 0: off"),
-    ("dry-multiplier", (), "dry_multiplier", "penalty on continuing a sequence that has occurred (DRY); 0: off"),
-    ("dry-base", (), "dry_base", "base of that penalty's growth with the sequence's length"),
-    ("dry-allowed-length", (), "dry_allowed_length", "length of a repeated sequence up to which there is no penalty"),
-    ("dry-penalty-last-n", (), "dry_penalty_last_n", "number of last tokens that DRY looks at; 0: none, -1: all"),
-    ("dynatemp-range", (), "dynatemp_range", "range around the temperature, which then depends on entropy; 0: off"),
-    ("dynatemp-exp", (), "dynatemp_exponent", "exponent of that dependence"),
-    ("mirostat", (), "mirostat", "version of Mirostat, 1 or 2, which replaces truncation; 0: off"),
-    ("mirostat-lr", (), "mirostat_eta", "Mirostat's learning rate"),
-    ("mirostat-ent", (), "mirostat_tau", "Mirostat's target entropy"),
+
+def list_devices(parser: argparse.ArgumentParser, *_: Any) -> None:
+    """Print the devices, and exit."""
+    sys.stdout.write("".join(f"{described(device)}\n" for device in devices()) or NO_DEVICES)
+    parser.exit()
+
+
+# fmt: off
+MODEL = (
+    Option("--model -m FILE", Path, None,
+           f"GGUF file, or {', '.join(KNOWN)}, a small model; may be repeated [the packaged model]",
+           does=each_model),
+    Option("--hf-repo -hf -hfr NAME", str, None,
+           "model of the Hugging Face hub, USER/MODEL or USER/MODEL:QUANT [Q4_K_M, else Q8_0]"),
+    Option("--hf-file -hff FILE", str, None, "file of --hf-repo to load"),
+    Option("--hf-token -hft TOKEN", str, None,
+           "token for private and gated models [HF_TOKEN, or `hf auth login`]"),
+    Switch("--offline", False, "load models from the cache, without network access"),
+    Option("--alias -a NAME", str, None,
+           "the model's name in answers; of several the alphabetically first"),
+    Several("--tags TAG", str, "words about the model in /v1/models"),
+    Switch("--strict-model", SERVER.strict_model, "answer 404 to requests that name another model"),
+    Several("--lora FILE", to.unscaled_file, "LoRA adapter with the scale 1; may be repeated"),
+    Several("--lora-scaled FILE:SCALE", to.scaled_file, "LoRA adapter with this scale; may be repeated"),
+    Switch("--lora-init-without-apply", ENGINE.lora_init_without_apply,
+           "begin with adapters' scales of 0"),
+    Option("--mmproj -mm FILE", Path, None, "GGUF file of the model's projector, for pictures and sounds"),
+    Switch("--mmproj-auto", True, "use the projector beside a model of --hf-repo"),
+    Switch("--mmproj-offload", ENGINE.mmproj_offload, "encode pictures on a GPU"),
+    Option("--image-min-tokens N", to.natural, None,
+           "minimum of a picture's tokens"),
+    Option("--image-max-tokens N", to.natural, None, "limit of a picture's tokens"),
+    Option("--media-cache-mib MIB", to.natural, ENGINE.media_cache_mib,
+           "limit of encoded pictures that are kept"),
+    Option("--pooling", POOLINGS, ENGINE.pooling,
+           "pooling of embeddings; auto: as the file says; rank: for /v1/rerank"),
+    Switch("--embeddings --embedding", ENGINE.embeddings, "refuse a model that generates text"),
+    Switch("--reranking --rerank", False, "rank documents for /v1/rerank: --pooling rank"),
+    Switch("--matryoshka", ENGINE.matryoshka,
+           "let requests ask for fewer dimensions"),
+    Switch("--mmap", ENGINE.mmap, "map the file into memory instead of reading it"),
+    Switch("--mlock", ENGINE.mlock, "lock the model in memory"),
 )
+MODELS = (
+    Option("--replicas N", to.positive_int, 1, "processes of each model, which share its requests"),
+    Option("--worker-silence S", to.seconds, 10.0,
+           "silence after which a replica counts as stuck"),
+    Option("--models-dir FOLDER", Path, None, "folder of models: GGUF files, or folders of one's files"),
+    Option("--models-preset FILE", Path, None, "models and their options, as llama-server's INI or TOML"),
+    Option("--models-max N", to.natural, 4, "limit of loaded models; 0: no limit"),
+    Option("--models-memory GIB", to.gibibytes, 0.0, "limit of all loaded models' memory; 0: no limit"),
+    Switch("--models-autoload", True, "load a model when a request names it"),
+    Option("--sleep-idle-seconds S", to.seconds_or_off, 0.0,
+           "idle time after which a model is unloaded; -1: never"),
+)
+COMPUTING = (
+    Option("--parallel -np N", to.positive_or_auto, None,
+           f"requests that compute at once, which divide the context if given [{ENGINE.parallel}, not divided]"),
+    Option("--ctx-size -c N", to.natural, ENGINE.ctx_size,
+           "context in tokens; 0: automatic"),
+    Switch("--kv-unified -kvu", None, "share one pool of cells, so that answers depend on other requests"),
+    Option("--ubatch-size -ub N", to.positive_int, ENGINE.ubatch_size, "limit of tokens in a step"),
+    Option("--batch-size -b N", to.positive_int, ENGINE.batch_size, "llama.cpp's logical batch, limits --ubatch-size"),
+    Option("--threads -t N", to.natural_or_auto, ENGINE.threads,
+           "compute threads; 0: one per core, fewer while other programs are busy"),
+    Option("--threads-batch -tb N", to.natural_or_auto, ENGINE.threads_batch, "the same for prompts; 0: as --threads"),
+    Option("--cache-type-k -ctk TYPE", TYPES, ENGINE.cache_type_k, f"type of the cells' keys: {', '.join(TYPES)}"),
+    Option("--cache-type-v -ctv TYPE", TYPES, ENGINE.cache_type_v, "type of their values, one of the same"),
+    Option(f"--flash-attn -fa {'|'.join(FLASH_ATTENTION)}", to.flash_attention, ENGINE.flash_attn,
+           "use flash attention", bare="on"),
+    Switch("--steps-ahead", ENGINE.steps_ahead,
+           "start a step before the last one's tokens are read [if most layers are offloaded]"),
+    Option("--itl-target S", to.seconds, ENGINE.itl_target, "limit of a step that a prompt shares with answers"),
+    Option("--max-step-seconds S", to.seconds, ENGINE.max_step_seconds, "limit of a step that a prompt has alone"),
+    Option("--cached-sequences N", to.natural, ENGINE.cached_sequences,
+           "idle prefixes to keep in cells"),
+    Option("--cache-ram -cram MIB", to.natural_or_none, ENGINE.cache_ram,
+           "limit of idle prefixes' copies; 0: no copies, -1: no limit"),
+    Option("--cache-disk DIR", Path, ENGINE.cache_disk, "folder in which computed prefixes survive a restart"),
+    Option("--cache-disk-mib MIB", to.positive_int, ENGINE.cache_disk_mib,
+           "size limit of that folder; the least recently used files are deleted"),
+)
+DEVICES = (
+    Option("--n-gpu-layers -ngl --gpu-layers N", to.layers, PLACEMENT.n_gpu_layers,
+           "layers to put on devices; all; auto: as many as fit"),
+    Option("--device -dev NAMES", to.device_names, None,
+           "devices to use; none: the CPU alone [all GPUs]"),
+    Print("--list-devices", "list the devices with their memory, and exit", list_devices),
+    Option("--split-mode -sm", tuple(SPLIT_MODES), PLACEMENT.split_mode,
+           "how devices share a model; none: all on --main-gpu"),
+    Option("--tensor-split -ts N,N", to.shares, "",
+           "each device's share [in proportion to free memory]"),
+    Option("--main-gpu -mg N", to.natural, PLACEMENT.main_gpu, "device of --split-mode none, from 0"),
+    Several("--override-tensor -ot PATTERN=TYPE", to.override,
+            "put tensors that match a regular expression there"),
+    Switch("--cpu-moe -cmoe", PLACEMENT.cpu_moe, "keep all experts on the CPU"),
+    Option("--n-cpu-moe -ncmoe N", to.natural, PLACEMENT.n_cpu_moe, "keep the first N layers' experts on the CPU"),
+    Option("--n-cpu-ffn -ncffn N", to.natural, PLACEMENT.n_cpu_ffn,
+           "the same for feed-forward weights, in a model without experts"),
+    Switch("--kv-offload -kvo", PLACEMENT.kv_offload, "keep a layer's cells on its device, not in the CPU's memory"),
+    Switch("--op-offload", PLACEMENT.op_offload, "let a device compute large batches for weights on the CPU"),
+    Option("--fit -fit on|off", to.on_or_off, "on", "refuse a placement that does not fit"),
+    Option("--fit-target -fitt MIB,MIB", to.margins, str(PLACEMENT.fit_target[0]),
+           "memory that auto leaves free, by device"),
+    Print("--fit-print", "print the memory that the model takes, and exit"),
+)
+CHECKPOINTS = (
+    Option("--checkpoint-interval N", to.natural, ENGINE.checkpoint_interval, "tokens between checkpoints; 0: none"),
+    Option("--ctx-checkpoints -ctxcp --swa-checkpoints N", to.natural, ENGINE.ctx_checkpoints,
+           "limit of one sequence's checkpoints"),
+    Option("--checkpoint-mib MIB", to.natural, ENGINE.checkpoint_mib, "limit of all checkpoints' memory"),
+)
+DRAFTS = (
+    Option("--spec-type TYPES", to.draft_sources, ",".join(ENGINE.draft_sources),
+           "sources of drafts: past, prediction, ngram, model, heads, or none"),
+    Option("--draft-max --draft --draft-n --spec-draft-n-max N", to.natural, ENGINE.draft_max,
+           f"limit of drafted tokens in a step, at most {MOST_EXTRA_OUTPUTS}; 0: none"),
+    Option("--past-answers-mib MIB", to.natural, ENGINE.past_answers_mib, "limit of the recent answers' memory"),
+    Switch("--token-healing", ENGINE.token_healing, "let prompts end in mid-word: completions rewrite it"),
+    Option("--model-draft -md --spec-draft-model FILE", Path, None,
+           "GGUF file of a smaller model with the same vocabulary; or that of --hf-repo-draft"),
+    Option("--hf-repo-draft -hfd -hfrd --spec-draft-hf NAME", str, None, "draft model of the hub, as --hf-repo"),
+    Option("--draft-min --draft-n-min --spec-draft-n-min N", to.natural, ENGINE.draft_min,
+           "minimum of tokens of a draft model's draft"),
+    Option("--draft-p-min --spec-draft-p-min P", to.probability, ENGINE.draft_p_min,
+           "probability below which the draft model stops"),
+    Option("--threads-draft -td --spec-draft-threads N", to.natural_or_auto, ENGINE.draft_threads,
+           "the draft model's compute threads; 0: as the model"),
+    Option("--threads-batch-draft -tbd --spec-draft-threads-batch N", to.natural_or_auto, ENGINE.draft_threads_batch,
+           "the same for prompts; 0: as --threads-draft"),
+    Option("--cache-type-k-draft -ctkd --spec-draft-type-k TYPE", TYPES, ENGINE.draft_cache_type_k,
+           "type of its cells' keys"),
+    Option("--cache-type-v-draft -ctvd --spec-draft-type-v TYPE", TYPES, ENGINE.draft_cache_type_v,
+           "type of its cells' values"),
+    Option("--gpu-layers-draft -ngld --n-gpu-layers-draft --spec-draft-ngl N", to.layers, PLACEMENT.n_gpu_layers,
+           "its layers on devices, as --n-gpu-layers"),
+    Option("--device-draft -devd --spec-draft-device NAMES", to.device_names, None,
+           "its devices, as --device [those of --device]"),
+)
+REQUESTS = (
+    Option("--max-queue N", to.positive_int, ENGINE.max_queue, "limit of a key's waiting requests; others get 429"),
+    Option("--request-timeout S", to.seconds, None, "deadline of every request, queue included"),
+    Option("--n-predict -n --predict N", to.natural_or_none, None,
+           "limit of an answer's tokens, whatever its request says; -1: none"),
+    Option("--max-running N", to.natural_or_none, ENGINE.max_running,
+           "limit of a key's running requests; further ones wait; -1: no limit"),
+    Option("--supersede", ("client-ip", "user", "session"), None,
+           "let a client's newer request cancel its older one"),
+    Switch("--supersede-chats", SERVER.supersede_chats, "apply --supersede to chats, too"),
+    Option("--unknown-fields", ("ignore", "warn", "refuse"), SERVER.unknown_fields,
+           "treatment of fields without an effect"),
+    Several("--trusted-proxies ADDRESSES", to.address_or_network,
+            "addresses or networks of proxies whose X-Forwarded-For and -Host are trusted"),
+)
+# Each row: the spellings, the field of SamplingParams, the explanation.
+SAMPLING_FIELDS = (
+    ("--temp --temperature N", "temperature", "temperature; 0: the likeliest token"),
+    ("--top-k N", "top_k", "keep the k likeliest tokens; 0: all"),
+    ("--top-p N", "top_p", "keep the likeliest tokens of this probability together; 1: all"),
+    ("--min-p N", "min_p", "keep tokens of this share of the best one's probability; 0: all"),
+    ("--top-n-sigma --top-nsigma N", "top_n_sigma", "keep logits within N standard deviations of the best; -1: off"),
+    ("--typical-p --typical N", "typical_p", "locally typical sampling; 1: off"),
+    ("--xtc-probability N", "xtc_probability", "probability of leaving out the likeliest tokens; 0: never"),
+    ("--xtc-threshold N", "xtc_threshold", "minimum probability of a token that may be left out"),
+    ("--repeat-last-n N", "penalty_last_n", "last tokens that the penalties count; 0: none, -1: all"),
+    ("--repeat-penalty N", "repeat_penalty", "penalty on repeated tokens; 1: off"),
+    ("--presence-penalty N", "presence_penalty", "penalty on tokens that have occurred; 0: off"),
+    ("--frequency-penalty N", "frequency_penalty", "penalty on tokens for each occurrence; 0: off"),
+    ("--dry-multiplier N", "dry_multiplier", "DRY's penalty on repeated sequences; 0: off"),
+    ("--dry-base N", "dry_base", "base of its growth with the length"),
+    ("--dry-allowed-length N", "dry_allowed_length", "length up to which there is none"),
+    ("--dry-penalty-last-n N", "dry_penalty_last_n", "last tokens that DRY looks at; 0: none, -1: all"),
+    ("--dynatemp-range N", "dynatemp_range", "range of a temperature that depends on entropy; 0: off"),
+    ("--dynatemp-exp N", "dynatemp_exponent", "exponent of that dependence"),
+    ("--mirostat N", "mirostat", "version of Mirostat, 1 or 2, in place of truncation; 0: off"),
+    ("--mirostat-lr N", "mirostat_eta", "Mirostat's learning rate"),
+    ("--mirostat-ent N", "mirostat_tau", "Mirostat's target entropy"),
+)
+SAMPLING_ROWS = (
+    # No default: the model's file may advise another one.
+    *(Option(names, to.whole if isinstance(getattr(SAMPLING, field), int) else to.number, None,
+             f"{text} [{getattr(SAMPLING, field)}]") for names, field, text in SAMPLING_FIELDS),
+    Option("--samplers NAMES", str, None, f"samplers in their order [{';'.join(SAMPLERS)}]"),
+    Option("--seed -s N", to.seed, None, "seed; -1: one for each request"),
+)
+CONVERSATIONS = (
+    Option("--chat-template JINJA", str, None,
+           "Jinja template in place of the model's; or the name of one of llama.cpp's"),
+    Option("--chat-template-file FILE", Path, None, "file of such a Jinja template"),
+    Option("--chat-template-kwargs JSON", str, None, "variables of the template, as a JSON object"),
+    Switch("--jinja", CHAT.jinja, "render the template; without: recognise it, without tools"),
+    Option("--reasoning-format FORMAT", get_args(ReasoningFormat), CHAT.reasoning_format,
+           "none: reasoning stays in the text; all others: in a field of its own"),
+    Option("--reasoning -rea", ("on", "off", "auto"), "auto",
+           "switch reasoning on or off; auto: as the template does"),
+    Option("--reasoning-effort LEVEL", str, None, "effort of reasoning, if the template knows of it"),
+    Option("--reasoning-budget N", to.natural_or_none, None, "limit of reasoning tokens; -1: no limit"),
+    Option("--reasoning-budget-message TEXT", str, "", "text to insert where the budget ends the reasoning"),
+    Switch("--reasoning-preserve", True, "show the model the reasoning of all earlier messages"),
+    Switch("--prefill-assistant", CHAT.prefill_assistant, "continue the last message, if it is the assistant's"),
+)
+HTTP = (
+    Option("--host HOST", str, "127.0.0.1", "addresses to listen on"),
+    Option("--port N", to.port_number, 8000, "port to listen on; 0: a free one"),
+    Option("--drain S", to.seconds, SERVER.drain, "time after SIGTERM in which live requests may finish"),
+    Option("--drain-delay S", to.seconds, SERVER.drain_delay,
+           "time before that in which all is served and /health says 503"),
+    Option("--sse-ping-interval S", to.seconds_or_off, SERVER.sse_ping_interval,
+           "silence after which a stream gets a comment; 0: never"),
+    Option("--stream-keep S", to.seconds_or_off, SERVER.stream_keep,
+           "time for which a stream without a reader is kept; 0: never"),
+    Option("--store FILE", str, None,
+           "where /v1/responses are stored: a file, memory, or off [a file in XDG_STATE_HOME]"),
+    Option("--store-max-age DAYS", to.positive_int, int(STORAGE.max_age / DAY),
+           "days without use after which a response is deleted"),
+    Option("--store-max-size MIB", to.positive_int, STORAGE.max_bytes >> 20,
+           "size limit of responses; the least recently used are deleted"),
+    Switch("--ui --webui", SERVER.ui, "serve the live page"),
+    Switch("--metrics", SERVER.metrics, "serve GET /metrics"),
+    Switch("--slots", SERVER.slots, "serve GET /slots"),
+    Option("--slot-save-path DIR", Path, SERVER.slot_save_path,
+           "folder in which clients save slots by POST /slots/ID [they cannot]"),
+    Switch("--expose-prompts", SERVER.expose_prompts, "show texts in GET /v1/events"),
+    Switch("--otel", SERVER.otel, "send traces by OTLP; needs the extra [otel]"),
+    Option("--log-level", ("debug", "info", "warning", "error"), "info", "lowest level of records to log"),
+    Option("--log-format", FORMATS, "text", "lines of text, or one JSON object per line"),
+)
+PICTURES = (
+    Switch("--media-url", MEDIA.urls, "fetch pictures from public addresses"),
+    Option("--media-path DIR", Path, None, "folder whose files requests may name by file:// [none]"),
+    Option("--media-max-items N", to.positive_int, MEDIA.max_items, "limit of pictures and sounds in a request"),
+    Option("--media-max-mib MIB", to.positive_int, MEDIA.max_bytes >> 20, "size limit of one of them"),
+    Option("--media-max-pixels N", to.positive_int, MEDIA.max_pixels, "limit of a picture's width times height"),
+    Option("--media-max-seconds S", to.seconds, MEDIA.max_seconds, "limit of a sound's length"),
+    Option("--media-prepared-mib MIB", to.positive_int, MEDIA.max_prepared >> 20,
+           "limit of what is prepared for live requests; others get 429"),
+    Option("--media-timeout S", to.seconds, MEDIA.fetch_timeout, "time limit for all that a request has fetched"),
+)
+LIMITING = (
+    Option("--max-body-mib MIB", to.positive_int, LIMITS.max_body >> 20,
+           "size limit of a request's body; larger ones get 413"),
+    Option("--max-body-values N", to.positive_int, LIMITS.max_body_values,
+           "limit of values in a body, but for prompts of tokens"),
+    Option("--max-bodies-mib MIB", to.positive_int, LIMITS.max_bodies >> 20,
+           "size limit of all bodies over 64 KiB in work; others get 503"),
+    Option("--header-timeout S", to.seconds, LIMITS.header_timeout, "time limit for a request's head"),
+    Option("--body-timeout S", to.seconds, LIMITS.body_timeout, "time limit for a request's body"),
+    Option("--keep-alive S", to.seconds, LIMITS.keep_alive, "time after which an idle connection is closed"),
+    Option("--client-timeout S", to.client_seconds, LIMITS.client_timeout,
+           "silence after which a client's machine is gone; 0: never"),
+    Option("--reader-stall S", to.seconds_or_off, LIMITS.reader_stall,
+           "time after which an unread answer is cancelled; 0: never"),
+    Option("--max-event-clients N", to.positive_int, LIMITS.max_event_clients,
+           "limit of readers of GET /v1/events; others get 503"),
+    Option("--max-connections N", to.natural, LIMITS.max_connections,
+           "limit of connections; a new one closes the longest idle one; 0: as files allow"),
+    Option("--max-connections-per-address N", to.natural, LIMITS.max_connections_per_address,
+           "limit of an address's connections; 0: three quarters of all"),
+)
+ACCESS = (
+    Option("--api-key KEY", str, None,
+           "key that clients must send; of several each is an owner: docs/cancelling.md"),
+    Option("--api-key-file FILE", Path, None, "file of keys, one per line: KEY or NAME:KEY"),
+    Option("--admin-api-key KEY", str, None,
+           "key that may see and cancel all owners' requests"),
+    Several("--cors-origins ORIGINS", to.checked_by(web_origin),
+            "other pages that may use the server: origins, SCHEME://*, null, localhost, or *"),
+    Several("--allowed-hosts NAMES", to.checked_by(host_name),
+            "further names of this server: NAME, *.NAME or *; others get 421"),
+    Option("--ssl-key-file FILE", Path, None, "PEM file of a private key, to serve HTTPS"),
+    Option("--ssl-cert-file FILE", Path, None, "PEM file of that key's certificate"),
+)
+WORKERS = (
+    Several("--workers URLS", str,
+            "workers to serve: http(s)://HOST:PORT, dns://NAME:PORT, or any"),
+    Option("--worker URL", str, None, "front at which this worker registers itself: http(s)://HOST:PORT"),
+    Option("--worker-url URL", str, None, "address of this worker for that front [the one from which it registers]"),
+    Option("--replica NAME", to.replica_name, None, "server's name in X-Served-By [a worker's HOST:PORT]"),
+    Option("--worker-key FILE", Path, None, "file of the key of a front and its workers"),
+    Option("--worker-ca FILE", Path, None, "PEM file of the certificates that both trust"),
+)
+GROUPS: dict[str, tuple[str, tuple[Row, ...]]] = {
+    "model": ("The model, its name in answers, its adapters, and embeddings.", MODEL),
+    "models": ("Several models, of which a request names one: docs/scale-out.md.", MODELS),
+    "computing": ("The context, threads, batches, and the cells' types.", COMPUTING),
+    "devices": ("For builds with a back end for GPUs: docs/gpu.md.", DEVICES),
+    "checkpoints": ("For models whose memory cannot be rolled back: recurrent, hybrid.", CHECKPOINTS),
+    "drafts": ("Tokens that are guessed, and computed several at a time: docs/drafting.md.", DRAFTS),
+    "requests": ("Queues, deadlines, and how a request supersedes older ones.", REQUESTS),
+    "sampling": ("Defaults for requests that do not set these fields.", SAMPLING_ROWS),
+    "conversations": ("Chat templates and reasoning.", CONVERSATIONS),
+    "server": ("Addresses, the drain, stored responses, the page, metrics, the log.", HTTP),
+    "pictures": ("Where pictures and sounds come from, and their limits: docs/pictures-and-sound.md.", PICTURES),
+    "limits": ("Limits of what one client can ask of the server.", LIMITING),
+    "access": ("API keys, pages and names that are served, HTTPS.", ACCESS),
+    "workers": ("Servers on several machines behind one: docs/scale-out.md.", WORKERS),
+}
+# fmt: on
+# The first name of an option for each spelling.
+NAMES = {
+    spelling: split(row.names)[0][0] for _, rows in GROUPS.values() for row in rows for spelling in split(row.names)[0]
+}
 
 
 def add_all(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     # For the processes behind the one in front, through which they are reached.
     parser.add_argument("--no-greeting", dest="greets", action="store_false", help=argparse.SUPPRESS)
-    for title, (text, add) in GROUPS.items():
-        add(parser.add_argument_group(title, text))
-    add_spellings(parser)
-    add_foreign(parser)
-
-
-def _add_model_options(group: argparse._ArgumentGroup) -> None:
-    text = f"GGUF file, or the name of a small model that is downloaded once: {', '.join(KNOWN)} [the packaged model];"
-    text += " given several times: all of them, see docs/scale-out.md"
-    add_option(group, "model", Path, None, text, also=("-m",), metavar="FILE", action=EachModel)
-    text = "model of the Hugging Face hub, USER/MODEL or USER/MODEL:QUANT, downloaded once [Q4_K_M, else Q8_0]"
-    add_option(group, "hf-repo", str, None, text, also=("-hf", "-hfr"), metavar="NAME")
-    add_option(group, "hf-file", str, None, "name of the file in --hf-repo to load", also=("-hff",), metavar="FILE")
-    text = "token for private and gated models [HF_TOKEN, or the one of `hf auth login`]"
-    add_option(group, "hf-token", str, None, text, also=("-hft",), metavar="TOKEN")
-    add_switch(group, "offline", False, "load the model from the cache, without network access")
-    text = "the model's name in answers; of several names, separated by commas, the alphabetically first"
-    add_option(group, "alias", str, None, text, also=("-a",), metavar="NAME")
-    add_list(group, "tags", str, "words about the model in /v1/models, separated by commas", metavar="TAG")
-    add_switch(
-        group,
-        "strict-model",
-        SERVER.strict_model,
-        "answer 404 to requests that name another model; without: serve any name",
-    )
-    text = "LoRA adapter, with the scale 1 for requests that choose none; may be repeated"
-    add_list(group, "lora", unscaled_file, text, metavar="FILE")
-    text = "LoRA adapter, with this scale for requests that choose none; may be repeated"
-    add_list(group, "lora-scaled", scaled_file, text, metavar="FILE:SCALE")
-    text = "begin with a scale of 0 for all LoRA adapters, until POST /lora-adapters sets it"
-    add_switch(group, "lora-init-without-apply", ENGINE.lora_init_without_apply, text)
-    add_projector_options(group)
-    text = (
-        "how a text's embedding is pooled from its tokens; auto: as the model's file says; rank: scores for /v1/rerank;"
-        " none: generate text or, with --embeddings, embed each token"
-    )
-    add_option(group, "pooling", str, ENGINE.pooling, text, choices=POOLINGS)
-    text = "refuse a model that generates text; a model that pools serves embeddings even without this option"
-    add_switch(group, "embeddings", ENGINE.embeddings, text, also=("--embedding",))
-    text = "rank documents for /v1/rerank: --pooling rank"
-    add_switch(group, "reranking", False, text, also=("--rerank",))
-    add_switch(
-        group, "matryoshka", ENGINE.matryoshka, "let requests ask for fewer dimensions: the model was trained for that"
-    )
-    add_switch(group, "mmap", ENGINE.mmap, "map the file into memory instead of reading it")
-    add_switch(group, "mlock", ENGINE.mlock, "lock the model in memory, so that it is never swapped out")
-
-
-def _add_computing_options(group: argparse._ArgumentGroup) -> None:
-    text = (
-        f"limit of sequences that compute at once; a given number divides the context [{ENGINE.parallel}, not divided]"
-    )
-    add_option(group, "parallel", positive_or_auto, None, text, also=("-np",))
-    text = "context of a request in tokens; with --parallel, of all requests together; 0: automatic"
-    add_option(group, "ctx-size", natural, ENGINE.ctx_size, text, also=("-c",))
-    text = "share one pool of cells among all requests: less memory, but answers depend on other requests"
-    add_switch(group, "kv-unified", None, text, also=("-kvu",))
-    text = "limit of tokens in a step; where a step cannot be interrupted, a cancel waits for its end"
-    add_option(group, "ubatch-size", positive_int, ENGINE.ubatch_size, text, also=("-ub",))
-    text = "llama.cpp's logical batch; here it only limits --ubatch-size, since a step is never more than one ubatch"
-    add_option(group, "batch-size", positive_int, ENGINE.batch_size, text, also=("-b",))
-    text = "number of compute threads; 0: one per core, and fewer while other programs keep cores busy"
-    add_option(group, "threads", natural_or_auto, ENGINE.threads, text, also=("-t",))
-    text = "number of compute threads for prompts; 0: as --threads"
-    add_option(group, "threads-batch", natural_or_auto, ENGINE.threads_batch, text, also=("-tb",))
-    types = tuple(CACHE_TYPES)
-    text = f"type of the keys in the cells: {', '.join(types)}"
-    add_option(group, "cache-type-k", str, ENGINE.cache_type_k, text, also=("-ctk",), choices=types, metavar="TYPE")
-    text = "type of the values in the cells: one of the same"
-    add_option(group, "cache-type-v", str, ENGINE.cache_type_v, text, also=("-ctv",), choices=types, metavar="TYPE")
-    kinds = "|".join(FLASH_ATTENTION)
-    text = "use flash attention"
-    add_option(group, "flash-attn", flash_attention, ENGINE.flash_attn, text, also=("-fa",), metavar=kinds, bare="on")
-    text = "start a decode step before Python has read the previous step's tokens [if most layers are offloaded]"
-    add_switch(group, "steps-ahead", ENGINE.steps_ahead, text)
-    text = "limit of a step's duration while a prompt and answers share it"
-    add_option(group, "itl-target", seconds, ENGINE.itl_target, text, metavar="S")
-    text = "limit of a step's duration that a prompt has alone"
-    add_option(group, "max-step-seconds", seconds, ENGINE.max_step_seconds, text, metavar="S")
-    text = (
-        "number of idle prefixes to keep, besides --parallel; 0 if the context is divided, at most 1 without attention"
-    )
-    add_option(group, "cached-sequences", natural, ENGINE.cached_sequences, text)
-    text = "memory limit for copies of idle prefixes, in MiB; 0: no copies, -1: no limit"
-    add_option(group, "cache-ram", natural_or_none, ENGINE.cache_ram, text, also=("-cram",))
-    text = "folder in which computed prefixes survive a restart; one server uses it at a time [prefixes are lost]"
-    add_option(group, "cache-disk", Path, ENGINE.cache_disk, text, metavar="DIR")
-    text = "size limit of the files in --cache-disk, in MiB; the least recently used are deleted first"
-    add_option(group, "cache-disk-mib", positive_int, ENGINE.cache_disk_mib, text)
-
-
-def _add_checkpoint_options(group: argparse._ArgumentGroup) -> None:
-    add_option(
-        group,
-        "checkpoint-interval",
-        natural,
-        ENGINE.checkpoint_interval,
-        "tokens between checkpoints; 0: no checkpoints",
-    )
-    text = "limit of checkpoints of one sequence"
-    add_option(group, "ctx-checkpoints", natural, ENGINE.ctx_checkpoints, text, also=("-ctxcp", "--swa-checkpoints"))
-    add_option(group, "checkpoint-mib", natural, ENGINE.checkpoint_mib, "memory limit of all checkpoints, in MiB")
-
-
-def _add_request_options(group: argparse._ArgumentGroup) -> None:
-    add_option(
-        group,
-        "max-queue",
-        positive_int,
-        ENGINE.max_queue,
-        "limit of waiting requests per API key; further ones get 429",
-    )
-    add_option(group, "request-timeout", seconds, None, "deadline of every request, queue included", metavar="S")
-    text = "limit of tokens of an answer, even if the request asks for more; -1: no limit"
-    add_option(group, "n-predict", natural_or_none, None, text, also=("-n", "--predict"))
-    text = "limit of running requests per API key; further ones wait; -1: no limit"
-    add_option(group, "max-running", natural_or_none, ENGINE.max_running, text)
-    text = "let a request without X-Supersede cancel older ones of its kind of endpoint, by address, user or session"
-    add_option(group, "supersede", str, None, text, choices=("client-ip", "user", "session"))
-    add_switch(
-        group,
-        "supersede-chats",
-        SERVER.supersede_chats,
-        "apply --supersede to chats, too; without: to completions and infill only",
-    )
-    text = (
-        "fields of a body that have no effect: ignore them, report them in the log and in X-Ignored-Fields, or refuse"
-    )
-    add_option(group, "unknown-fields", str, SERVER.unknown_fields, text, choices=("ignore", "warn", "refuse"))
-    text = "proxies whose X-Forwarded-For and -Host are trusted: addresses or networks, separated by commas"
-    add_list(group, "trusted-proxies", address_or_network, text, metavar="ADDRESSES")
-
-
-def _add_sampling_options(group: argparse._ArgumentGroup) -> None:
-    for name, also, field, text in SAMPLING_OPTIONS:
-        default = getattr(SAMPLING, field)
-        convert = whole if isinstance(default, int) else number
-        add_option(group, name, convert, None, f"{text} [{default}]", also=also)  # None: the model's file may advise
-    text = f"samplers to apply, in their order, separated by semicolons [{';'.join(SAMPLERS)}]"
-    add_option(group, "samplers", str, None, text, metavar="NAMES")
-    add_option(group, "seed", seed, None, "seed; -1 draws one for each request", also=("-s",))
-
-
-def _add_http_options(group: argparse._ArgumentGroup) -> None:
-    add_option(group, "host", str, "127.0.0.1", "address to listen on; several separated by commas")
-    add_option(group, "port", port_number, 8000, "port to listen on; 0 chooses a free one")
-    add_option(
-        group, "drain", seconds, SERVER.drain, "time after SIGTERM in which live requests may finish", metavar="S"
-    )
-    text = (
-        "time after SIGTERM, before --drain, in which everything is served and /health says 503, so that balancers stop"
-    )
-    text += " sending requests. The port then stays open until the drain is over; with 0 it closes at once"
-    add_option(group, "drain-delay", seconds, SERVER.drain_delay, text, metavar="S")
-    text = "send a comment in a stream that has been silent for this time, so that proxies keep it open; 0: never"
-    add_option(group, "sse-ping-interval", seconds_or_off, SERVER.sse_ping_interval, text, metavar="S")
-    text = "time for which a stream that can be taken up again goes on without a reader, and is kept after its end"
-    text += "; 0: no stream can be taken up again"
-    add_option(group, "stream-keep", seconds_or_off, SERVER.stream_keep, text, metavar="S")
-    text = "where /v1/responses stores responses: a file, or memory, or off [a file in XDG_STATE_HOME]"
-    add_option(group, "store", str, None, text, metavar="FILE")
-    text = "days without use after which a response is deleted"
-    add_option(group, "store-max-age", positive_int, int(STORAGE.max_age / DAY), text, metavar="DAYS")
-    text = "size limit of all stored responses, in MiB; the least recently used ones are deleted for new ones"
-    add_option(group, "store-max-size", positive_int, STORAGE.max_bytes >> 20, text, metavar="MIB")
-    add_switch(group, "ui", SERVER.ui, "serve the live page", also=("--webui",))
-    add_switch(group, "metrics", SERVER.metrics, "serve GET /metrics")
-    add_switch(group, "slots", SERVER.slots, "serve GET /slots: settings and token counts of running requests")
-    text = "folder in which clients save slots by POST /slots/ID [they can be neither saved, restored nor erased]"
-    add_option(group, "slot-save-path", Path, SERVER.slot_save_path, text, metavar="DIR")
-    add_switch(
-        group, "expose-prompts", SERVER.expose_prompts, "show texts in GET /v1/events, to whoever may see the requests"
-    )
-    text = "send a trace of each request by OTLP over HTTP to OTEL_EXPORTER_OTLP_ENDPOINT; needs the extra [otel]"
-    add_switch(group, "otel", SERVER.otel, text)
-    add_option(group, "log-level", str, "info", "lowest level of records to log", choices=LEVELS)
-    text = "format of the log: lines of text, or one JSON object per line"
-    add_option(group, "log-format", str, "text", text, choices=FORMATS)
-
-
-def _add_limit_options(group: argparse._ArgumentGroup) -> None:
-    limits = SERVER.limits
-    add_option(
-        group,
-        "max-body-mib",
-        positive_int,
-        limits.max_body >> 20,
-        "size limit of a request's body; larger ones get 413",
-    )
-    text = (
-        "limit of values in a body (numbers, texts, keys …); a prompt of tokens that fits the context is always"
-        " accepted"
-    )
-    add_option(group, "max-body-values", positive_int, limits.max_body_values, text)
-    text = "size limit of all bodies in work at once; those of up to 64 KiB do not count; further requests get 503"
-    text += "; with several owners each may use at most as much as it leaves free for others, or one body"
-    add_option(group, "max-bodies-mib", positive_int, limits.max_bodies >> 20, text)
-    text = "time limit for a request's head, from its first byte or from the connection"
-    add_option(group, "header-timeout", seconds, limits.header_timeout, text, metavar="S")
-    add_option(group, "body-timeout", seconds, limits.body_timeout, "time limit for a request's body", metavar="S")
-    text = "time after which an idle connection is closed"
-    add_option(group, "keep-alive", seconds, limits.keep_alive, text, metavar="S")
-    text = "time after which a client whose kernel does not answer counts as gone: at least 2; 0: never"
-    add_option(group, "client-timeout", client_seconds, limits.client_timeout, text, metavar="S")
-    text = "time after which a client that does not read its answer is cancelled; 0: never"
-    add_option(group, "reader-stall", seconds_or_off, limits.reader_stall, text, metavar="S")
-    text = "limit of readers of GET /v1/events; further ones get 503; an owner has at most as many as it leaves free"
-    add_option(group, "max-event-clients", positive_int, limits.max_event_clients, text)
-    text = "limit of connections; a new one closes the one that has been idle longest; 0: as file descriptors allow"
-    add_option(group, "max-connections", natural, limits.max_connections, text)
-    text = "limit of connections per address; 0: three quarters of --max-connections"
-    add_option(group, "max-connections-per-address", natural, limits.max_connections_per_address, text)
-
-
-def _add_access_options(group: argparse._ArgumentGroup) -> None:
-    text = "key that clients must send; of several, separated by commas, each is an owner: see docs/cancelling.md"
-    add_option(group, "api-key", str, None, text, metavar="KEY")
-    text = "file of such keys, one per line as KEY or NAME:KEY; lines that begin with # are comments"
-    add_option(group, "api-key-file", Path, None, text, metavar="FILE")
-    text = "key that may see and cancel all owners' requests; several separated by commas"
-    add_option(group, "admin-api-key", str, None, text, metavar="KEY")
-    text = "other pages that may use the server: origins separated by commas, SCHEME://*, null, localhost, or * for all"
-    add_list(group, "cors-origins", checked_by(web_origin), text, metavar="ORIGINS")
-    text = (
-        "further names of this server, besides addresses, localhost and --host: NAME or *.NAME, separated by commas,"
-        " or *"
-    )
-    text += " for any. Requests for other names get 421. With API keys any name is served, unless this option is given"
-    add_list(group, "allowed-hosts", checked_by(host_name), text, metavar="NAMES")
-    add_option(group, "ssl-key-file", Path, None, "PEM file of a private key, to serve HTTPS", metavar="FILE")
-    add_option(group, "ssl-cert-file", Path, None, "PEM file of that key's certificate", metavar="FILE")
-
-
-GROUPS: dict[str, tuple[str, Callable[[argparse._ArgumentGroup], None]]] = {
-    "model": ("The model, its name in answers, its adapters, and embeddings.", _add_model_options),
-    "models": ("Several models, of which a request names one: docs/scale-out.md.", add_router_options),
-    "computing": ("The context, threads, batches, and the cells' types.", _add_computing_options),
-    "devices": ("For builds with a back end for GPUs: docs/gpu.md.", add_placement_options),
-    "checkpoints": ("For models whose memory cannot be rolled back: recurrent, hybrid.", _add_checkpoint_options),
-    "drafts": ("Tokens that are guessed, and computed several at a time: docs/drafting.md.", add_draft_options),
-    "requests": ("Queues, deadlines, and how a request supersedes older ones.", _add_request_options),
-    "sampling": ("Defaults for requests that do not set these fields.", _add_sampling_options),
-    "conversations": ("Chat templates and reasoning.", add_chat_options),
-    "server": ("Addresses, the drain, stored responses, the page, metrics, the log.", _add_http_options),
-    "pictures": (
-        "Where pictures and sounds come from, and their limits: docs/pictures-and-sound.md.",
-        add_media_options,
-    ),
-    "limits": ("Limits of what one client can ask of the server.", _add_limit_options),
-    "access": ("API keys, pages and names that are served, HTTPS.", _add_access_options),
-    "workers": ("Servers on several machines behind one: docs/scale-out.md.", add_worker_options),
-}
+    for title, (text, rows) in GROUPS.items():
+        add_rows(parser.add_argument_group(title, text), rows)
+    add_llama_options(parser)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pyllmcancel.cli import command_parser
-from pyllmcancel.cli.serve import server_config
-from pyllmcancel.cli.worker_options import places_of, worker_key
+from pyllmcancel.cli.configuration import server_config
+from pyllmcancel.cli.workers import places_of, worker_key
 from pyllmcancel.server.app import ROUTERS
 from tests.deploy import recipes, validators
 from tests.deploy.recipes import OURS, UNITS, Command, commands, manifest, option

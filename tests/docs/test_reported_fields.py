@@ -60,7 +60,7 @@ def keys(facts: ast.expr, module: ast.Module) -> Iterator[str]:
 
 
 def test_the_page_has_the_fields_of_the_log() -> None:
-    rows = re.findall(r"^\| (`.*?) \|", LOG_PAGE.split("## Traces")[0], re.MULTILINE)
+    rows = re.findall(r"^- (`.*?): ", LOG_PAGE.split("## Traces")[0], re.MULTILINE | re.DOTALL)
     documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert documented == logged_fields() | (ALWAYS & documented)
     assert ALWAYS - documented == {"stack"}
@@ -82,7 +82,7 @@ def described(event: str) -> str:
     """The part of the page about an event."""
     if event == "snapshot":
         return FEED_PAGE.split("## `snapshot`")[1].split("\n## ")[0]
-    (row,) = re.findall(rf"^\| `{event}` \|.*$", FEED_PAGE.split("## The other events")[1], re.MULTILINE)
+    (row,) = re.findall(rf"^- `{event}`: .*\n(?:  .*\n)*", FEED_PAGE.split("## The other events")[1], re.MULTILINE)
     return str(row)
 
 
@@ -91,9 +91,9 @@ def test_the_page_has_the_fields_of_an_event(event: Any) -> None:
     assert fields_of(event) <= set(re.findall(r"\w+", described(type_of(event))))
 
 
-def test_the_table_of_the_snapshot_has_no_other_field() -> None:
+def test_the_list_of_the_snapshot_has_no_other_field() -> None:
     (snapshot,) = (event for event in EVENTS if type_of(event) == "snapshot")
-    rows = re.findall(r"^\| (`.*?) \|", described("snapshot"), re.MULTILINE)
+    rows = re.findall(r"^- (`.*?): ", described("snapshot"), re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == fields_of(snapshot)
 
 

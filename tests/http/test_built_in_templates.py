@@ -12,7 +12,7 @@ import pytest
 
 from pyllmcancel.chat.helper_process import Functions
 from pyllmcancel.chat.template import CHATML, ChatTemplate
-from pyllmcancel.cli.chat_options import BUILT_IN
+from pyllmcancel.cli.configuration import BUILT_IN
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.prompt import template_inputs

@@ -65,16 +65,16 @@ def test_a_hangup_changes_the_keys_and_disturbs_no_request(long_model: Path, tmp
 HANGS_UP_WHILE_IT_STARTS = """
 import signal, sys
 from pathlib import Path
-from pyllmcancel.cli import listening, main
+from pyllmcancel.cli import main, opening
 
-listen = listening.listen
+listen = opening.listen
 
 def listen_later(*where):
     Path(sys.argv[sys.argv.index("--api-key-file") + 1]).write_text("ann:new\\n")
     signal.raise_signal(signal.SIGHUP)
     return listen(*where)
 
-listening.listen = listen_later
+opening.listen = listen_later
 sys.exit(main())
 """
 

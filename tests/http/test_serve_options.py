@@ -9,7 +9,8 @@ import pytest
 
 from pyllmcancel.chat.template import CHATML
 from pyllmcancel.cli import main
-from pyllmcancel.cli.serve import certificate_of, server_config
+from pyllmcancel.cli.configuration import server_config
+from pyllmcancel.cli.keys import certificate_of
 from pyllmcancel.errors import Error, UsageError
 from pyllmcancel.server.config import ApiKey, ServerConfig
 from tests.http.test_startup import serve_parser

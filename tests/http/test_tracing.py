@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from pyllmcancel.cli.tracing import open_tracing
+from pyllmcancel.cli.opening import open_tracing
 from pyllmcancel.errors import UsageError
 from pyllmcancel.server.running import tracing as module
 from pyllmcancel.server.running.tracing import OneLineExporter, Tracing

@@ -12,14 +12,12 @@ from pyllmcancel.requests.observer import StepPart, StepRecord
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.live import recorder as recorder_module
 from pyllmcancel.server.live import texts as texts_module
-from pyllmcancel.server.live.facts import AddedFact, AdmittedFact, CancelledFact, EndedFact, FactFinder, StepsFact
-from pyllmcancel.server.live.feed import Feed
-from pyllmcancel.server.live.frames import Audience
-from pyllmcancel.server.live.pace import LONGEST, SHARE, SHORTEST
-from pyllmcancel.server.live.recorder import Added, Admitted, Cancelled, Ended, Recorder, Stepped
+from pyllmcancel.server.live.facts import FactFinder, PlainFact, StepsFact
+from pyllmcancel.server.live.feed import LONGEST, SHARE, SHORTEST, Feed
+from pyllmcancel.server.live.recorder import Happening, Recorder, Stepped
 from pyllmcancel.server.live.ring import Ring
 from pyllmcancel.server.live.texts import Texts
-from pyllmcancel.server.live.wording import Wording, steps_event
+from pyllmcancel.server.live.wording import Audience, Frames, steps_event
 from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.shares import Shares
 from tests.support.driver import Driver, Tracked
@@ -98,7 +96,7 @@ def test_steps_that_differ_in_anything_else_are_told_apart(other: Stepped) -> No
 
 def test_of_others_sequences_an_owner_learns_only_how_many_tokens_they_had() -> None:
     (fact,) = steps_of(*(step(n, decode("mine", owner="ann"), decode("secret", 1, "bob")) for n in (1, 2)))
-    event = Wording(None).event(fact, "ann", None)
+    event = Frames().event(fact, Audience("ann"))
     assert event is not None
     assert "secret" not in str(event)
     assert "bob" not in str(event)
@@ -106,7 +104,7 @@ def test_of_others_sequences_an_owner_learns_only_how_many_tokens_they_had() -> 
     assert ([part["request"] for part in event["sequences"]], event["others"]) == (["mine"], 2)
     assert (event["wasted"], event["survivors"], event["spared"]) == (0, 0, False)
     (own,) = steps_of(*(step(n, decode("mine", owner="ann")) for n in (1, 2)))
-    seen = Wording(None).event(own, "ann", None)
+    seen = Frames().event(own, Audience("ann"))
     assert seen is not None
     assert seen["type"] == "step"
     assert seen["wasted"] == 2
@@ -115,32 +113,35 @@ def test_of_others_sequences_an_owner_learns_only_how_many_tokens_they_had() -> 
 # -- requests ---------------------------------------------------------------------------------------------------------
 
 
-def kinds(facts: list[Fact]) -> list[type]:
-    return [type(fact) for fact in facts]
+def kinds(facts: list[Fact]) -> list[str]:
+    return [
+        "step" if isinstance(fact, StepsFact) else fact.event["type"] if isinstance(fact, PlainFact) else fact.type
+        for fact in facts
+    ]
 
 
 def test_the_order_is_as_promised_whatever_the_order_of_the_records(driver: Driver) -> None:
     request = (tracked := cancelled_request(driver)).request
     records = [
-        Ended(request, 3.0, tracked.ending),
-        Cancelled(request, 2.0),
-        Added(request, 1.0),
+        Happening("ended", request, 3.0, tracked.ending),
+        Happening("cancelled", request, 2.0),
+        Happening("added", request, 1.0),
     ]
-    assert kinds(list(FactFinder().find(records))) == [AddedFact, CancelledFact, EndedFact]
+    assert kinds(list(FactFinder().find(records))) == ["added", "cancelled", "ended"]
 
 
 def test_what_comes_late_in_the_next_flush_is_not_told_again(driver: Driver) -> None:
     request = (tracked := cancelled_request(driver)).request
     finder = FactFinder()
-    first = list(finder.find([Admitted(request, 1.0, (0,), 0), Ended(request, 2.0, tracked.ending)]))
-    assert kinds(first) == [AddedFact, AdmittedFact, CancelledFact, EndedFact]
-    assert not list(finder.find([Added(request, 0.5), Cancelled(request, 1.5)]))
+    first = list(finder.find([Happening("admitted", request, 1.0), Happening("ended", request, 2.0, tracked.ending)]))
+    assert kinds(first) == ["added", "admitted", "cancelled", "ended"]
+    assert not list(finder.find([Happening("added", request, 0.5), Happening("cancelled", request, 1.5)]))
 
 
 def test_a_request_is_told_as_it_came_even_if_it_is_over(driver: Driver) -> None:
     request = cancelled_request(driver).request
-    (fact,) = FactFinder().find([Added(request, request.arrived_at + 1.0)])
-    event = Wording(None).event(fact, None, None)
+    (fact,) = FactFinder().find([Happening("added", request, request.arrived_at + 1.0)])
+    event = Frames().event(fact, Audience(None))
     assert event is not None
     assert event["type"] == "added"
     entry = event["request"]
@@ -151,8 +152,8 @@ def test_a_request_is_told_as_it_came_even_if_it_is_over(driver: Driver) -> None
 
 def test_a_request_parts_the_steps_before_it_from_those_after_it(driver: Driver) -> None:
     request = cancelled_request(driver).request
-    facts = list(FactFinder().find([step(1, decode()), Added(request, 1.0), step(2, decode())]))
-    assert kinds(facts) == [StepsFact, AddedFact, StepsFact]
+    facts = list(FactFinder().find([step(1, decode()), Happening("added", request, 1.0), step(2, decode())]))
+    assert kinds(facts) == ["step", "added", "step"]
 
 
 # -- the recorder -----------------------------------------------------------------------------------------------------
@@ -317,7 +318,7 @@ async def test_the_longer_a_flush_takes_the_fewer_there_are(driver: Driver) -> N
     with feed.reader(Audience(None), "", print):
         assert feed.interval == SHORTEST
         for cost, expected in ((SHORTEST * SHARE / 2, SHORTEST), (SHARE, 1.0), (1.0, LONGEST)):
-            feed._pace._cost = cost
+            feed._cost = cost
             assert feed.interval == pytest.approx(expected)
 
 

@@ -12,4 +12,4 @@ def test_the_page_is_current() -> None:
 def test_the_page_has_every_group_of_endpoints() -> None:
     text = page()
     for endpoint in ("POST /v1/chat/completions", "POST /v1/messages", "POST /infill", "GET /health", "GET /v1/events"):
-        assert f"| `{endpoint}` |" in text
+        assert f"\n- `{endpoint}`: " in text

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from pyllmcancel.cli import llama_options, main, serve
-from pyllmcancel.cli.draft_model_options import draft_model_to_fetch
 from pyllmcancel.cli.environment import check_environment
-from pyllmcancel.cli.llama_options import ANYWAY, IGNORED, REFUSED, Foreign
-from pyllmcancel.cli.llama_spellings import SAMPLER_LETTERS, SHORTCUTS
+from pyllmcancel.cli.fetching import draft_model_to_fetch
+from pyllmcancel.cli.llama_options import ANYWAY, IGNORED, REFUSED, SHORTCUTS, Foreign
 from pyllmcancel.cli.parser import Parser
 from pyllmcancel.errors import UsageError
 from pyllmcancel.hub.fetching import HubModel
 from pyllmcancel.hub.names import ModelName
 from pyllmcancel.placement import Placement
+from pyllmcancel.sampling import SAMPLER_LETTERS
 from tests.http.test_serve_options import config_of
 from tests.http.test_startup import serve_parser
 from tests.support.llama_server_options import Option, options, sampler_letters

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pyllmcancel.cli import command_parser, main
-from pyllmcancel.cli.serve import model_to_fetch, server_config
+from pyllmcancel.cli.configuration import server_config
+from pyllmcancel.cli.fetching import model_to_fetch
 from pyllmcancel.hub.fetching import HubModel
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.cli import main
-from pyllmcancel.cli.placement_options import NO_DEVICES
+from pyllmcancel.cli.serve_options import NO_DEVICES
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.placement import Device, Placement
 from tests.http.test_serve_options import config_of
@@ -110,7 +110,7 @@ def list_devices(capsys: pytest.CaptureFixture[str]) -> str:
 def test_devices_are_listed_with_their_memory(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyllmcancel.cli.placement_options.devices", lambda: [GPU, GPU._replace(preferred=False), BLAS])
+    monkeypatch.setattr("pyllmcancel.cli.serve_options.devices", lambda: [GPU, GPU._replace(preferred=False), BLAS])
     first, second, third = list_devices(capsys).splitlines()
     assert first == "GPU0: a card, Fake, 8.0 GiB, 6.0 GiB free"
     assert second == f"{first}, not used unless it is named"
@@ -118,5 +118,5 @@ def test_devices_are_listed_with_their_memory(
 
 
 def test_without_devices_the_list_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyllmcancel.cli.placement_options.devices", list)
+    monkeypatch.setattr("pyllmcancel.cli.serve_options.devices", list)
     assert list_devices(capsys) == NO_DEVICES

@@ -78,7 +78,7 @@ def test_nonsense_is_reported_in_one_line_of_words(
     def listen(*_: object) -> None:
         raise OSError(0, "this value makes sense")
 
-    monkeypatch.setattr("pyllmcancel.cli.listening.listen", listen)
+    monkeypatch.setattr("pyllmcancel.cli.opening.listen", listen)
     for nonsense in ("nonsense", "", "-5", "9" * 20, "nan", "1e400", "/", __file__, "[1"):
         try:
             status: object = main(["serve", f"{option}={nonsense}"])

@@ -6,49 +6,37 @@ They become JSON when a reader asks. Used in the event loop only.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.requests.request import Times
-from pyllmcancel.server.live.recorder import Added, Admitted, Cancelled, Ended, Record, Stepped
+from pyllmcancel.server.live.recorder import Happening, Record, Stepped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pyllmcancel.cancellation import CancelReason
     from pyllmcancel.requests.observer import StepPart, StepRecord
     from pyllmcancel.requests.request import Request, RequestSummary
-    from pyllmcancel.server.live.events import Stats
+    from pyllmcancel.server.live.events import AdmittedEvent, CancelledEvent, StatsEvent
 
 
 COUNTS = ("n_tokens", "n_drafted", "n_accepted")  # of a part of a step
 
 
-class AddedFact(NamedTuple):
+class RequestFact(NamedTuple):
+    """A request that came or ended. Its event shows texts, which are looked up when a reader asks."""
+
+    type: Literal["added", "ended"]
     at: float
     summary: RequestSummary
 
 
-class AdmittedFact(NamedTuple):
-    at: float
-    id: str
-    owner: str
-    slots: tuple[int, ...]
-    cached_tokens: int
+class PlainFact(NamedTuple):
+    """An event that all who may see it see alike: the `owner`, and administrators; None: administrators only."""
 
-
-class CancelledFact(NamedTuple):
-    at: float
-    id: str
-    owner: str
-    reason: CancelReason
-    superseded_by: str | None
-
-
-class EndedFact(NamedTuple):
-    at: float
-    summary: RequestSummary
+    owner: str | None
+    event: AdmittedEvent | CancelledEvent | StatsEvent
 
 
 @dataclass(slots=True)
@@ -104,11 +92,7 @@ class StepsFact:
         ]
 
 
-class StatsFact(NamedTuple):
-    stats: Stats
-
-
-Fact = AddedFact | AdmittedFact | CancelledFact | EndedFact | StepsFact | StatsFact
+Fact = RequestFact | PlainFact | StepsFact
 
 
 def compute_the_same(some: tuple[StepPart, ...], others: tuple[StepPart, ...]) -> bool:
@@ -166,23 +150,37 @@ class FactFinder:
         if steps is not None:
             yield steps
 
-    def _of_request(self, record: Added | Admitted | Cancelled | Ended) -> Iterator[Fact]:
+    def _of_request(self, record: Happening) -> Iterator[Fact]:
         request, at = record.request, record.at
         if self._is_news(request, "added"):
-            yield AddedFact(at, as_it_came(request, at))
-        match record:
-            case Admitted(slots=slots, cached_tokens=cached_tokens):
-                yield AdmittedFact(at, request.id, request.owner, slots, cached_tokens)
-            case Cancelled():
-                yield from self._cancel(request)
-            case Ended(ending=ending):
-                yield from self._cancel(request)
-                yield EndedFact(at, request.summary(ending))
+            yield RequestFact("added", at, as_it_came(request, at))
+        if record.kind == "admitted":
+            admitted: AdmittedEvent = {
+                "type": "admitted",
+                "at": at,
+                "id": request.id,
+                "owner": request.owner,
+                "slots": list(record.slots),
+                "cached_tokens": record.cached_tokens,
+            }
+            yield PlainFact(request.owner, admitted)
+        if record.kind in ("cancelled", "ended"):
+            yield from self._cancel(request)
+        if record.kind == "ended":
+            yield RequestFact("ended", at, request.summary(record.ending))
 
     def _cancel(self, request: Request) -> Iterator[Fact]:
         reason, at = request.cancellation.reason, request.cancellation.requested_at
         if reason is not None and at is not None and self._is_news(request, "cancelled"):
-            yield CancelledFact(at, request.id, request.owner, reason, request.superseded_by)
+            cancelled: CancelledEvent = {
+                "type": "cancelled",
+                "at": at,
+                "id": request.id,
+                "owner": request.owner,
+                "reason": reason,
+                "superseded_by": request.superseded_by,
+            }
+            yield PlainFact(request.owner, cancelled)
 
     def _is_news(self, request: Request, what: str) -> bool:
         told = self._told.setdefault(request, set())

@@ -1,5 +1,9 @@
 """The feed moves the engine's events to the readers, a few times a second. Used in the event loop only.
 
+A reader is only a place in the ring, so a slow reader costs nothing. It is dropped when the ring no longer has the fact
+that it would read next. (The connection of a reader that takes nothing at all is closed earlier, by the connection's
+own watch.)
+
 Recording begins with the first reader, and ends some time after the last has left: an engine without readers has no
 recorder.
 """
@@ -14,29 +18,41 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.live.facts import FactFinder, StatsFact
-from pyllmcancel.server.live.frames import Frames
-from pyllmcancel.server.live.pace import Pace
+from pyllmcancel.server.live.facts import FactFinder, PlainFact
 from pyllmcancel.server.live.recorder import Recorder
 from pyllmcancel.server.live.ring import Ring
-from pyllmcancel.server.live.source import Source
-from pyllmcancel.server.live.statistics import stats_of
+from pyllmcancel.server.live.wording import Frames
+from pyllmcancel.server.running.metrics import n_paused
 
 if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.server.live.events import Stats
-    from pyllmcancel.server.live.frames import Audience
-    from pyllmcancel.server.live.source import Reader
+    from pyllmcancel.server.live.facts import Fact
     from pyllmcancel.server.live.texts import Texts
+    from pyllmcancel.server.live.wording import Audience
     from pyllmcancel.server.running.metrics import EngineMetrics
     from pyllmcancel.shares import Shares
 
 WITHOUT_READERS = 1.0  # seconds between two flushes, which then encode nothing but join equal steps
 KEPT_SECONDS = 60.0  # recording continues for this time after the last reader has left, in case it comes back
 STATS_SECONDS = 1.0
+# The share of one core that a feed may take, with all of its readers. The compute threads wait for each other, so the
+# whole engine loses what one core loses. The longer a flush takes, the rarer it is.
+SHARE = 0.005
+SHORTEST, LONGEST = 0.1, 5.0  # seconds between two flushes
+WEIGHT = 0.25  # weight of the last flush in the estimate of a flush's cost
 
 
-class Feed(Source):
+class Reader:
+    """One reader: the last fact that it has read, and the function that drops it."""
+
+    def __init__(self, audience: Audience, place: int, drop: Callable[[], object]) -> None:
+        self.audience = audience
+        self.place = place
+        self.drop = drop
+
+
+class Feed:
     """The readers of one server, and their events.
 
     Parameters
@@ -46,7 +62,11 @@ class Feed(Source):
     """
 
     def __init__(self, metrics: EngineMetrics, seats: Shares) -> None:
-        super().__init__(Ring(), Frames())
+        self.ring: Ring[Fact] = Ring()
+        self.frames = Frames()
+        self.ended = False  # True if no event follows those in the ring
+        self._readers: dict[Reader, None] = {}
+        self._change = asyncio.Event()  # set at the next change
         self._metrics = metrics
         self._seats = seats
         self.texts: Texts | None = None
@@ -58,15 +78,10 @@ class Feed(Source):
         self._flushes_at = 0.0  # the time of that timer on the event loop's clock, which uvloop's timers do not tell
         self._leaving: asyncio.TimerHandle | None = None
         self._flushed_at = float("-inf")
-        self._pace = Pace()
+        self._cost = 0.0  # estimate of a flush's seconds, its readers' writing included
         self._stats: Stats | None = None  # as they were sent last
         self._stats_due = False  # set when something has happened since
         self._stats_at = float("-inf")
-        self._ended = False
-
-    @property
-    def ended(self) -> bool:
-        return self._ended
 
     def watch(self, engine: Engine, texts: Texts | None) -> None:
         """Feed on this engine from the first reader on; `texts` are shown, if given."""
@@ -86,26 +101,45 @@ class Feed(Source):
             raise ApiError(503, message, "server_error", code="too_many_readers")
 
     @contextmanager
-    def seat(self, owner: str) -> Iterator[None]:
-        """Hold one of the readers' seats inside the block; ApiError 503 as in `check_room`."""
+    def reader(self, audience: Audience, owner: str, drop: Callable[[], object]) -> Iterator[Reader]:
+        """Read inside the block, beginning with the events from now on; ApiError 503 as in `check_room`.
+
+        `drop` is called if the reader is too slow.
+        """
         self.check_room(owner)
         self._seats.take(owner)
         try:
-            yield
+            self._listen()
+            self.flush()  # before it counts as a reader: one that comes after a gap has missed nothing
+            reader = Reader(audience, self.ring.newest, drop)
+            self._readers[reader] = None
+            try:
+                yield reader
+            finally:
+                del self._readers[reader]
+                if not self._readers and self._loop is not None and not self.ended:
+                    self._leaving = self._loop.call_later(KEPT_SECONDS, self._listen_no_more)
         finally:
             self._seats.give_back(owner)
 
-    @contextmanager
-    def reader(self, audience: Audience, owner: str, drop: Callable[[], object]) -> Iterator[Reader]:
-        with self.seat(owner):
-            self._listen()
-            self.flush()  # before it counts as a reader: one that comes after a gap has missed nothing
-            try:
-                with self._reading(audience, drop) as reader:
-                    yield reader
-            finally:
-                if not self._readers and self._loop is not None and not self.ended:
-                    self._leaving = self._loop.call_later(KEPT_SECONDS, self._listen_no_more)
+    @property
+    def n_readers(self) -> int:
+        return len(self._readers)
+
+    def place_after(self, event_id: str) -> int | None:
+        """Return the place of the event of this id; None if the id is not ours."""
+        number = self.frames.number_in(event_id)
+        return number if number is not None and number <= self.ring.newest else None
+
+    def read(self, reader: Reader) -> bytes:
+        """Return the next events for the reader, some at a time; empty if there are none for now."""
+        chunk, reader.place = self.frames.after(self.ring, reader.place, reader.audience)
+        return chunk
+
+    async def change(self) -> None:
+        """Wait until there are more events, or for the end."""
+        if not self.ended:
+            await self._change.wait()
 
     # -- listening ----------------------------------------------------------------------------------------------------
 
@@ -130,27 +164,25 @@ class Feed(Source):
             loop.call_soon_threadsafe(act)
 
     def _listen_no_more(self) -> None:
-        engine = self._engine()
-        if self._recorder is not None and engine is not None:
-            engine.remove_observer(self._recorder)
+        self._stop_recording()
         self._recorder = None
         self.ring.skip()
-        for timer in (self._leaving, self._flushing):
-            if timer is not None:
-                timer.cancel()
-        self._leaving = self._flushing = None
 
     def _end(self) -> None:
         """The engine computes no more: send the remaining events, and mark the end."""
         self.flush()
-        self._ended = True
+        self.ended = True
         self._change.set()
+        self._stop_recording()
+
+    def _stop_recording(self) -> None:
         engine = self._engine()
         if self._recorder is not None and engine is not None:
             engine.remove_observer(self._recorder)
         for timer in (self._leaving, self._flushing):
             if timer is not None:
                 timer.cancel()
+        self._leaving = self._flushing = None
 
     # -- flushing -----------------------------------------------------------------------------------------------------
 
@@ -159,7 +191,7 @@ class Feed(Source):
         """Seconds between two flushes."""
         if not self._readers:
             return WITHOUT_READERS
-        return self._pace.interval
+        return min(max(SHORTEST, self._cost / SHARE), LONGEST)
 
     def _flush_soon(self) -> None:
         self._flush_at(self._flushed_at + self.interval)
@@ -177,12 +209,15 @@ class Feed(Source):
         self._flushing = self._loop.call_at(when, self._flush_and_clock)
 
     def _flush_and_clock(self) -> None:
-        """Flush, and learn the cost of a flush."""
+        """Flush, and learn the cost of a flush: the readers that it has woken write before the cost is counted."""
         self._flushing = None
         began = time.thread_time()
         self.flush()
         assert self._loop is not None
-        self._pace.learn(began, self._loop)
+        self._loop.call_soon(self._learn, began)
+
+    def _learn(self, began: float) -> None:
+        self._cost += WEIGHT * (time.thread_time() - began - self._cost)
 
     def flush(self) -> None:
         """Publish the events since the last flush."""
@@ -201,9 +236,13 @@ class Feed(Source):
         newest = self.ring.newest
         self.ring.extend(facts)
         self.ring.extend(self._stats_fact())
-        self._drop_late()
+        for reader in [one for one in self._readers if not self.ring.remembers(one.place)]:
+            reader.drop()
         if self.ring.newest > newest:
-            self._tell()
+            # All readers are woken at the same time, so that their events are encoded once.
+            self.frames.forget()
+            self._change.set()
+            self._change = asyncio.Event()
         if self._stats_due and self._tells_stats():
             self._flush_at(self._stats_at + STATS_SECONDS)
 
@@ -215,7 +254,7 @@ class Feed(Source):
             one.audience.owner is None and "stats" in (one.audience.types or ("stats",)) for one in self._readers
         )
 
-    def _stats_fact(self) -> Iterator[StatsFact]:
+    def _stats_fact(self) -> Iterator[PlainFact]:
         now = time.monotonic()
         if not self._stats_due or now - self._stats_at < STATS_SECONDS or not self._tells_stats():
             return
@@ -224,9 +263,29 @@ class Feed(Source):
         if stats is None or (self._stats is not None and {**stats, "at": self._stats["at"]} == self._stats):
             return
         self._stats, self._stats_at = stats, now
-        yield StatsFact(stats)
+        yield PlainFact(None, {"type": "stats", **stats})  # type: ignore[typeddict-item]  # a key that may be absent
 
     def stats(self) -> Stats | None:
-        """Return the present statistics; None without an engine."""
+        """Return live requests, resources in use, and counts since the start; None without an engine."""
         engine = self._engine()
-        return None if engine is None else stats_of(engine, self._metrics)
+        if engine is None:
+            return None
+        counts, occupancy, totals = engine.counts(), engine.occupancy(), self._metrics.totals()
+        return {
+            "at": time.monotonic(),
+            "waiting": counts.waiting,
+            "running": counts.running,
+            "cancelling": counts.cancelling,
+            "paused": n_paused(engine),
+            "slots_used": occupancy.slots,
+            "cells_used": occupancy.cells,
+            "cells_idle": occupancy.idle_cells,
+            "generated_tokens": engine.n_generated,
+            "prompt_tokens": totals.prompt_tokens,
+            "computed_tokens": totals.computed_tokens,
+            "wasted_tokens": totals.wasted_tokens,
+            "reused_tokens": totals.reused_tokens,
+            "saved_tokens": totals.saved_tokens,
+            "aborted_steps": totals.aborted_steps,
+            "cancels": dict(totals.cancels),
+        }

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pyllmcancel.requests.observer import NullObserver
 
@@ -19,27 +19,15 @@ if TYPE_CHECKING:
 MAX_RECORDS = 100_000
 
 
-class Added(NamedTuple):
+class Happening(NamedTuple):
+    """Something that happened to a request. An admission has its slots and cached tokens, an end its ending."""
+
+    kind: Literal["added", "admitted", "cancelled", "ended"]
     request: Request
     at: float
-
-
-class Admitted(NamedTuple):
-    request: Request
-    at: float
-    slots: tuple[int, ...]
-    cached_tokens: int
-
-
-class Cancelled(NamedTuple):
-    request: Request
-    at: float
-
-
-class Ended(NamedTuple):
-    request: Request
-    at: float
-    ending: Ending
+    ending: Ending | None = None
+    slots: tuple[int, ...] = ()
+    cached_tokens: int = 0
 
 
 class Stepped(NamedTuple):
@@ -47,7 +35,7 @@ class Stepped(NamedTuple):
     n_wasted: int
 
 
-Record = Added | Admitted | Cancelled | Ended | Stepped
+Record = Happening | Stepped
 
 
 class Recorder(NullObserver):
@@ -65,12 +53,12 @@ class Recorder(NullObserver):
     def __init__(self, wake: Callable[[], object]) -> None:
         self._wake = wake
         self._records: deque[Record] = deque()
-        self._told = False
+        self._woken = False
         self.overrun = False  # set if records were lost; written by any thread, reset by the event loop
 
     def take(self) -> list[Record]:
         """Take all records, oldest first. In the event loop only."""
-        self._told = False  # first: records that come meanwhile wake the loop again
+        self._woken = False  # first: records that come meanwhile wake the loop again
         taken = []
         with suppress(IndexError):
             while True:
@@ -78,17 +66,17 @@ class Recorder(NullObserver):
         return taken
 
     def request_added(self, request: Request) -> None:
-        self._keep(Added(request, time.monotonic()))
+        self._keep(Happening("added", request, time.monotonic()))
 
     def request_admitted(self, request: Request) -> None:
         summary = request.summary()
-        self._keep(Admitted(request, time.monotonic(), summary.slots, summary.cached_tokens))
+        self._keep(Happening("admitted", request, time.monotonic(), None, summary.slots, summary.cached_tokens))
 
     def request_cancelled(self, request: Request) -> None:
-        self._keep(Cancelled(request, request.cancellation.requested_at or time.monotonic()))
+        self._keep(Happening("cancelled", request, request.cancellation.requested_at or time.monotonic()))
 
     def request_ended(self, request: Request, ending: Ending) -> None:
-        self._keep(Ended(request, request.ended_at or time.monotonic(), ending))
+        self._keep(Happening("ended", request, request.ended_at or time.monotonic(), ending))
 
     def step_done(self, record: StepRecord, n_wasted: int) -> None:
         self._keep(Stepped(record, n_wasted))
@@ -98,7 +86,7 @@ class Recorder(NullObserver):
             self.overrun = True
             return
         self._records.append(record)
-        if not self._told:
-            self._told = True
+        if not self._woken:
+            self._woken = True
             with suppress(RuntimeError):  # the event loop was closed
                 self._wake()

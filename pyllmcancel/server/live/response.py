@@ -13,46 +13,37 @@ from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import mark_client_gone
+from pyllmcancel.server.live.snapshot import snapshot
+from pyllmcancel.server.live.wording import frame
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
     from starlette.types import Receive, Scope, Send
 
-    from pyllmcancel.server.live.frames import Audience
+    from pyllmcancel.server.live.feed import Reader
     from pyllmcancel.server.live.snapshot import Reason
-    from pyllmcancel.server.live.source import Reader, Source
+    from pyllmcancel.server.live.wording import Audience
+    from pyllmcancel.server.requests.visible import Visible
+    from pyllmcancel.server.state import ServerState
 
 
 class FeedResponse(Response):
-    """Server-sent events of a feed.
+    """Server-sent events of a server's feed.
 
     Parameters
     ----------
-    snapshots
-        The events that come first, unless the reader resumes.
     owner
         The owner of the key that the reader came with.
     last_event_id
         The event after which to resume, if the feed remembers it.
-    ping_interval
-        The seconds without an event after which a ping is sent; 0: no pings.
     """
 
     def __init__(
-        self,
-        feed: Source,
-        snapshots: Callable[[Reader, Reason], AsyncIterator[bytes]],
-        audience: Audience,
-        *,
-        owner: str,
-        last_event_id: str | None,
-        ping_interval: float,
+        self, state: ServerState, see: Visible, audience: Audience, *, owner: str, last_event_id: str | None
     ) -> None:
         super().__init__()
-        self._feed = feed
-        self._snapshots = snapshots
-        self._ping_interval = ping_interval
+        self._state = state
+        self._feed = state.feed
+        self._see = see
         self._audience = audience
         self._owner = owner
         self._last_event_id = last_event_id
@@ -70,8 +61,12 @@ class FeedResponse(Response):
             await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
             self._sent_at = asyncio.get_running_loop().time()
             if reason is not None:
-                async for first in self._snapshots(reader, reason):
-                    await self._write(send, first)
+                # The events that follow may repeat some of the snapshot.
+                self._feed.flush()
+                reader.place = self._feed.ring.newest
+                event_id = self._feed.frames.id_of(reader.place)
+                facts = await snapshot(self._state, self._see, self._audience, reason)
+                await self._write(send, frame(event_id, "snapshot", facts))
             while (body := await self._next(reader)) is not None:
                 await self._write(send, body)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -93,8 +88,8 @@ class FeedResponse(Response):
         return None
 
     async def _next(self, reader: Reader) -> bytes | None:
-        """Return the next events, or a ping; None at the end."""
-        interval = self._ping_interval
+        """Return the next events, or a ping after a time of silence; None at the end."""
+        interval = self._state.config.sse_ping_interval
         try:
             # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the events.
             async with asyncio.timeout_at(self._sent_at + interval if interval else None):

@@ -12,9 +12,8 @@ from fastapi.responses import Response
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import is_admin, is_from_front, owner_of
 from pyllmcancel.server.live.events import EVENTS, TYPES
-from pyllmcancel.server.live.frames import Audience
 from pyllmcancel.server.live.response import FeedResponse, unknown_replica
-from pyllmcancel.server.live.snapshot import Snapshots
+from pyllmcancel.server.live.wording import Audience
 from pyllmcancel.server.openapi.description import errors, stream_of
 from pyllmcancel.server.requests.visible import See, may_see_all
 from pyllmcancel.server.state import state_of
@@ -59,17 +58,9 @@ async def follow_events(
     # If there is one owner, that owner sees everything.
     owner_seen = see.owner if is_admin(http.scope) or not may_see_all(http) else None
     audience = Audience(owner_seen, named_types(types), replica)
-    last_event_id = header or last_event_id
     if replica is not None and not is_from_front(http.scope):
         raise unknown_replica()
-    return FeedResponse(
-        state.feed,
-        Snapshots(state, see, audience, replica).frames,
-        audience,
-        owner=owner,
-        last_event_id=last_event_id,
-        ping_interval=state.config.sse_ping_interval,
-    )
+    return FeedResponse(state, see, audience, owner=owner, last_event_id=header or last_event_id)
 
 
 def named_types(names: str | None, known: Collection[str] = TYPES) -> frozenset[str] | None:

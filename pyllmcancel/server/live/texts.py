@@ -60,13 +60,10 @@ class Texts(NullObserver):
     def prompt(self, summary: RequestSummary) -> str:
         """Return the end of the prompt; empty if it is not kept any more."""
         text = self._prompts.get(summary.owner, (summary.id, summary.created_at))
-        if text is None:
-            return ""
-        if text.spelled is None:
-            pieces = self._pieces(reversed(text.tokens))
-            text.spelled = as_text(reversed(pieces))[-MAX_CHARACTERS:]
+        if text is not None and text.spelled is None:
+            text.spelled = as_text(reversed(self._pieces(reversed(text.tokens))))[-MAX_CHARACTERS:]
             text.tokens = ()
-        return text.spelled
+        return "" if text is None else text.spelled or ""
 
     def output(self, summary: RequestSummary) -> str | None:
         """Return the beginning of the answer; None while it is being written, or if it is not kept any more."""
@@ -79,7 +76,7 @@ class Texts(NullObserver):
         return text.spelled
 
     def _pieces(self, tokens: Iterable[int]) -> list[bytes]:
-        """Iterate over as many pieces as can be shown."""
+        """Return as many pieces as can be shown."""
         pieces: list[bytes] = []
         n_bytes = 0
         for token in text_tokens(tokens):

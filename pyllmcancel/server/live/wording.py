@@ -1,19 +1,42 @@
-"""Facts as events for an audience: an owner, or None for all owners."""
+"""Facts as server-sent events, encoded once for all readers that see the same, and the ids of events."""
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from pyllmcancel.server.live.events import FeedEntry, OtherEvent, StatsEvent
-from pyllmcancel.server.live.facts import AddedFact, AdmittedFact, CancelledFact, EndedFact, Fact, StatsFact, StepsFact
+from pyllmcancel.server.live.facts import Fact, PlainFact, RequestFact, StepsFact
 from pyllmcancel.server.requests.answers import request_entry, step_sequence
 
 if TYPE_CHECKING:
     from pyllmcancel.requests.request import RequestSummary
+    from pyllmcancel.server.live.events import FeedEntry, OtherEvent
+    from pyllmcancel.server.live.ring import Ring
     from pyllmcancel.server.live.texts import Texts
     from pyllmcancel.server.requests.answers import StepStatus
+
+CHUNK_EVENTS, CHUNK_BYTES = 256, 1 << 16  # about as much as one reader is given at once, so that no more is in memory
+MAX_SHARED = 32  # chunks that are kept for other readers until the next flush
+
+
+class Audience(NamedTuple):
+    """The readers that see the same events.
+
+    Attributes
+    ----------
+    owner
+        The owner whose events are seen; None: all owners.
+    types
+        The types of events; None: all types.
+    replica
+        This server's name in each event; None: no name.
+    """
+
+    owner: str | None
+    types: frozenset[str] | None = None
+    replica: str | None = None
 
 
 def frame(event_id: str | None, name: str, data: bytes) -> bytes:
@@ -27,21 +50,13 @@ def as_json(event: Mapping[str, Any]) -> bytes:
     return json.dumps(event).encode()
 
 
-TYPE_OF: dict[type[Fact], str] = {
-    AddedFact: "added",
-    AdmittedFact: "admitted",
-    StepsFact: "step",
-    CancelledFact: "cancelled",
-    EndedFact: "ended",
-    StatsFact: "stats",
-}
+class Frames:
+    """Encodes the facts of a ring. `texts` are shown, if given."""
 
-
-class Wording:
-    """Converts facts to events, with texts if these are exposed."""
-
-    def __init__(self, texts: Texts | None) -> None:
+    def __init__(self, texts: Texts | None = None) -> None:
         self._texts = texts
+        self.boot = secrets.token_hex(4)
+        self._shared: dict[tuple[Audience, int], tuple[bytes, int]] = {}
 
     def entry(self, summary: RequestSummary) -> FeedEntry:
         entry = cast("FeedEntry", request_entry(summary))
@@ -50,54 +65,67 @@ class Wording:
             entry["output"] = self._texts.output(summary)
         return entry
 
-    def event(self, fact: Fact, audience: str | None, types: frozenset[str] | None) -> OtherEvent | None:
+    def event(self, fact: Fact, audience: Audience) -> OtherEvent | None:
         """Return the event; None if its audience may not see it, or does not want its type."""
-        if types is not None and TYPE_OF[type(fact)] not in types:
-            return None
-        return self._word(fact, audience) if audience is None or is_seen_by(fact, audience) else None
+        event = self._event(fact, audience)
+        if event is not None and audience.replica is not None:
+            return cast("OtherEvent", {**event, "replica": audience.replica})
+        return event
 
-    def _word(self, fact: Fact, audience: str | None) -> OtherEvent:
+    def _event(self, fact: Fact, audience: Audience) -> OtherEvent | None:
+        owner, types = audience.owner, audience.types
         match fact:
-            case StepsFact():
-                return steps_event(fact, audience)
-            case AddedFact(at=at, summary=summary):
-                return {"type": "added", "at": at, "request": self.entry(summary)}
-            case EndedFact(at=at, summary=summary):
-                return {"type": "ended", "at": at, "request": self.entry(summary)}
-            case AdmittedFact():
-                return {
-                    "type": "admitted",
-                    "at": fact.at,
-                    "id": fact.id,
-                    "owner": fact.owner,
-                    "slots": list(fact.slots),
-                    "cached_tokens": fact.cached_tokens,
-                }
-            case CancelledFact():
-                return {
-                    "type": "cancelled",
-                    "at": fact.at,
-                    "id": fact.id,
-                    "owner": fact.owner,
-                    "reason": fact.reason,
-                    "superseded_by": fact.superseded_by,
-                }
-            case StatsFact(stats=stats):
-                told: StatsEvent = {"type": "stats", **stats}  # type: ignore[typeddict-item]  # a key that may be absent
-                return told
+            case StepsFact():  # sent to all, as far as they may see it
+                return steps_event(fact, owner) if types is None or "step" in types else None
+            case PlainFact(owner=its_owner, event=event):
+                return event if owner in (None, its_owner) and (types is None or event["type"] in types) else None
+            case RequestFact(type=name, at=at, summary=summary):
+                if owner not in (None, summary.owner) or (types is not None and name not in types):
+                    return None
+                return cast("OtherEvent", {"type": name, "at": at, "request": self.entry(summary)})
 
+    def id_of(self, number: int) -> str:
+        return f"{self.boot}-{number}"
 
-def is_seen_by(fact: Fact, owner: str) -> bool:
-    """Return whether this owner may see any part of it; steps are sent to all, as far as they may see them."""
-    match fact:
-        case AddedFact(summary=summary) | EndedFact(summary=summary):
-            return summary.owner == owner
-        case AdmittedFact() | CancelledFact():
-            return fact.owner == owner
-        case StepsFact():
-            return True
-        case StatsFact():
-            return False
+    def number_in(self, event_id: str) -> int | None:
+        """Return the number in an id of this server's; None for any other text."""
+        boot, _, number = event_id.rpartition("-")
+        is_number = number.isascii() and number.isdigit() and len(number) < 20
+        return int(number) if boot == self.boot and is_number else None
+
+    def after(self, ring: Ring[Fact], place: int, audience: Audience) -> tuple[bytes, int]:
+        """Return the next events for this audience, some at a time, and the place after them; empty if there are none
+        yet.
+
+        Returns None for a place that the ring does not remember: that reader is to be dropped.
+        """
+        chunk = b""
+        while ring.remembers(place) and place < ring.newest and not chunk:
+            shared = self._shared.get((audience, place))
+            if shared is None:
+                shared = self._encoded(ring, place, audience)
+                if len(self._shared) < MAX_SHARED:
+                    self._shared[audience, place] = shared
+            chunk, place = shared
+        return chunk, place
+
+    def _encoded(self, ring: Ring[Fact], place: int, audience: Audience) -> tuple[bytes, int]:
+        frames: list[bytes] = []
+        n_bytes = 0
+        for item in ring.after(place, CHUNK_EVENTS):
+            place += 1
+            event = self.event(item, audience)
+            if event is None:
+                continue
+            frames.append(frame(self.id_of(place), event["type"], as_json(event)))
+            n_bytes += len(frames[-1])
+            if n_bytes >= CHUNK_BYTES:
+                break
+        return b"".join(frames), place
+
+    def forget(self) -> None:
+        """Forget the last chunk, which is incomplete after the ring has grown."""
+        self._shared.clear()
 
 
 def steps_event(fact: StepsFact, audience: str | None) -> OtherEvent:

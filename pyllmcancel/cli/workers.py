@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import re
 import socket
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pyllmcancel.cli.options import add_list, add_option
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.place import DNS, FrontAddress, Place
 from pyllmcancel.front.spec import fitting
-from pyllmcancel.server.http.listening import is_unix
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyllmcancel.server.config import ServerConfig
-    from pyllmcancel.server.http.listening import Listener
+from pyllmcancel.server.config import ServerConfig
+from pyllmcancel.server.http.listening import Listener, is_unix
 
 HTTP = ("http", "https")
 ANY = "any"
-NAME = re.compile(r"[A-Za-z0-9_.:\[\]-]{1,128}")
 WILDCARDS = ("0.0.0.0", "::")
-
-
-def add_worker_options(group: argparse._ArgumentGroup) -> None:
-    text = "workers on other machines, whose models this front serves: http://HOST:PORT, https://HOST:PORT,"
-    text += " dns://NAME:PORT for all addresses of a name, separated by commas; any: those that register themselves"
-    add_list(group, "workers", str, text, metavar="URLS")
-    text = "front at which this server registers itself as a worker: http://HOST:PORT or https://HOST:PORT"
-    add_option(group, "worker", str, None, text, metavar="URL")
-    text = "address at which that front reaches this worker [the one from which it registers, with its port]"
-    add_option(group, "worker-url", str, None, text, metavar="URL")
-    text = "name of this server in lists and in X-Served-By [HOST:PORT of a worker; of other servers no header]"
-    add_option(group, "replica", replica_name, None, text, metavar="NAME")
-    text = "file of the key by which a front and its workers know each other"
-    add_option(group, "worker-key", Path, None, text, metavar="FILE")
-    text = "PEM file of the certificates that workers and fronts with https:// are checked by [the system's]"
-    add_option(group, "worker-ca", Path, None, text, metavar="FILE")
 
 
 def worker_key(arguments: argparse.Namespace) -> str | None:
@@ -70,12 +46,6 @@ def front_of(arguments: argparse.Namespace) -> FrontAddress | None:
 def places_of(arguments: argparse.Namespace) -> tuple[Place, ...]:
     """Return the addresses of ``--workers``; UsageError if one is none."""
     return tuple(Place.parse(text, *HTTP, DNS) for text in dict.fromkeys(arguments.workers) if text != ANY)
-
-
-def replica_name(text: str) -> str:
-    if not NAME.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"must match {NAME.pattern}, not {text!r}")
-    return text
 
 
 def named(config: ServerConfig, listeners: Sequence[Listener]) -> ServerConfig:

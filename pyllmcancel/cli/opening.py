@@ -1,15 +1,22 @@
-"""``--store``: the storage of responses, which is opened before the server listens to anybody."""
+"""The sockets, the storage of responses and the tracing, which are opened before anything is loaded."""
 
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyllmcancel.errors import Error
+from pyllmcancel.cli.failures import Failure
+from pyllmcancel.errors import Error, UsageError
 from pyllmcancel.server.config import Storage
+from pyllmcancel.server.http.listening import Listener, listen, raise_file_limit
 from pyllmcancel.server.responses.storage.store import Store
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.running.tracing import Tracing
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -65,3 +72,27 @@ def default_path(port: int) -> Path | None:
     except RuntimeError:
         return None
     return folder / "pyllmcancel" / f"responses-{port}.db"
+
+
+def open_listeners(arguments: argparse.Namespace) -> list[Listener]:
+    """Return sockets that listen on all addresses; Failure if there are none."""
+    raise_file_limit()
+    try:
+        return listen(arguments.host, arguments.port)
+    except OSError as error:
+        advice = "; --port chooses another port" if error.errno == errno.EADDRINUSE else ""
+        raise Failure(f"{error.strerror}{advice}", 1) from None
+
+
+def open_tracing(*, wanted: bool) -> Tracing | None:
+    """Return the tracing of requests, if the option asks for it; UsageError if it cannot be started."""
+    if not wanted:
+        return None
+    try:
+        from pyllmcancel.server.running.tracing import Tracing
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--otel needs {error.name}: pip install 'pyllmcancel[otel]'") from None
+    try:
+        return Tracing()
+    except ValueError as error:
+        raise UsageError(f"--otel: a variable of OpenTelemetry has a wrong value: {error}") from None
