@@ -20,7 +20,10 @@ from tests.native.conftest import World, ok
 from tests.support.device import load_model
 from tests.support.tiny_models import write_tiny_llama, write_tiny_sliding_window
 
-KINDS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
+PLAIN = ("F32", "F16", "BF16")
+OF_32 = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4")  # elements to a block
+OF_256 = ("Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
+KINDS = (*PLAIN, *OF_32, *OF_256)
 PROMPT = [(7 * n + 3) % 250 for n in range(150)]
 OTHERS = [[(step * n + 5) % 250 for n in range(length)] for step, length in ((11, 20), (13, 90), (17, 140))]
 COUNT = 4  # tokens of each answer
