@@ -76,29 +76,26 @@ async def test_hosted_tools_are_ignored_beside_ones_own() -> None:
         assert "web_search" not in prompt
 
 
-async def test_a_chat_of_hosted_tools_alone_goes_on_without_tools() -> None:
-    async with open_world() as world:
-        alone = await message(world, USER, tools=[HOSTED], tool_choice={"type": "auto"})
-        without = await message(world, USER)
-        assert alone.json()["usage"]["output_tokens"] == 1
-        tokens = [
-            sum(one.json()["usage"][f"{kind}input_tokens"] for kind in ("", "cache_read_")) for one in (alone, without)
-        ]
-        assert tokens[0] == tokens[1]
+async def test_a_chat_of_hosted_tools_alone_goes_on_without_tools(world: World) -> None:
+    alone = await message(world, USER, tools=[HOSTED], tool_choice={"type": "auto"})
+    without = await message(world, USER)
+    assert alone.json()["usage"]["output_tokens"] == 1
+    tokens = [
+        sum(one.json()["usage"][f"{kind}input_tokens"] for kind in ("", "cache_read_")) for one in (alone, without)
+    ]
+    assert tokens[0] == tokens[1]
 
 
-async def test_mcp_servers_and_containers_are_ignored_and_reported() -> None:
-    async with open_world() as world:
-        servers = [{"type": "url", "name": "x", "url": "https://x"}]
-        exchange = await message(world, USER, mcp_servers=servers, container="c")
-        assert sorted(ignored(exchange).split(", ")) == ["container", "mcp_servers"]
+async def test_mcp_servers_and_containers_are_ignored_and_reported(world: World) -> None:
+    servers = [{"type": "url", "name": "x", "url": "https://x"}]
+    exchange = await message(world, USER, mcp_servers=servers, container="c")
+    assert sorted(ignored(exchange).split(", ")) == ["container", "mcp_servers"]
 
 
-async def test_a_fault_in_a_tool_is_told_of_the_tool_that_the_client_has_sent() -> None:
-    async with open_world() as world:
-        body = {"messages": [USER], "max_tokens": 1, "tools": [HOSTED, READ, FIND, FIND]}
-        error = (await world.post("/v1/messages", body)).json()["error"]
-        assert error["param"] == "tools[3].name"
+async def test_a_fault_in_a_tool_is_told_of_the_tool_that_the_client_has_sent(world: World) -> None:
+    body = {"messages": [USER], "max_tokens": 1, "tools": [HOSTED, READ, FIND, FIND]}
+    error = (await world.post("/v1/messages", body)).json()["error"]
+    assert error["param"] == "tools[3].name"
 
 
 async def test_what_hosted_tools_did_is_text_and_what_cannot_be_read_is_reported() -> None:

@@ -102,14 +102,13 @@ async def test_503_failed_when_the_model_is_broken(tmp_path: Path, caplog: pytes
     assert "the model could not be loaded" in caplog.text
 
 
-async def test_503_stalled_when_a_step_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_world() as world:
-        await world.running_stream("mine")
-        monkeypatch.setattr(state_module, "STALLED_AFTER_SECONDS", 0.0)
-        exchange = await world.get("/health")
-        assert (exchange.status, exchange.json()["status"]) == (503, "stalled")
-        monkeypatch.undo()
-        assert (await world.get("/health")).status == 200
+async def test_503_stalled_when_a_step_takes_too_long(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.running_stream("mine")
+    monkeypatch.setattr(state_module, "STALLED_AFTER_SECONDS", 0.0)
+    exchange = await world.get("/health")
+    assert (exchange.status, exchange.json()["status"]) == (503, "stalled")
+    monkeypatch.undo()
+    assert (await world.get("/health")).status == 200
 
 
 async def test_503_failed_when_the_engine_died_and_no_client_hangs(caplog: pytest.LogCaptureFixture) -> None:
@@ -139,7 +138,6 @@ async def test_503_failed_when_the_engine_died_and_no_client_hangs(caplog: pytes
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/health"])
-async def test_health_can_be_asked_for_without_the_body(path: str) -> None:
-    async with open_world() as world:
-        exchange = await world.begin("HEAD", path).end()
-        assert exchange.status == 200
+async def test_health_can_be_asked_for_without_the_body(world: World, path: str) -> None:
+    exchange = await world.begin("HEAD", path).end()
+    assert exchange.status == 200

@@ -72,39 +72,33 @@ def say(world: World, path: str, answer: bytes) -> None:
     ],
 )
 async def test_limits_and_forms_have_other_names(
-    path: str, fields: dict[str, Any], text: str | None, reason: str
+    world: World, path: str, fields: dict[str, Any], text: str | None, reason: str
 ) -> None:
-    async with open_world() as world:
-        say(world, path, b"one two")
-        found = await choice_of(
-            world, path, **{"temperature": 0} | ({} if path == CHAT else {"max_tokens": None}) | fields
-        )
-        assert found[1] == reason
-        assert text is None or found[0] == text
+    say(world, path, b"one two")
+    found = await choice_of(world, path, **{"temperature": 0} | ({} if path == CHAT else {"max_tokens": None}) | fields)
+    assert found[1] == reason
+    assert text is None or found[0] == text
 
 
 @PATHS
-async def test_an_answer_has_at_least_so_many_tokens(path: str) -> None:
-    async with open_world() as world:
-        say(world, path, b"no")
-        text, reason = await choice_of(world, path, min_tokens=5, max_tokens=5, temperature=0)
-        assert (text[:2], reason) == ("no", "length")
+async def test_an_answer_has_at_least_so_many_tokens(world: World, path: str) -> None:
+    say(world, path, b"no")
+    text, reason = await choice_of(world, path, min_tokens=5, max_tokens=5, temperature=0)
+    assert (text[:2], reason) == ("no", "length")
 
 
 @PATHS
-async def test_an_answer_has_only_the_allowed_tokens(path: str) -> None:
-    async with open_world() as world:
-        text, _ = await choice_of(world, path, allowed_token_ids=list(b"ab"), max_tokens=10, temperature=3)
-        assert set(text) <= set("ab")
-        exchange = await ask(world, path, allowed_token_ids=[EOS + 1])
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, "allowed_token_ids")
+async def test_an_answer_has_only_the_allowed_tokens(world: World, path: str) -> None:
+    text, _ = await choice_of(world, path, allowed_token_ids=list(b"ab"), max_tokens=10, temperature=3)
+    assert set(text) <= set("ab")
+    exchange = await ask(world, path, allowed_token_ids=[EOS + 1])
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, "allowed_token_ids")
 
 
 @PATHS
-async def test_any_json(path: str) -> None:
-    async with open_world() as world:
-        for fields in ({"format": "json"}, {"structured_outputs": {"json_object": True}}):
-            assert (await choice_of(world, path, max_tokens=1, **fields))[0] == "{"
+async def test_any_json(world: World, path: str) -> None:
+    for fields in ({"format": "json"}, {"structured_outputs": {"json_object": True}}):
+        assert (await choice_of(world, path, max_tokens=1, **fields))[0] == "{"
 
 
 class Controls(fake_native.Model):
@@ -150,49 +144,44 @@ async def test_a_prompt_may_be_cut_at_its_beginning(path: str, most: int) -> Non
         assert refused.status == 400
 
 
-async def test_a_prompt_of_tokens_may_be_cut_too() -> None:
-    async with open_world() as world:
-        exchange = await world.complete(list(b"hello"), truncate_prompt_tokens=2, max_tokens=1).end()
-        assert exchange.json()["usage"]["prompt_tokens"] == 2
+async def test_a_prompt_of_tokens_may_be_cut_too(world: World) -> None:
+    exchange = await world.complete(list(b"hello"), truncate_prompt_tokens=2, max_tokens=1).end()
+    assert exchange.json()["usage"]["prompt_tokens"] == 2
 
 
 @PATHS
-async def test_probabilities_are_logprobs(path: str) -> None:
-    async with open_world() as world:
-        (choice,) = (await ask(world, path, n_probs=2, max_tokens=1)).json()["choices"]
-        if path == CHAT:
-            assert len(choice["logprobs"]["content"][0]["top_logprobs"]) == 2
-        else:
-            assert len(choice["logprobs"]["top_logprobs"][0]) >= 2
+async def test_probabilities_are_logprobs(world: World, path: str) -> None:
+    (choice,) = (await ask(world, path, n_probs=2, max_tokens=1)).json()["choices"]
+    if path == CHAT:
+        assert len(choice["logprobs"]["content"][0]["top_logprobs"]) == 2
+    else:
+        assert len(choice["logprobs"]["top_logprobs"][0]) >= 2
 
 
 @PATHS
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-async def test_tokens_are_returned(path: str, stream: bool) -> None:
-    async with open_world() as world:
-        say(world, path, "aé!".encode())
-        exchange = await ask(world, path, return_tokens=True, stream=stream, temperature=0)
-        parts = exchange.json_events() if stream else [exchange.json()]
-        tokens = [token for part in parts for choice in part["choices"] for token in choice.get("tokens", [])]
-        assert bytes(tokens) == "aé!".encode()
+async def test_tokens_are_returned(world: World, path: str, stream: bool) -> None:
+    say(world, path, "aé!".encode())
+    exchange = await ask(world, path, return_tokens=True, stream=stream, temperature=0)
+    parts = exchange.json_events() if stream else [exchange.json()]
+    tokens = [token for part in parts for choice in part["choices"] for token in choice.get("tokens", [])]
+    assert bytes(tokens) == "aé!".encode()
 
 
 @PATHS
 @pytest.mark.parametrize(
     ("fields", "n_choices"), [({"n_cmpl": 2}, 2), ({"n": 1, "n_cmpl": 2}, 1), ({"n": None, "n_cmpl": None}, 1)]
 )
-async def test_choices_have_another_name(path: str, fields: dict[str, Any], n_choices: int) -> None:
-    async with open_world() as world:
-        assert len((await ask(world, path, max_tokens=1, **fields)).json()["choices"]) == n_choices
+async def test_choices_have_another_name(world: World, path: str, fields: dict[str, Any], n_choices: int) -> None:
+    assert len((await ask(world, path, max_tokens=1, **fields)).json()["choices"]) == n_choices
 
 
 @PATHS
-async def test_an_answer_may_have_chosen_fields_only(path: str) -> None:
-    async with open_world() as world:
-        exchange = await ask(world, path, max_tokens=1, response_fields=["usage/total_tokens", "model", "nothing"])
-        assert set(exchange.json()) == {"usage/total_tokens", "model"}
-        whole = await ask(world, path, max_tokens=1, response_fields=["content", "stop_type"])
-        assert {"id", "choices", "usage"} <= set(whole.json())
+async def test_an_answer_may_have_chosen_fields_only(world: World, path: str) -> None:
+    exchange = await ask(world, path, max_tokens=1, response_fields=["usage/total_tokens", "model", "nothing"])
+    assert set(exchange.json()) == {"usage/total_tokens", "model"}
+    whole = await ask(world, path, max_tokens=1, response_fields=["content", "stop_type"])
+    assert {"id", "choices", "usage"} <= set(whole.json())
 
 
 @PATHS
@@ -228,17 +217,15 @@ async def test_an_answer_may_have_chosen_fields_only(path: str) -> None:
         {"timings_per_token": False, "return_progress": False},
     ],
 )
-async def test_what_is_accepted_is_not_told_as_ignored(path: str, fields: dict[str, Any]) -> None:
-    async with open_world() as world:
-        await choice_of(world, path, max_tokens=2, **fields)
+async def test_what_is_accepted_is_not_told_as_ignored(world: World, path: str, fields: dict[str, Any]) -> None:
+    await choice_of(world, path, max_tokens=2, **fields)
 
 
 @pytest.mark.parametrize(
     "fields", [{"top_logprobs": 0}, {"reasoning_effort": "none"}, {"reasoning_format": "auto"}, {"verbosity": "medium"}]
 )
-async def test_nothing_asked_of_a_chat_is_nothing(fields: dict[str, Any]) -> None:
-    async with open_world() as world:
-        await choice_of(world, CHAT, max_tokens=2, **fields)
+async def test_nothing_asked_of_a_chat_is_nothing(world: World, fields: dict[str, Any]) -> None:
+    await choice_of(world, CHAT, max_tokens=2, **fields)
 
 
 @PATHS
@@ -249,9 +236,8 @@ async def test_nothing_asked_of_a_chat_is_nothing(fields: dict[str, Any]) -> Non
         ({"num_ctx": 4096}, "num_ctx"),
     ],
 )
-async def test_what_has_no_effect_is_told(path: str, fields: dict[str, Any], names: str) -> None:
-    async with open_world() as world:
-        assert (await ask(world, path, max_tokens=1, **fields)).headers["x-ignored-fields"] == names
+async def test_what_has_no_effect_is_told(world: World, path: str, fields: dict[str, Any], names: str) -> None:
+    assert (await ask(world, path, max_tokens=1, **fields)).headers["x-ignored-fields"] == names
 
 
 async def test_a_verbosity_that_models_here_do_not_have_is_told() -> None:
@@ -295,11 +281,10 @@ async def test_a_verbosity_that_models_here_do_not_have_is_told() -> None:
         ({"stream_options": {"include_usage": True}}, "stream_options"),
     ],
 )
-async def test_what_cannot_be_is_refused_by_name(path: str, fields: dict[str, Any], param: str) -> None:
-    async with open_world() as world:
-        exchange = await ask(world, path, **fields)
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, param), exchange.body
-        assert await world.requests() == []
+async def test_what_cannot_be_is_refused_by_name(world: World, path: str, fields: dict[str, Any], param: str) -> None:
+    exchange = await ask(world, path, **fields)
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, param), exchange.body
+    assert await world.requests() == []
 
 
 @pytest.mark.parametrize(
@@ -322,14 +307,14 @@ async def test_what_cannot_be_is_refused_by_name(path: str, fields: dict[str, An
         (COMPLETIONS, {"truncate_prompt_tokens": 3, "suffix": "x"}, "truncate_prompt_tokens"),
     ],
 )
-async def test_what_one_endpoint_has_not_is_refused_by_name(path: str, fields: dict[str, Any], param: str) -> None:
-    async with open_world() as world:
-        exchange = await ask(world, path, **fields)
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, param), exchange.body
+async def test_what_one_endpoint_has_not_is_refused_by_name(
+    world: World, path: str, fields: dict[str, Any], param: str
+) -> None:
+    exchange = await ask(world, path, **fields)
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, param), exchange.body
 
 
-async def test_a_choice_may_have_any_characters() -> None:
+async def test_a_choice_may_have_any_characters(world: World) -> None:
     wanted = 'a"b\\c\nd\té\U0001f600/'
-    async with open_world() as world:
-        exchange = await ask(world, COMPLETIONS, structured_outputs={"choice": [wanted]}, max_tokens=50)
-        assert exchange.status == 200, json.dumps(exchange.json())
+    exchange = await ask(world, COMPLETIONS, structured_outputs={"choice": [wanted]}, max_tokens=50)
+    assert exchange.status == 200, json.dumps(exchange.json())

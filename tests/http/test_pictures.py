@@ -332,12 +332,11 @@ async def asked_of(world: World, path: str) -> tuple[Exchange, str]:
 
 
 @pytest.mark.parametrize("path", ASKING)
-async def test_a_model_without_a_projector_says_so(path: str) -> None:
-    async with open_world() as world:
-        exchange, param = await asked_of(world, path)
-        assert exchange.status == 400, exchange.body
-        assert "without a projector (--mmproj)" in error_of(exchange)["message"]
-        assert error_of(exchange)["param"] == param
+async def test_a_model_without_a_projector_says_so(world: World, path: str) -> None:
+    exchange, param = await asked_of(world, path)
+    assert exchange.status == 400, exchange.body
+    assert "without a projector (--mmproj)" in error_of(exchange)["message"]
+    assert error_of(exchange)["param"] == param
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES, COMPLETION])

@@ -120,45 +120,44 @@ async def test_a_cancel_ends_all_requests_of_a_session_and_its_descendants_and_n
         assert (await world.get("/v1/sessions?live=true")).json()["data"] == []
 
 
-async def test_a_cancel_reaches_a_request_whose_prompt_is_being_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancel_reaches_a_request_whose_prompt_is_being_tokenized(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is not accepted yet: a worker reads its long prompt."""
-    async with open_world() as world:
-        reading, may_end = threading.Event(), threading.Event()
-        tokenize = world.model.tokenize
+    reading, may_end = threading.Event(), threading.Event()
+    tokenize = world.model.tokenize
 
-        def slowly(text: str | bytes, **options: bool) -> list[int]:
-            reading.set()
-            assert may_end.wait(LIMIT)
-            return tokenize(text, **options)
+    def slowly(text: str | bytes, **options: bool) -> list[int]:
+        reading.set()
+        assert may_end.wait(LIMIT)
+        return tokenize(text, **options)
 
-        assert (await member(world, "first", "child", "parent", max_tokens=1).end()).status == 200
-        monkeypatch.setattr(world.model, "tokenize", slowly)
-        late = member(world, "late", "child", "parent", metadata={"long": "x" * INLINE_BODY})
-        assert await asyncio.to_thread(reading.wait, LIMIT)
-        (cancelled,) = (await world.post("/v1/sessions/parent/cancel?wait=false")).json()["requests"]
-        assert (cancelled["id"], cancelled["phase"]) == ("late", "preparing")
-        assert (await late.end()).json()["error"]["code"] == "explicit"
-        may_end.set()
-        assert (await member(world, "new", "child", "parent", max_tokens=1).end()).status == 200
-
-
-async def test_descendants_can_be_left_out() -> None:
-    async with open_world() as world:
-        world.hold()
-        parent, child = member(world, "p", "parent"), member(world, "c", "child", "parent", max_tokens=5)
-        await world.added("c")
-        answer = (await world.post("/v1/sessions/parent/cancel?descendants=false&wait=false")).json()
-        world.gate.open()
-        assert [cancelled["id"] for cancelled in answer["requests"]] == ["p"]
-        assert [(await parent.end()).status, (await child.end()).status] == [499, 200]
+    assert (await member(world, "first", "child", "parent", max_tokens=1).end()).status == 200
+    monkeypatch.setattr(world.model, "tokenize", slowly)
+    late = member(world, "late", "child", "parent", metadata={"long": "x" * INLINE_BODY})
+    assert await asyncio.to_thread(reading.wait, LIMIT)
+    (cancelled,) = (await world.post("/v1/sessions/parent/cancel?wait=false")).json()["requests"]
+    assert (cancelled["id"], cancelled["phase"]) == ("late", "preparing")
+    assert (await late.end()).json()["error"]["code"] == "explicit"
+    may_end.set()
+    assert (await member(world, "new", "child", "parent", max_tokens=1).end()).status == 200
 
 
-async def test_a_held_family_reaches_the_children_that_still_come() -> None:
-    async with open_world() as world:
-        assert (await world.post("/v1/sessions/parent/cancel?hold=30")).status == 202
-        exchanges = [await member(world, f"c{number}", f"child-{number}", "parent").end() for number in range(3)]
-        assert [exchange.json()["error"]["code"] for exchange in exchanges] == ["explicit"] * 3
-        assert (await world.get("/v1/steps")).json()["n_steps"] == 0
+async def test_descendants_can_be_left_out(world: World) -> None:
+    world.hold()
+    parent, child = member(world, "p", "parent"), member(world, "c", "child", "parent", max_tokens=5)
+    await world.added("c")
+    answer = (await world.post("/v1/sessions/parent/cancel?descendants=false&wait=false")).json()
+    world.gate.open()
+    assert [cancelled["id"] for cancelled in answer["requests"]] == ["p"]
+    assert [(await parent.end()).status, (await child.end()).status] == [499, 200]
+
+
+async def test_a_held_family_reaches_the_children_that_still_come(world: World) -> None:
+    assert (await world.post("/v1/sessions/parent/cancel?hold=30")).status == 202
+    exchanges = [await member(world, f"c{number}", f"child-{number}", "parent").end() for number in range(3)]
+    assert [exchange.json()["error"]["code"] for exchange in exchanges] == ["explicit"] * 3
+    assert (await world.get("/v1/steps")).json()["n_steps"] == 0
 
 
 async def test_a_session_is_listed_with_its_live_requests() -> None:
@@ -174,20 +173,18 @@ async def test_a_session_is_listed_with_its_live_requests() -> None:
         assert (await world.get("/v1/sessions/unknown")).status == 404
 
 
-async def test_requests_that_name_nothing_do_not_touch_each_other() -> None:
-    async with open_world() as world:
-        exchanges = [world.complete(max_tokens=2) for _ in range(3)]
-        assert [(await exchange.end()).status for exchange in exchanges] == [200, 200, 200]
+async def test_requests_that_name_nothing_do_not_touch_each_other(world: World) -> None:
+    exchanges = [world.complete(max_tokens=2) for _ in range(3)]
+    assert [(await exchange.end()).status for exchange in exchanges] == [200, 200, 200]
 
 
-async def test_a_request_that_is_refused_does_not_cancel_its_keys_live_one() -> None:
-    async with open_world() as world:
-        await world.running_stream("live", supersede="k")
-        bad = [{"prompt": []}, {"prompt": "x", "n": 129}, {"prompt": "x" * 2000}, {"prompt": [999]}]
-        for fields in bad:
-            exchange = await world.complete(supersede="k", **fields).end()
-            assert exchange.status == 400, exchange.body
-        assert (await world.request("live"))["status"] == "running"
+async def test_a_request_that_is_refused_does_not_cancel_its_keys_live_one(world: World) -> None:
+    await world.running_stream("live", supersede="k")
+    bad = [{"prompt": []}, {"prompt": "x", "n": 129}, {"prompt": "x" * 2000}, {"prompt": [999]}]
+    for fields in bad:
+        exchange = await world.complete(supersede="k", **fields).end()
+        assert exchange.status == 400, exchange.body
+    assert (await world.request("live"))["status"] == "running"
 
 
 async def test_several_are_cancelled_by_their_ids_and_each_is_answered() -> None:
@@ -237,20 +234,18 @@ async def test_several_are_cancelled_by_a_filter(filters: dict[str, str], expect
 @pytest.mark.parametrize(
     "body", [{}, {"request_ids": []}, {"request_ids": ["a"], "session": "s"}, {"status": "finished"}, {"ids": ["a"]}]
 )
-async def test_a_cancel_that_does_not_say_which_is_refused(body: dict[str, Any]) -> None:
-    async with open_world() as world:
-        assert (await world.post("/v1/requests/cancel", body)).status == 400
+async def test_a_cancel_that_does_not_say_which_is_refused(world: World, body: dict[str, Any]) -> None:
+    assert (await world.post("/v1/requests/cancel", body)).status == 400
 
 
-async def test_delete_cancels_too() -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = member(world, "mine", "s")
-        await world.held()
-        answer = (await world.begin("DELETE", "/v1/requests/mine").end()).json()
-        assert (answer["id"], answer["outcome"], answer["reason"]) == ("mine", "cancelled", "explicit")
-        assert (await exchange.end()).status == 499
-        assert (await world.begin("DELETE", "/v1/requests/unknown").end()).status == 404
+async def test_delete_cancels_too(world: World) -> None:
+    world.hold()
+    exchange = member(world, "mine", "s")
+    await world.held()
+    answer = (await world.begin("DELETE", "/v1/requests/mine").end()).json()
+    assert (answer["id"], answer["outcome"], answer["reason"]) == ("mine", "cancelled", "explicit")
+    assert (await exchange.end()).status == 499
+    assert (await world.begin("DELETE", "/v1/requests/unknown").end()).status == 404
 
 
 @pytest.mark.parametrize(
@@ -263,7 +258,6 @@ async def test_delete_cancels_too() -> None:
         ("/v1/requests/two words/cancel?hold=60", "request_id"),
     ],
 )
-async def test_what_cannot_come_is_not_held(path: str, param: str) -> None:
-    async with open_world() as world:
-        refused = await world.post(path)
-        assert (refused.status, refused.json()["error"]["param"]) == (400, param)
+async def test_what_cannot_come_is_not_held(world: World, path: str, param: str) -> None:
+    refused = await world.post(path)
+    assert (refused.status, refused.json()["error"]["param"]) == (400, param)

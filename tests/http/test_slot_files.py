@@ -260,8 +260,7 @@ async def test_files_are_readable_by_their_user_only(tmp_path: Path) -> None:
     assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
 
 
-async def test_without_the_option_slots_are_not_named(tmp_path: Path) -> None:
-    async with open_world() as world:
-        await ask(world, FRANCE, 0)
-        assert (await act(world, "save"))[0] == 501
-        assert (await ask(world, GERMANY, 0))["cache_n"] == len("What is the capital of "), "as any request"
+async def test_without_the_option_slots_are_not_named(world: World, tmp_path: Path) -> None:
+    await ask(world, FRANCE, 0)
+    assert (await act(world, "save"))[0] == 501
+    assert (await ask(world, GERMANY, 0))["cache_n"] == len("What is the capital of "), "as any request"
