@@ -240,11 +240,6 @@ async def test_a_held_session_has_its_next_requests_cancelled_on_arrival_and_no_
     assert again.json()["error"]["code"] == "explicit"
 
 
-async def test_a_hold_that_is_over_harms_nobody(world: World) -> None:
-    assert (await world.post("/v1/requests/mine/cancel?hold=1e-9")).status == 202
-    assert (await world.complete(max_tokens=1, headers=MINE).end()).status == 200
-
-
 async def test_a_hold_for_a_live_request_cancels_it_now(world: World) -> None:
     world.hold()
     world.complete(headers=MINE)
@@ -259,21 +254,21 @@ async def test_a_bad_query_is_400_with_its_name(world: World, query: str) -> Non
     assert (exchange.status, exchange.json()["error"]["param"]) == (400, query.partition("=")[0])
 
 
-async def test_the_id_in_a_completion_cancels_it(world: World) -> None:
-    exchange = await world.running_stream("mine")
-    await world.step()
-    answer_id = (await exchange.next_json())["id"]
-    assert answer_id == "cmpl-mine"
-    assert (await world.request(answer_id))["id"] == "mine"
-    assert (await world.post(f"/v1/requests/{answer_id}/cancel")).json()["outcome"] == "cancelled"
-
-
-async def test_the_id_in_a_chat_completion_cancels_it(world: World) -> None:
+@pytest.mark.parametrize(
+    ("path", "fields", "prefix"),
+    [
+        ("/v1/completions", {"prompt": "x"}, "cmpl-"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}, "chatcmpl-"),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 8}, "msg_"),
+    ],
+)
+async def test_the_id_in_an_answer_cancels_it(world: World, path: str, fields: dict[str, Any], prefix: str) -> None:
     world.hold()
-    exchange = world.chat(stream=True)
-    answer_id = (await exchange.next_json())["id"]
-    assert answer_id.startswith("chatcmpl-req-")
-    assert (await world.post(f"/v1/requests/{answer_id}/cancel")).json()["outcome"] == "cancelled"
+    exchange = world.begin("POST", path, fields, headers=MINE)
+    await world.held()
+    assert (await world.request(f"{prefix}mine"))["id"] == "mine"
+    assert (await world.post(f"/v1/requests/{prefix}mine/cancel")).json()["outcome"] == "cancelled"
+    assert (await exchange.end()).status == 499
 
 
 async def test_an_id_of_the_clients_own_that_looks_like_an_answers_is_not_mistaken(world: World) -> None:

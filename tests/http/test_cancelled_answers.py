@@ -70,45 +70,24 @@ def assert_answer(exchange: Exchange, reason: str, usage: tuple[int, int], *, st
 
 @reasons
 @streaming
-async def test_in_the_queue(reason: str, stream: bool) -> None:
+@pytest.mark.parametrize("phase", ["waiting", "prefill", "decode"])
+async def test_in_every_phase_the_answer_says_why_it_was_cut(phase: str, reason: str, stream: bool) -> None:
     async with open_world(parallel=1) as world:
-        await world.running_stream("neighbour")
-        exchange = world.complete(stream=stream, headers=MINE)
+        if phase == "waiting":
+            await world.running_stream("neighbour")
+        world.hold()
+        exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
         await world.added("mine")
-        if reason == "shutdown":
-            # The neighbour is cancelled too, and its held step aborted.
-            await world.shut_down()
-        else:
-            await bring_about(world, reason)
+        await world.step(3 if phase == "decode" else 0)
+        await world.held()
+        # A shutdown cancels the neighbour too, and aborts its held step.
+        await bring_about(world, reason)
         await exchange.end()
-        assert_answer(exchange, reason, (0, 0), stream=stream)
-
-
-@reasons
-@streaming
-async def test_in_prefill(world: World, reason: str, stream: bool) -> None:
-    world.hold()
-    exchange = world.complete(stream=stream, headers=MINE)
-    await world.held()
-    await bring_about(world, reason)
-    await exchange.end()
-    assert_answer(exchange, reason, (0, 0), stream=stream)
-
-
-@reasons
-@streaming
-async def test_in_decode(world: World, reason: str, stream: bool) -> None:
-    world.hold()
-    exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
-    await world.step(3)
-    await world.held()
-    await bring_about(world, reason)
-    await exchange.end()
-    assert_answer(exchange, reason, (5, 3), stream=stream)
+        assert_answer(exchange, reason, (5, 3) if phase == "decode" else (0, 0), stream=stream)
 
 
 @streaming
-async def test_in_chat(world: World, stream: bool) -> None:
+async def test_a_chat_is_cut_likewise(world: World, stream: bool) -> None:
     world.hold()
     exchange = world.chat(stream=stream, headers=MINE)
     await world.held()

@@ -100,14 +100,6 @@ async def test_logprobs(world: World, stream: bool) -> None:
         assert len(entry["top_logprobs"]) == 2
 
 
-async def test_the_chunk_with_the_finish_reason_has_no_text(world: World) -> None:
-    exchange = await world.chat(max_tokens=3, stream=True).end()
-    choices = [part["choices"][0] for part in exchange.json_events()]
-    assert (choices[-1]["delta"], choices[-1]["finish_reason"]) == ({}, "length")
-    assert all(choice["finish_reason"] is None for choice in choices[:-1])
-    assert choices[-2]["delta"]["content"]
-
-
 @streaming
 @pytest.mark.parametrize("asked", [False, True])
 async def test_logprobs_of_an_answer_without_a_token_are_empty_if_they_were_asked_for(

@@ -191,15 +191,9 @@ async def test_special_tokens_may_be_spelled_in_a_prompt() -> None:
         ({"best_of": 129}, "best_of"),
         ({"suffix": "x"}, "suffix"),
         ({"echo": "yes please"}, "echo"),
-        ({"stream_options": {"include_usage": True}}, "stream_options"),
-        ({"samplers": ["top_k", "no-such"]}, "samplers"),
         ({"mirostat": 3}, "mirostat"),
         ({"typical_p": 2}, "typical_p"),
         ({"dry_multiplier": -1}, "dry_multiplier"),
-        ({"grammar": "not a grammar"}, "grammar"),
-        ({"json_schema": {"type": "frob"}}, "json_schema"),
-        ({"json_schema": {"type": "object"}, "grammar": 'root ::= "x"'}, "grammar"),
-        ({"prompt_cache_options": {"mode": "explicit"}}, "prompt_cache_options"),
     ],
 )
 async def test_fields_that_cannot_be_honoured_are_named(world: World, fields: dict[str, Any], param: str) -> None:
@@ -213,12 +207,6 @@ async def test_a_suffix_goes_with_a_plain_text_only(fields: dict[str, Any]) -> N
         exchange = await world.complete(**({"suffix": "x"} | fields)).end()
         assert exchange.status == 400
         assert exchange.json()["error"]["param"] == ("echo" if "echo" in fields else "suffix")
-
-
-async def test_a_prompt_is_computed_afresh_if_the_cache_is_not_to_be_used(world: World) -> None:
-    await choices_of(world, prompt="the same prompt", max_tokens=1)
-    exchange = await world.complete("the same prompt", max_tokens=1, cache_prompt=False).end()
-    assert exchange.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
 
 # -- what must be an error of the client's ----------------------------------------------------------------------------

@@ -109,25 +109,6 @@ async def test_in_prefill_the_step_is_aborted(world: World, stream: bool) -> Non
     assert [step["status"] for step in steps] == ["aborted"]
 
 
-async def test_in_prefill_beside_a_neighbour_the_neighbour_is_not_harmed(stream: bool) -> None:
-    # As on a GPU, where a step takes prompts and decodes together.
-    async with open_world(model=fake_native.Model(gpu=True)) as world:
-        neighbour = await world.running_stream("neighbour", max_tokens=4)
-        exchange = world.complete("m" * 60, stream=stream, headers=MINE)
-        await world.added("mine")
-        await world.step()
-        held = await world.held()
-        assert len(held.items) == 2
-        exchange.leave()
-        await exchange.end()
-        world.gate.open()
-        await neighbour.end()
-        await assert_cancelled(world, "prefill")
-        assert neighbour.events[-1] == "[DONE]"
-        text = "".join(json.loads(event)["choices"][0]["text"] for event in neighbour.events[:-1])
-        assert text == bytes(world.model.greedy(b"neighbour", 4)).decode("utf-8", "replace")
-
-
 async def test_in_decode_the_next_step_does_not_contain_it(world: World, stream: bool) -> None:
     world.hold()
     exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
@@ -160,20 +141,6 @@ async def test_while_send_blocks_on_the_headers_it_is_noticed(world: World, stre
     assert (seen["status"], seen["cancel_reason"]) == (("cancelled", "disconnect") if stream else ("finished", None))
     exchange.read_on()
     await exchange.end()
-
-
-async def test_a_client_that_left_is_logged_as_499(
-    world: World, stream: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", logger="pyllmcancel.access")
-    world.hold()
-    exchange = world.complete(stream=stream, headers=MINE)
-    await world.held()
-    exchange.leave()
-    await exchange.end()
-    lines = [record.getMessage() for record in caplog.records if record.name == "pyllmcancel.access"]
-    assert len(lines) == 1
-    assert lines[0].startswith('mine "POST /v1/completions" 499 ')
 
 
 async def test_a_task_that_its_server_cancels_is_a_client_that_has_left(

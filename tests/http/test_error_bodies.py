@@ -109,32 +109,10 @@ async def test_json_that_is_nested_deeply_is_refused_wherever_the_stack_ends(
     assert set(exchange.json()["error"]) == KEYS
 
 
-@pytest.mark.parametrize(
-    ("body", "part"),
-    [
-        (b'{"prompt": "x", "n": ' + b"1" * 5000 + b"}", "number out of range"),
-        (b'{"prompt": "\xff"}', "unicode"),
-        (b'{"prompt": "x"', "not valid JSON"),
-        (b"\xfe\xff", "not valid JSON"),
-    ],
-)
-async def test_what_the_parser_refuses_is_invalid_json(world: World, body: bytes, part: str) -> None:
-    error = error_of(await world.post(COMPLETIONS, body), 400, "invalid_json")
-    assert part in error["message"]
-
-
 async def test_a_line_feed_in_a_path_makes_no_line_in_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", logger="pyllmcancel.access")
     await world.get("/x\n12:00:00 INFO forged")
     assert '"GET /x%0A12:00:00%20INFO%20forged" 404' in caplog.text
-
-
-async def test_a_context_that_is_too_small_is_named_with_both_sizes() -> None:
-    async with open_world(n_ctx=64) as world:
-        exchange = await world.complete("x" * 100).end()
-        error = exchange.json()["error"]
-        assert (exchange.status, error["code"], error["param"]) == (400, "context_length_exceeded", "prompt")
-        assert (error["n_prompt_tokens"], error["n_ctx"]) == (100, 64)
 
 
 async def test_the_most_tokens_that_the_server_allows_are_a_default_and_a_limit() -> None:

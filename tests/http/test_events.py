@@ -113,14 +113,6 @@ async def test_a_superseded_request_names_its_successor() -> None:
         assert (cancelled["id"], cancelled["reason"], cancelled["superseded_by"]) == ("old", "superseded", "new")
 
 
-async def test_a_cancel_that_waited_for_its_request_is_told_once_it_has_come(world: World) -> None:
-    feed = FeedClient(world)
-    await feed.began()
-    await world.post("/v1/requests/held/cancel?hold=60")
-    await world.complete(headers=named("held")).end()
-    assert of(await feed.ended("held"), "held") == ["added", "cancelled", "ended"]
-
-
 async def test_statistics_count_what_a_cancel_saved() -> None:
     async with open_world(parallel=1) as world:
         feed = FeedClient(world)
@@ -310,13 +302,6 @@ async def test_more_readers_than_there_are_places_are_told_to_come_again() -> No
         assert int(refused.headers["retry-after"]) > 0
         await readers[0].leave()
         assert (await FeedClient(world).began())["reason"] == "new"
-
-
-async def test_a_reader_that_leaves_is_forgotten_at_once(world: World) -> None:
-    reader = FeedClient(world)
-    await reader.began()
-    await reader.leave()
-    assert world.app.state.server.feed.n_readers == 0
 
 
 async def test_texts_are_shown_only_where_they_are_exposed() -> None:

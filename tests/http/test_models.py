@@ -27,6 +27,7 @@ async def test_the_list_has_the_models_name_and_facts() -> None:
         assert entry["tags"] == ["chat", "small"]
         assert set(entry["meta"]) == FACTS
         assert (entry["meta"]["n_ctx"], entry["meta"]["n_vocab"]) == (512, 257)
+        assert (entry["owned_by"], entry["meta"]["memory_kind"]) == ("pyllmcancel", "attention")
 
 
 async def test_of_several_aliases_the_alphabetically_first_is_the_id() -> None:

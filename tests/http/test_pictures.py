@@ -625,28 +625,3 @@ async def test_a_fetch_ends_with_its_request(how: str) -> None:
             await exchange.end()
             assert exchange.status == (503 if how == "shutdown" else 499)
         assert library.given == []
-
-
-@pytest.mark.parametrize("how", ENDS)
-async def test_the_decoding_ends_with_its_request(how: str) -> None:
-    async with seeing() as (world, library):
-        begun, ended = threading.Event(), threading.Event()
-
-        def decode(pause: Pause) -> None:
-            begun.set()
-            try:
-                while True:
-                    pause()
-            finally:
-                ended.set()
-
-        library.on_prepare = decode
-        exchange = world.begin("POST", CHAT, chat(RED_URL), headers=MINE)
-        await asyncio.to_thread(begun.wait)
-        library.on_prepare = lambda _: None
-        assert (await world.post(CHAT, chat(BLUE_URL))).status == 200
-        await end(world, exchange, how)
-        await asyncio.to_thread(ended.wait)
-        if how != "client":
-            await exchange.end()
-            assert exchange.status == (503 if how == "shutdown" else 499)

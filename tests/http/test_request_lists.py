@@ -11,33 +11,10 @@ from tests.support.http_world import World, open_world
 pytestmark = pytest.mark.anyio
 
 FIELDS = {
-    "id",
-    "object",
-    "status",
-    "phase",
-    "owner",
-    "session",
-    "parent_session",
-    "supersede",
-    "priority",
-    "n",
-    "slots",
-    "paused",
-    "prompt_tokens",
-    "prompt_tokens_done",
-    "cached_tokens",
-    "completion_tokens",
-    "drafts",
-    "lora",
-    "max_tokens",
-    "finish_reason",
-    "cancel_reason",
-    "superseded_by",
-    "cancel_latency_ms",
-    "error",
-    "created",
-    "seconds",
-    "times",
+    *("id", "object", "status", "phase", "owner", "session", "parent_session", "supersede", "priority", "n", "slots"),
+    *("paused", "prompt_tokens", "prompt_tokens_done", "cached_tokens", "completion_tokens", "drafts", "lora"),
+    *("max_tokens", "finish_reason", "cancel_reason", "superseded_by", "cancel_latency_ms", "error"),
+    *("created", "seconds", "times"),
 }
 
 

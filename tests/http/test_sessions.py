@@ -52,34 +52,6 @@ async def test_ten_arrivals_of_one_address_leave_one_live_and_the_tenth_complete
         assert exchanges[-1].events[-1] == "[DONE]"
 
 
-async def test_a_chat_a_completion_and_an_infill_of_one_address_do_not_touch_each_other() -> None:
-    async with open_world(supersede="client-ip", parallel=4) as world:
-        world.model.special_tokens = GAP_TOKENS
-        messages = [{"role": "user", "content": "hello"}]
-        exchanges = [
-            world.begin("POST", "/v1/chat/completions", {"messages": messages, "max_tokens": 3}),
-            world.complete(max_tokens=3),
-            world.begin("POST", "/infill", {"input_prefix": "x", "input_suffix": "y", "n_predict": 3}),
-            world.begin("POST", "/infill", {"input_prefix": "x", "input_suffix": "y", "n_predict": 0}),
-            world.begin("POST", "/v1/chat/completions", {"messages": messages, "max_tokens": 3}),
-        ]
-        assert [(await exchange.end()).status for exchange in exchanges] == [200] * 5
-
-
-async def test_a_warm_up_does_not_supersede_what_is_being_typed() -> None:
-    """As llama.vim does it: the answer, then the next context without one."""
-    async with open_world(supersede="client-ip") as world:
-        world.model.special_tokens = GAP_TOKENS
-        gap = {"input_prefix": "x", "input_suffix": "y"}
-        world.hold()
-        typed = world.begin("POST", "/infill", gap | {"n_predict": 3})
-        await world.held()
-        warm_up = world.begin("POST", "/infill", gap | {"n_predict": 0}, headers={"x-request-id": "warm-up"})
-        await world.added("warm-up")
-        world.gate.open()
-        assert [(await exchange.end()).status for exchange in (typed, warm_up)] == [200, 200]
-
-
 @pytest.mark.parametrize("n", [2, 10])
 async def test_all_chats_of_one_session_complete_as_alone(n: int) -> None:
     """A title, a summary, and the turn itself: agents send the session with each of them."""
@@ -153,13 +125,6 @@ async def test_descendants_can_be_left_out(world: World) -> None:
     assert [(await parent.end()).status, (await child.end()).status] == [499, 200]
 
 
-async def test_a_held_family_reaches_the_children_that_still_come(world: World) -> None:
-    assert (await world.post("/v1/sessions/parent/cancel?hold=30")).status == 202
-    exchanges = [await member(world, f"c{number}", f"child-{number}", "parent").end() for number in range(3)]
-    assert [exchange.json()["error"]["code"] for exchange in exchanges] == ["explicit"] * 3
-    assert (await world.get("/v1/steps")).json()["n_steps"] == 0
-
-
 async def test_a_session_is_listed_with_its_live_requests() -> None:
     async with open_world(parallel=1) as world:
         world.hold()
@@ -171,11 +136,6 @@ async def test_a_session_is_listed_with_its_live_requests() -> None:
         assert (entry["requests"], entry["n_requests"]) == (["running", "waiting"], 2)
         assert [one["id"] for one in await world.requests("?session=s")] == ["running", "waiting"]
         assert (await world.get("/v1/sessions/unknown")).status == 404
-
-
-async def test_requests_that_name_nothing_do_not_touch_each_other(world: World) -> None:
-    exchanges = [world.complete(max_tokens=2) for _ in range(3)]
-    assert [(await exchange.end()).status for exchange in exchanges] == [200, 200, 200]
 
 
 async def test_a_request_that_is_refused_does_not_cancel_its_keys_live_one(world: World) -> None:

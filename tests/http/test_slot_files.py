@@ -24,7 +24,7 @@ FRANCE = "What is the capital of France?"
 GERMANY = "What is the capital of Germany?"
 BAD_NAMES = (
     *("../slot.bin", "a/b", "a\\b", "", ".", "..", ".hidden", "a..b", "x" * 256, "a\nb", "/etc/passwd", "a:b", "a "),
-    *("a.", "\ud800", "\uff0e\uff0e", "a\x00b"),
+    *("a.", "\uff0e\uff0e", "a\x00b"),
 )
 KEYS = (ApiKey("alice", "key-a"), ApiKey("bob", "key-b"))
 
@@ -120,25 +120,7 @@ async def test_a_busy_slot_is_saved_when_its_request_has_ended(tmp_path: Path) -
         assert (await saving.end()).json()["n_saved"] == len(FRANCE) + 3
 
 
-@pytest.mark.parametrize(
-    "filename",
-    [
-        "../slot.bin",
-        "a/b",
-        "a\\b",
-        "",
-        ".",
-        "..",
-        ".hidden",
-        "a..b",
-        "x" * 256,
-        "a\nb",
-        "/etc/passwd",
-        "a:b",
-        "a ",
-        "a.",
-    ],
-)
+@pytest.mark.parametrize("filename", BAD_NAMES)
 @pytest.mark.parametrize("action", ["save", "restore"])
 async def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, filename: str, action: str) -> None:
     async with serving(tmp_path) as world:
