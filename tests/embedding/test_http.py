@@ -209,31 +209,6 @@ async def test_a_client_that_leaves_in_the_middle_of_a_list_stops_the_step(site:
     assert {entry[0] for entry in last.sequences} == {"stayer"}
 
 
-async def test_a_client_that_leaves_the_queue_is_never_computed() -> None:
-    async with open_site(parallel=1) as site:
-        site.gate.hold()
-        running = site.embed("running")
-        await site.held()
-        waiting = site.embed("waiting", headers={"x_request_id": "waiting"})
-        await asyncio.wait_for(site.metrics.arrivals["waiting"].wait(), LIMIT)
-        waiting.leave()
-        assert (await site.ended("waiting"))["phase"] == "waiting"
-        site.gate.open()
-        assert (await running.end()).status == 200
-
-
-async def test_a_task_that_its_server_cancels_is_a_client_that_has_left(site: Site) -> None:
-    site.gate.hold()
-    asked = site.embed("mine", headers={"x_request_id": "mine"})
-    await site.held()
-    asked.task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asked.task
-    site.gate.open()
-    seen = await site.ended("mine")
-    assert (seen["status"], seen["cancel_reason"], seen["phase"]) == ("cancelled", "disconnect", "prefill")
-
-
 async def test_a_cancel_by_id_answers_both_when_the_computation_has_stopped(site: Site) -> None:
     site.gate.hold()
     asked = site.embed(["a", "b"], headers={"x_request_id": "mine"})
@@ -244,33 +219,6 @@ async def test_a_cancel_by_id_answers_both_when_the_computation_has_stopped(site
     assert (answer.status, answer.json()["error"]["code"]) == (499, "explicit")
     assert answer.headers["x-should-retry"] == "false"
     assert answer.json()["usage"]["prompt_tokens"] == 0
-
-
-async def test_a_newer_request_of_a_key_supersedes_the_older(site: Site) -> None:
-    site.gate.hold()
-    old = site.embed(["a", "b"], supersede="s")
-    await site.held()
-    new = site.embed("c", headers={"x_supersede": "s"})
-    assert (await old.end()).json()["error"]["code"] == "superseded"
-    site.gate.open()
-    assert (await new.end()).status == 200
-
-
-async def test_a_deadline_is_a_504(site: Site) -> None:
-    site.gate.hold()
-    answer = await site.embed("a", timeout=0.01).end()
-    assert (answer.status, answer.json()["error"]["code"]) == (504, "deadline")
-
-
-async def test_a_full_queue_is_a_429() -> None:
-    async with open_site(parallel=1, max_queue=1) as site:
-        site.gate.hold()
-        site.embed("running")
-        await site.held()
-        site.embed("waiting", headers={"x_request_id": "waiting"})
-        await asyncio.wait_for(site.metrics.arrivals["waiting"].wait(), LIMIT)
-        refused = await site.embed("refused").end()
-        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
 
 
 async def test_numbers_that_are_no_embedding_fail_their_request_alone(site: Site) -> None:

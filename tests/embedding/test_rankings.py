@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,7 +14,6 @@ from pyllmcancel.server.embeddings.rankings.answer import RankAnswer, RankedText
 from pyllmcancel.server.limits import INLINE_BODY
 from tests.embedding.site import EMBEDDINGS, Site, open_site
 from tests.support.fake_embedder import scores_of
-from tests.support.http_asgi import LIMIT
 from tests.support.http_world import open_world
 
 pytestmark = pytest.mark.anyio
@@ -235,24 +233,6 @@ async def test_other_models_do_not_rank() -> None:
     async with open_site() as site, open_world() as world:
         for answer in (await site.begin("POST", "/v1/rerank", body).end(), await world.post("/v1/rerank", body)):
             assert (answer.status, answer.json()["error"]["message"]) == (400, "this model does not rank documents")
-
-
-async def test_a_client_that_leaves_stops_the_step_and_its_neighbours_scores_are_its_own(site: Site) -> None:
-    site.gate.hold()
-    leaver = site.begin("POST", "/rerank", {"query": "q", "texts": DOCUMENTS * 100}, x_request_id="leaver")
-    await site.held()
-    site.gate.let_through()
-    await site.held()
-    stayer = site.begin("POST", "/rerank", {"query": "q", "texts": DOCUMENTS}, x_request_id="stayer")
-    await asyncio.wait_for(site.metrics.arrivals["stayer"].wait(), LIMIT)
-    leaver.leave()
-    seen = await site.ended("leaver")
-    assert (seen["status"], seen["cancel_reason"], seen["phase"]) == ("cancelled", "disconnect", "prefill")
-    assert 0 < seen["prompt_tokens_done"] < seen["prompt_tokens"]
-    site.gate.open()
-    body = (await stayer.end()).json()
-    assert [(one["index"], one["score"]) for one in body] == ranked("q", DOCUMENTS)
-    assert site.engine.trace.snapshot()[1].status == "aborted"
 
 
 async def test_a_cancel_by_id_ends_all_documents(site: Site) -> None:
