@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.events import RequestStatus
 from pyllmcancel.requests.request import Request
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, accepted, open_world
@@ -133,24 +132,6 @@ async def test_a_cancel_right_before_the_acceptance_wins(world: World, reason: C
     assert seen == []
     ended = await world.request("mine")
     assert (ended["status"], ended["phase"], ended["cancel_reason"]) == ("cancelled", "preparing", reason)
-
-
-async def test_a_cancel_right_after_the_acceptance_is_a_cancel_of_a_waiting_request(world: World) -> None:
-    world.hold()
-    accept = world.engine.accept
-
-    def accept_and_cancel(request: Any) -> None:
-        accept(request)
-        assert request.status is not RequestStatus.PREPARING
-        assert world.engine.cancel(request)
-
-    world.engine.accept = accept_and_cancel  # type: ignore[method-assign]
-    exchange = world.complete(headers={"x-request-id": "mine"})
-    await world.added("mine")
-    world.gate.open()
-    await exchange.end()
-    cancelled(exchange)
-    assert (await world.ended("mine"))["cancel_reason"] == "explicit"
 
 
 async def test_a_count_of_tokens_is_listed_and_leaves_no_trace(world: World) -> None:

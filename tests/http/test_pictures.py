@@ -41,7 +41,6 @@ BLOCK = {"type": "image", "source": BASE64}
 INPUT = {"type": "input_image", "image_url": data_url(RED)}
 SEEN = f"[image of {len(RED)}]"
 CALL = {"id": "c", "type": "function", "function": {"name": "screenshot", "arguments": "{}"}}
-FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 
 
 @asynccontextmanager
@@ -77,6 +76,41 @@ def error_of(exchange: Exchange) -> dict[str, Any]:
 
 # -- forms ------------------------------------------------------------------------------------------------------------
 
+
+def image(url: str, **fields: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url} | fields}
+
+
+def sound(**fields: str) -> dict[str, Any]:
+    return {"type": "input_audio", "input_audio": fields}
+
+
+def items(*given: Any) -> dict[str, Any]:
+    """A body for responses: items, or the parts of one message."""
+    parts = [one for one in given if one["type"].startswith("input_")]
+    return {"input": [{"role": "user", "content": parts}] if parts else list(given), "max_output_tokens": 2}
+
+
+def looked(result: dict[str, Any], *after: Any) -> dict[str, Any]:
+    """A body for messages that ends with a tool's result."""
+    call = {"type": "tool_use", "id": "c", "name": "screenshot", "input": {}}
+    told = {"type": "tool_result", "tool_use_id": "c"} | result
+    turns = [("user", "look"), ("assistant", [call]), ("user", [told, *after])]
+    return {"messages": [{"role": role, "content": content} for role, content in turns], "max_tokens": 2}
+
+
+TOOLS_RESULT = [
+    {"role": "user", "content": "look"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c", "content": [TEXT, RED_URL]},
+]
+OF_CODEX = items(
+    {"type": "message", "role": "user", "content": "look"},
+    {"type": "function_call", "call_id": "c", "name": "view_image", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "here"}, INPUT]},
+)
+MP3 = b64encode(mp3(10)).decode()
+HEARD = f"[audio of {len(SOUND)}]"
 FORMS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a picture behind a text": (CHAT, chat(TEXT, RED_URL), f"user\nwhat is this?{SEEN}<|im_end|>"),
     "a picture before a text": (CHAT, chat(RED_URL, TEXT), f"user\n{SEEN}what is this?<|im_end|>"),
@@ -84,106 +118,28 @@ FORMS: dict[str, tuple[str, dict[str, Any], str]] = {
     "two pictures": (CHAT, chat(RED_URL, TEXT, BLUE_URL), f"{SEEN}what is this?[image of {len(BLUE)}]"),
     "the same twice": (CHAT, chat(RED_URL, RED_URL), f"{SEEN}{SEEN}"),
     "a url that is a text": (CHAT, chat({"type": "image_url", "image_url": data_url(RED)}), SEEN),
-    "base64 alone": (CHAT, chat({"type": "image_url", "image_url": {"url": BASE64["data"]}}), SEEN),
-    "a detail": (CHAT, chat({"type": "image_url", "image_url": {"url": data_url(RED), "detail": "high"}}), SEEN),
-    "a sound": (CHAT, chat(TEXT, AUDIO), f"what is this?[audio of {len(SOUND)}]"),
-    "a sound by url": (
-        CHAT,
-        chat({"type": "input_audio", "input_audio": {"url": data_url(SOUND, "audio/wav")}}),
-        f"[audio of {len(SOUND)}]",
-    ),
-    "a gif and a bare mp3": (
-        CHAT,
-        chat(
-            {"type": "image_url", "image_url": {"url": data_url(gif(), "image/gif")}},
-            {"type": "input_audio", "input_audio": {"data": b64encode(mp3(10)).decode(), "format": "mp3"}},
-        ),
-        f"[image of {len(gif())}][audio of {len(mp3(10))}]",
-    ),
-    "a tool's result": (
-        CHAT,
-        {
-            "messages": [
-                {"role": "user", "content": "look"},
-                {"role": "assistant", "content": None, "tool_calls": [CALL]},
-                {"role": "tool", "tool_call_id": "c", "content": [TEXT, RED_URL]},
-            ],
-            "max_tokens": 2,
-        },
-        f"what is this?{SEEN}",
-    ),
-    "an image block": (
-        MESSAGES,
-        {"messages": [{"role": "user", "content": [BLOCK, TEXT]}], "max_tokens": 2},
-        f"user\n{SEEN}what is this?<|im_end|>",
-    ),
+    "base64 alone": (CHAT, chat(image(BASE64["data"])), SEEN),
+    "a detail": (CHAT, chat(image(data_url(RED), detail="high")), SEEN),
+    "a sound": (CHAT, chat(TEXT, AUDIO), f"what is this?{HEARD}"),
+    "a sound by url": (CHAT, chat(sound(url=data_url(SOUND, "audio/wav"))), HEARD),
+    "a gif": (CHAT, chat(image(data_url(gif(), "image/gif"))), f"[image of {len(gif())}]"),
+    "a bare mp3": (CHAT, chat(sound(data=MP3, format="mp3")), f"[audio of {len(mp3(10))}]"),
+    "a tool's result": (CHAT, chat(messages=TOOLS_RESULT), f"what is this?{SEEN}"),
+    "an image block": (MESSAGES, chat(BLOCK, TEXT), f"user\n{SEEN}what is this?<|im_end|>"),
     "blocks in their order": (
         MESSAGES,
-        {"messages": [{"role": "user", "content": [TEXT, TEXT, BLOCK, TEXT]}], "max_tokens": 2},
-        f"what is this?\nwhat is this?{SEEN}what is this?<|im_end|>",
+        chat(TEXT, TEXT, BLOCK, TEXT),
+        f"?\nwhat is this?{SEEN}what is this?<|im_end|>",
     ),
-    "a screenshot of Claude Code": (
-        MESSAGES,
-        {
-            "messages": [
-                {"role": "user", "content": "look"},
-                {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "screenshot", "input": {}}]},
-                {
-                    "role": "user",
-                    "content": [
-                        {"type": "tool_result", "tool_use_id": "c", "content": [TEXT, BLOCK]},
-                        {"type": "text", "text": "well?"},
-                    ],
-                },
-            ],
-            "max_tokens": 2,
-        },
-        f"what is this?{SEEN}",
-    ),
-    "a failed tool with a screenshot": (
-        MESSAGES,
-        {
-            "messages": [
-                {"role": "user", "content": "look"},
-                {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "screenshot", "input": {}}]},
-                {
-                    "role": "user",
-                    "content": [{"type": "tool_result", "tool_use_id": "c", "is_error": True, "content": [BLOCK]}],
-                },
-            ],
-            "max_tokens": 2,
-        },
-        f"Error: {SEEN}",
-    ),
+    "a screenshot of Claude Code": (MESSAGES, looked({"content": [TEXT, BLOCK]}, TEXT), f"what is this?{SEEN}"),
+    "a failed tool with a screenshot": (MESSAGES, looked({"is_error": True, "content": [BLOCK]}), f"Error: {SEEN}"),
     "an input image": (
         RESPONSES,
-        {
-            "input": [{"role": "user", "content": [{"type": "input_text", "text": "what?"}, INPUT]}],
-            "max_output_tokens": 2,
-        },
+        items({"type": "input_text", "text": "what?"}, INPUT),
         f"user\nwhat?{SEEN}<|im_end|>",
     ),
-    "an input audio": (
-        RESPONSES,
-        {"input": [{"role": "user", "content": [AUDIO]}], "max_output_tokens": 2},
-        f"[audio of {len(SOUND)}]",
-    ),
-    "a screenshot of Codex": (
-        RESPONSES,
-        {
-            "input": [
-                {"role": "user", "content": "look"},
-                {"type": "function_call", "call_id": "c", "name": "view_image", "arguments": "{}"},
-                {
-                    "type": "function_call_output",
-                    "call_id": "c",
-                    "output": [{"type": "input_text", "text": "here"}, INPUT],
-                },
-            ],
-            "max_output_tokens": 2,
-        },
-        f"here{SEEN}",
-    ),
+    "an input audio": (RESPONSES, items(AUDIO), HEARD),
+    "a screenshot of Codex": (RESPONSES, OF_CODEX, f"here{SEEN}"),
 }
 
 
@@ -203,14 +159,13 @@ async def test_the_engine_gets_the_bytes_and_whose_they_are(world: World, librar
 
 
 async def test_the_tokens_of_pictures_are_counted(world: World) -> None:
-    body = {"messages": [{"role": "user", "content": [BLOCK]}], "max_tokens": 2}
+    body = chat(BLOCK)
     used = (await world.post(MESSAGES, body)).json()["usage"]
     counted = (await world.post(f"{MESSAGES}/count_tokens", body)).json()["input_tokens"]
     assert counted == used["input_tokens"] + used["cache_read_input_tokens"]
     for path in (f"{CHAT}/input_tokens", "/chat/completions/input_tokens"):
         assert (await world.post(path, chat(RED_URL))).json()["input_tokens"] == counted
-    items = {"input": [{"role": "user", "content": [INPUT]}]}
-    assert (await world.post(f"{RESPONSES}/input_tokens", items)).json()["input_tokens"] == counted
+    assert (await world.post(f"{RESPONSES}/input_tokens", items(INPUT))).json()["input_tokens"] == counted
 
 
 async def test_a_stored_response_goes_on_with_its_pictures(world: World, library: RecordingLibrary) -> None:
@@ -321,9 +276,9 @@ async def test_a_template_that_omits_a_picture_is_told() -> None:
 
 ASKING = {
     CHAT: (chat(TEXT, RED_URL), "messages"),
-    MESSAGES: ({"messages": [{"role": "user", "content": [BLOCK]}], "max_tokens": 2}, "messages"),
+    MESSAGES: (chat(BLOCK), "messages"),
     f"{MESSAGES}/count_tokens": ({"messages": [{"role": "user", "content": [BLOCK]}]}, "messages"),
-    RESPONSES: ({"input": [{"role": "user", "content": [INPUT]}]}, "input"),
+    RESPONSES: (items(INPUT), "input"),
     COMPLETION: ({"prompt": {"prompt_string": "{mark}", "multimodal_data": [BASE64["data"]]}}, "prompt"),
     "/apply-template": (chat(TEXT, RED_URL), "messages"),
 }
@@ -363,7 +318,7 @@ async def test_neither_a_text_nor_a_refusal_waits_for_pictures_that_are_decoded(
         library.on_prepare = lambda _pause: may_end.wait()
         decoding = [asyncio.create_task(world.post(CHAT, chat(RED_URL))) for _ in range(PREPARERS + 1)]
         try:
-            large = {"type": "image_url", "image_url": {"url": data_url(png(11, 10))}}
+            large = image(data_url(png(11, 10)))
             assert (await world.post(CHAT, chat(large))).status == 413
             assert (await world.post(CHAT, chat(TEXT))).status == 200
         finally:
@@ -385,8 +340,8 @@ async def test_pictures_that_do_not_fit_by_their_headers_are_refused_before_they
     library.n_least = 5_000
     for path, body, param in (
         (CHAT, chat(RED_URL), "messages"),
-        (RESPONSES, {"input": [{"role": "user", "content": [INPUT]}]}, "input"),
-        (MESSAGES, {"max_tokens": 2, "messages": [{"role": "user", "content": [BLOCK]}]}, "messages"),
+        (RESPONSES, items(INPUT), "input"),
+        (MESSAGES, chat(BLOCK), "messages"),
     ):
         exchange = await world.post(path, body)
         assert (exchange.status, exchange.json()["error"]["code"]) == (400, "context_length_exceeded")
@@ -399,8 +354,8 @@ async def test_pictures_that_do_not_fit_by_their_headers_are_refused_before_they
 @pytest.mark.parametrize(
     ("part", "status", "words"),
     [
-        ({"type": "image_url", "image_url": {"url": data_url(gif(65_535, 65_535))}}, 413, "65,535 x 65,535"),
-        ({"type": "image_url", "image_url": {"url": data_url(b"<svg/>", "image/svg+xml")}}, 400, "SVG"),
+        (image(data_url(gif(65_535, 65_535))), 413, "65,535 x 65,535"),
+        (image(data_url(b"<svg/>", "image/svg+xml")), 400, "SVG"),
         ({"type": "input_audio", "input_audio": {"data": data_url(RED)}}, 400, "sound 2: this format"),
         ({"type": "input_audio", "input_audio": {}}, 400, "it is empty"),
         ({"type": "image_url"}, 400, "image_url"),
@@ -481,10 +436,10 @@ async def test_a_conversation_with_pictures_is_not_truncated(world: World) -> No
 async def test_a_file_below_the_folder_is_read(tmp_path: Path) -> None:
     (tmp_path / "red.png").write_bytes(RED)
     async with seeing(media=MediaSettings(path=tmp_path)) as (world, library):
-        part = {"type": "image_url", "image_url": {"url": "file://red.png"}}
+        part = image("file://red.png")
         assert (await world.post(CHAT, chat(part))).status == 200
         assert SEEN in library.prompt
-        exchange = await world.post(CHAT, chat({"type": "image_url", "image_url": {"url": "file://../x"}}))
+        exchange = await world.post(CHAT, chat(image("file://../x")))
         assert (exchange.status, "there is no file" in error_of(exchange)["message"]) == (400, True)
 
 
@@ -513,7 +468,7 @@ class Web:
 
     @property
     def part(self) -> dict[str, Any]:
-        return {"type": "image_url", "image_url": {"url": f"http://pictures.test:{self.port}/red.png"}}
+        return image(f"http://pictures.test:{self.port}/red.png")
 
 
 @asynccontextmanager
@@ -548,7 +503,7 @@ async def test_a_picture_is_fetched() -> None:
 
 async def test_no_picture_is_fetched_from_a_private_network() -> None:
     async with fetching() as (world, library, _web):
-        exchange = await world.post(CHAT, chat({"type": "image_url", "image_url": {"url": "http://intern.test/x.png"}}))
+        exchange = await world.post(CHAT, chat(image("http://intern.test/x.png")))
         assert exchange.status == 400
         assert error_of(exchange)["message"].startswith("picture 1: ")
         assert "not on the public network" in error_of(exchange)["message"]
@@ -581,7 +536,7 @@ async def test_files_of_this_machine_count_as_the_bodys(tmp_path: Path) -> None:
     async with open_world(max_bodies=1, media=MediaSettings(path=tmp_path)) as world:
         world.engine.media = RecordingLibrary(world.model)  # type: ignore[assignment]
         assert (await world.post(CHAT, chat(RED_URL))).status == 200
-        exchange = await world.post(CHAT, chat({"type": "image_url", "image_url": {"url": "file://red.png"}}))
+        exchange = await world.post(CHAT, chat(image("file://red.png")))
         assert (exchange.status, error_of(exchange)["code"]) == (503, "busy")
 
 

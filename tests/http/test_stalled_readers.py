@@ -108,7 +108,7 @@ def slow_world(**options: float) -> World:
 
 
 def n_generated(request: Request) -> int:
-    return len(request.choices[0].generated)
+    return sum(len(choice.generated) for choice in request.choices)  # none of a request that is not accepted yet
 
 
 def at_rest(request: Request) -> tuple[int, float]:
