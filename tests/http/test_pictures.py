@@ -60,7 +60,7 @@ async def world() -> AsyncIterator[World]:
 
 @pytest.fixture
 def library(world: World) -> RecordingLibrary:
-    """What the engine has got."""
+    """Engine-side record of what was asked for."""
     assert isinstance(world.engine.media, RecordingLibrary)
     return world.engine.media
 
