@@ -9,7 +9,7 @@ import pytest
 
 from pyllmcancel.requests.request import Request
 from tests.support.http_asgi import Exchange
-from tests.support.http_world import CHAT, World, accepted, open_world
+from tests.support.http_world import CHAT, World, accepted, open_world, unnamed
 
 pytestmark = pytest.mark.anyio
 
@@ -124,6 +124,18 @@ async def test_a_server_without_drafts_has_none(refusal: dict[str, Any]) -> None
         assert "draft_n" not in again.json()["timings"]
         assert predicted(again) == (0, 0)
         assert (await world.get("/slots")).json()[0]["speculative"] is False
+
+
+async def test_another_keys_answers_are_never_drafts() -> None:
+    async with open_world(api_keys=unnamed("one", "two")) as world:
+        known(world)
+        told = []
+        for key in ("one", "two", "one"):
+            headers = {"authorization": f"Bearer {key}"}
+            exchange = await world.complete(PROMPT, headers=headers, **GREEDY).end()
+            assert text(exchange) == ANSWER
+            told.append(counts(exchange))
+        assert told == [(0, 0), (0, 0), (len(ANSWER) + 1,) * 2]
 
 
 async def test_a_prediction_is_counted_as_openai_counts_it(world: World) -> None:

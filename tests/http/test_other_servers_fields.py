@@ -72,6 +72,12 @@ async def test_an_answer_has_at_least_so_many_tokens(world: World, path: str) ->
     assert (text[:2], reason) == ("no", "length")
 
 
+@PATHS
+async def test_an_answer_has_only_the_allowed_tokens(world: World, path: str) -> None:
+    text, _ = await choice_of(world, path, allowed_token_ids=list(b"ab"), max_tokens=10, temperature=3)
+    assert set(text) <= set("ab")
+
+
 class Controls(fake_native.Model):
     """Token 7 is a control token, and 1 begins texts."""
 

@@ -234,3 +234,17 @@ async def test_only_an_administrator_names_other_owners(world: World, path: str)
     assert (refused.status, refused.json()["error"]["param"]) == (403, "owner")
     allowed = await world.get(path.replace("=ann", "=bob"), headers=BOB)
     assert allowed.status in (200, 404)
+
+
+async def test_a_cached_prefix_is_its_owners(world: World) -> None:
+    """The number of cached tokens, and the time to the first one, would tell what another has asked."""
+
+    async def cached(who: dict[str, str]) -> int:
+        answer = await world.begin("POST", "/v1/completions", {"prompt": "a" * 200, "max_tokens": 2}, headers=who).end()
+        n_cached: int = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return n_cached
+
+    assert await cached(ANN) == 0
+    assert await cached(BOB) == 0
+    assert await cached(ANN) > 100
+    assert await cached(BOB) > 100
