@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from pyllmcancel.bench.client import Ask, Client, Outcome
+from pyllmcancel.bench.client import Ask, Call, Client, Outcome
 from tests.support.scripted_server import (
     DONE,
     LAST_CHUNK,
     STREAM_HEAD,
     USAGE,
+    Peer,
+    Received,
     ScriptedServer,
     chunk,
     completion,
@@ -28,6 +30,7 @@ pytestmark = pytest.mark.anyio
 ANSWER = stream(token("a"), token("b", "length"), USAGE)
 FOR_EVER = 3600.0
 MakeClient = Callable[..., Client]
+Begin = Callable[..., Awaitable[tuple[Call, Peer, Received]]]
 
 
 def ask(**changed: Any) -> Ask:
@@ -35,12 +38,20 @@ def ask(**changed: Any) -> Ask:
     return Ask(**(fields | changed))
 
 
-async def test_a_complete_stream_is_a_success_with_ordered_times(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
-    call = make_client().start(ask())
-    peer = await server.peer()
-    await peer.receive()
+@pytest.fixture
+def begin(server: ScriptedServer, make_client: MakeClient) -> Begin:
+    """Begins a request, by the target's options and the request's, which the server has received when this returns."""
+
+    async def begun(target: dict[str, Any] | None = None, **asked: Any) -> tuple[Call, Peer, Received]:
+        call = make_client(**target or {}).start(ask(**asked))
+        peer = await server.peer()
+        return call, peer, await peer.receive()
+
+    return begun
+
+
+async def test_a_complete_stream_is_a_success_with_ordered_times(begin: Begin) -> None:
+    call, peer, _ = await begin()
     peer.send(ANSWER)
     exchange = await call.ended()
     assert (exchange.outcome, exchange.error, exchange.status) == (Outcome.OK, None, 200)
@@ -52,10 +63,9 @@ async def test_a_complete_stream_is_a_success_with_ordered_times(
     assert len(exchange.token_at) == 2
 
 
-async def test_a_whole_answer_is_a_success_without_token_times(server: ScriptedServer, make_client: MakeClient) -> None:
-    call = make_client(stream=False).start(ask())
-    peer = await server.peer()
-    assert "stream" not in (await peer.receive()).fields
+async def test_a_whole_answer_is_a_success_without_token_times(begin: Begin) -> None:
+    call, peer, received = await begin({"stream": False})
+    assert "stream" not in received.fields
     peer.send(whole(completion()))
     exchange = await call.ended()
     assert (exchange.outcome, exchange.token_at, exchange.n_tokens) == (Outcome.OK, [], 2)
@@ -63,12 +73,9 @@ async def test_a_whole_answer_is_a_success_without_token_times(server: ScriptedS
     assert exchange.latency is not None
 
 
-async def test_a_delay_of_zero_hangs_up_at_once_with_the_request_fully_delivered(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
-    call = make_client().start(ask(cut_after=0.0))
-    peer = await server.peer()
-    assert (await peer.receive()).fields["prompt"] == "hello"
+async def test_a_delay_of_zero_hangs_up_at_once_with_the_request_fully_delivered(begin: Begin) -> None:
+    call, peer, received = await begin(cut_after=0.0)
+    assert received.fields["prompt"] == "hello"
     assert await peer.gone() == b""
     exchange = await call.ended()
     assert exchange.outcome is Outcome.CANCELLED
@@ -94,12 +101,8 @@ async def test_the_timer_does_not_start_before_the_whole_body_is_with_the_socket
     assert exchange.sent_at is not None
 
 
-async def test_the_client_stays_for_the_delay_and_then_hangs_up(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
-    call = make_client().start(ask(cut_after=0.05))
-    peer = await server.peer()
-    await peer.receive()
+async def test_the_client_stays_for_the_delay_and_then_hangs_up(begin: Begin) -> None:
+    call, peer, _ = await begin(cut_after=0.05)
     assert await peer.gone() == b""
     exchange = await call.ended()
     assert exchange.outcome is Outcome.CANCELLED
@@ -107,30 +110,20 @@ async def test_the_client_stays_for_the_delay_and_then_hangs_up(
     assert exchange.latency >= 0.05
 
 
-async def test_a_reply_that_is_done_before_the_delay_is_a_success(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
-    call = make_client().start(ask(cut_after=FOR_EVER))
-    peer = await server.peer()
-    await peer.receive()
+async def test_a_reply_that_is_done_before_the_delay_is_a_success(begin: Begin) -> None:
+    call, peer, _ = await begin(cut_after=FOR_EVER)
     peer.send(ANSWER)
     assert (await call.ended()).outcome is Outcome.OK
 
 
-async def test_an_error_before_the_delay_is_that_error(server: ScriptedServer, make_client: MakeClient) -> None:
-    call = make_client().start(ask(cut_after=FOR_EVER))
-    peer = await server.peer()
-    await peer.receive()
+async def test_an_error_before_the_delay_is_that_error(begin: Begin) -> None:
+    call, peer, _ = await begin(cut_after=FOR_EVER)
     peer.send(whole({"error": {"message": "no"}}, "400 Bad Request"))
     assert (await call.ended()).error == "http_400"
 
 
-async def test_a_cut_in_mid_stream_keeps_the_tokens_that_had_come(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
-    call = make_client().start(ask())
-    peer = await server.peer()
-    await peer.receive()
+async def test_a_cut_in_mid_stream_keeps_the_tokens_that_had_come(begin: Begin) -> None:
+    call, peer, _ = await begin()
     peer.send(STREAM_HEAD + chunk(event(token("a"))))
     assert await call.first_token()
     cut_at = call.cut()
@@ -139,20 +132,16 @@ async def test_a_cut_in_mid_stream_keeps_the_tokens_that_had_come(
     await peer.gone()
 
 
-async def test_what_arrives_after_the_cut_does_not_count(server: ScriptedServer, make_client: MakeClient) -> None:
-    call = make_client().start(ask())
-    peer = await server.peer()
-    await peer.receive()
+async def test_what_arrives_after_the_cut_does_not_count(begin: Begin) -> None:
+    call, peer, _ = await begin()
     peer.send(ANSWER)
     call.cut()
     exchange = await call.ended()
     assert (exchange.outcome, exchange.token_at) == (Outcome.CANCELLED, [])
 
 
-async def test_a_cut_after_the_end_changes_nothing(server: ScriptedServer, make_client: MakeClient) -> None:
-    call = make_client().start(ask())
-    peer = await server.peer()
-    await peer.receive()
+async def test_a_cut_after_the_end_changes_nothing(begin: Begin) -> None:
+    call, peer, _ = await begin()
     peer.send(ANSWER)
     exchange = await call.ended()
     assert call.cut() == exchange.ended_at
@@ -183,10 +172,8 @@ async def test_the_head_carries_id_keys_of_superseding_and_api_key(
     await call.ended()
 
 
-async def test_a_chat_asks_with_messages_and_reads_deltas(server: ScriptedServer, make_client: MakeClient) -> None:
-    call = make_client(api="chat", extra={"top_k": 1}).start(ask())
-    peer = await server.peer()
-    received = await peer.receive()
+async def test_a_chat_asks_with_messages_and_reads_deltas(begin: Begin) -> None:
+    call, peer, received = await begin({"api": "chat", "extra": {"top_k": 1}})
     assert received.line == "POST /v1/chat/completions HTTP/1.1"
     assert received.fields["messages"] == [{"role": "user", "content": "hello"}]
     assert received.fields["top_k"] == 1
@@ -198,23 +185,15 @@ async def test_a_chat_asks_with_messages_and_reads_deltas(server: ScriptedServer
     assert (exchange.outcome, len(exchange.token_at), exchange.finish_reason) == (Outcome.OK, 1, "stop")
 
 
-async def test_a_request_that_takes_too_long_is_a_timeout_and_its_connection_is_closed(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
-    call = make_client(timeout=1.0).start(ask())
-    peer = await server.peer()
-    await peer.receive()
+async def test_a_request_that_takes_too_long_is_a_timeout_and_its_connection_is_closed(begin: Begin) -> None:
+    call, peer, _ = await begin({"timeout": 1.0})
     exchange = await call.ended()
     assert (exchange.outcome, exchange.error) == (Outcome.ERROR, "timeout")
     await peer.gone()
 
 
-async def test_events_in_pieces_with_carriage_returns_and_pings_are_read(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
-    call = make_client().start(ask())
-    peer = await server.peer()
-    await peer.receive()
+async def test_events_in_pieces_with_carriage_returns_and_pings_are_read(begin: Begin) -> None:
+    call, peer, _ = await begin()
     body = b": ping\r\n\r\n" + event(token("a"), b"\r\n\r\n") + event(token("b", "stop"), b"\r\n\r\n") + DONE
     peer.send(STREAM_HEAD + b"".join(chunk(body[i : i + 1]) for i in range(len(body))) + LAST_CHUNK)
     exchange = await call.ended()
@@ -231,10 +210,8 @@ async def test_fields_of_a_request_replace_those_of_the_target(server: ScriptedS
     await call.ended()
 
 
-async def test_an_answer_is_kept_with_its_tokens_and_timings(server: ScriptedServer, make_client: MakeClient) -> None:
-    call = make_client().start(ask())
-    peer = await server.peer()
-    await peer.receive()
+async def test_an_answer_is_kept_with_its_tokens_and_timings(begin: Begin) -> None:
+    call, peer, _ = await begin()
     told = [{"text": "a", "index": 0, "tokens": [4]}, {"text": "b", "index": 0, "tokens": [5], "finish_reason": "stop"}]
     peer.send(stream(*({"choices": [one], "timings": {"draft_n": 2}} for one in told)))
     exchange = await call.ended()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,18 @@ from pydantic import TypeAdapter
 
 from pyllmcancel.pooling import Pooling
 from pyllmcancel.server.embeddings.answer import EmbeddingAnswer, LlamaEmbeddingEntry
-from tests.embedding.site import EMBEDDINGS, open_site
+from tests.embedding.site import EMBEDDINGS, Site, open_site
 from tests.support import fake_embedder
 from tests.support.http_asgi import LIMIT
 from tests.support.http_world import open_world
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async with open_site() as opened:
+        yield opened
 
 
 def expected(text: str) -> list[float]:
@@ -37,40 +44,36 @@ def expected(text: str) -> list[float]:
     ],
     ids=["text", "texts", "tokens", "lists of tokens", "tokens and texts", "of all kinds", "parts"],
 )
-async def test_the_answer_has_openais_shape(given: Any, texts: list[str]) -> None:
-    async with open_site() as site:
-        answer = await site.embed(given, model="anything", user="me").end()
-        assert answer.status == 200
-        assert answer.headers["content-type"] == "application/json"
-        body = answer.json()
-        TypeAdapter(EmbeddingAnswer).validate_python(body)
-        n_tokens = sum(map(len, texts))
-        assert body["model"] == "fake-embedder"
-        assert body["usage"] == {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
-        assert [entry["index"] for entry in body["data"]] == list(range(len(texts)))
-        found = [np.array(entry["embedding"], np.float32).tolist() for entry in body["data"]]
-        assert found == [expected(text) for text in texts]
+async def test_the_answer_has_openais_shape(site: Site, given: Any, texts: list[str]) -> None:
+    answer = await site.embed(given, model="anything", user="me").end()
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "application/json"
+    body = answer.json()
+    TypeAdapter(EmbeddingAnswer).validate_python(body)
+    n_tokens = sum(map(len, texts))
+    assert body["model"] == "fake-embedder"
+    assert body["usage"] == {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
+    assert [entry["index"] for entry in body["data"]] == list(range(len(texts)))
+    found = [np.array(entry["embedding"], np.float32).tolist() for entry in body["data"]]
+    assert found == [expected(text) for text in texts]
 
 
-async def test_null_is_as_good_as_nothing() -> None:
-    async with open_site() as site:
-        nulls = dict.fromkeys(("model", "encoding_format", "dimensions", "user", "stream", "timeout"))
-        assert (await site.embed("hi", **nulls).end()).json() == (await site.embed("hi").end()).json()
+async def test_null_is_as_good_as_nothing(site: Site) -> None:
+    nulls = dict.fromkeys(("model", "encoding_format", "dimensions", "user", "stream", "timeout"))
+    assert (await site.embed("hi", **nulls).end()).json() == (await site.embed("hi").end()).json()
 
 
-async def test_base64_holds_the_same_numbers() -> None:
-    async with open_site() as site:
-        body = (await site.embed("hello", encoding_format="base64").end()).json()
-        numbers = np.frombuffer(base64.b64decode(body["data"][0]["embedding"]), "<f4")
-        assert numbers.tolist() == expected("hello")
+async def test_base64_holds_the_same_numbers(site: Site) -> None:
+    body = (await site.embed("hello", encoding_format="base64").end()).json()
+    numbers = np.frombuffer(base64.b64decode(body["data"][0]["embedding"]), "<f4")
+    assert numbers.tolist() == expected("hello")
 
 
-async def test_hundreds_of_texts_come_back_in_their_order() -> None:
+async def test_hundreds_of_texts_come_back_in_their_order(site: Site) -> None:
     texts = [f"text {number}" * (1 + number % 5) for number in range(300)]
-    async with open_site() as site:
-        body = (await site.embed(texts).end()).json()
-        found = [np.array(entry["embedding"], np.float32).tolist() for entry in body["data"]]
-        assert found == [expected(text) for text in texts]
+    body = (await site.embed(texts).end()).json()
+    found = [np.array(entry["embedding"], np.float32).tolist() for entry in body["data"]]
+    assert found == [expected(text) for text in texts]
 
 
 BAD = {
@@ -99,26 +102,23 @@ BAD = {
 
 
 @pytest.mark.parametrize(("body", "param"), BAD.values(), ids=BAD.keys())
-async def test_what_can_never_be_served_is_refused_by_name(body: dict[str, Any], param: str) -> None:
-    async with open_site() as site:
-        answer = await site.begin("POST", EMBEDDINGS, body, x_request_id="mine").end()
-        assert answer.status == 400
-        error = answer.json()["error"]
-        assert error["param"].split(".")[0] == param
-        assert (error["type"], error["request_id"]) == ("invalid_request_error", "mine")
+async def test_what_can_never_be_served_is_refused_by_name(site: Site, body: dict[str, Any], param: str) -> None:
+    answer = await site.begin("POST", EMBEDDINGS, body, x_request_id="mine").end()
+    assert answer.status == 400
+    error = answer.json()["error"]
+    assert error["param"].split(".")[0] == param
+    assert (error["type"], error["request_id"]) == ("invalid_request_error", "mine")
 
 
-async def test_a_text_that_is_too_long_says_how_long_it_may_be() -> None:
-    async with open_site() as site:
-        error = (await site.embed(["a", "b" * 65]).end()).json()["error"]
-        assert error["message"] == "text 1 is too large: 65 tokens, but this model embeds at most 64"
-        assert (error["code"], error["n_prompt_tokens"], error["n_ctx"]) == ("context_length_exceeded", 65, 64)
+async def test_a_text_that_is_too_long_says_how_long_it_may_be(site: Site) -> None:
+    error = (await site.embed(["a", "b" * 65]).end()).json()["error"]
+    assert error["message"] == "text 1 is too large: 65 tokens, but this model embeds at most 64"
+    assert (error["code"], error["n_prompt_tokens"], error["n_ctx"]) == ("context_length_exceeded", 65, 64)
 
 
-async def test_all_dimensions_are_fine() -> None:
-    async with open_site() as site:
-        body = (await site.embed("hello", dimensions=fake_embedder.N_EMBD).end()).json()
-        assert np.array(body["data"][0]["embedding"], np.float32).tolist() == expected("hello")
+async def test_all_dimensions_are_fine(site: Site) -> None:
+    body = (await site.embed("hello", dimensions=fake_embedder.N_EMBD).end()).json()
+    assert np.array(body["data"][0]["embedding"], np.float32).tolist() == expected("hello")
 
 
 async def test_a_model_made_for_it_is_cut_and_scaled_to_length_one_again() -> None:
@@ -135,11 +135,10 @@ async def test_a_model_made_for_it_is_cut_and_scaled_to_length_one_again() -> No
     ("path", "body"),
     [("/v1/completions", {"prompt": "hello"}), ("/completion", {"prompt": "hello"})],
 )
-async def test_a_model_that_pools_does_not_generate(path: str, body: dict[str, Any]) -> None:
-    async with open_site() as site:
-        answer = await site.begin("POST", path, body).end()
-        assert answer.status == 400
-        assert answer.json()["error"]["message"] == "this model makes embeddings and does not generate text"
+async def test_a_model_that_pools_does_not_generate(site: Site, path: str, body: dict[str, Any]) -> None:
+    answer = await site.begin("POST", path, body).end()
+    assert answer.status == 400
+    assert answer.json()["error"]["message"] == "this model makes embeddings and does not generate text"
 
 
 async def test_a_model_that_generates_does_not_pool() -> None:
@@ -152,13 +151,12 @@ async def test_a_model_that_generates_does_not_pool() -> None:
 
 @pytest.mark.parametrize("path", ["/embeddings", "/embedding"])
 @pytest.mark.parametrize("field", ["input", "content"])
-async def test_llama_servers_form_is_a_list(path: str, field: str) -> None:
-    async with open_site() as site:
-        answer = await site.begin("POST", path, {field: ["one", "two"], "embd_normalize": 2}).end()
-        TypeAdapter(list[LlamaEmbeddingEntry]).validate_python(answer.json())
-        assert [entry["index"] for entry in answer.json()] == [0, 1]
-        found = [np.array(entry["embedding"], np.float32).tolist() for entry in answer.json()]
-        assert found == [[expected("one")], [expected("two")]]
+async def test_llama_servers_form_is_a_list(site: Site, path: str, field: str) -> None:
+    answer = await site.begin("POST", path, {field: ["one", "two"], "embd_normalize": 2}).end()
+    TypeAdapter(list[LlamaEmbeddingEntry]).validate_python(answer.json())
+    assert [entry["index"] for entry in answer.json()] == [0, 1]
+    found = [np.array(entry["embedding"], np.float32).tolist() for entry in answer.json()]
+    assert found == [[expected("one")], [expected("two")]]
 
 
 async def test_without_pooling_each_token_has_its_vector_in_llama_servers_form() -> None:
@@ -186,116 +184,56 @@ async def test_an_answer_with_too_many_numbers_is_refused_before_they_are_comput
 
 
 @pytest.mark.parametrize("fields", [{"embd_normalize": -1}, {"encoding_format": "base64"}, {"input": None}])
-async def test_llama_servers_form_refuses_what_it_cannot_give(fields: dict[str, Any]) -> None:
-    async with open_site() as site:
-        answer = await site.begin("POST", "/embeddings", {"input": "a"} | fields).end()
-        assert (answer.status, answer.json()["error"]["param"]) == (400, next(iter(fields)))
+async def test_llama_servers_form_refuses_what_it_cannot_give(site: Site, fields: dict[str, Any]) -> None:
+    answer = await site.begin("POST", "/embeddings", {"input": "a"} | fields).end()
+    assert (answer.status, answer.json()["error"]["param"]) == (400, next(iter(fields)))
 
 
-async def test_a_client_that_leaves_in_the_middle_of_a_list_stops_the_step() -> None:
-    async with open_site() as site:
-        site.gate.hold()
-        leaver = site.embed([f"text {number}" for number in range(500)], headers={"x_request_id": "leaver"})
-        await site.held()
-        site.gate.let_through()
-        await site.held()
-        stayer = site.embed("stayer", headers={"x_request_id": "stayer"})
-        await asyncio.wait_for(site.metrics.arrivals["stayer"].wait(), LIMIT)
-        leaver.leave()
-        seen = await site.ended("leaver")
-        assert (seen["status"], seen["cancel_reason"], seen["phase"]) == ("cancelled", "disconnect", "prefill")
-        assert 0 < seen["prompt_tokens_done"] < seen["prompt_tokens"]
-        site.gate.open()
-        body = (await stayer.end()).json()
-        assert np.array(body["data"][0]["embedding"], np.float32).tolist() == expected("stayer")
-        assert site.engine.trace.snapshot()[1].status == "aborted"
-        last = site.engine.trace.snapshot()[-1]
-        assert {entry[0] for entry in last.sequences} == {"stayer"}
+async def test_a_client_that_leaves_in_the_middle_of_a_list_stops_the_step(site: Site) -> None:
+    site.gate.hold()
+    leaver = site.embed([f"text {number}" for number in range(500)], headers={"x_request_id": "leaver"})
+    await site.held()
+    site.gate.let_through()
+    await site.held()
+    stayer = site.embed("stayer", headers={"x_request_id": "stayer"})
+    await asyncio.wait_for(site.metrics.arrivals["stayer"].wait(), LIMIT)
+    leaver.leave()
+    seen = await site.ended("leaver")
+    assert (seen["status"], seen["cancel_reason"], seen["phase"]) == ("cancelled", "disconnect", "prefill")
+    assert 0 < seen["prompt_tokens_done"] < seen["prompt_tokens"]
+    site.gate.open()
+    body = (await stayer.end()).json()
+    assert np.array(body["data"][0]["embedding"], np.float32).tolist() == expected("stayer")
+    assert site.engine.trace.snapshot()[1].status == "aborted"
+    last = site.engine.trace.snapshot()[-1]
+    assert {entry[0] for entry in last.sequences} == {"stayer"}
 
 
-async def test_a_client_that_leaves_the_queue_is_never_computed() -> None:
-    async with open_site(parallel=1) as site:
-        site.gate.hold()
-        running = site.embed("running")
-        await site.held()
-        waiting = site.embed("waiting", headers={"x_request_id": "waiting"})
-        await asyncio.wait_for(site.metrics.arrivals["waiting"].wait(), LIMIT)
-        waiting.leave()
-        assert (await site.ended("waiting"))["phase"] == "waiting"
-        site.gate.open()
-        assert (await running.end()).status == 200
+async def test_a_cancel_by_id_answers_both_when_the_computation_has_stopped(site: Site) -> None:
+    site.gate.hold()
+    asked = site.embed(["a", "b"], headers={"x_request_id": "mine"})
+    await site.held()
+    told = (await site.begin("POST", "/v1/requests/mine/cancel").end()).json()
+    assert (told["outcome"], told["reason"], told["phase"]) == ("cancelled", "explicit", "prefill")
+    answer = await asked.end()
+    assert (answer.status, answer.json()["error"]["code"]) == (499, "explicit")
+    assert answer.headers["x-should-retry"] == "false"
+    assert answer.json()["usage"]["prompt_tokens"] == 0
 
 
-async def test_a_task_that_its_server_cancels_is_a_client_that_has_left() -> None:
-    async with open_site() as site:
-        site.gate.hold()
-        asked = site.embed("mine", headers={"x_request_id": "mine"})
-        await site.held()
-        asked.task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asked.task
-        site.gate.open()
-        seen = await site.ended("mine")
-        assert (seen["status"], seen["cancel_reason"], seen["phase"]) == ("cancelled", "disconnect", "prefill")
+async def test_numbers_that_are_no_embedding_fail_their_request_alone(site: Site) -> None:
+    site.embedder.faulty.add(tuple(b"bad"))
+    good, bad = site.embed("good"), site.embed(["fine", "bad"])
+    assert (await bad.end()).json()["error"]["code"] == "request_failed"
+    assert bad.status == 500
+    assert (await good.end()).status == 200
 
 
-async def test_a_cancel_by_id_answers_both_when_the_computation_has_stopped() -> None:
-    async with open_site() as site:
-        site.gate.hold()
-        asked = site.embed(["a", "b"], headers={"x_request_id": "mine"})
-        await site.held()
-        told = (await site.begin("POST", "/v1/requests/mine/cancel").end()).json()
-        assert (told["outcome"], told["reason"], told["phase"]) == ("cancelled", "explicit", "prefill")
-        answer = await asked.end()
-        assert (answer.status, answer.json()["error"]["code"]) == (499, "explicit")
-        assert answer.headers["x-should-retry"] == "false"
-        assert answer.json()["usage"]["prompt_tokens"] == 0
-
-
-async def test_a_newer_request_of_a_key_supersedes_the_older() -> None:
-    async with open_site() as site:
-        site.gate.hold()
-        old = site.embed(["a", "b"], supersede="s")
-        await site.held()
-        new = site.embed("c", headers={"x_supersede": "s"})
-        assert (await old.end()).json()["error"]["code"] == "superseded"
-        site.gate.open()
-        assert (await new.end()).status == 200
-
-
-async def test_a_deadline_is_a_504() -> None:
-    async with open_site() as site:
-        site.gate.hold()
-        answer = await site.embed("a", timeout=0.01).end()
-        assert (answer.status, answer.json()["error"]["code"]) == (504, "deadline")
-
-
-async def test_a_full_queue_is_a_429() -> None:
-    async with open_site(parallel=1, max_queue=1) as site:
-        site.gate.hold()
-        site.embed("running")
-        await site.held()
-        site.embed("waiting", headers={"x_request_id": "waiting"})
-        await asyncio.wait_for(site.metrics.arrivals["waiting"].wait(), LIMIT)
-        refused = await site.embed("refused").end()
-        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
-
-
-async def test_numbers_that_are_no_embedding_fail_their_request_alone() -> None:
-    async with open_site() as site:
-        site.embedder.faulty.add(tuple(b"bad"))
-        good, bad = site.embed("good"), site.embed(["fine", "bad"])
-        assert (await bad.end()).json()["error"]["code"] == "request_failed"
-        assert bad.status == 500
-        assert (await good.end()).status == 200
-
-
-async def test_metrics_count_embeddings_as_they_count_answers() -> None:
-    async with open_site() as site:
-        await site.embed(["a", "bc"]).end()
-        text = (await site.begin("GET", "/metrics").end()).body.decode()
-        assert 'pyllmcancel_requests_total{outcome="stop"} 1.0' in text
-        assert "pyllmcancel_tokens_computed_total 3.0" in text
-        assert "pyllmcancel_prompt_tokens_total 3.0" in text
-        assert "pyllmcancel_generated_tokens_total 0.0" in text
-        assert "pyllmcancel_slots 8.0" in text
+async def test_metrics_count_embeddings_as_they_count_answers(site: Site) -> None:
+    await site.embed(["a", "bc"]).end()
+    text = (await site.begin("GET", "/metrics").end()).body.decode()
+    assert 'pyllmcancel_requests_total{outcome="stop"} 1.0' in text
+    assert "pyllmcancel_tokens_computed_total 3.0" in text
+    assert "pyllmcancel_prompt_tokens_total 3.0" in text
+    assert "pyllmcancel_generated_tokens_total 0.0" in text
+    assert "pyllmcancel_slots 8.0" in text

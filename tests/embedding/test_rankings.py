@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,13 +12,19 @@ from pydantic import TypeAdapter
 from pyllmcancel.pooling import Pooling
 from pyllmcancel.server.embeddings.rankings.answer import RankAnswer, RankedText
 from pyllmcancel.server.limits import INLINE_BODY
-from tests.embedding.site import EMBEDDINGS, open_site
+from tests.embedding.site import EMBEDDINGS, Site, open_site
 from tests.support.fake_embedder import scores_of
-from tests.support.http_asgi import LIMIT
 from tests.support.http_world import open_world
 
 pytestmark = pytest.mark.anyio
 DOCUMENTS = ["one", "two", "three", "four", "five"]
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    """A server of a model that ranks."""
+    async with open_site(Pooling.RANK) as opened:
+        yield opened
 
 
 def score_of(tokens: list[int]) -> float:
@@ -36,83 +42,75 @@ def ranked(query: str, documents: list[str]) -> list[tuple[int, float]]:
 
 
 @pytest.mark.parametrize("path", ["/v1/rerank", "/rerank", "/v2/rerank", "/v1/reranking", "/reranking"])
-async def test_the_answer_has_jinas_form_with_the_best_document_first(path: str) -> None:
-    async with open_site(Pooling.RANK) as site:
-        answer = await site.begin("POST", path, {"query": "q", "documents": DOCUMENTS, "model": "any"}).end()
-        body = answer.json()
-        assert answer.status == 200
-        TypeAdapter(RankAnswer).validate_python(body)
-        assert [(one["index"], one["relevance_score"]) for one in body["results"]] == ranked("q", DOCUMENTS)
-        n_tokens = sum(1 + len(document) for document in DOCUMENTS)
-        assert body["usage"] == {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
-        assert (body["model"], body["object"]) == ("fake-embedder", "list")
+async def test_the_answer_has_jinas_form_with_the_best_document_first(site: Site, path: str) -> None:
+    answer = await site.begin("POST", path, {"query": "q", "documents": DOCUMENTS, "model": "any"}).end()
+    body = answer.json()
+    assert answer.status == 200
+    TypeAdapter(RankAnswer).validate_python(body)
+    assert [(one["index"], one["relevance_score"]) for one in body["results"]] == ranked("q", DOCUMENTS)
+    n_tokens = sum(1 + len(document) for document in DOCUMENTS)
+    assert body["usage"] == {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
+    assert (body["model"], body["object"]) == ("fake-embedder", "list")
 
 
-async def test_documents_may_be_objects_and_come_back_if_asked_for() -> None:
+async def test_documents_may_be_objects_and_come_back_if_asked_for(site: Site) -> None:
     documents = [{"text": "one", "url": "x"}, "two"]
-    async with open_site(Pooling.RANK) as site:
-        plain = (await site.rank("q", documents=["one", "two"]).end()).json()["results"]
-        with_texts = (await site.rank("q", documents=documents, return_documents=True).end()).json()["results"]
-        assert with_texts == [one | {"document": {"text": ["one", "two"][one["index"]]}} for one in plain]
+    plain = (await site.rank("q", documents=["one", "two"]).end()).json()["results"]
+    with_texts = (await site.rank("q", documents=documents, return_documents=True).end()).json()["results"]
+    assert with_texts == [one | {"document": {"text": ["one", "two"][one["index"]]}} for one in plain]
 
 
-async def test_texts_are_answered_in_teis_form() -> None:
-    async with open_site(Pooling.RANK) as site:
-        body = (await site.rank("q", texts=DOCUMENTS).end()).json()
-        TypeAdapter(list[RankedText]).validate_python(body)
-        assert [(one["index"], one["score"]) for one in body] == ranked("q", DOCUMENTS)
-        assert (await site.rank("q", texts=DOCUMENTS, raw_scores=True).end()).json() == body
-        with_texts = (await site.rank("q", texts=DOCUMENTS, return_text=True).end()).json()
-        assert [one["text"] for one in with_texts] == [DOCUMENTS[one["index"]] for one in body]
+async def test_texts_are_answered_in_teis_form(site: Site) -> None:
+    body = (await site.rank("q", texts=DOCUMENTS).end()).json()
+    TypeAdapter(list[RankedText]).validate_python(body)
+    assert [(one["index"], one["score"]) for one in body] == ranked("q", DOCUMENTS)
+    assert (await site.rank("q", texts=DOCUMENTS, raw_scores=True).end()).json() == body
+    with_texts = (await site.rank("q", texts=DOCUMENTS, return_text=True).end()).json()
+    assert [one["text"] for one in with_texts] == [DOCUMENTS[one["index"]] for one in body]
 
 
-async def test_scores_that_are_not_raw_lie_between_0_and_1() -> None:
-    async with open_site(Pooling.RANK) as site:
-        raw = (await site.rank("q", texts=DOCUMENTS).end()).json()
-        squashed = (await site.rank("q", texts=DOCUMENTS, raw_scores=False).end()).json()
-        assert [one["index"] for one in squashed] == [one["index"] for one in raw]
-        expected = [1 / (1 + math.exp(-one["score"])) for one in raw]
-        assert [one["score"] for one in squashed] == pytest.approx(expected)
-        # The probabilities of a model that ends with a softmax are left as they are.
-        site.model.metadata["general.architecture"] = "qwen3"
-        assert (await site.rank("q", texts=DOCUMENTS, raw_scores=False).end()).json() == raw
+async def test_scores_that_are_not_raw_lie_between_0_and_1(site: Site) -> None:
+    raw = (await site.rank("q", texts=DOCUMENTS).end()).json()
+    squashed = (await site.rank("q", texts=DOCUMENTS, raw_scores=False).end()).json()
+    assert [one["index"] for one in squashed] == [one["index"] for one in raw]
+    expected = [1 / (1 + math.exp(-one["score"])) for one in raw]
+    assert [one["score"] for one in squashed] == pytest.approx(expected)
+    # The probabilities of a model that ends with a softmax are left as they are.
+    site.model.metadata["general.architecture"] = "qwen3"
+    assert (await site.rank("q", texts=DOCUMENTS, raw_scores=False).end()).json() == raw
 
 
 @pytest.mark.parametrize("field", ["documents", "texts"])
 @pytest.mark.parametrize(("top_n", "n"), [(1, 1), (3, 3), (99, 5), (None, 5)])
-async def test_top_n_leaves_the_best(field: str, top_n: int | None, n: int) -> None:
-    async with open_site(Pooling.RANK) as site:
-        body = (await site.begin("POST", "/rerank", {"query": "q", field: DOCUMENTS, "top_n": top_n}).end()).json()
-        results = body["results"] if field == "documents" else body
-        assert [one["index"] for one in results] == [index for index, _ in ranked("q", DOCUMENTS)[:n]]
+async def test_top_n_leaves_the_best(site: Site, field: str, top_n: int | None, n: int) -> None:
+    body = (await site.begin("POST", "/rerank", {"query": "q", field: DOCUMENTS, "top_n": top_n}).end()).json()
+    results = body["results"] if field == "documents" else body
+    assert [one["index"] for one in results] == [index for index, _ in ranked("q", DOCUMENTS)[:n]]
 
 
-async def test_equal_documents_keep_their_order() -> None:
-    async with open_site(Pooling.RANK) as site:
-        body = (await site.rank("q", documents=["same"] * 20).end()).json()
-        assert [one["index"] for one in body["results"]] == list(range(20))
+async def test_equal_documents_keep_their_order(site: Site) -> None:
+    body = (await site.rank("q", documents=["same"] * 20).end()).json()
+    assert [one["index"] for one in body["results"]] == list(range(20))
 
 
-async def test_hundreds_of_documents_are_one_request() -> None:
+async def test_hundreds_of_documents_are_one_request(site: Site) -> None:
     documents = [f"document {number}" for number in range(500)]
-    async with open_site(Pooling.RANK) as site:
-        body = (await site.rank("query", documents=documents).end()).json()
-        assert [one["index"] for one in body["results"]] == [index for index, _ in ranked("query", documents)]
-        text = (await site.begin("GET", "/metrics").end()).body.decode()
-        assert 'pyllmcancel_requests_total{outcome="stop"} 1.0' in text
-        assert f"pyllmcancel_prompt_tokens_total {float(sum(5 + len(one) for one in documents))}" in text
+    body = (await site.rank("query", documents=documents).end()).json()
+    assert [one["index"] for one in body["results"]] == [index for index, _ in ranked("query", documents)]
+    text = (await site.begin("GET", "/metrics").end()).body.decode()
+    assert 'pyllmcancel_requests_total{outcome="stop"} 1.0' in text
+    assert f"pyllmcancel_prompt_tokens_total {float(sum(5 + len(one) for one in documents))}" in text
 
 
-async def test_special_tokens_stand_where_llama_server_puts_them() -> None:
-    async with open_site(Pooling.RANK) as site:
-        site.model.special_tokens = {"bos": 1, "eos": 2, "sep": 3}
-        site.model.adds_bos = site.model.adds_eos = site.model.adds_sep = True
-        body = (await site.rank("q", documents=["d"]).end()).json()
-        expected = score_of([1, ord("q"), 2, 3, ord("d"), 2])
-        assert (body["results"][0]["relevance_score"], body["usage"]["prompt_tokens"]) == (expected, 6)
-        del site.model.special_tokens["eos"]  # the separator stands in its place
-        body = (await site.rank("q", documents=["d"]).end()).json()
-        assert body["results"][0]["relevance_score"] == score_of([1, ord("q"), 3, 3, ord("d"), 3])
+async def test_special_tokens_stand_where_llama_server_puts_them(site: Site) -> None:
+    site.model.special_tokens = {"bos": 1, "eos": 2, "sep": 3}
+    site.model.adds_bos = site.model.adds_eos = site.model.adds_sep = True
+    body = (await site.rank("q", documents=["d"]).end()).json()
+    expected = score_of([1, ord("q"), 2, 3, ord("d"), 2])
+    assert (body["results"][0]["relevance_score"], body["usage"]["prompt_tokens"]) == (expected, 6)
+    del site.model.special_tokens["eos"]  # the separator stands in its place
+    body = (await site.rank("q", documents=["d"]).end()).json()
+    assert body["results"][0]["relevance_score"] == score_of([1, ord("q"), 3, 3, ord("d"), 3])
 
 
 async def test_a_models_template_is_used_and_no_text_is_a_place_in_it() -> None:
@@ -187,50 +185,47 @@ BAD = {
 
 
 @pytest.mark.parametrize(("body", "param"), BAD.values(), ids=BAD.keys())
-async def test_what_can_never_be_ranked_is_refused_by_name(body: dict[str, Any], param: str) -> None:
-    async with open_site(Pooling.RANK) as site:
-        answer = await site.begin("POST", "/v1/rerank", body, x_request_id="mine").end()
-        error = answer.json()["error"]
-        assert answer.status == 400
-        assert error["param"].split(".")[0] == param
-        assert (error["type"], error["request_id"]) == ("invalid_request_error", "mine")
+async def test_what_can_never_be_ranked_is_refused_by_name(site: Site, body: dict[str, Any], param: str) -> None:
+    answer = await site.begin("POST", "/v1/rerank", body, x_request_id="mine").end()
+    error = answer.json()["error"]
+    assert answer.status == 400
+    assert error["param"].split(".")[0] == param
+    assert (error["type"], error["request_id"]) == ("invalid_request_error", "mine")
 
 
-async def test_a_pair_that_is_too_long_says_how_long_it_may_be() -> None:
-    async with open_site(Pooling.RANK) as site:
-        error = (await site.rank("q", documents=["a", "b" * 64]).end()).json()["error"]
-        assert error["message"].startswith("document 1 is too large: 65 tokens with the query, but this model ranks")
-        assert (error["code"], error["n_prompt_tokens"], error["n_ctx"]) == ("context_length_exceeded", 65, 64)
+async def test_a_pair_that_is_too_long_says_how_long_it_may_be(site: Site) -> None:
+    error = (await site.rank("q", documents=["a", "b" * 64]).end()).json()["error"]
+    assert error["message"].startswith("document 1 is too large: 65 tokens with the query, but this model ranks")
+    assert (error["code"], error["n_prompt_tokens"], error["n_ctx"]) == ("context_length_exceeded", 65, 64)
 
 
 async def test_the_query_counts_in_every_pair_and_is_not_repeated_on_the_event_loop(
+    site: Site,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pyllmcancel.server.embeddings.rankings.pairs.MAX_PAIR_TOKENS", 1000)
-    async with open_site(Pooling.RANK) as site:
-        body = {"query": "q" * 40, "documents": ["d"] * 200}
-        assert len(str(body)) < INLINE_BODY
-        workers = site.app.state.server.workers
-        run, begun = workers.run, []
+    body = {"query": "q" * 40, "documents": ["d"] * 200}
+    assert len(str(body)) < INLINE_BODY
+    workers = site.app.state.server.workers
+    run, begun = workers.run, []
 
-        def count(*given: Any) -> Any:
-            begun.append(given)
-            return run(*given)
+    def count(*given: Any) -> Any:
+        begun.append(given)
+        return run(*given)
 
-        monkeypatch.setattr(workers, "run", count)
-        answer = await site.begin("POST", "/v1/rerank", body).end()
-        assert (answer.status, answer.json()["error"]["param"]) == (400, "documents")
-        assert len(begun) == 1
+    monkeypatch.setattr(workers, "run", count)
+    answer = await site.begin("POST", "/v1/rerank", body).end()
+    assert (answer.status, answer.json()["error"]["param"]) == (400, "documents")
+    assert len(begun) == 1
 
 
-async def test_a_model_that_ranks_does_nothing_else() -> None:
-    async with open_site(Pooling.RANK) as site:
-        for path in (EMBEDDINGS, "/embeddings"):
-            answer = await site.begin("POST", path, {"input": "a"}).end()
-            error = answer.json()["error"]
-            assert (answer.status, error["param"]) == (400, "model")
-            assert error["message"] == "this model ranks documents and makes no embeddings"
-        assert (await site.begin("POST", "/v1/completions", {"prompt": "a"}).end()).status == 400
+async def test_a_model_that_ranks_does_nothing_else(site: Site) -> None:
+    for path in (EMBEDDINGS, "/embeddings"):
+        answer = await site.begin("POST", path, {"input": "a"}).end()
+        error = answer.json()["error"]
+        assert (answer.status, error["param"]) == (400, "model")
+        assert error["message"] == "this model ranks documents and makes no embeddings"
+    assert (await site.begin("POST", "/v1/completions", {"prompt": "a"}).end()).status == 400
 
 
 async def test_other_models_do_not_rank() -> None:
@@ -240,38 +235,17 @@ async def test_other_models_do_not_rank() -> None:
             assert (answer.status, answer.json()["error"]["message"]) == (400, "this model does not rank documents")
 
 
-async def test_a_client_that_leaves_stops_the_step_and_its_neighbours_scores_are_its_own() -> None:
-    async with open_site(Pooling.RANK) as site:
-        site.gate.hold()
-        leaver = site.begin("POST", "/rerank", {"query": "q", "texts": DOCUMENTS * 100}, x_request_id="leaver")
-        await site.held()
-        site.gate.let_through()
-        await site.held()
-        stayer = site.begin("POST", "/rerank", {"query": "q", "texts": DOCUMENTS}, x_request_id="stayer")
-        await asyncio.wait_for(site.metrics.arrivals["stayer"].wait(), LIMIT)
-        leaver.leave()
-        seen = await site.ended("leaver")
-        assert (seen["status"], seen["cancel_reason"], seen["phase"]) == ("cancelled", "disconnect", "prefill")
-        assert 0 < seen["prompt_tokens_done"] < seen["prompt_tokens"]
-        site.gate.open()
-        body = (await stayer.end()).json()
-        assert [(one["index"], one["score"]) for one in body] == ranked("q", DOCUMENTS)
-        assert site.engine.trace.snapshot()[1].status == "aborted"
+async def test_a_cancel_by_id_ends_all_documents(site: Site) -> None:
+    site.gate.hold()
+    asked = site.begin("POST", "/v1/rerank", {"query": "q", "documents": DOCUMENTS}, x_request_id="mine")
+    await site.held()
+    told = (await site.begin("POST", "/v1/requests/mine/cancel").end()).json()
+    assert (told["outcome"], told["reason"]) == ("cancelled", "explicit")
+    answer = await asked.end()
+    assert (answer.status, answer.json()["error"]["code"]) == (499, "explicit")
 
 
-async def test_a_cancel_by_id_ends_all_documents() -> None:
-    async with open_site(Pooling.RANK) as site:
-        site.gate.hold()
-        asked = site.begin("POST", "/v1/rerank", {"query": "q", "documents": DOCUMENTS}, x_request_id="mine")
-        await site.held()
-        told = (await site.begin("POST", "/v1/requests/mine/cancel").end()).json()
-        assert (told["outcome"], told["reason"]) == ("cancelled", "explicit")
-        answer = await asked.end()
-        assert (answer.status, answer.json()["error"]["code"]) == (499, "explicit")
-
-
-async def test_a_score_that_is_no_number_fails_its_request_alone() -> None:
-    async with open_site(Pooling.RANK) as site:
-        site.embedder.faulty.add(tuple(b"qbad"))
-        good, bad = site.rank("q", documents=["good"]), site.rank("q", documents=["fine", "bad"])
-        assert ((await bad.end()).status, (await good.end()).status) == (500, 200)
+async def test_a_score_that_is_no_number_fails_its_request_alone(site: Site) -> None:
+    site.embedder.faulty.add(tuple(b"qbad"))
+    good, bad = site.rank("q", documents=["good"]), site.rank("q", documents=["fine", "bad"])
+    assert ((await bad.end()).status, (await good.end()).status) == (500, 200)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.http_process import ServerProcess
+from tests.support.http_world import World, open_world
 from tests.support.tiny_models import write_tiny_llama
 
 CONTEXT = 32_768
@@ -28,6 +29,13 @@ def server(long_model: Path) -> Iterator[ServerProcess]:
         yield process.started()
         process.signal()
         assert process.wait() == -signal.SIGTERM
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """A server over the fake engine, as it is without options; it is checked for leaks at the end."""
+    async with open_world() as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 
 from pyllmcancel.step import LogitFault
 from tests.support.fake_model import NOTHING
-from tests.support.http_world import World, open_world
+from tests.support.http_world import World
 
 pytestmark = pytest.mark.anyio
 
@@ -45,23 +45,23 @@ async def text_of(world: World, *, stream: bool = False, **fields: Any) -> tuple
 
 @streaming
 @pytest.mark.parametrize("fields", [{}, {"strict": True}, {"strict": False}, {"strict": None, "description": "x"}])
-async def test_a_schema_is_obeyed_whatever_the_model_would_say(fields: dict[str, Any], stream: bool) -> None:
-    async with open_world() as world:
-        for seed in range(3):
-            text, reason = await text_of(
-                world, stream=stream, response_format=schema_format(SURE, **fields), temperature=5, seed=seed
-            )
-            answer = json.loads(text)
-            assert reason == "stop"
-            assert answer["sure"] in (True, False)
-            assert answer["why"] in ("é", "n")
+async def test_a_schema_is_obeyed_whatever_the_model_would_say(
+    world: World, fields: dict[str, Any], stream: bool
+) -> None:
+    for seed in range(3):
+        text, reason = await text_of(
+            world, stream=stream, response_format=schema_format(SURE, **fields), temperature=5, seed=seed
+        )
+        answer = json.loads(text)
+        assert reason == "stop"
+        assert answer["sure"] in (True, False)
+        assert answer["why"] in ("é", "n")
 
 
-async def test_every_choice_obeys_by_itself() -> None:
-    async with open_world() as world:
-        exchange = await world.chat(response_format=schema_format(SURE), n=4, temperature=5, seed=1).end()
-        answers = {json.dumps(json.loads(choice["message"]["content"])) for choice in exchange.json()["choices"]}
-        assert len(answers) > 1
+async def test_every_choice_obeys_by_itself(world: World) -> None:
+    exchange = await world.chat(response_format=schema_format(SURE), n=4, temperature=5, seed=1).end()
+    answers = {json.dumps(json.loads(choice["message"]["content"])) for choice in exchange.json()["choices"]}
+    assert len(answers) > 1
 
 
 @pytest.mark.parametrize(
@@ -74,42 +74,36 @@ async def test_every_choice_obeys_by_itself() -> None:
         {"type": "json_schema", "json_schema": {"name": "with a blank", "schema": {"type": "object"}}},
     ],
 )
-async def test_any_object(form: dict[str, Any]) -> None:
-    async with open_world() as world:
-        exchange = await world.chat(response_format=form, max_tokens=1, temperature=0).end()
-        assert exchange.json()["choices"][0]["message"]["content"] == "{"
+async def test_any_object(world: World, form: dict[str, Any]) -> None:
+    exchange = await world.chat(response_format=form, max_tokens=1, temperature=0).end()
+    assert exchange.json()["choices"][0]["message"]["content"] == "{"
 
 
-async def test_text_is_what_there_is_anyway() -> None:
-    async with open_world() as world:
-        free = await text_of(world, max_tokens=5, temperature=0)
-        assert await text_of(world, max_tokens=5, temperature=0, response_format={"type": "text"}) == free
+async def test_text_is_what_there_is_anyway(world: World) -> None:
+    free = await text_of(world, max_tokens=5, temperature=0)
+    assert await text_of(world, max_tokens=5, temperature=0, response_format={"type": "text"}) == free
 
 
-async def test_a_completion_obeys_a_schema_too() -> None:
-    async with open_world() as world:
-        (choice,) = (await world.complete(json_schema=SURE, max_tokens=200).end()).json()["choices"]
-        assert set(json.loads(choice["text"])) == {"sure", "why"}
+async def test_a_completion_obeys_a_schema_too(world: World) -> None:
+    (choice,) = (await world.complete(json_schema=SURE, max_tokens=200).end()).json()["choices"]
+    assert set(json.loads(choice["text"])) == {"sure", "why"}
 
 
-async def test_an_answer_that_is_cut_says_so() -> None:
-    async with open_world() as world:
-        text, reason = await text_of(world, response_format=schema_format(SURE), max_tokens=3)
-        assert (text[0], reason) == ("{", "length")
+async def test_an_answer_that_is_cut_says_so(world: World) -> None:
+    text, reason = await text_of(world, response_format=schema_format(SURE), max_tokens=3)
+    assert (text[0], reason) == ("{", "length")
 
 
-async def test_ignoring_the_end_does_not_go_on_behind_a_complete_object() -> None:
-    async with open_world() as world:
-        text, reason = await text_of(world, response_format=schema_format(SURE), ignore_eos=True)
-        assert (set(json.loads(text)), reason) == ({"sure", "why"}, "stop")
+async def test_ignoring_the_end_does_not_go_on_behind_a_complete_object(world: World) -> None:
+    text, reason = await text_of(world, response_format=schema_format(SURE), ignore_eos=True)
+    assert (set(json.loads(text)), reason) == ({"sure", "why"}, "stop")
 
 
-async def test_a_neighbours_schema_is_its_own() -> None:
-    async with open_world() as world:
-        alone = await text_of(world, content="free", max_tokens=20, temperature=0)
-        bound = world.chat("bound", response_format=schema_format(SURE))
-        assert await text_of(world, content="free", max_tokens=20, temperature=0) == alone
-        json.loads((await bound.end()).json()["choices"][0]["message"]["content"])
+async def test_a_neighbours_schema_is_its_own(world: World) -> None:
+    alone = await text_of(world, content="free", max_tokens=20, temperature=0)
+    bound = world.chat("bound", response_format=schema_format(SURE))
+    assert await text_of(world, content="free", max_tokens=20, temperature=0) == alone
+    json.loads((await bound.end()).json()["choices"][0]["message"]["content"])
 
 
 @pytest.mark.parametrize(
@@ -150,54 +144,48 @@ async def test_a_neighbours_schema_is_its_own() -> None:
         ({"grammar": "no grammar"}, "grammar", "parsed"),
     ],
 )
-async def test_a_form_that_is_none_is_refused(fields: dict[str, Any], param: str, words: str) -> None:
-    async with open_world() as world:
-        exchange = await world.chat(**fields).end()
-        assert exchange.status == 400, exchange.body
-        assert exchange.json()["error"]["param"] == param
-        assert words in exchange.json()["error"]["message"]
-        assert await world.requests() == []
+async def test_a_form_that_is_none_is_refused(world: World, fields: dict[str, Any], param: str, words: str) -> None:
+    exchange = await world.chat(**fields).end()
+    assert exchange.status == 400, exchange.body
+    assert exchange.json()["error"]["param"] == param
+    assert words in exchange.json()["error"]["message"]
+    assert await world.requests() == []
 
 
-async def test_a_schema_that_cannot_be_enforced_is_passed_over_if_it_is_not_meant_strictly() -> None:
-    async with open_world() as world:
-        schema = SURE | {"not": {"required": ["x"]}}
-        assert json.loads((await text_of(world, response_format=schema_format(schema, strict=False)))[0])
+async def test_a_schema_that_cannot_be_enforced_is_passed_over_if_it_is_not_meant_strictly(world: World) -> None:
+    schema = SURE | {"not": {"required": ["x"]}}
+    assert json.loads((await text_of(world, response_format=schema_format(schema, strict=False)))[0])
 
 
-async def test_a_grammar_reaches_llama_cpps_sampler() -> None:
-    async with open_world() as world:
-        exchange = await world.chat(grammar=NOTHING).end()
-        assert exchange.status == 400
-        assert exchange.json()["error"]["param"] == "grammar"
+async def test_a_grammar_reaches_llama_cpps_sampler(world: World) -> None:
+    exchange = await world.chat(grammar=NOTHING).end()
+    assert exchange.status == 400
+    assert exchange.json()["error"]["param"] == "grammar"
 
 
-async def test_a_form_that_the_allowed_tokens_cannot_have_is_the_requests_fault() -> None:
-    async with open_world() as world:
-        exchange = await world.chat(response_format=schema_format(SURE), allowed_token_ids=[7, 8]).end()
-        assert exchange.status == 400
-        assert exchange.json()["error"]["code"] == "invalid_request"
+async def test_a_form_that_the_allowed_tokens_cannot_have_is_the_requests_fault(world: World) -> None:
+    exchange = await world.chat(response_format=schema_format(SURE), allowed_token_ids=[7, 8]).end()
+    assert exchange.status == 400
+    assert exchange.json()["error"]["code"] == "invalid_request"
 
 
 @streaming
-async def test_a_grammar_that_is_too_ambiguous_is_an_error_of_the_grammar_field(stream: bool) -> None:
-    async with open_world() as world:
-        world.context.faults[tuple(b"hello")] = LogitFault.TOO_COMPLEX
-        exchange = await world.complete("hello", stream=stream, grammar='root ::= "x"').end()
-        answer = json.loads(exchange.events[-1]) if stream else exchange.json()
-        assert exchange.status == (200 if stream else 400)
-        assert (answer["error"]["param"], answer["error"]["code"]) == ("grammar", "invalid_request")
-        assert "ambiguous" in answer["error"]["message"]
-        assert answer["usage"]["completion_tokens"] == 0
-        if not stream:
-            assert exchange.headers["x-should-retry"] == "false"
+async def test_a_grammar_that_is_too_ambiguous_is_an_error_of_the_grammar_field(world: World, stream: bool) -> None:
+    world.context.faults[tuple(b"hello")] = LogitFault.TOO_COMPLEX
+    exchange = await world.complete("hello", stream=stream, grammar='root ::= "x"').end()
+    answer = json.loads(exchange.events[-1]) if stream else exchange.json()
+    assert exchange.status == (200 if stream else 400)
+    assert (answer["error"]["param"], answer["error"]["code"]) == ("grammar", "invalid_request")
+    assert "ambiguous" in answer["error"]["message"]
+    assert answer["usage"]["completion_tokens"] == 0
+    if not stream:
+        assert exchange.headers["x-should-retry"] == "false"
 
 
-async def test_a_schema_that_exceeds_a_limit_in_mid_answer_is_an_error_of_its_field() -> None:
+async def test_a_schema_that_exceeds_a_limit_in_mid_answer_is_an_error_of_its_field(world: World) -> None:
     alternatives = [closed_object({f"k{n}": {"type": "string"}}) for n in range(3_000)]
     schema = closed_object({"a": {"anyOf": alternatives}})
-    async with open_world() as world:
-        exchange = await world.chat(response_format=schema_format(schema)).end()
-        assert exchange.status == 400, exchange.body
-        assert exchange.json()["error"]["param"] == "response_format"
-        assert exchange.json()["usage"]["completion_tokens"] > 0
+    exchange = await world.chat(response_format=schema_format(schema)).end()
+    assert exchange.status == 400, exchange.body
+    assert exchange.json()["error"]["param"] == "response_format"
+    assert exchange.json()["usage"]["completion_tokens"] > 0

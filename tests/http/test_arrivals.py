@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.events import RequestStatus
 from pyllmcancel.requests.request import Request
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, accepted, open_world
@@ -47,42 +46,38 @@ def cancelled(exchange: Exchange, reason: str = "explicit") -> None:
     assert (exchange.status, exchange.json()["error"]["code"]) == (499, reason)
 
 
-async def test_a_request_is_listed_once_while_its_body_comes() -> None:
-    async with open_world() as world:
-        upload = await uploads(world, **{"x-session-id": "tab", "x-supersede": "editor"})
-        (entry,) = await world.requests()
-        assert (entry["id"], entry["status"], entry["phase"]) == ("mine", "waiting", "preparing")
-        assert (entry["session"], entry["supersede"], entry["n"]) == ("tab", "editor", 1)
-        assert (await world.get("/v1/sessions/tab")).json()["requests"] == ["mine"]
-        upload.body_arrives(json.dumps(BODY).encode())
-        await upload.end()
-        assert upload.status == 200
-        assert [(one["id"], one["status"]) for one in await world.requests()] == [("mine", "finished")]
+async def test_a_request_is_listed_once_while_its_body_comes(world: World) -> None:
+    upload = await uploads(world, **{"x-session-id": "tab", "x-supersede": "editor"})
+    (entry,) = await world.requests()
+    assert (entry["id"], entry["status"], entry["phase"]) == ("mine", "waiting", "preparing")
+    assert (entry["session"], entry["supersede"], entry["n"]) == ("tab", "editor", 1)
+    assert (await world.get("/v1/sessions/tab")).json()["requests"] == ["mine"]
+    upload.body_arrives(json.dumps(BODY).encode())
+    await upload.end()
+    assert upload.status == 200
+    assert [(one["id"], one["status"]) for one in await world.requests()] == [("mine", "finished")]
 
 
 @pytest.mark.parametrize("path", ["/v1/requests/mine/cancel", "/v1/sessions/tab/cancel"])
-async def test_a_cancel_ends_a_request_while_its_body_comes(path: str) -> None:
-    async with open_world() as world:
-        upload = await uploads(world, **{"x-session-id": "tab"})
-        upload.body_arrives(b'{"prompt": "hel', more=True)
-        answer = (await world.post(path)).json()
-        told = answer["requests"][0] if "requests" in answer else answer
-        assert (told["outcome"], told["phase"]) == ("cancelled", "preparing")
-        await told_early(upload, 499, "explicit")
-        assert [(one["id"], one["status"]) for one in await world.requests()] == [("mine", "cancelled")]
+async def test_a_cancel_ends_a_request_while_its_body_comes(world: World, path: str) -> None:
+    upload = await uploads(world, **{"x-session-id": "tab"})
+    upload.body_arrives(b'{"prompt": "hel', more=True)
+    answer = (await world.post(path)).json()
+    told = answer["requests"][0] if "requests" in answer else answer
+    assert (told["outcome"], told["phase"]) == ("cancelled", "preparing")
+    await told_early(upload, 499, "explicit")
+    assert [(one["id"], one["status"]) for one in await world.requests()] == [("mine", "cancelled")]
 
 
-async def test_a_shutdown_ends_a_request_while_its_body_comes() -> None:
-    async with open_world() as world:
-        upload = await uploads(world)
-        await world.shut_down()
-        await told_early(upload, 503, "shutdown")
+async def test_a_shutdown_ends_a_request_while_its_body_comes(world: World) -> None:
+    upload = await uploads(world)
+    await world.shut_down()
+    await told_early(upload, 503, "shutdown")
 
 
-async def test_a_held_request_ends_before_its_body_has_come() -> None:
-    async with open_world() as world:
-        assert (await world.post("/v1/requests/mine/cancel?hold=30")).status == 202
-        await told_early(await uploads(world), 499, "explicit")
+async def test_a_held_request_ends_before_its_body_has_come(world: World) -> None:
+    assert (await world.post("/v1/requests/mine/cancel?hold=30")).status == 202
+    await told_early(await uploads(world), 499, "explicit")
 
 
 @pytest.mark.parametrize(
@@ -124,46 +119,25 @@ async def test_a_request_that_finds_the_queue_full_leaves_no_trace() -> None:
 
 
 @pytest.mark.parametrize("reason", [CancelReason.EXPLICIT, CancelReason.DISCONNECT])
-async def test_a_cancel_right_before_the_acceptance_wins(reason: CancelReason) -> None:
-    async with open_world() as world:
-        accept, seen = world.engine.accept, accepted(world)
+async def test_a_cancel_right_before_the_acceptance_wins(world: World, reason: CancelReason) -> None:
+    accept, seen = world.engine.accept, accepted(world)
 
-        def cancel_and_accept(request: Any) -> None:
-            assert world.engine.cancel(request, reason)
-            accept(request)
+    def cancel_and_accept(request: Any) -> None:
+        assert world.engine.cancel(request, reason)
+        accept(request)
 
-        world.engine.accept = cancel_and_accept  # type: ignore[method-assign]
-        exchange = await world.complete(headers={"x-request-id": "mine"}).end()
-        assert exchange.status == 499
-        assert seen == []
-        ended = await world.request("mine")
-        assert (ended["status"], ended["phase"], ended["cancel_reason"]) == ("cancelled", "preparing", reason)
-
-
-async def test_a_cancel_right_after_the_acceptance_is_a_cancel_of_a_waiting_request() -> None:
-    async with open_world() as world:
-        world.hold()
-        accept = world.engine.accept
-
-        def accept_and_cancel(request: Any) -> None:
-            accept(request)
-            assert request.status is not RequestStatus.PREPARING
-            assert world.engine.cancel(request)
-
-        world.engine.accept = accept_and_cancel  # type: ignore[method-assign]
-        exchange = world.complete(headers={"x-request-id": "mine"})
-        await world.added("mine")
-        world.gate.open()
-        await exchange.end()
-        cancelled(exchange)
-        assert (await world.ended("mine"))["cancel_reason"] == "explicit"
+    world.engine.accept = cancel_and_accept  # type: ignore[method-assign]
+    exchange = await world.complete(headers={"x-request-id": "mine"}).end()
+    assert exchange.status == 499
+    assert seen == []
+    ended = await world.request("mine")
+    assert (ended["status"], ended["phase"], ended["cancel_reason"]) == ("cancelled", "preparing", reason)
 
 
-async def test_a_count_of_tokens_is_listed_and_leaves_no_trace() -> None:
-    async with open_world() as world:
-        counted = await uploads(world, "/v1/messages/count_tokens", **{"x-session-id": "tab"})
-        (entry,) = await world.requests()
-        assert (entry["phase"], entry["session"]) == ("preparing", None)
-        counted.body_arrives(b'{"model": "m", "messages": [{"role": "user", "content": "hello"}]}')
-        assert (await counted.end()).status == 200
-        assert await world.requests() == []
+async def test_a_count_of_tokens_is_listed_and_leaves_no_trace(world: World) -> None:
+    counted = await uploads(world, "/v1/messages/count_tokens", **{"x-session-id": "tab"})
+    (entry,) = await world.requests()
+    assert (entry["phase"], entry["session"]) == ("preparing", None)
+    counted.body_arrives(b'{"model": "m", "messages": [{"role": "user", "content": "hello"}]}')
+    assert (await counted.end()).status == 200
+    assert await world.requests() == []

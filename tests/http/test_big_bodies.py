@@ -153,7 +153,7 @@ async def test_snippets_that_find_no_room_are_not_tokenized() -> None:
 # -- off the event loop -----------------------------------------------------------------------------------------------
 
 
-async def test_while_a_body_is_parsed_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_while_a_body_is_parsed_others_are_served(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     parsing, go_on = threading.Event(), threading.Event()
 
     def from_json(text: bytes) -> Any:
@@ -161,14 +161,13 @@ async def test_while_a_body_is_parsed_others_are_served(monkeypatch: pytest.Monk
         assert go_on.wait(LIMIT)
         return json.loads(text)
 
-    async with open_world() as world:
-        monkeypatch.setattr(bodies, "from_json", from_json)
-        exchange = world.begin("POST", COMPLETIONS, {"prompt": "x", "user": LONG, "max_tokens": 1})
-        assert await asyncio.to_thread(parsing.wait, LIMIT)
-        assert (await world.get("/health")).status == 200
-        assert exchange.status == 0
-        go_on.set()
-        assert (await exchange.end()).status == 200
+    monkeypatch.setattr(bodies, "from_json", from_json)
+    exchange = world.begin("POST", COMPLETIONS, {"prompt": "x", "user": LONG, "max_tokens": 1})
+    assert await asyncio.to_thread(parsing.wait, LIMIT)
+    assert (await world.get("/health")).status == 200
+    assert exchange.status == 0
+    go_on.set()
+    assert (await exchange.end()).status == 200
 
 
 @pytest.mark.parametrize("path", [COMPLETIONS, "/completion", "/tokenize"])
@@ -198,21 +197,20 @@ async def test_a_short_body_is_worked_on_at_once() -> None:
 
 @pytest.mark.parametrize("path", [CHAT, "/apply-template", "/v1/chat/completions/input_tokens"])
 async def test_templates_are_rendered_by_workers_however_short_the_chat(
-    path: str, monkeypatch: pytest.MonkeyPatch
+    world: World, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_world() as world:
-        template = world.app.state.server.chat_template
-        threads, apply = [], template.apply
+    template = world.app.state.server.chat_template
+    threads, apply = [], template.apply
 
-        def recorded(*arguments: Any) -> Any:
-            threads.append(threading.get_ident())
-            return apply(*arguments)
+    def recorded(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return apply(*arguments)
 
-        monkeypatch.setattr(template, "apply", recorded)
-        body = {"messages": [USER], "max_tokens": 1}
-        assert (await world.post(path, body)).status == 200
-        assert threads
-        assert threading.get_ident() not in threads
+    monkeypatch.setattr(template, "apply", recorded)
+    body = {"messages": [USER], "max_tokens": 1}
+    assert (await world.post(path, body)).status == 200
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 # -- clients that leave -----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.support.http_asgi import LIMIT, Exchange
-from tests.support.http_world import World, open_world
+from tests.support.http_world import World
 
 pytestmark = pytest.mark.anyio
 
@@ -26,39 +26,37 @@ async def blocked_in_mid_stream(world: World) -> Exchange:
     return exchange
 
 
-async def test_leaving_is_noticed_while_send_blocks() -> None:
-    async with open_world() as world:
-        exchange = await blocked_in_mid_stream(world)
-        exchange.leave()
-        seen = await world.ended("mine")
-        assert (seen["cancel_reason"], seen["completion_tokens"]) == ("disconnect", 2)
-        assert not exchange.task.done(), "send still blocks: the computation has ended without it"
+async def test_leaving_is_noticed_while_send_blocks(world: World) -> None:
+    exchange = await blocked_in_mid_stream(world)
+    exchange.leave()
+    seen = await world.ended("mine")
+    assert (seen["cancel_reason"], seen["completion_tokens"]) == ("disconnect", 2)
+    assert not exchange.task.done(), "send still blocks: the computation has ended without it"
 
 
-async def test_a_cancel_ends_the_computation_while_send_blocks_and_the_client_is_told_when_it_reads() -> None:
-    async with open_world() as world:
-        exchange = await blocked_in_mid_stream(world)
-        answer = (await world.post("/v1/requests/mine/cancel")).json()
-        assert answer["outcome"] == "cancelled"
-        exchange.read_on()
+async def test_a_cancel_ends_the_computation_while_send_blocks_and_the_client_is_told_when_it_reads(
+    world: World,
+) -> None:
+    exchange = await blocked_in_mid_stream(world)
+    answer = (await world.post("/v1/requests/mine/cancel")).json()
+    assert answer["outcome"] == "cancelled"
+    exchange.read_on()
+    await exchange.end()
+    assert json.loads(exchange.events[-1])["error"]["code"] == "explicit"
+
+
+async def test_a_server_that_ends_the_handler_while_send_blocks_cancels_the_request(world: World) -> None:
+    exchange = await blocked_in_mid_stream(world)
+    exchange.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
         await exchange.end()
-        assert json.loads(exchange.events[-1])["error"]["code"] == "explicit"
+    assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
 
 
-async def test_a_server_that_ends_the_handler_while_send_blocks_cancels_the_request() -> None:
-    async with open_world() as world:
-        exchange = await blocked_in_mid_stream(world)
-        exchange.task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await exchange.end()
-        assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
-
-
-async def test_send_that_fails_cancels_the_request() -> None:
-    async with open_world() as world:
-        exchange = await blocked_in_mid_stream(world)
-        exchange.fail_sends(OSError("connection reset"))
-        exchange.read_on()
-        with pytest.raises(OSError, match="connection reset"):
-            await exchange.end()
-        assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
+async def test_send_that_fails_cancels_the_request(world: World) -> None:
+    exchange = await blocked_in_mid_stream(world)
+    exchange.fail_sends(OSError("connection reset"))
+    exchange.read_on()
+    with pytest.raises(OSError, match="connection reset"):
+        await exchange.end()
+    assert (await world.ended("mine"))["cancel_reason"] == "disconnect"

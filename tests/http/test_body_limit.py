@@ -16,7 +16,7 @@ from pyllmcancel.server.http.encodings import PIECE, Decoder, zstd
 from pyllmcancel.server.limits import Limits
 from tests.support.http_asgi import Exchange
 from tests.support.http_process import RawClient, ServerProcess
-from tests.support.http_world import COMPLETIONS, open_world
+from tests.support.http_world import COMPLETIONS, World, open_world
 
 pytestmark = pytest.mark.anyio
 
@@ -82,16 +82,15 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("encoding", PACKERS)
-async def test_a_compressed_body_is_read_however_it_is_cut(encoding: str) -> None:
+async def test_a_compressed_body_is_read_however_it_is_cut(world: World, encoding: str) -> None:
     packed = PACKERS[encoding](b'{"prompt": "hello", "max_tokens": 1}' + b" " * 200_000)
-    async with open_world() as world:
-        whole = await world.post(COMPLETIONS, packed, headers=JSON | {"content-encoding": encoding})
-        exchange = world.begin("POST", COMPLETIONS, content=None, headers=JSON | {"content-encoding": encoding})
-        for at in range(0, len(packed), 100):
-            exchange.body_arrives(packed[at : at + 100], more=True)
-        exchange.body_arrives(b"")
-        for one in (whole, await exchange.end()):
-            assert (one.status, one.json()["usage"]["prompt_tokens"]) == (200, 5), one.body
+    whole = await world.post(COMPLETIONS, packed, headers=JSON | {"content-encoding": encoding})
+    exchange = world.begin("POST", COMPLETIONS, content=None, headers=JSON | {"content-encoding": encoding})
+    for at in range(0, len(packed), 100):
+        exchange.body_arrives(packed[at : at + 100], more=True)
+    exchange.body_arrives(b"")
+    for one in (whole, await exchange.end()):
+        assert (one.status, one.json()["usage"]["prompt_tokens"]) == (200, 5), one.body
 
 
 @pytest.mark.parametrize(
@@ -104,15 +103,14 @@ async def test_a_compressed_body_is_read_however_it_is_cut(encoding: str) -> Non
         *((encoding, b"{}", "unsupported_encoding") for encoding in ("br", "gzip, gzip", "nonsense")),
     ],
 )
-async def test_what_cannot_be_decompressed_is_refused(encoding: str, body: bytes, code: str) -> None:
-    async with open_world() as world:
-        exchange = world.begin("POST", COMPLETIONS, content=body, headers=JSON | {"content-encoding": encoding})
-        await exchange.until_body(code.encode())
-        unsupported = code == "unsupported_encoding"
-        assert exchange.status == (415 if unsupported else 400)
-        assert exchange.headers.get("accept-encoding") == ("gzip, deflate, zstd" if unsupported else None)
-        exchange.leave()
-        await exchange.end()
+async def test_what_cannot_be_decompressed_is_refused(world: World, encoding: str, body: bytes, code: str) -> None:
+    exchange = world.begin("POST", COMPLETIONS, content=body, headers=JSON | {"content-encoding": encoding})
+    await exchange.until_body(code.encode())
+    unsupported = code == "unsupported_encoding"
+    assert exchange.status == (415 if unsupported else 400)
+    assert exchange.headers.get("accept-encoding") == ("gzip, deflate, zstd" if unsupported else None)
+    exchange.leave()
+    await exchange.end()
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])

@@ -68,80 +68,65 @@ async def prepares(world: World, **fields: Any) -> tuple[Exchange, Request]:
         ),
     ],
 )
-async def test_a_schema_that_cannot_be_compiled_is_a_400_that_says_which(fields: dict[str, Any], param: str) -> None:
-    async with open_world() as world:
-        exchange = await world.chat(max_tokens=1, **fields).end()
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, param)
+async def test_a_schema_that_cannot_be_compiled_is_a_400_that_says_which(
+    world: World, fields: dict[str, Any], param: str
+) -> None:
+    exchange = await world.chat(max_tokens=1, **fields).end()
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, param)
 
 
-async def test_a_request_whose_schema_compiles_is_seen_and_no_other_waits_for_it() -> None:
-    async with open_world() as world:
-        hostile, _ = await prepares(world)
-        seen = await world.request("hostile")
-        assert (seen["status"], seen["phase"]) == ("waiting", "preparing")
-        assert [entry["id"] for entry in await world.requests("?status=waiting")] == ["hostile"]
-        assert (await world.complete(max_tokens=1).end()).status == 200
-        assert (await world.get("/health")).status == 200
-        assert not hostile.task.done()
+async def test_a_request_whose_schema_compiles_is_seen_and_no_other_waits_for_it(world: World) -> None:
+    hostile, _ = await prepares(world)
+    seen = await world.request("hostile")
+    assert (seen["status"], seen["phase"]) == ("waiting", "preparing")
+    assert [entry["id"] for entry in await world.requests("?status=waiting")] == ["hostile"]
+    assert (await world.complete(max_tokens=1).end()).status == 200
+    assert (await world.get("/health")).status == 200
+    assert not hostile.task.done()
 
 
-@pytest.mark.parametrize("query", ["", "?wait=false"])
-async def test_a_request_whose_schema_compiles_can_be_cancelled(query: str) -> None:
-    async with open_world() as world:
-        hostile, _ = await prepares(world)
-        answer = (await world.post(f"/v1/requests/hostile/cancel{query}")).json()
-        assert (answer["outcome"], answer["reason"], answer["phase"]) == ("cancelled", "explicit", "preparing")
-        await hostile.end()
-        assert (hostile.status, hostile.json()["error"]["code"]) == (499, "explicit")
-        ended = await world.ended("hostile")
-        assert (ended["status"], ended["phase"], ended["cancel_reason"]) == ("cancelled", "preparing", "explicit")
-        assert 'requests_cancelled_total{reason="explicit"} 1.0' in (await world.get("/metrics")).body.decode()
+@pytest.mark.parametrize(
+    ("how", "reason", "status"),
+    [
+        ("cancel", "explicit", 499),
+        ("cancel without waiting", "explicit", 499),
+        ("session's cancel", "explicit", 499),
+        ("newer request of the key", "superseded", 499),
+        ("shutdown", "shutdown", 503),
+        ("client", "disconnect", 0),
+    ],
+)
+async def test_a_request_whose_schema_compiles_ends_at_once(world: World, how: str, reason: str, status: int) -> None:
+    hostile, _ = await prepares(world, session_id="tab", supersede="editor")
+    assert (await world.request("hostile"))["session"] == "tab"
+    match how:
+        case "client":
+            hostile.leave()
+        case "shutdown":
+            await world.shut_down()
+        case "newer request of the key":
+            assert (await world.complete(max_tokens=1, supersede="editor").end()).status == 200
+        case "session's cancel":
+            (answer,) = (await world.post("/v1/sessions/tab/cancel")).json()["requests"]
+            assert (answer["id"], answer["outcome"], answer["phase"]) == ("hostile", "cancelled", "preparing")
+        case _:
+            query = "?wait=false" if "without" in how else ""
+            answer = (await world.post(f"/v1/requests/hostile/cancel{query}")).json()
+            assert (answer["outcome"], answer["reason"], answer["phase"]) == ("cancelled", "explicit", "preparing")
+    await hostile.end()
+    assert (hostile.status, hostile.json()["error"]["code"] if status else None) == (status, reason if status else None)
+    ended = await world.ended("hostile")
+    assert (ended["status"], ended["phase"], ended["cancel_reason"]) == ("cancelled", "preparing", reason)
+    counted = f'requests_cancelled_total{{reason="{reason}"}} 1.0'
+    assert counted in (await world.get("/metrics")).body.decode()
 
 
-async def test_a_sessions_cancel_reaches_its_request_whose_schema_compiles() -> None:
-    async with open_world() as world:
-        hostile, _ = await prepares(world, session_id="tab")
-        assert (await world.request("hostile"))["session"] == "tab"
-        answer = (await world.post("/v1/sessions/tab/cancel")).json()
-        (cancelled,) = answer["requests"]
-        assert (answer["session"], cancelled["id"], cancelled["outcome"]) == ("tab", "hostile", "cancelled")
-        await hostile.end()
-        assert (hostile.status, hostile.json()["error"]["code"]) == (499, "explicit")
-
-
-async def test_a_newer_request_of_the_key_supersedes_the_one_whose_schema_compiles() -> None:
-    async with open_world() as world:
-        hostile, _ = await prepares(world, supersede="editor")
-        newer = await world.complete(max_tokens=1, supersede="editor").end()
-        await hostile.end()
-        assert newer.status == 200
-        assert (hostile.status, hostile.json()["error"]["code"]) == (499, "superseded")
-
-
-async def test_an_id_is_in_use_while_its_request_is_prepared() -> None:
-    async with open_world() as world:
-        hostile, request = await prepares(world)
-        second = await world.complete(max_tokens=1, headers={"x-request-id": "hostile"}).end()
-        assert (second.status, second.json()["error"]["param"]) == (400, "id")
-        assert not hostile.task.done()
-        assert world.engine.registry.requests() == [request]
-
-
-async def test_what_compiles_for_a_client_that_leaves_is_ended() -> None:
-    async with open_world() as world:
-        hostile, _ = await prepares(world)
-        hostile.leave()
-        await hostile.end()
-        ended = await world.ended("hostile")
-        assert (ended["status"], ended["phase"], ended["cancel_reason"]) == ("cancelled", "preparing", "disconnect")
-
-
-async def test_a_shutdown_ends_what_compiles() -> None:
-    async with open_world() as world:
-        hostile, _ = await prepares(world)
-        await world.shut_down()
-        await hostile.end()
-        assert (hostile.status, hostile.json()["error"]["code"]) == (503, "shutdown")
+async def test_an_id_is_in_use_while_its_request_is_prepared(world: World) -> None:
+    hostile, request = await prepares(world)
+    second = await world.complete(max_tokens=1, headers={"x-request-id": "hostile"}).end()
+    assert (second.status, second.json()["error"]["param"]) == (400, "id")
+    assert not hostile.task.done()
+    assert world.engine.registry.requests() == [request]
 
 
 @pytest.mark.parametrize(

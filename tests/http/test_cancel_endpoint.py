@@ -38,49 +38,47 @@ def said(exchange: Exchange) -> dict[str, Any]:
 
 
 @targets
-async def test_it_answers_when_the_computation_has_stopped(target: str) -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
-        await world.step(2)
-        await world.held()
-        began = time.monotonic()
-        answer = await cancel(world, target)
-        took_ms = (time.monotonic() - began) * 1e3
-        assert world.context.open_seqs == []
-        assert (answer["id"], answer["outcome"], answer["reason"]) == ("mine", "cancelled", "explicit")
-        assert answer["phase"] == "decode"
-        assert 0 <= answer["cancel_latency_ms"] <= took_ms  # type: ignore[operator]
-        assert answer["usage"]["completion_tokens"] == 2  # type: ignore[index]
-        await exchange.end()
+async def test_it_answers_when_the_computation_has_stopped(world: World, target: str) -> None:
+    world.hold()
+    exchange = world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
+    await world.step(2)
+    await world.held()
+    began = time.monotonic()
+    answer = await cancel(world, target)
+    took_ms = (time.monotonic() - began) * 1e3
+    assert world.context.open_seqs == []
+    assert (answer["id"], answer["outcome"], answer["reason"]) == ("mine", "cancelled", "explicit")
+    assert answer["phase"] == "decode"
+    assert 0 <= answer["cancel_latency_ms"] <= took_ms  # type: ignore[operator]
+    assert answer["usage"]["completion_tokens"] == 2  # type: ignore[index]
+    await exchange.end()
 
 
 @targets
 async def test_of_a_request_that_is_being_submitted_it_says_how_that_one_ended(
-    target: str, monkeypatch: pytest.MonkeyPatch
+    world: World, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_world() as world:
-        world.hold()
-        may_return, submit = threading.Event(), world.engine.submit
+    world.hold()
+    may_return, submit = threading.Event(), world.engine.submit
 
-        def slow_submit(*arguments: Any, **options: Any) -> Request:
-            request = submit(*arguments, **options)
-            assert may_return.wait(LIMIT)
-            return request
+    def slow_submit(*arguments: Any, **options: Any) -> Request:
+        request = submit(*arguments, **options)
+        assert may_return.wait(LIMIT)
+        return request
 
-        monkeypatch.setattr("pyllmcancel.server.generate.is_laborious", lambda *_: True)
-        monkeypatch.setattr(world.engine, "submit", slow_submit)
-        exchange = world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
-        await world.held()
-        assert [entry["id"] for entry in await world.requests()] == ["mine"], "once"
-        answering = world.begin("POST", f"/v1/{target}/cancel")
-        await world.cancelling("mine")
-        may_return.set()
-        answer = said(await answering.end())
-        assert world.context.open_seqs == []
-        assert (answer["outcome"], answer["reason"], answer["phase"]) == ("cancelled", "explicit", "prefill")
-        assert (await world.ended("mine"))["cancel_reason"] == "explicit"
-        assert (await exchange.end()).status == 499
+    monkeypatch.setattr("pyllmcancel.server.generate.is_laborious", lambda *_: True)
+    monkeypatch.setattr(world.engine, "submit", slow_submit)
+    exchange = world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
+    await world.held()
+    assert [entry["id"] for entry in await world.requests()] == ["mine"], "once"
+    answering = world.begin("POST", f"/v1/{target}/cancel")
+    await world.cancelling("mine")
+    may_return.set()
+    answer = said(await answering.end())
+    assert world.context.open_seqs == []
+    assert (answer["outcome"], answer["reason"], answer["phase"]) == ("cancelled", "explicit", "prefill")
+    assert (await world.ended("mine"))["cancel_reason"] == "explicit"
+    assert (await exchange.end()).status == 499
 
 
 @targets
@@ -111,23 +109,24 @@ async def test_it_waits_for_the_end_of_work_for_a_request_that_is_not_accepted_a
 
 
 @targets
-async def test_while_a_survivors_step_goes_on_it_waits_and_with_wait_false_it_does_not(target: str) -> None:
-    async with open_world() as world:
-        await world.running_stream("neighbour")
-        world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
-        await world.added("mine")
-        await world.step(3)
-        assert len((await world.held()).items) == 2
-        world.gate.move_on(0.99)
-        # So late in the step its neighbour's part is not worth redoing: it is let finish.
-        at_once = said(await world.post(f"/v1/{target}/cancel?wait=false"))
-        assert (at_once["outcome"], at_once["reason"], at_once["phase"]) == ("cancelled", "explicit", "decode")
-        assert at_once["cancel_latency_ms"] is None
-        waiting = world.begin("POST", f"/v1/{target}/cancel")
-        assert [entry["status"] for entry in await world.requests()] == ["running", "cancelling"]
-        assert not waiting.task.done()
-        await world.step()
-        assert said(await waiting.end())["outcome"] == "cancelled"
+async def test_while_a_survivors_step_goes_on_it_waits_and_with_wait_false_it_does_not(
+    world: World, target: str
+) -> None:
+    await world.running_stream("neighbour")
+    world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
+    await world.added("mine")
+    await world.step(3)
+    assert len((await world.held()).items) == 2
+    world.gate.move_on(0.99)
+    # So late in the step its neighbour's part is not worth redoing: it is let finish.
+    at_once = said(await world.post(f"/v1/{target}/cancel?wait=false"))
+    assert (at_once["outcome"], at_once["reason"], at_once["phase"]) == ("cancelled", "explicit", "decode")
+    assert at_once["cancel_latency_ms"] is None
+    waiting = world.begin("POST", f"/v1/{target}/cancel")
+    assert [entry["status"] for entry in await world.requests()] == ["running", "cancelling"]
+    assert not waiting.task.done()
+    await world.step()
+    assert said(await waiting.end())["outcome"] == "cancelled"
 
 
 async def test_a_waiting_request_has_ended_when_wait_false_answers() -> None:
@@ -140,165 +139,145 @@ async def test_a_waiting_request_has_ended_when_wait_false_answers() -> None:
         assert answer["cancel_latency_ms"] is not None
 
 
-async def test_a_client_that_leaves_while_it_waits_undoes_nothing() -> None:
-    async with open_world() as world:
-        await world.running_stream("neighbour")
-        mine = world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
-        await world.added("mine")
-        await world.step(2)
-        await world.held()
-        world.gate.move_on(0.99)
-        canceller = world.begin("POST", "/v1/requests/mine/cancel")
-        await world.cancelling("mine")
-        canceller.leave()
-        world.gate.open()
-        assert (await mine.end()).status == 499
-        await canceller.end()
+async def test_a_client_that_leaves_while_it_waits_undoes_nothing(world: World) -> None:
+    await world.running_stream("neighbour")
+    mine = world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
+    await world.added("mine")
+    await world.step(2)
+    await world.held()
+    world.gate.move_on(0.99)
+    canceller = world.begin("POST", "/v1/requests/mine/cancel")
+    await world.cancelling("mine")
+    canceller.leave()
+    world.gate.open()
+    assert (await mine.end()).status == 499
+    await canceller.end()
 
 
-async def test_twice_is_told_the_first_reason() -> None:
-    async with open_world() as world:
-        await world.running_stream("neighbour")
-        world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
-        await world.added("mine")
-        await world.step(3)
-        await world.held()
-        world.gate.move_on(0.99)
-        world.expire("mine")
-        await world.cancelling("mine")
-        answer = (await world.post("/v1/requests/mine/cancel?wait=false")).json()
-        assert (answer["outcome"], answer["reason"]) == ("cancelled", "deadline")
+async def test_twice_is_told_the_first_reason(world: World) -> None:
+    await world.running_stream("neighbour")
+    world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
+    await world.added("mine")
+    await world.step(3)
+    await world.held()
+    world.gate.move_on(0.99)
+    world.expire("mine")
+    await world.cancelling("mine")
+    answer = (await world.post("/v1/requests/mine/cancel?wait=false")).json()
+    assert (answer["outcome"], answer["reason"]) == ("cancelled", "deadline")
 
 
-async def test_after_a_cancel_it_is_already_finished() -> None:
-    async with open_world() as world:
-        world.hold()
-        world.complete(headers=MINE)
-        await world.held()
-        first = await cancel(world)
-        again = await cancel(world)
-        assert again == first | {"outcome": "already_finished"}
+async def test_after_a_cancel_it_is_already_finished(world: World) -> None:
+    world.hold()
+    world.complete(headers=MINE)
+    await world.held()
+    first = await cancel(world)
+    again = await cancel(world)
+    assert again == first | {"outcome": "already_finished"}
 
 
-async def test_after_the_proper_end_it_is_already_finished_and_says_how() -> None:
-    async with open_world() as world:
-        await world.complete(max_tokens=2, ignore_eos=True, headers=MINE).end()
-        answer = await cancel(world)
-        assert (answer["outcome"], answer["reason"], answer["phase"]) == ("already_finished", "length", "decode")
-        assert answer["cancel_latency_ms"] is None
-        assert answer["usage"]["completion_tokens"] == 2  # type: ignore[index]
+async def test_after_the_proper_end_it_is_already_finished_and_says_how(world: World) -> None:
+    await world.complete(max_tokens=2, ignore_eos=True, headers=MINE).end()
+    answer = await cancel(world)
+    assert (answer["outcome"], answer["reason"], answer["phase"]) == ("already_finished", "length", "decode")
+    assert answer["cancel_latency_ms"] is None
+    assert answer["usage"]["completion_tokens"] == 2  # type: ignore[index]
 
 
-async def test_an_unknown_id_is_404_and_nobodys_id_is_told() -> None:
-    async with open_world() as world:
-        await world.running_stream("somebody")
-        for path in ("/v1/requests/nobody/cancel", "/v1/requests/nobody/cancel?wait=false", "/v1/sessions/x/cancel"):
-            exchange = await world.post(path)
-            assert exchange.status == 404
-            assert exchange.headers["x-should-retry"] == "false"
-            assert b"somebody" not in exchange.body
-        assert (await world.get("/v1/requests/nobody")).status == 404
+async def test_an_unknown_id_is_404_and_nobodys_id_is_told(world: World) -> None:
+    await world.running_stream("somebody")
+    for path in ("/v1/requests/nobody/cancel", "/v1/requests/nobody/cancel?wait=false", "/v1/sessions/x/cancel"):
+        exchange = await world.post(path)
+        assert exchange.status == 404
+        assert exchange.headers["x-should-retry"] == "false"
+        assert b"somebody" not in exchange.body
+    assert (await world.get("/v1/requests/nobody")).status == 404
 
 
-async def test_of_a_session_without_a_live_request_nothing_is_cancelled() -> None:
-    async with open_world() as world:
-        await world.complete(max_tokens=1, headers=MINE).end()
-        exchange = await world.post("/v1/sessions/session/cancel")
-        nothing = {"session": "session", "descendants": True, "requests": [], "hold_seconds": None}
-        assert (exchange.status, exchange.json()) == (200, nothing)
-        unknown = await world.post("/v1/sessions/another/cancel")
-        assert (unknown.status, unknown.json()["error"]["code"]) == (404, "unknown_session")
+async def test_of_a_session_without_a_live_request_nothing_is_cancelled(world: World) -> None:
+    await world.complete(max_tokens=1, headers=MINE).end()
+    exchange = await world.post("/v1/sessions/session/cancel")
+    nothing = {"session": "session", "descendants": True, "requests": [], "hold_seconds": None}
+    assert (exchange.status, exchange.json()) == (200, nothing)
+    unknown = await world.post("/v1/sessions/another/cancel")
+    assert (unknown.status, unknown.json()["error"]["code"]) == (404, "unknown_session")
 
 
-async def test_a_session_whose_name_has_slashes_can_be_cancelled() -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = world.complete(headers={"x-session-id": "file:///home/me/a.py"})
-        await world.held()
-        assert (await world.post("/v1/sessions/file:///home/me/a.py/cancel")).status == 200
-        assert (await exchange.end()).status == 499
+async def test_a_session_whose_name_has_slashes_can_be_cancelled(world: World) -> None:
+    world.hold()
+    exchange = world.complete(headers={"x-session-id": "file:///home/me/a.py"})
+    await world.held()
+    assert (await world.post("/v1/sessions/file:///home/me/a.py/cancel")).status == 200
+    assert (await exchange.end()).status == 499
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_held_id_is_cancelled_on_arrival_and_only_once(stream: bool) -> None:
-    async with open_world() as world:
-        held = await world.post("/v1/requests/mine/cancel?hold=30")
-        assert held.status == 202
-        assert held.json() == {"id": "mine", "outcome": "held", "hold_seconds": 30.0}
-        exchange = await world.complete(stream=stream, headers=MINE).end()
-        assert (exchange.status, exchange.json()["error"]["code"]) == (499, "explicit")
-        assert (await world.get("/v1/steps")).json()["n_steps"] == 0, "it was never launched"
-        again = await world.complete(max_tokens=1, headers=MINE).end()
-        assert again.status == 200, "a hold is for one arrival"
+async def test_a_held_id_is_cancelled_on_arrival_and_only_once(world: World, stream: bool) -> None:
+    held = await world.post("/v1/requests/mine/cancel?hold=30")
+    assert held.status == 202
+    assert held.json() == {"id": "mine", "outcome": "held", "hold_seconds": 30.0}
+    exchange = await world.complete(stream=stream, headers=MINE).end()
+    assert (exchange.status, exchange.json()["error"]["code"]) == (499, "explicit")
+    assert (await world.get("/v1/steps")).json()["n_steps"] == 0, "it was never launched"
+    again = await world.complete(max_tokens=1, headers=MINE).end()
+    assert again.status == 200, "a hold is for one arrival"
 
 
-async def test_a_held_session_has_its_next_requests_cancelled_on_arrival_and_no_others() -> None:
-    async with open_world() as world:
-        held = await world.post("/v1/sessions/editor/cancel?hold=30")
-        assert held.status == 202
-        assert held.json() == {
-            "session": "editor",
-            "descendants": True,
-            "requests": [],
-            "hold_seconds": 30.0,
-        }
-        other = await world.complete(max_tokens=1, headers={"X-Session-Id": "another"}).end()
-        assert other.status == 200
-        exchange = await world.complete(headers={"X-Session-Id": "editor"}).end()
-        assert exchange.json()["error"]["code"] == "explicit"
-        again = await world.complete(max_tokens=1, headers={"X-Session-Id": "editor"}).end()
-        assert again.json()["error"]["code"] == "explicit"
+async def test_a_held_session_has_its_next_requests_cancelled_on_arrival_and_no_others(world: World) -> None:
+    held = await world.post("/v1/sessions/editor/cancel?hold=30")
+    assert held.status == 202
+    assert held.json() == {
+        "session": "editor",
+        "descendants": True,
+        "requests": [],
+        "hold_seconds": 30.0,
+    }
+    other = await world.complete(max_tokens=1, headers={"X-Session-Id": "another"}).end()
+    assert other.status == 200
+    exchange = await world.complete(headers={"X-Session-Id": "editor"}).end()
+    assert exchange.json()["error"]["code"] == "explicit"
+    again = await world.complete(max_tokens=1, headers={"X-Session-Id": "editor"}).end()
+    assert again.json()["error"]["code"] == "explicit"
 
 
-async def test_a_hold_that_is_over_harms_nobody() -> None:
-    async with open_world() as world:
-        assert (await world.post("/v1/requests/mine/cancel?hold=1e-9")).status == 202
-        assert (await world.complete(max_tokens=1, headers=MINE).end()).status == 200
-
-
-async def test_a_hold_for_a_live_request_cancels_it_now() -> None:
-    async with open_world() as world:
-        world.hold()
-        world.complete(headers=MINE)
-        await world.held()
-        answer = (await world.post("/v1/requests/mine/cancel?hold=30")).json()
-        assert answer["outcome"] == "cancelled"
+async def test_a_hold_for_a_live_request_cancels_it_now(world: World) -> None:
+    world.hold()
+    world.complete(headers=MINE)
+    await world.held()
+    answer = (await world.post("/v1/requests/mine/cancel?hold=30")).json()
+    assert answer["outcome"] == "cancelled"
 
 
 @pytest.mark.parametrize("query", ["hold=-1", "hold=61", "hold=x", "hold=nan", "wait=perhaps"])
-async def test_a_bad_query_is_400_with_its_name(query: str) -> None:
-    async with open_world() as world:
-        exchange = await world.post(f"/v1/requests/mine/cancel?{query}")
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, query.partition("=")[0])
+async def test_a_bad_query_is_400_with_its_name(world: World, query: str) -> None:
+    exchange = await world.post(f"/v1/requests/mine/cancel?{query}")
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, query.partition("=")[0])
 
 
-async def test_the_id_in_a_completion_cancels_it() -> None:
-    async with open_world() as world:
-        exchange = await world.running_stream("mine")
-        await world.step()
-        answer_id = (await exchange.next_json())["id"]
-        assert answer_id == "cmpl-mine"
-        assert (await world.request(answer_id))["id"] == "mine"
-        assert (await world.post(f"/v1/requests/{answer_id}/cancel")).json()["outcome"] == "cancelled"
+@pytest.mark.parametrize(
+    ("path", "fields", "prefix"),
+    [
+        ("/v1/completions", {"prompt": "x"}, "cmpl-"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}, "chatcmpl-"),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 8}, "msg_"),
+    ],
+)
+async def test_the_id_in_an_answer_cancels_it(world: World, path: str, fields: dict[str, Any], prefix: str) -> None:
+    world.hold()
+    exchange = world.begin("POST", path, fields, headers=MINE)
+    await world.held()
+    assert (await world.request(f"{prefix}mine"))["id"] == "mine"
+    assert (await world.post(f"/v1/requests/{prefix}mine/cancel")).json()["outcome"] == "cancelled"
+    assert (await exchange.end()).status == 499
 
 
-async def test_the_id_in_a_chat_completion_cancels_it() -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = world.chat(stream=True)
-        answer_id = (await exchange.next_json())["id"]
-        assert answer_id.startswith("chatcmpl-req-")
-        assert (await world.post(f"/v1/requests/{answer_id}/cancel")).json()["outcome"] == "cancelled"
-
-
-async def test_an_id_of_the_clients_own_that_looks_like_an_answers_is_not_mistaken() -> None:
-    async with open_world() as world:
-        world.hold()
-        world.complete(headers={"x-request-id": "cmpl-x"})
-        other = world.complete(headers={"x-request-id": "x"})
-        await world.added("x")
-        await world.added("cmpl-x")
-        assert (await world.post("/v1/requests/cmpl-x/cancel?wait=false")).json()["id"] == "cmpl-x"
-        assert not other.task.done()
-        world.gate.open()
-        assert (await other.end()).status == 200
+async def test_an_id_of_the_clients_own_that_looks_like_an_answers_is_not_mistaken(world: World) -> None:
+    world.hold()
+    world.complete(headers={"x-request-id": "cmpl-x"})
+    other = world.complete(headers={"x-request-id": "x"})
+    await world.added("x")
+    await world.added("cmpl-x")
+    assert (await world.post("/v1/requests/cmpl-x/cancel?wait=false")).json()["id"] == "cmpl-x"
+    assert not other.task.done()
+    world.gate.open()
+    assert (await other.end()).status == 200

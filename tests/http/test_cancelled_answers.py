@@ -70,91 +70,65 @@ def assert_answer(exchange: Exchange, reason: str, usage: tuple[int, int], *, st
 
 @reasons
 @streaming
-async def test_in_the_queue(reason: str, stream: bool) -> None:
+@pytest.mark.parametrize("phase", ["waiting", "prefill", "decode"])
+async def test_in_every_phase_the_answer_says_why_it_was_cut(phase: str, reason: str, stream: bool) -> None:
     async with open_world(parallel=1) as world:
-        await world.running_stream("neighbour")
-        exchange = world.complete(stream=stream, headers=MINE)
-        await world.added("mine")
-        if reason == "shutdown":
-            # The neighbour is cancelled too, and its held step aborted.
-            await world.shut_down()
-        else:
-            await bring_about(world, reason)
-        await exchange.end()
-        assert_answer(exchange, reason, (0, 0), stream=stream)
-
-
-@reasons
-@streaming
-async def test_in_prefill(reason: str, stream: bool) -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = world.complete(stream=stream, headers=MINE)
-        await world.held()
-        await bring_about(world, reason)
-        await exchange.end()
-        assert_answer(exchange, reason, (0, 0), stream=stream)
-
-
-@reasons
-@streaming
-async def test_in_decode(reason: str, stream: bool) -> None:
-    async with open_world() as world:
+        if phase == "waiting":
+            await world.running_stream("neighbour")
         world.hold()
         exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
-        await world.step(3)
+        await world.added("mine")
+        await world.step(3 if phase == "decode" else 0)
         await world.held()
+        # A shutdown cancels the neighbour too, and aborts its held step.
         await bring_about(world, reason)
         await exchange.end()
-        assert_answer(exchange, reason, (5, 3), stream=stream)
+        assert_answer(exchange, reason, (5, 3) if phase == "decode" else (0, 0), stream=stream)
 
 
 @streaming
-async def test_in_chat(stream: bool) -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = world.chat(stream=stream, headers=MINE)
-        await world.held()
-        await bring_about(world, "explicit")
-        await exchange.end()
-        assert_answer(exchange, "explicit", (0, 0), stream=stream)
+async def test_a_chat_is_cut_likewise(world: World, stream: bool) -> None:
+    world.hold()
+    exchange = world.chat(stream=stream, headers=MINE)
+    await world.held()
+    await bring_about(world, "explicit")
+    await exchange.end()
+    assert_answer(exchange, "explicit", (0, 0), stream=stream)
 
 
 @streaming
-async def test_the_step_that_would_have_finished_it_does_not_make_it_complete(stream: bool) -> None:
+async def test_the_step_that_would_have_finished_it_does_not_make_it_complete(world: World, stream: bool) -> None:
     """A cancel that comes first wins, and the last token is not sent."""
-    async with open_world() as world:
-        world.model.answers[b"hello"] = b"ab"
-        # A survivor in the step, and a step nearly done: it is not aborted, so the answer's end is computed.
-        await world.running_stream("neighbour", max_tokens=20)
-        exchange = world.complete(max_tokens=2, stream=stream, headers=MINE)
-        await world.added("mine")
-        await world.step(2)
-        held = await world.held()
-        assert len(held.items) == 2
-        world.gate.move_on(0.99)
-        assert (await world.post("/v1/requests/mine/cancel?wait=false")).json()["outcome"] == "cancelled"
-        await world.step()
-        await exchange.end()
-        assert_answer(exchange, "explicit", (5, 1), stream=stream)
+    world.model.answers[b"hello"] = b"ab"
+    # A survivor in the step, and a step nearly done: it is not aborted, so the answer's end is computed.
+    await world.running_stream("neighbour", max_tokens=20)
+    exchange = world.complete(max_tokens=2, stream=stream, headers=MINE)
+    await world.added("mine")
+    await world.step(2)
+    held = await world.held()
+    assert len(held.items) == 2
+    world.gate.move_on(0.99)
+    assert (await world.post("/v1/requests/mine/cancel?wait=false")).json()["outcome"] == "cancelled"
+    await world.step()
+    await exchange.end()
+    assert_answer(exchange, "explicit", (5, 1), stream=stream)
 
 
 @streaming
-async def test_a_cancel_between_the_last_token_and_the_end_keeps_that_token_back(stream: bool) -> None:
-    async with open_world() as world:
-        world.model.answers[b"hello"] = b"ab"
+async def test_a_cancel_between_the_last_token_and_the_end_keeps_that_token_back(world: World, stream: bool) -> None:
+    world.model.answers[b"hello"] = b"ab"
 
-        def cancel_after_the_second(record: StepRecord) -> None:
-            request = world.engine.registry.find("mine")
-            if record.number == 2 and isinstance(request, Request):
-                world.engine.cancel(request)
+    def cancel_after_the_second(record: StepRecord) -> None:
+        request = world.engine.registry.find("mine")
+        if record.number == 2 and isinstance(request, Request):
+            world.engine.cancel(request)
 
-        world.metrics.on_step_done = cancel_after_the_second
-        exchange = await world.complete(max_tokens=2, stream=stream, headers=MINE).end()
-        assert_answer(exchange, "explicit", (5, 2), stream=stream)
-        if stream:
-            texts = [json.loads(event)["choices"][0]["text"] for event in exchange.events[:-1]]
-            assert texts == ["a"]
+    world.metrics.on_step_done = cancel_after_the_second
+    exchange = await world.complete(max_tokens=2, stream=stream, headers=MINE).end()
+    assert_answer(exchange, "explicit", (5, 2), stream=stream)
+    if stream:
+        texts = [json.loads(event)["choices"][0]["text"] for event in exchange.events[:-1]]
+        assert texts == ["a"]
 
 
 @streaming
@@ -171,14 +145,13 @@ async def test_choices_of_one_request_end_together(stream: bool) -> None:
 
 
 @streaming
-async def test_a_time_out_in_the_body_is_a_deadline(stream: bool) -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = world.complete(timeout=0.001, stream=stream, headers=MINE)
-        await exchange.end()
-        seen = await world.ended("mine")
-        assert seen["cancel_reason"] == "deadline"
-        assert_answer(exchange, "deadline", (seen["prompt_tokens_done"], 0), stream=stream)
+async def test_a_time_out_in_the_body_is_a_deadline(world: World, stream: bool) -> None:
+    world.hold()
+    exchange = world.complete(timeout=0.001, stream=stream, headers=MINE)
+    await exchange.end()
+    seen = await world.ended("mine")
+    assert seen["cancel_reason"] == "deadline"
+    assert_answer(exchange, "deadline", (seen["prompt_tokens_done"], 0), stream=stream)
 
 
 @streaming
@@ -219,42 +192,41 @@ async def test_a_keys_newest_replaces_its_own_waiting_request_in_a_full_queue() 
 
 
 @streaming
-async def test_after_shutdown_began_a_request_is_503(stream: bool) -> None:
-    async with open_world() as world:
-        await world.shut_down()
-        exchange = await world.complete(stream=stream, headers=MINE).end()
-        assert exchange.status == 503
-        assert "retry-after" in exchange.headers
-        assert "x-should-retry" not in exchange.headers
-        assert exchange.json()["error"]["code"] == "shutdown"
+async def test_after_shutdown_began_a_request_is_503(world: World, stream: bool) -> None:
+    await world.shut_down()
+    exchange = await world.complete(stream=stream, headers=MINE).end()
+    assert exchange.status == 503
+    assert "retry-after" in exchange.headers
+    assert "x-should-retry" not in exchange.headers
+    assert exchange.json()["error"]["code"] == "shutdown"
 
 
-async def test_a_drain_lets_a_request_finish() -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = world.complete(max_tokens=2, ignore_eos=True, headers=MINE)
-        await world.held()
-        world.gate.open()
-        await world.shut_down(drain=10.0)
-        await exchange.end()
-        assert exchange.status == 200
+async def test_a_drain_lets_a_request_finish(world: World) -> None:
+    world.hold()
+    exchange = world.complete(max_tokens=2, ignore_eos=True, headers=MINE)
+    await world.held()
+    world.gate.open()
+    await world.shut_down(drain=10.0)
+    await exchange.end()
+    assert exchange.status == 200
 
 
 @streaming
-async def test_a_failed_computation_is_an_error_with_usage_and_the_neighbour_goes_on(stream: bool) -> None:
-    async with open_world() as world:
-        neighbour = await world.running_stream("neighbour", max_tokens=3)
-        world.context.faults[tuple(b"hello")] = StepStatus.FAILED_COMPUTE
-        exchange = world.complete(stream=stream, headers=MINE)
-        await world.added("mine")
-        world.gate.open()
-        await exchange.end()
-        answer = json.loads(exchange.events[-1]) if stream else exchange.json()
-        assert exchange.status == (200 if stream else 500)
-        assert answer["error"]["code"] == "request_failed"
-        assert answer["error"]["request_id"] == "mine"
-        assert answer["usage"]["completion_tokens"] == 0
-        if not stream:
-            assert exchange.headers["x-should-retry"] == "false"
-        await neighbour.end()
-        assert neighbour.events[-1] == "[DONE]"
+async def test_a_failed_computation_is_an_error_with_usage_and_the_neighbour_goes_on(
+    world: World, stream: bool
+) -> None:
+    neighbour = await world.running_stream("neighbour", max_tokens=3)
+    world.context.faults[tuple(b"hello")] = StepStatus.FAILED_COMPUTE
+    exchange = world.complete(stream=stream, headers=MINE)
+    await world.added("mine")
+    world.gate.open()
+    await exchange.end()
+    answer = json.loads(exchange.events[-1]) if stream else exchange.json()
+    assert exchange.status == (200 if stream else 500)
+    assert answer["error"]["code"] == "request_failed"
+    assert answer["error"]["request_id"] == "mine"
+    assert answer["usage"]["completion_tokens"] == 0
+    if not stream:
+        assert exchange.headers["x-should-retry"] == "false"
+    await neighbour.end()
+    assert neighbour.events[-1] == "[DONE]"

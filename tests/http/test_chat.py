@@ -19,98 +19,85 @@ streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stre
 HELLO = b"<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
 
 
-async def test_a_whole_answer() -> None:
-    async with open_world() as world:
-        world.model.answers[HELLO] = b"Hi!"
-        whole = (await world.chat(model="x", headers={"x-request-id": "mine"}).end()).json()
-        assert whole.pop("created") <= time.time()
-        assert whole.pop("timings")["predicted_n"] == 4
-        assert whole == {
+async def test_a_whole_answer(world: World) -> None:
+    world.model.answers[HELLO] = b"Hi!"
+    whole = (await world.chat(model="x", headers={"x-request-id": "mine"}).end()).json()
+    assert whole.pop("created") <= time.time()
+    assert whole.pop("timings")["predicted_n"] == 4
+    assert whole == {
+        "id": "chatcmpl-mine",
+        "object": "chat.completion",
+        "model": "fake-model",
+        "system_fingerprint": FINGERPRINT,
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "Hi!", "refusal": None},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": len(HELLO),
+            "completion_tokens": 4,
+            "total_tokens": len(HELLO) + 4,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        },
+    }
+
+
+async def test_a_stream_opens_with_the_role_before_anything_is_computed(world: World) -> None:
+    world.model.answers[HELLO] = b"Hi"
+    world.hold()
+    exchange = world.chat(stream=True, n=2, headers={"x-request-id": "mine"})
+    for index in range(2):
+        chunk = await exchange.next_json()
+        assert chunk.pop("created") <= time.time()
+        assert chunk == {
             "id": "chatcmpl-mine",
-            "object": "chat.completion",
+            "object": "chat.completion.chunk",
             "model": "fake-model",
             "system_fingerprint": FINGERPRINT,
             "choices": [
                 {
-                    "index": 0,
-                    "message": {"role": "assistant", "content": "Hi!", "refusal": None},
+                    "index": index,
+                    "delta": {"role": "assistant", "content": ""},
                     "logprobs": None,
-                    "finish_reason": "stop",
+                    "finish_reason": None,
                 }
             ],
-            "usage": {
-                "prompt_tokens": len(HELLO),
-                "completion_tokens": 4,
-                "total_tokens": len(HELLO) + 4,
-                "prompt_tokens_details": {"cached_tokens": 0},
-            },
         }
+    world.gate.open()
+    await exchange.end()
+    chunks = [json.loads(event) for event in exchange.events[2:-1]]
+    for index in range(2):
+        own = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == index]
+        assert [choice["delta"] for choice in own] == [{"content": "H"}, {"content": "i"}, {}]
+        assert [choice["finish_reason"] for choice in own] == [None, None, "stop"]
+    assert exchange.events[-1] == "[DONE]"
 
 
-async def test_a_stream_opens_with_the_role_before_anything_is_computed() -> None:
-    async with open_world() as world:
-        world.model.answers[HELLO] = b"Hi"
-        world.hold()
-        exchange = world.chat(stream=True, n=2, headers={"x-request-id": "mine"})
-        for index in range(2):
-            chunk = await exchange.next_json()
-            assert chunk.pop("created") <= time.time()
-            assert chunk == {
-                "id": "chatcmpl-mine",
-                "object": "chat.completion.chunk",
-                "model": "fake-model",
-                "system_fingerprint": FINGERPRINT,
-                "choices": [
-                    {
-                        "index": index,
-                        "delta": {"role": "assistant", "content": ""},
-                        "logprobs": None,
-                        "finish_reason": None,
-                    }
-                ],
-            }
-        world.gate.open()
-        await exchange.end()
-        chunks = [json.loads(event) for event in exchange.events[2:-1]]
-        for index in range(2):
-            own = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == index]
-            assert [choice["delta"] for choice in own] == [{"content": "H"}, {"content": "i"}, {}]
-            assert [choice["finish_reason"] for choice in own] == [None, None, "stop"]
-        assert exchange.events[-1] == "[DONE]"
-
-
-async def test_include_usage() -> None:
-    async with open_world() as world:
-        world.model.answers[HELLO] = b"Hi"
-        exchange = await world.chat(stream=True, stream_options={"include_usage": True}).end()
-        *earlier, last = [json.loads(event) for event in exchange.events[:-1]]
-        assert all(chunk["usage"] is None for chunk in earlier)
-        assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 3)
+async def test_include_usage(world: World) -> None:
+    world.model.answers[HELLO] = b"Hi"
+    exchange = await world.chat(stream=True, stream_options={"include_usage": True}).end()
+    *earlier, last = [json.loads(event) for event in exchange.events[:-1]]
+    assert all(chunk["usage"] is None for chunk in earlier)
+    assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 3)
 
 
 @streaming
-async def test_logprobs(stream: bool) -> None:
-    async with open_world() as world:
-        world.model.answers[HELLO] = "é".encode()
-        exchange = await world.chat(logprobs=True, top_logprobs=2, stream=stream).end()
-        parts = [json.loads(event) for event in exchange.events[1:-1]] if stream else [exchange.json()]
-        found = [part["choices"][0]["logprobs"] for part in parts]
-        entries = [entry for logprobs in found if logprobs is not None for entry in logprobs["content"]]
-        assert all(logprobs["refusal"] is None for logprobs in found if logprobs is not None)
-        assert [entry["bytes"] for entry in entries] == [[0xC3], [0xA9]], "halves of a character are told as bytes"
-        for entry in entries:
-            assert set(entry) == {"token", "logprob", "bytes", "top_logprobs"}
-            assert entry["top_logprobs"][0] == {name: entry[name] for name in ("token", "logprob", "bytes")}
-            assert len(entry["top_logprobs"]) == 2
-
-
-async def test_the_chunk_with_the_finish_reason_has_no_text() -> None:
-    async with open_world() as world:
-        exchange = await world.chat(max_tokens=3, stream=True).end()
-        choices = [part["choices"][0] for part in exchange.json_events()]
-        assert (choices[-1]["delta"], choices[-1]["finish_reason"]) == ({}, "length")
-        assert all(choice["finish_reason"] is None for choice in choices[:-1])
-        assert choices[-2]["delta"]["content"]
+async def test_logprobs(world: World, stream: bool) -> None:
+    world.model.answers[HELLO] = "é".encode()
+    exchange = await world.chat(logprobs=True, top_logprobs=2, stream=stream).end()
+    parts = [json.loads(event) for event in exchange.events[1:-1]] if stream else [exchange.json()]
+    found = [part["choices"][0]["logprobs"] for part in parts]
+    entries = [entry for logprobs in found if logprobs is not None for entry in logprobs["content"]]
+    assert all(logprobs["refusal"] is None for logprobs in found if logprobs is not None)
+    assert [entry["bytes"] for entry in entries] == [[0xC3], [0xA9]], "halves of a character are told as bytes"
+    for entry in entries:
+        assert set(entry) == {"token", "logprob", "bytes", "top_logprobs"}
+        assert entry["top_logprobs"][0] == {name: entry[name] for name in ("token", "logprob", "bytes")}
+        assert len(entry["top_logprobs"]) == 2
 
 
 @streaming
@@ -127,11 +114,10 @@ async def test_logprobs_of_an_answer_without_a_token_are_empty_if_they_were_aske
         assert set(map(str, found[1:])) <= {"None"}
 
 
-async def test_logprobs_without_alternatives() -> None:
-    async with open_world() as world:
-        world.model.answers[HELLO] = b"a"
-        (choice,) = (await world.chat(logprobs=True).end()).json()["choices"]
-        assert choice["logprobs"]["content"][0]["top_logprobs"] == []
+async def test_logprobs_without_alternatives(world: World) -> None:
+    world.model.answers[HELLO] = b"a"
+    (choice,) = (await world.chat(logprobs=True).end()).json()["choices"]
+    assert choice["logprobs"]["content"][0]["top_logprobs"] == []
 
 
 @pytest.mark.parametrize(
@@ -147,12 +133,11 @@ async def test_logprobs_without_alternatives() -> None:
         ({}, "Hi there"),
     ],
 )
-async def test_all_names_of_the_limit(limits: dict[str, int], expected: str) -> None:
-    async with open_world() as world:
-        world.model.answers[HELLO] = b"Hi there"
-        (choice,) = (await world.chat(**limits).end()).json()["choices"]
-        assert choice["message"]["content"] == expected
-        assert choice["finish_reason"] == ("stop" if expected == "Hi there" else "length")
+async def test_all_names_of_the_limit(world: World, limits: dict[str, int], expected: str) -> None:
+    world.model.answers[HELLO] = b"Hi there"
+    (choice,) = (await world.chat(**limits).end()).json()["choices"]
+    assert choice["message"]["content"] == expected
+    assert choice["finish_reason"] == ("stop" if expected == "Hi there" else "length")
 
 
 class Templated(fake_native.Model):
@@ -205,15 +190,13 @@ async def test_a_template_that_cannot_be_compiled_refuses_chats_only(caplog: pyt
         {"role": "user", "content": "hello", "name": "me"},
     ],
 )
-async def test_content_in_parts_and_unknown_fields_of_a_message(message: dict[str, Any]) -> None:
-    async with open_world() as world:
-        assert await prompt_of(world, [message]) == (200, len(HELLO))
+async def test_content_in_parts_and_unknown_fields_of_a_message(world: World, message: dict[str, Any]) -> None:
+    assert await prompt_of(world, [message]) == (200, len(HELLO))
 
 
-async def test_a_message_without_content() -> None:
-    async with open_world() as world:
-        messages = [{"role": "assistant", "content": None}, {"role": "assistant"}]
-        assert (await prompt_of(world, messages))[0] == 200
+async def test_a_message_without_content(world: World) -> None:
+    messages = [{"role": "assistant", "content": None}, {"role": "assistant"}]
+    assert (await prompt_of(world, messages))[0] == 200
 
 
 async def test_bos_in_template_and_tokenizer_stands_once() -> None:

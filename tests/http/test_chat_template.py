@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,26 +51,6 @@ def test_without_a_template_it_is_chatml(chatml: ChatTemplate) -> None:
 
 def test_the_generation_prompt_can_be_left_out() -> None:
     assert rendered(CHATML, MESSAGES[1:], add_generation_prompt=False).endswith("<|im_end|>\n")
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("{{ bos_token }}{{ messages[1].content }}{{ eos_token }}", "<s><b>ü</b></s>"),
-        ("{{ messages[1] | tojson }}", '{"role": "assistant", "content": "<b>ü</b>"}'),
-        ("{{ {'a': 1} | tojson(indent=1) }}", '{\n "a": 1\n}'),
-        ("{% for m in messages %}{% if loop.index0 == 1 %}{% break %}{% endif %}{{ m.role }}{% endfor %}", "user"),
-        ("  {% if true %}\n  x\n  {% endif %}\n", "  x\n"),
-        ("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}", "2"),
-        ("{{ messages[0].content.strip().upper() }}", "A B"),
-    ],
-)
-def test_what_templates_of_models_use(source: str, expected: str) -> None:
-    assert rendered(source, TWO) == expected
-
-
-def test_the_date_of_today() -> None:
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", rendered("{{ strftime_now('%Y-%m-%d') }}"))
 
 
 @pytest.mark.parametrize(
@@ -138,15 +117,6 @@ def test_a_template_that_cannot_be_compiled_costs_what_it_is_for(  # noqa: PLR09
             template.apply({"messages": TWO, **refused})
         assert caught.value.param == param
         assert "cannot be compiled: line 2" in caplog.text
-    finally:
-        template.close()
-
-
-def test_a_refusal_names_the_line_of_a_template_that_has_an_adapter() -> None:
-    template = ChatTemplate("\n{% if messages[0].content == ' a b ' %}\n{{ raise_exception('no\nway') }}{% endif %}x")
-    try:
-        with pytest.raises(InvalidRequestError, match=r"refuses these messages: line 3: no way$"):
-            template.apply({"messages": TWO})
     finally:
         template.close()
 

@@ -21,11 +21,10 @@ async def preflight(world: World, origin: str) -> Exchange:
     return await world.begin("OPTIONS", COMPLETIONS, headers=headers).end()
 
 
-async def test_by_default_no_page_is_allowed() -> None:
-    async with open_world() as world:
-        assert (await preflight(world, PAGE)).status == 405
-        exchange = await world.get("/health", headers={"origin": PAGE})
-        assert not [name for name in exchange.headers if name.startswith("access-control-")]
+async def test_by_default_no_page_is_allowed(world: World) -> None:
+    assert (await preflight(world, PAGE)).status == 405
+    exchange = await world.get("/health", headers={"origin": PAGE})
+    assert not [name for name in exchange.headers if name.startswith("access-control-")]
 
 
 @pytest.mark.parametrize("allowed", [("*",), (PAGE,), ("https://other.example", PAGE)])

@@ -23,28 +23,28 @@ async def assert_cancelled(world: World, phase: str, completion_tokens: int = 0)
     assert seen["completion_tokens"] == completion_tokens
 
 
-async def test_before_the_body_is_complete_nothing_is_accepted(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_before_the_body_is_complete_nothing_is_accepted(
+    world: World, stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", logger="pyllmcancel.access")
-    async with open_world() as world:
-        exchange = world.begin("POST", COMPLETIONS, content=None, headers=MINE)
-        exchange.body_arrives(b'{"prompt": "hel', more=True)
-        exchange.leave()
-        await exchange.end()
-        assert exchange.status == 0
-        await assert_cancelled(world, "preparing")
-        assert "mine" not in world.metrics.arrivals
+    exchange = world.begin("POST", COMPLETIONS, content=None, headers=MINE)
+    exchange.body_arrives(b'{"prompt": "hel', more=True)
+    exchange.leave()
+    await exchange.end()
+    assert exchange.status == 0
+    await assert_cancelled(world, "preparing")
+    assert "mine" not in world.metrics.arrivals
     assert 'mine "POST /v1/completions" 499 ' in caplog.text
 
 
-async def test_before_submit_the_request_is_accepted_and_cancelled(stream: bool) -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = world.complete(stream=stream, headers=MINE)
-        exchange.leave()
-        await exchange.end()
-        seen = await world.ended("mine")
-        assert (seen["status"], seen["cancel_reason"]) == ("cancelled", "disconnect")
-        assert seen["completion_tokens"] == 0
+async def test_before_submit_the_request_is_accepted_and_cancelled(world: World, stream: bool) -> None:
+    world.hold()
+    exchange = world.complete(stream=stream, headers=MINE)
+    exchange.leave()
+    await exchange.end()
+    seen = await world.ended("mine")
+    assert (seen["status"], seen["cancel_reason"]) == ("cancelled", "disconnect")
+    assert seen["completion_tokens"] == 0
 
 
 class SlowTokenizer(fake_native.Model):
@@ -98,100 +98,61 @@ async def test_in_the_queue_it_is_dropped_without_a_launch_and_the_neighbour_goe
         assert {sequence["request"] for step in steps for sequence in step["sequences"]} == {"neighbour"}
 
 
-async def test_in_prefill_the_step_is_aborted(stream: bool) -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = world.complete(stream=stream, headers=MINE)
-        await world.held()
-        exchange.leave()
-        await exchange.end()
-        await assert_cancelled(world, "prefill")
-        steps = (await world.get("/v1/steps")).json()["data"]
-        assert [step["status"] for step in steps] == ["aborted"]
+async def test_in_prefill_the_step_is_aborted(world: World, stream: bool) -> None:
+    world.hold()
+    exchange = world.complete(stream=stream, headers=MINE)
+    await world.held()
+    exchange.leave()
+    await exchange.end()
+    await assert_cancelled(world, "prefill")
+    steps = (await world.get("/v1/steps")).json()["data"]
+    assert [step["status"] for step in steps] == ["aborted"]
 
 
-async def test_in_prefill_beside_a_neighbour_the_neighbour_is_not_harmed(stream: bool) -> None:
-    # As on a GPU, where a step takes prompts and decodes together.
-    async with open_world(model=fake_native.Model(gpu=True)) as world:
-        neighbour = await world.running_stream("neighbour", max_tokens=4)
-        exchange = world.complete("m" * 60, stream=stream, headers=MINE)
-        await world.added("mine")
-        await world.step()
-        held = await world.held()
-        assert len(held.items) == 2
-        exchange.leave()
-        await exchange.end()
-        world.gate.open()
-        await neighbour.end()
-        await assert_cancelled(world, "prefill")
-        assert neighbour.events[-1] == "[DONE]"
-        text = "".join(json.loads(event)["choices"][0]["text"] for event in neighbour.events[:-1])
-        assert text == bytes(world.model.greedy(b"neighbour", 4)).decode("utf-8", "replace")
+async def test_in_decode_the_next_step_does_not_contain_it(world: World, stream: bool) -> None:
+    world.hold()
+    exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
+    await world.step(3)
+    await world.held()
+    exchange.leave()
+    await exchange.end()
+    await assert_cancelled(world, "decode", completion_tokens=3)
+    assert (await world.get("/v1/steps")).json()["n_steps"] == 4
 
 
-async def test_in_decode_the_next_step_does_not_contain_it(stream: bool) -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
-        await world.step(3)
-        await world.held()
-        exchange.leave()
-        await exchange.end()
-        await assert_cancelled(world, "decode", completion_tokens=3)
-        assert (await world.get("/v1/steps")).json()["n_steps"] == 4
+async def test_after_the_end_nothing_changes(world: World, stream: bool) -> None:
+    exchange = world.complete(stream=stream, max_tokens=3, headers=MINE)
+    await exchange.end()
+    exchange.leave()
+    seen = await world.ended("mine")
+    assert (seen["status"], seen["cancel_reason"], seen["completion_tokens"]) == ("finished", None, 3)
 
 
-async def test_after_the_end_nothing_changes(stream: bool) -> None:
-    async with open_world() as world:
-        exchange = world.complete(stream=stream, max_tokens=3, headers=MINE)
-        await exchange.end()
-        exchange.leave()
-        seen = await world.ended("mine")
-        assert (seen["status"], seen["cancel_reason"], seen["completion_tokens"]) == ("finished", None, 3)
-
-
-async def test_while_send_blocks_on_the_headers_it_is_noticed(stream: bool) -> None:
+async def test_while_send_blocks_on_the_headers_it_is_noticed(world: World, stream: bool) -> None:
     """A whole answer blocks when its computation is over, a stream before it has begun: its first step is held."""
-    async with open_world() as world:
-        if stream:
-            world.hold()
-        exchange = world.complete(stream=stream, max_tokens=3, headers=MINE)
-        exchange.stop_reading()
-        async with asyncio.timeout(LIMIT):
-            await exchange.blocked.wait()
-        exchange.leave()
-        seen = await world.ended("mine")
-        assert (seen["status"], seen["cancel_reason"]) == (
-            ("cancelled", "disconnect") if stream else ("finished", None)
-        )
-        exchange.read_on()
-        await exchange.end()
-
-
-async def test_a_client_that_left_is_logged_as_499(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="pyllmcancel.access")
-    async with open_world() as world:
+    if stream:
         world.hold()
-        exchange = world.complete(stream=stream, headers=MINE)
-        await world.held()
-        exchange.leave()
-        await exchange.end()
-    lines = [record.getMessage() for record in caplog.records if record.name == "pyllmcancel.access"]
-    assert len(lines) == 1
-    assert lines[0].startswith('mine "POST /v1/completions" 499 ')
+    exchange = world.complete(stream=stream, max_tokens=3, headers=MINE)
+    exchange.stop_reading()
+    async with asyncio.timeout(LIMIT):
+        await exchange.blocked.wait()
+    exchange.leave()
+    seen = await world.ended("mine")
+    assert (seen["status"], seen["cancel_reason"]) == (("cancelled", "disconnect") if stream else ("finished", None))
+    exchange.read_on()
+    await exchange.end()
 
 
 async def test_a_task_that_its_server_cancels_is_a_client_that_has_left(
-    stream: bool, caplog: pytest.LogCaptureFixture
+    world: World, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="pyllmcancel.access")
-    async with open_world() as world:
-        world.hold()
-        exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
-        await world.step(2)
-        await world.held()
-        exchange.task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await exchange.task
-        await assert_cancelled(world, "decode", completion_tokens=2)
+    world.hold()
+    exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
+    await world.step(2)
+    await world.held()
+    exchange.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await exchange.task
+    await assert_cancelled(world, "decode", completion_tokens=2)
     assert '"POST /v1/completions" 499 ' in caplog.text

@@ -52,70 +52,65 @@ async def n_computed(world: World) -> int:
     return n_steps
 
 
-async def test_an_answer_that_is_asked_again_is_known() -> None:
-    async with open_world() as world:
-        known(world)
-        first = await completed(world)
-        n_steps = await n_computed(world)
-        again = await completed(world)
-        assert await n_computed(world) == n_steps
-        n = first.json()["usage"]["completion_tokens"]
-        assert (text(first), text(again)) == (ANSWER, ANSWER)
-        assert (counts(first), counts(again)) == ((0, 0), (n, n))
-        assert again.headers["x-draft"] == f"past {n}/{n}"
-        assert again.json()["usage"]["prompt_tokens_details"] == {"cached_tokens": len(PROMPT)}
-        assert again.json()["usage"]["completion_tokens"] == n
+async def test_an_answer_that_is_asked_again_is_known(world: World) -> None:
+    known(world)
+    first = await completed(world)
+    n_steps = await n_computed(world)
+    again = await completed(world)
+    assert await n_computed(world) == n_steps
+    n = first.json()["usage"]["completion_tokens"]
+    assert (text(first), text(again)) == (ANSWER, ANSWER)
+    assert (counts(first), counts(again)) == ((0, 0), (n, n))
+    assert again.headers["x-draft"] == f"past {n}/{n}"
+    assert again.json()["usage"]["prompt_tokens_details"] == {"cached_tokens": len(PROMPT)}
+    assert again.json()["usage"]["completion_tokens"] == n
 
 
-async def test_a_stream_has_its_counts_in_the_timings() -> None:
-    async with open_world() as world:
-        known(world)
-        await completed(world)
-        stream = await world.complete(PROMPT, stream=True, **GREEDY).end()
-        assert "".join(chunk["choices"][0]["text"] for chunk in stream.json_events()) == ANSWER
-        timings = stream.json_events()[-1]["timings"]
-        assert timings["draft_n"] == timings["draft_n_accepted"] == timings["predicted_n"] == len(ANSWER) + 1
-        assert "x-draft" not in stream.headers
+async def test_a_stream_has_its_counts_in_the_timings(world: World) -> None:
+    known(world)
+    await completed(world)
+    stream = await world.complete(PROMPT, stream=True, **GREEDY).end()
+    assert "".join(chunk["choices"][0]["text"] for chunk in stream.json_events()) == ANSWER
+    timings = stream.json_events()[-1]["timings"]
+    assert timings["draft_n"] == timings["draft_n_accepted"] == timings["predicted_n"] == len(ANSWER) + 1
+    assert "x-draft" not in stream.headers
 
 
-async def test_llama_servers_own_answers_have_them_too() -> None:
-    async with open_world() as world:
-        known(world)
-        body = {"prompt": PROMPT, "n_predict": 100, "temperature": 0}
-        first, again = [(await world.post("/completion", body)).json() for _ in range(2)]
-        assert first["content"] == again["content"] == ANSWER
-        assert "draft_n" not in first["timings"]
-        assert again["timings"]["draft_n"] == again["timings"]["draft_n_accepted"] == len(ANSWER) + 1
-        assert again["generation_settings"]["speculative.types"] == "past,prediction,ngram"
+async def test_llama_servers_own_answers_have_them_too(world: World) -> None:
+    known(world)
+    body = {"prompt": PROMPT, "n_predict": 100, "temperature": 0}
+    first, again = [(await world.post("/completion", body)).json() for _ in range(2)]
+    assert first["content"] == again["content"] == ANSWER
+    assert "draft_n" not in first["timings"]
+    assert again["timings"]["draft_n"] == again["timings"]["draft_n_accepted"] == len(ANSWER) + 1
+    assert again["generation_settings"]["speculative.types"] == "past,prediction,ngram"
 
 
-async def test_a_request_may_refuse_drafts() -> None:
-    async with open_world() as world:
-        known(world)
-        await completed(world)
-        n_steps = await n_computed(world)
-        refused = await completed(world, **{"speculative.n_max": 0})
-        assert (text(refused), counts(refused)) == (ANSWER, (0, 0))
-        assert await n_computed(world) - n_steps > len(ANSWER)
-        own = await world.post(
-            "/completion", {"prompt": PROMPT, "n_predict": 100, "temperature": 0, "speculative.n_max": 0}
-        )
-        assert "draft_n" not in own.json()["timings"]
-        assert own.json()["generation_settings"]["speculative.types"] == "none"
+async def test_a_request_may_refuse_drafts(world: World) -> None:
+    known(world)
+    await completed(world)
+    n_steps = await n_computed(world)
+    refused = await completed(world, **{"speculative.n_max": 0})
+    assert (text(refused), counts(refused)) == (ANSWER, (0, 0))
+    assert await n_computed(world) - n_steps > len(ANSWER)
+    own = await world.post(
+        "/completion", {"prompt": PROMPT, "n_predict": 100, "temperature": 0, "speculative.n_max": 0}
+    )
+    assert "draft_n" not in own.json()["timings"]
+    assert own.json()["generation_settings"]["speculative.types"] == "none"
 
 
-async def test_a_draft_is_at_most_as_long_as_the_request_says() -> None:
-    async with open_world() as world:
-        known(world, "write it", CHANGED)
-        prediction = {"type": "content", "content": FILE}
-        limited = await completed(world, "write it", prediction=prediction, **{"speculative.n_max": 1})
-        assert text(limited) == CHANGED
-        steps = (await world.get("/v1/steps?limit=1000")).json()["data"]
-        parts = [part for step in steps for part in step["sequences"]]
-        assert max(part["n_drafted"] for part in parts) == 1
-        n_accepted, n_rejected = predicted(limited)
-        assert sum(part["n_accepted"] for part in parts) == n_accepted
-        assert sum(part["n_drafted"] for part in parts) == n_accepted + n_rejected
+async def test_a_draft_is_at_most_as_long_as_the_request_says(world: World) -> None:
+    known(world, "write it", CHANGED)
+    prediction = {"type": "content", "content": FILE}
+    limited = await completed(world, "write it", prediction=prediction, **{"speculative.n_max": 1})
+    assert text(limited) == CHANGED
+    steps = (await world.get("/v1/steps?limit=1000")).json()["data"]
+    parts = [part for step in steps for part in step["sequences"]]
+    assert max(part["n_drafted"] for part in parts) == 1
+    n_accepted, n_rejected = predicted(limited)
+    assert sum(part["n_accepted"] for part in parts) == n_accepted
+    assert sum(part["n_drafted"] for part in parts) == n_accepted + n_rejected
 
 
 @pytest.mark.parametrize("refusal", [{"draft_sources": ()}, {"draft_max": 0}])
@@ -143,47 +138,42 @@ async def test_another_keys_answers_are_never_drafts() -> None:
         assert told == [(0, 0), (0, 0), (len(ANSWER) + 1,) * 2]
 
 
-async def test_a_prediction_is_counted_as_openai_counts_it() -> None:
-    async with open_world() as world:
-        known(world, "write it", CHANGED)
-        plain = await completed(world, "write it", cache_prompt=False)
-        assert "completion_tokens_details" not in plain.json()["usage"]
-        n_steps = await n_computed(world)
-        exchange = await completed(
-            world, "write it", prediction={"type": "content", "content": FILE}, cache_prompt=False
-        )
-        assert text(exchange) == text(plain) == CHANGED
-        assert await n_computed(world) - n_steps < len(CHANGED) / 2
-        accepted_tokens, rejected_tokens = predicted(exchange)
-        assert len(CHANGED) / 2 < accepted_tokens < len(CHANGED)
-        assert 0 < rejected_tokens < len(FILE)
-        assert f"prediction {accepted_tokens}/{accepted_tokens + rejected_tokens}" in exchange.headers["x-draft"]
-        assert exchange.json()["usage"]["completion_tokens"] == plain.json()["usage"]["completion_tokens"]
+async def test_a_prediction_is_counted_as_openai_counts_it(world: World) -> None:
+    known(world, "write it", CHANGED)
+    plain = await completed(world, "write it", cache_prompt=False)
+    assert "completion_tokens_details" not in plain.json()["usage"]
+    n_steps = await n_computed(world)
+    exchange = await completed(world, "write it", prediction={"type": "content", "content": FILE}, cache_prompt=False)
+    assert text(exchange) == text(plain) == CHANGED
+    assert await n_computed(world) - n_steps < len(CHANGED) / 2
+    accepted_tokens, rejected_tokens = predicted(exchange)
+    assert len(CHANGED) / 2 < accepted_tokens < len(CHANGED)
+    assert 0 < rejected_tokens < len(FILE)
+    assert f"prediction {accepted_tokens}/{accepted_tokens + rejected_tokens}" in exchange.headers["x-draft"]
+    assert exchange.json()["usage"]["completion_tokens"] == plain.json()["usage"]["completion_tokens"]
 
 
-async def test_a_prediction_that_was_wrong_is_counted_all_the_same() -> None:
-    async with open_world() as world:
-        known(world)
-        exchange = await completed(world, prediction={"type": "content", "content": "0123456789"})
-        assert (text(exchange), predicted(exchange)) == (ANSWER, (0, 0))
+async def test_a_prediction_that_was_wrong_is_counted_all_the_same(world: World) -> None:
+    known(world)
+    exchange = await completed(world, prediction={"type": "content", "content": "0123456789"})
+    assert (text(exchange), predicted(exchange)) == (ANSWER, (0, 0))
 
 
-async def test_a_chat_takes_a_prediction_of_parts() -> None:
+async def test_a_chat_takes_a_prediction_of_parts(world: World) -> None:
     parts = [{"type": "text", "text": FILE[:20]}, {"type": "text", "text": FILE[20:]}]
     prompt = "<|im_start|>user\nwrite it<|im_end|>\n<|im_start|>assistant\n"
-    async with open_world() as world:
-        known(world, prompt, CHANGED)
-        exchange = await world.chat(
-            "write it",
-            prediction={"type": "content", "content": parts},
-            stream=True,
-            stream_options={"include_usage": True},
-            **GREEDY,
-        ).end()
-        events = exchange.json_events()
-        said = "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"])
-        assert said == CHANGED
-        assert events[-1]["usage"]["completion_tokens_details"]["accepted_prediction_tokens"] > len(CHANGED) / 2
+    known(world, prompt, CHANGED)
+    exchange = await world.chat(
+        "write it",
+        prediction={"type": "content", "content": parts},
+        stream=True,
+        stream_options={"include_usage": True},
+        **GREEDY,
+    ).end()
+    events = exchange.json_events()
+    said = "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"])
+    assert said == CHANGED
+    assert events[-1]["usage"]["completion_tokens_details"]["accepted_prediction_tokens"] > len(CHANGED) / 2
 
 
 @pytest.mark.parametrize(
@@ -200,31 +190,29 @@ async def test_a_chat_takes_a_prediction_of_parts() -> None:
         ({"type": "content", "content": [{"type": "text", "text": "x"}] * 1025}, "prediction.content"),
     ],
 )
-async def test_a_prediction_of_another_shape_is_refused(prediction: Any, param: str) -> None:
-    async with open_world() as world:
-        made = accepted(world)
-        for path, body in (
-            (CHAT, {"messages": [{"role": "user", "content": "x"}]}),
-            ("/v1/completions", {"prompt": "x"}),
-        ):
-            refused = await world.post(path, body | {"prediction": prediction})
-            error = refused.json()["error"]
-            assert (refused.status, error["type"], made) == (400, "invalid_request_error", [])
-            assert error["param"] == "prediction"
-            assert param in error["message"] or param == "prediction"
+async def test_a_prediction_of_another_shape_is_refused(world: World, prediction: Any, param: str) -> None:
+    made = accepted(world)
+    for path, body in (
+        (CHAT, {"messages": [{"role": "user", "content": "x"}]}),
+        ("/v1/completions", {"prompt": "x"}),
+    ):
+        refused = await world.post(path, body | {"prediction": prediction})
+        error = refused.json()["error"]
+        assert (refused.status, error["type"], made) == (400, "invalid_request_error", [])
+        assert error["param"] == "prediction"
+        assert param in error["message"] or param == "prediction"
 
 
 @pytest.mark.parametrize("n_max", [-1, 2**31, "many", 0.5])
-async def test_a_limit_of_drafts_that_is_none_is_refused(n_max: Any) -> None:
-    async with open_world() as world:
-        for path, body in (
-            ("/completion", {}),
-            ("/infill", {"input_prefix": "", "input_suffix": ""}),
-            ("/v1/completions", {}),
-        ):
-            refused = await world.post(path, {"prompt": "x", "speculative.n_max": n_max} | body)
-            assert refused.status == 400
-            assert "speculative.n_max" in refused.body.decode()
+async def test_a_limit_of_drafts_that_is_none_is_refused(world: World, n_max: Any) -> None:
+    for path, body in (
+        ("/completion", {}),
+        ("/infill", {"input_prefix": "", "input_suffix": ""}),
+        ("/v1/completions", {}),
+    ):
+        refused = await world.post(path, {"prompt": "x", "speculative.n_max": n_max} | body)
+        assert refused.status == 400
+        assert "speculative.n_max" in refused.body.decode()
 
 
 async def test_a_prediction_longer_than_the_context_is_cut() -> None:
@@ -236,37 +224,35 @@ async def test_a_prediction_longer_than_the_context_is_cut() -> None:
         assert len(made[0].params.prediction) == 512
 
 
-async def test_a_list_of_requests_and_the_log_say_what_was_drafted(caplog: pytest.LogCaptureFixture) -> None:
-    async with open_world() as world:
-        known(world)
-        await completed(world)
-        n = len(ANSWER) + 1
-        with caplog.at_level(logging.INFO, "pyllmcancel.engine"):
-            again = await completed(world)
-        request_id = again.headers["x-request-id"]
-        entry = await world.request(request_id)
-        assert entry["drafts"] == [{"source": "past", "drafted": n, "accepted": n}]
-        assert f"{n} generated (accepted drafts: past {n} of {n})" in caplog.text
-        record = caplog.records[-1]
-        assert vars(record)["request_id"] == request_id
-        assert vars(record)["drafted_tokens"] == vars(record)["accepted_draft_tokens"] == n
+async def test_a_list_of_requests_and_the_log_say_what_was_drafted(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    known(world)
+    await completed(world)
+    n = len(ANSWER) + 1
+    with caplog.at_level(logging.INFO, "pyllmcancel.engine"):
+        again = await completed(world)
+    request_id = again.headers["x-request-id"]
+    entry = await world.request(request_id)
+    assert entry["drafts"] == [{"source": "past", "drafted": n, "accepted": n}]
+    assert f"{n} generated (accepted drafts: past {n} of {n})" in caplog.text
+    record = caplog.records[-1]
+    assert vars(record)["request_id"] == request_id
+    assert vars(record)["drafted_tokens"] == vars(record)["accepted_draft_tokens"] == n
 
 
-async def test_metrics_count_drafts_by_their_source() -> None:
-    async with open_world() as world:
-        known(world)
-        known(world, "write it", CHANGED)
-        await completed(world)
-        await completed(world)
-        exchange = await completed(
-            world, "write it", prediction={"type": "content", "content": FILE}, cache_prompt=False
-        )
-        accepted_tokens, rejected_tokens = predicted(exchange)
-        lines = (await world.get("/metrics")).body.decode().splitlines()
-        found = {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
-        drafted, kept = ("pyllmcancel_drafted_tokens_total", "pyllmcancel_accepted_draft_tokens_total")
-        assert found[f'{drafted}{{source="past"}}'] == found[f'{kept}{{source="past"}}'] == len(ANSWER) + 1
-        assert found[f'{drafted}{{source="prediction"}}'] == accepted_tokens + rejected_tokens
-        assert found[f'{kept}{{source="prediction"}}'] == accepted_tokens
-        assert found[f'{kept}{{source="ngram"}}'] <= found[f'{drafted}{{source="ngram"}}']
-        assert found["pyllmcancel_past_answers_bytes"] > 0
+async def test_metrics_count_drafts_by_their_source(world: World) -> None:
+    known(world)
+    known(world, "write it", CHANGED)
+    await completed(world)
+    await completed(world)
+    exchange = await completed(world, "write it", prediction={"type": "content", "content": FILE}, cache_prompt=False)
+    accepted_tokens, rejected_tokens = predicted(exchange)
+    lines = (await world.get("/metrics")).body.decode().splitlines()
+    found = {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+    drafted, kept = ("pyllmcancel_drafted_tokens_total", "pyllmcancel_accepted_draft_tokens_total")
+    assert found[f'{drafted}{{source="past"}}'] == found[f'{kept}{{source="past"}}'] == len(ANSWER) + 1
+    assert found[f'{drafted}{{source="prediction"}}'] == accepted_tokens + rejected_tokens
+    assert found[f'{kept}{{source="prediction"}}'] == accepted_tokens
+    assert found[f'{kept}{{source="ngram"}}'] <= found[f'{drafted}{{source="ngram"}}']
+    assert found["pyllmcancel_past_answers_bytes"] > 0

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.http_asgi import Exchange
 from tests.support.http_process import RawClient, ServerProcess
-from tests.support.http_world import CHAT, COMPLETIONS, open_world, unnamed
+from tests.support.http_world import CHAT, COMPLETIONS, World, open_world, unnamed
 
 pytestmark = pytest.mark.anyio
 
@@ -24,11 +24,10 @@ def error_of(exchange: Exchange, status: int, code: str) -> dict[str, Any]:
     return error
 
 
-async def test_an_unknown_path_is_404() -> None:
-    async with open_world() as world:
-        for method in ("GET", "POST"):
-            error = error_of(await world.begin(method, "/v1/nowhere").end(), 404, "unknown_url")
-            assert error["message"] == f"there is no {method} /v1/nowhere"
+async def test_an_unknown_path_is_404(world: World) -> None:
+    for method in ("GET", "POST"):
+        error = error_of(await world.begin(method, "/v1/nowhere").end(), 404, "unknown_url")
+        assert error["message"] == f"there is no {method} /v1/nowhere"
 
 
 LLAMA_KEYS = {"code", "message", "type", "param", "reason", "request_id"}
@@ -79,65 +78,41 @@ async def test_llama_servers_error_of_a_context_that_is_too_small_has_its_type_a
         ("PUT", "/v1/requests/mine", "DELETE, GET"),
     ],
 )
-async def test_a_wrong_method_is_405_and_the_answer_says_what_is_allowed(method: str, path: str, allowed: str) -> None:
-    async with open_world() as world:
-        exchange = await world.begin(method, path).end()
-        error_of(exchange, 405, "method_not_allowed")
-        assert exchange.headers["allow"] == allowed
+async def test_a_wrong_method_is_405_and_the_answer_says_what_is_allowed(
+    world: World, method: str, path: str, allowed: str
+) -> None:
+    exchange = await world.begin(method, path).end()
+    error_of(exchange, 405, "method_not_allowed")
+    assert exchange.headers["allow"] == allowed
 
 
-async def test_a_missing_content_type_is_415() -> None:
-    async with open_world() as world:
-        exchange = Exchange(world.app, "POST", COMPLETIONS, body=b'{"prompt": "x"}')
-        error_of(await exchange.end(), 415, "unsupported_media_type")
+async def test_a_missing_content_type_is_415(world: World) -> None:
+    exchange = Exchange(world.app, "POST", COMPLETIONS, body=b'{"prompt": "x"}')
+    error_of(await exchange.end(), 415, "unsupported_media_type")
 
 
 @pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "application/vnd.api+json"])
-async def test_other_spellings_of_json_are_accepted(content_type: str) -> None:
-    async with open_world() as world:
-        body = b'{"prompt": "x", "max_tokens": 1}'
-        assert (await world.post(COMPLETIONS, body, headers={"content-type": content_type})).status == 200
+async def test_other_spellings_of_json_are_accepted(world: World, content_type: str) -> None:
+    body = b'{"prompt": "x", "max_tokens": 1}'
+    assert (await world.post(COMPLETIONS, body, headers={"content-type": content_type})).status == 200
 
 
 @pytest.mark.parametrize("depth", [500, 900, 980, 1000, 100_000])
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
-async def test_json_that_is_nested_deeply_is_refused_wherever_the_stack_ends(depth: int, opening: str) -> None:
-    async with open_world() as world:
-        closing = ("]" if opening == "[" else "}") * depth
-        body = f'{{"prompt": "x", "metadata": {{"a": {opening * depth}1{closing}}}, "n": 0}}'
-        exchange = await world.post(COMPLETIONS, body.encode())
-        assert exchange.status == 400
-        assert set(exchange.json()["error"]) == KEYS
+async def test_json_that_is_nested_deeply_is_refused_wherever_the_stack_ends(
+    world: World, depth: int, opening: str
+) -> None:
+    closing = ("]" if opening == "[" else "}") * depth
+    body = f'{{"prompt": "x", "metadata": {{"a": {opening * depth}1{closing}}}, "n": 0}}'
+    exchange = await world.post(COMPLETIONS, body.encode())
+    assert exchange.status == 400
+    assert set(exchange.json()["error"]) == KEYS
 
 
-@pytest.mark.parametrize(
-    ("body", "part"),
-    [
-        (b'{"prompt": "x", "n": ' + b"1" * 5000 + b"}", "number out of range"),
-        (b'{"prompt": "\xff"}', "unicode"),
-        (b'{"prompt": "x"', "not valid JSON"),
-        (b"\xfe\xff", "not valid JSON"),
-    ],
-)
-async def test_what_the_parser_refuses_is_invalid_json(body: bytes, part: str) -> None:
-    async with open_world() as world:
-        error = error_of(await world.post(COMPLETIONS, body), 400, "invalid_json")
-        assert part in error["message"]
-
-
-async def test_a_line_feed_in_a_path_makes_no_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_line_feed_in_a_path_makes_no_line_in_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", logger="pyllmcancel.access")
-    async with open_world() as world:
-        await world.get("/x\n12:00:00 INFO forged")
+    await world.get("/x\n12:00:00 INFO forged")
     assert '"GET /x%0A12:00:00%20INFO%20forged" 404' in caplog.text
-
-
-async def test_a_context_that_is_too_small_is_named_with_both_sizes() -> None:
-    async with open_world(n_ctx=64) as world:
-        exchange = await world.complete("x" * 100).end()
-        error = exchange.json()["error"]
-        assert (exchange.status, error["code"], error["param"]) == (400, "context_length_exceeded", "prompt")
-        assert (error["n_prompt_tokens"], error["n_ctx"]) == (100, 64)
 
 
 async def test_the_most_tokens_that_the_server_allows_are_a_default_and_a_limit() -> None:

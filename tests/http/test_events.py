@@ -37,26 +37,25 @@ def entry(events: list[Told], request_id: str, kind: str = "ended") -> dict[str,
     return dict(found)
 
 
-async def test_a_snapshot_then_what_happens_in_its_order_with_ids_that_grow() -> None:
-    async with open_world() as world:
-        feed = FeedClient(world)
-        snapshot = await feed.began()
-        await world.complete(max_tokens=3, ignore_eos=True, headers=named("mine")).end()
-        events = await feed.ended("mine")
-        assert feed.exchange.headers["content-type"].startswith("text/event-stream")
-        assert {event.boot for event in events} == {snapshot["server"]["boot"]}
-        numbers = [event.number for event in events]
-        assert numbers == sorted(set(numbers))
-        assert of(events, "mine") == ["added", "admitted", "ended"]
-        steps = [event.data for event in events if event.type == "step"]
-        assert sum(step["n_steps"] for step in steps) == 3
-        assert sum(part["n_tokens"] for step in steps for part in step["sequences"]) == 5 + 2
-        assert all(step["at"] < step["until"] and step["busy"] > 0 for step in steps)
-        admitted, last = entry(events, "mine", "added"), entry(events, "mine")
-        assert (admitted["status"], last["status"], last["finish_reason"]) == ("waiting", "finished", "length")
-        times = last["times"]
-        assert times["arrived"] < times["admitted"] < times["first_token"] < times["ended"]
-        assert (times["cancelled"], last["max_tokens"]) == (None, 3)
+async def test_a_snapshot_then_what_happens_in_its_order_with_ids_that_grow(world: World) -> None:
+    feed = FeedClient(world)
+    snapshot = await feed.began()
+    await world.complete(max_tokens=3, ignore_eos=True, headers=named("mine")).end()
+    events = await feed.ended("mine")
+    assert feed.exchange.headers["content-type"].startswith("text/event-stream")
+    assert {event.boot for event in events} == {snapshot["server"]["boot"]}
+    numbers = [event.number for event in events]
+    assert numbers == sorted(set(numbers))
+    assert of(events, "mine") == ["added", "admitted", "ended"]
+    steps = [event.data for event in events if event.type == "step"]
+    assert sum(step["n_steps"] for step in steps) == 3
+    assert sum(part["n_tokens"] for step in steps for part in step["sequences"]) == 5 + 2
+    assert all(step["at"] < step["until"] and step["busy"] > 0 for step in steps)
+    admitted, last = entry(events, "mine", "added"), entry(events, "mine")
+    assert (admitted["status"], last["status"], last["finish_reason"]) == ("waiting", "finished", "length")
+    times = last["times"]
+    assert times["arrived"] < times["admitted"] < times["first_token"] < times["ended"]
+    assert (times["cancelled"], last["max_tokens"]) == (None, 3)
 
 
 async def test_a_snapshot_says_what_is_there_and_every_event_is_as_described() -> None:
@@ -84,20 +83,19 @@ async def test_a_snapshot_says_what_is_there_and_every_event_is_as_described() -
         assert {"snapshot", "step", "cancelled", "ended", "stats"} <= set(feed.types)
 
 
-async def test_a_cancel_is_told_before_the_end_with_its_reason_and_its_time() -> None:
-    async with open_world() as world:
-        feed = FeedClient(world)
-        await feed.began()
-        await world.running_stream("mine", max_tokens=100)
-        await world.post("/v1/requests/mine/cancel?wait=false")
-        world.gate.open()
-        events = await feed.ended("mine")
-        assert of(events, "mine") == ["added", "admitted", "cancelled", "ended"]
-        (cancelled,) = [event.data for event in events if event.type == "cancelled"]
-        assert (cancelled["reason"], cancelled["superseded_by"]) == ("explicit", None)
-        last = entry(events, "mine")
-        assert last["times"]["cancelled"] == cancelled["at"]
-        assert last["cancel_latency_ms"] > 0
+async def test_a_cancel_is_told_before_the_end_with_its_reason_and_its_time(world: World) -> None:
+    feed = FeedClient(world)
+    await feed.began()
+    await world.running_stream("mine", max_tokens=100)
+    await world.post("/v1/requests/mine/cancel?wait=false")
+    world.gate.open()
+    events = await feed.ended("mine")
+    assert of(events, "mine") == ["added", "admitted", "cancelled", "ended"]
+    (cancelled,) = [event.data for event in events if event.type == "cancelled"]
+    assert (cancelled["reason"], cancelled["superseded_by"]) == ("explicit", None)
+    last = entry(events, "mine")
+    assert last["times"]["cancelled"] == cancelled["at"]
+    assert last["cancel_latency_ms"] > 0
 
 
 async def test_a_superseded_request_names_its_successor() -> None:
@@ -113,15 +111,6 @@ async def test_a_superseded_request_names_its_successor() -> None:
         assert of(events, "old") == ["added", "cancelled", "ended"]
         (cancelled,) = [event.data for event in events if event.type == "cancelled"]
         assert (cancelled["id"], cancelled["reason"], cancelled["superseded_by"]) == ("old", "superseded", "new")
-
-
-async def test_a_cancel_that_waited_for_its_request_is_told_once_it_has_come() -> None:
-    async with open_world() as world:
-        feed = FeedClient(world)
-        await feed.began()
-        await world.post("/v1/requests/held/cancel?hold=60")
-        await world.complete(headers=named("held")).end()
-        assert of(await feed.ended("held"), "held") == ["added", "cancelled", "ended"]
 
 
 async def test_statistics_count_what_a_cancel_saved() -> None:
@@ -161,55 +150,51 @@ def last_stats(events: list[Told]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("by_header", [True, False])
-async def test_a_reader_goes_on_where_it_was_and_misses_nothing(by_header: bool) -> None:
-    async with open_world() as world:
-        stays = FeedClient(world)
-        leaves = FeedClient(world)
-        await stays.began()
-        last = (await leaves.until(bool))[-1].id
-        await leaves.leave()
-        for name in ("a", "b"):
-            await world.complete(max_tokens=2, headers=named(name)).end()
-        await stays.ended("a", "b")
-        again = FeedClient(world, headers={"last-event-id": last}) if by_header else None
-        again = again or FeedClient(world, f"?last_event_id={last}")
-        assert "snapshot" not in [event.type for event in await again.ended("a", "b")]
-        known = len(again.events)
-        assert again.events == stays.events[1 : known + 1]
+async def test_a_reader_goes_on_where_it_was_and_misses_nothing(world: World, by_header: bool) -> None:
+    stays = FeedClient(world)
+    leaves = FeedClient(world)
+    await stays.began()
+    last = (await leaves.until(bool))[-1].id
+    await leaves.leave()
+    for name in ("a", "b"):
+        await world.complete(max_tokens=2, headers=named(name)).end()
+    await stays.ended("a", "b")
+    again = FeedClient(world, headers={"last-event-id": last}) if by_header else None
+    again = again or FeedClient(world, f"?last_event_id={last}")
+    assert "snapshot" not in [event.type for event in await again.ended("a", "b")]
+    known = len(again.events)
+    assert again.events == stays.events[1 : known + 1]
 
 
 @pytest.mark.parametrize("event_id", ["x", "9" * 5000, "00000000-1", "%2D", "\u00e9"])
-async def test_an_id_that_is_not_known_starts_anew(event_id: str) -> None:
-    async with open_world() as world:
-        feed = FeedClient(world, headers={"last-event-id": event_id})
-        assert (await feed.began())["reason"] == "unknown_id"
+async def test_an_id_that_is_not_known_starts_anew(world: World, event_id: str) -> None:
+    feed = FeedClient(world, headers={"last-event-id": event_id})
+    assert (await feed.began())["reason"] == "unknown_id"
 
 
-async def test_what_is_not_remembered_any_more_starts_anew() -> None:
-    async with open_world() as world:
-        world.app.state.server.feed.ring = Ring(kept=4)
-        first = FeedClient(world)
-        begin = (await first.until(bool))[0].id
-        await first.leave()
-        for name in "abc":
-            await world.complete(max_tokens=1, headers=named(name)).end()
-        feed = FeedClient(world, headers={"last-event-id": begin})
-        assert (await feed.began())["reason"] == "too_old"
+async def test_what_is_not_remembered_any_more_starts_anew(world: World) -> None:
+    world.app.state.server.feed.ring = Ring(kept=4)
+    first = FeedClient(world)
+    begin = (await first.until(bool))[0].id
+    await first.leave()
+    for name in "abc":
+        await world.complete(max_tokens=1, headers=named(name)).end()
+    feed = FeedClient(world, headers={"last-event-id": begin})
+    assert (await feed.began())["reason"] == "too_old"
 
 
-async def test_one_that_does_not_read_is_dropped_and_others_are_not() -> None:
-    async with open_world() as world:
-        world.app.state.server.feed.ring = Ring(kept=8)
-        slow, quick = FeedClient(world), FeedClient(world)
-        await slow.began()
-        await quick.began()
-        slow.exchange.stop_reading()
-        for name in "abcdef":
-            await world.complete(max_tokens=1, headers=named(name)).end()
-            await quick.ended(name)
-        await slow.exchange.end()
-        assert not slow.exchange.complete
-        assert world.app.state.server.feed.n_readers == 1
+async def test_one_that_does_not_read_is_dropped_and_others_are_not(world: World) -> None:
+    world.app.state.server.feed.ring = Ring(kept=8)
+    slow, quick = FeedClient(world), FeedClient(world)
+    await slow.began()
+    await quick.began()
+    slow.exchange.stop_reading()
+    for name in "abcdef":
+        await world.complete(max_tokens=1, headers=named(name)).end()
+        await quick.ended(name)
+    await slow.exchange.end()
+    assert not slow.exchange.complete
+    assert world.app.state.server.feed.n_readers == 1
 
 
 # -- who sees what ----------------------------------------------------------------------------------------------------
@@ -293,20 +278,18 @@ async def test_the_only_owner_sees_everything() -> None:
 # -- filters, limits, texts -------------------------------------------------------------------------------------------
 
 
-async def test_only_the_types_that_are_named_come_and_a_snapshot() -> None:
-    async with open_world() as world:
-        feed = FeedClient(world, "?types=added,ended")
-        await feed.began()
-        await world.complete(max_tokens=2, headers=named("mine")).end()
-        await feed.ended("mine")
-        assert feed.types == ["snapshot", "added", "ended"]
+async def test_only_the_types_that_are_named_come_and_a_snapshot(world: World) -> None:
+    feed = FeedClient(world, "?types=added,ended")
+    await feed.began()
+    await world.complete(max_tokens=2, headers=named("mine")).end()
+    await feed.ended("mine")
+    assert feed.types == ["snapshot", "added", "ended"]
 
 
 @pytest.mark.parametrize("types", ["", "added,", "Added", "added,x", "*"])
-async def test_types_that_are_not_known_are_refused(types: str) -> None:
-    async with open_world() as world:
-        exchange = await world.get(f"/v1/events?types={types}")
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, "types")
+async def test_types_that_are_not_known_are_refused(world: World, types: str) -> None:
+    exchange = await world.get(f"/v1/events?types={types}")
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, "types")
 
 
 async def test_more_readers_than_there_are_places_are_told_to_come_again() -> None:
@@ -319,14 +302,6 @@ async def test_more_readers_than_there_are_places_are_told_to_come_again() -> No
         assert int(refused.headers["retry-after"]) > 0
         await readers[0].leave()
         assert (await FeedClient(world).began())["reason"] == "new"
-
-
-async def test_a_reader_that_leaves_is_forgotten_at_once() -> None:
-    async with open_world() as world:
-        reader = FeedClient(world)
-        await reader.began()
-        await reader.leave()
-        assert world.app.state.server.feed.n_readers == 0
 
 
 async def test_texts_are_shown_only_where_they_are_exposed() -> None:
@@ -373,21 +348,20 @@ async def test_silence_is_broken_by_comments() -> None:
 # -- how it ends ------------------------------------------------------------------------------------------------------
 
 
-async def test_at_the_shutdown_readers_are_told_the_last_and_then_the_end() -> None:
-    async with open_world() as world:
-        feed = FeedClient(world)
-        await feed.began()
-        await world.running_stream("mine", max_tokens=100)
-        closing = asyncio.create_task(world.shut_down())
-        await world.cancelling("mine")
-        world.gate.open()
-        await closing
-        await feed.exchange.end()
-        assert feed.exchange.complete
-        assert of(feed.events, "mine") == ["added", "admitted", "cancelled", "ended"]
-        assert entry(feed.events, "mine")["cancel_reason"] == "shutdown"
-        refused = await world.get("/v1/events")
-        assert (refused.status, refused.json()["error"]["code"]) == (503, "shutdown")
+async def test_at_the_shutdown_readers_are_told_the_last_and_then_the_end(world: World) -> None:
+    feed = FeedClient(world)
+    await feed.began()
+    await world.running_stream("mine", max_tokens=100)
+    closing = asyncio.create_task(world.shut_down())
+    await world.cancelling("mine")
+    world.gate.open()
+    await closing
+    await feed.exchange.end()
+    assert feed.exchange.complete
+    assert of(feed.events, "mine") == ["added", "admitted", "cancelled", "ended"]
+    assert entry(feed.events, "mine")["cancel_reason"] == "shutdown"
+    refused = await world.get("/v1/events")
+    assert (refused.status, refused.json()["error"]["code"]) == (503, "shutdown")
 
 
 async def test_while_the_model_is_loading_there_is_nothing_to_tell() -> None:

@@ -12,7 +12,7 @@ import pytest
 from pyllmcancel.requests.request import Request
 from tests.http.field_table import ENDPOINTS, TABLE, Row, rows
 from tests.support.http_asgi import Exchange
-from tests.support.http_world import CHAT, World, accepted, open_world
+from tests.support.http_world import CHAT, World, accepted
 from tests.support.marks import mostly_long
 
 pytestmark = pytest.mark.anyio
@@ -25,20 +25,19 @@ FIM = {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
 
 @pytest.mark.parametrize("of", mostly_long(dict.fromkeys(row["of"] for row in rows()), "OpenAI"))
 @pytest.mark.parametrize("endpoint", mostly_long(ENDPOINTS, "chats"))
-async def test_fields_do_what_the_table_says(endpoint: str, of: str) -> None:
+async def test_fields_do_what_the_table_says(world: World, endpoint: str, of: str) -> None:
     """All of one server in one world: what is wrong is listed by field."""
     wrong: list[str] = []
-    async with open_world() as world:
-        made = requests_of(world)
-        for row in rows():
-            if row["of"] != of:
-                continue
-            made.clear()
-            exchange = await ask(world, row, endpoint)
-            try:
-                check(row, row[endpoint], exchange, made)
-            except (AssertionError, LookupError, AttributeError) as error:
-                wrong.append(f"{row['field']}: {type(error).__name__} {error} {exchange.body[:300]!r}")
+    made = requests_of(world)
+    for row in rows():
+        if row["of"] != of:
+            continue
+        made.clear()
+        exchange = await ask(world, row, endpoint)
+        try:
+            check(row, row[endpoint], exchange, made)
+        except (AssertionError, LookupError, AttributeError) as error:
+            wrong.append(f"{row['field']}: {type(error).__name__} {error} {exchange.body[:300]!r}")
     assert wrong == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -19,6 +20,12 @@ HOSTED = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
 SEARCH = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
 FOUND = {"type": "tool_reference", "tool_name": "Read"}
 CALL = {"type": "tool_use", "id": "abcdefghi", "name": "Find", "input": {}}
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with open_world(n_ctx=4096) as opened:
+        yield opened
 
 
 def result(*parts: dict[str, Any]) -> dict[str, Any]:
@@ -44,64 +51,60 @@ def ignored(exchange: Exchange) -> str:
     ("tools", "is_shown"),
     [([FIND, READ], True), ([READ], True), ([FIND], False)],
 )
-async def test_a_tool_that_a_search_has_found_is_shown(tools: list[dict[str, Any]], is_shown: bool) -> None:
-    async with open_world(n_ctx=4096) as world:
-        made = accepted(world)
-        asked = (USER, {"role": "assistant", "content": [CALL]}, result(FOUND))
-        exchange = await message(world, *asked, tools=tools)
-        prompt = prompt_of(made)
-        assert "Tool found: Read" in prompt
-        assert ('"name": "Read"' in prompt) is is_shown
-        assert ignored(exchange) == ""
+async def test_a_tool_that_a_search_has_found_is_shown(
+    world: World, tools: list[dict[str, Any]], is_shown: bool
+) -> None:
+    made = accepted(world)
+    asked = (USER, {"role": "assistant", "content": [CALL]}, result(FOUND))
+    exchange = await message(world, *asked, tools=tools)
+    prompt = prompt_of(made)
+    assert "Tool found: Read" in prompt
+    assert ('"name": "Read"' in prompt) is is_shown
+    assert ignored(exchange) == ""
 
 
-async def test_a_tool_that_nothing_has_named_is_not_shown() -> None:
-    async with open_world(n_ctx=4096) as world:
-        made = accepted(world)
-        exchange = await message(world, USER, tools=[FIND, READ])
-        prompt = prompt_of(made)
-        assert '"name": "Find"' in prompt
-        assert "Read" not in prompt
-        counted = (await world.post("/v1/messages/count_tokens", {"messages": [USER], "tools": [FIND]})).json()
-        assert counted["input_tokens"] == exchange.json()["usage"]["input_tokens"]
+async def test_a_tool_that_nothing_has_named_is_not_shown(world: World) -> None:
+    made = accepted(world)
+    exchange = await message(world, USER, tools=[FIND, READ])
+    prompt = prompt_of(made)
+    assert '"name": "Find"' in prompt
+    assert "Read" not in prompt
+    counted = (await world.post("/v1/messages/count_tokens", {"messages": [USER], "tools": [FIND]})).json()
+    assert counted["input_tokens"] == exchange.json()["usage"]["input_tokens"]
 
 
-async def test_hosted_tools_are_ignored_beside_ones_own() -> None:
-    async with open_world(n_ctx=4096) as world:
-        made = accepted(world)
-        exchange = await message(world, USER, tools=[HOSTED, FIND, {"type": "bash_20250124", "name": "bash"}])
-        assert ignored(exchange) == "tools[0], tools[2]"
-        prompt = prompt_of(made)
-        assert '"name": "Find"' in prompt
-        assert "web_search" not in prompt
+async def test_hosted_tools_are_ignored_beside_ones_own(world: World) -> None:
+    made = accepted(world)
+    exchange = await message(world, USER, tools=[HOSTED, FIND, {"type": "bash_20250124", "name": "bash"}])
+    assert ignored(exchange) == "tools[0], tools[2]"
+    prompt = prompt_of(made)
+    assert '"name": "Find"' in prompt
+    assert "web_search" not in prompt
 
 
-async def test_a_chat_of_hosted_tools_alone_goes_on_without_tools() -> None:
-    async with open_world() as world:
-        alone = await message(world, USER, tools=[HOSTED], tool_choice={"type": "auto"})
-        without = await message(world, USER)
-        assert alone.json()["usage"]["output_tokens"] == 1
-        tokens = [
-            sum(one.json()["usage"][f"{kind}input_tokens"] for kind in ("", "cache_read_")) for one in (alone, without)
-        ]
-        assert tokens[0] == tokens[1]
+async def test_a_chat_of_hosted_tools_alone_goes_on_without_tools(world: World) -> None:
+    alone = await message(world, USER, tools=[HOSTED], tool_choice={"type": "auto"})
+    without = await message(world, USER)
+    assert alone.json()["usage"]["output_tokens"] == 1
+    tokens = [
+        sum(one.json()["usage"][f"{kind}input_tokens"] for kind in ("", "cache_read_")) for one in (alone, without)
+    ]
+    assert tokens[0] == tokens[1]
 
 
-async def test_mcp_servers_and_containers_are_ignored_and_reported() -> None:
-    async with open_world() as world:
-        servers = [{"type": "url", "name": "x", "url": "https://x"}]
-        exchange = await message(world, USER, mcp_servers=servers, container="c")
-        assert sorted(ignored(exchange).split(", ")) == ["container", "mcp_servers"]
+async def test_mcp_servers_and_containers_are_ignored_and_reported(world: World) -> None:
+    servers = [{"type": "url", "name": "x", "url": "https://x"}]
+    exchange = await message(world, USER, mcp_servers=servers, container="c")
+    assert sorted(ignored(exchange).split(", ")) == ["container", "mcp_servers"]
 
 
-async def test_a_fault_in_a_tool_is_told_of_the_tool_that_the_client_has_sent() -> None:
-    async with open_world() as world:
-        body = {"messages": [USER], "max_tokens": 1, "tools": [HOSTED, READ, FIND, FIND]}
-        error = (await world.post("/v1/messages", body)).json()["error"]
-        assert error["param"] == "tools[3].name"
+async def test_a_fault_in_a_tool_is_told_of_the_tool_that_the_client_has_sent(world: World) -> None:
+    body = {"messages": [USER], "max_tokens": 1, "tools": [HOSTED, READ, FIND, FIND]}
+    error = (await world.post("/v1/messages", body)).json()["error"]
+    assert error["param"] == "tools[3].name"
 
 
-async def test_what_hosted_tools_did_is_text_and_what_cannot_be_read_is_reported() -> None:
+async def test_what_hosted_tools_did_is_text_and_what_cannot_be_read_is_reported(world: World) -> None:
     history = [
         {"type": "text", "text": "I look."},
         {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "weather"}},
@@ -113,14 +116,11 @@ async def test_what_hosted_tools_did_is_text_and_what_cannot_be_read_is_reported
         {"type": "container_upload", "file_id": "f"},
         {"type": "text", "text": "Sunny."},
     ]
-    async with open_world(n_ctx=4096) as world:
-        made = accepted(world)
-        exchange = await message(world, USER, {"role": "assistant", "content": history}, USER)
-        said = (
-            'I look.\n[web_search called with {"query": "weather"}]\n\n[web_search returned]\nSun\nhttps://sun\nSunny.'
-        )
-        assert said in prompt_of(made)
-        assert ignored(exchange) == "messages.content.container_upload"
+    made = accepted(world)
+    exchange = await message(world, USER, {"role": "assistant", "content": history}, USER)
+    said = 'I look.\n[web_search called with {"query": "weather"}]\n\n[web_search returned]\nSun\nhttps://sun\nSunny.'
+    assert said in prompt_of(made)
+    assert ignored(exchange) == "messages.content.container_upload"
 
 
 async def test_such_fields_are_refused_where_the_server_refuses_them() -> None:
@@ -130,7 +130,7 @@ async def test_such_fields_are_refused_where_the_server_refuses_them() -> None:
         assert (exchange.status, exchange.json()["error"]["param"]) == (400, "tools[0]")
 
 
-async def test_the_items_of_a_response_that_hosted_tools_made() -> None:
+async def test_the_items_of_a_response_that_hosted_tools_made(world: World) -> None:
     items: list[dict[str, Any]] = [
         USER,
         {"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search", "query": "q"}},
@@ -140,31 +140,29 @@ async def test_the_items_of_a_response_that_hosted_tools_made() -> None:
         {"type": "image_generation_call", "id": "i", "status": "completed", "result": "iVBORw0KGgo="},
         USER,
     ]
-    async with open_world(n_ctx=4096) as world:
-        made = accepted(world)
-        exchange = await world.post("/v1/responses", {"input": items, "max_output_tokens": 1})
-        assert exchange.status == 200, exchange.body
-        assert ignored(exchange) == "input.image_generation_call"
-        prompt = prompt_of(made)
-        assert '[web_search called with {"type": "search", "query": "q"}]\nSunny.' in prompt
-        assert "user\n[shell returned]\na.py" in prompt
-        assert "iVBOR" not in prompt
-        kept = await world.begin("GET", f"/v1/responses/{exchange.json()['id']}/input_items?order=asc").end()
-        assert [item["type"] for item in kept.json()["data"]] == ["message"] + [
-            item.get("type", "message") for item in items[1:]
-        ]
-        assert kept.json()["data"][1] == items[1]
-        again = {"input": "go", "previous_response_id": exchange.json()["id"], "max_output_tokens": 1}
-        assert (await world.post("/v1/responses", again)).status == 200
+    made = accepted(world)
+    exchange = await world.post("/v1/responses", {"input": items, "max_output_tokens": 1})
+    assert exchange.status == 200, exchange.body
+    assert ignored(exchange) == "input.image_generation_call"
+    prompt = prompt_of(made)
+    assert '[web_search called with {"type": "search", "query": "q"}]\nSunny.' in prompt
+    assert "user\n[shell returned]\na.py" in prompt
+    assert "iVBOR" not in prompt
+    kept = await world.begin("GET", f"/v1/responses/{exchange.json()['id']}/input_items?order=asc").end()
+    assert [item["type"] for item in kept.json()["data"]] == ["message"] + [
+        item.get("type", "message") for item in items[1:]
+    ]
+    assert kept.json()["data"][1] == items[1]
+    again = {"input": "go", "previous_response_id": exchange.json()["id"], "max_output_tokens": 1}
+    assert (await world.post("/v1/responses", again)).status == 200
 
 
-async def test_tools_that_a_search_has_found_can_be_called_in_a_response() -> None:
+async def test_tools_that_a_search_has_found_can_be_called_in_a_response(world: World) -> None:
     loaded = {"type": "tool_search_output", "call_id": "c", "tools": [{"type": "function", "name": "found"}]}
-    async with open_world(n_ctx=4096) as world:
-        made = accepted(world)
-        body = {"input": [USER, loaded, USER], "max_output_tokens": 1, "tools": [{"type": "function", "name": "found"}]}
-        await world.post("/v1/responses", body)
-        beside = prompt_of(made)
-        await world.post("/v1/responses", {**body, "tools": []})
-        assert prompt_of(made) == beside
-        assert '"name": "found"' in beside
+    made = accepted(world)
+    body = {"input": [USER, loaded, USER], "max_output_tokens": 1, "tools": [{"type": "function", "name": "found"}]}
+    await world.post("/v1/responses", body)
+    beside = prompt_of(made)
+    await world.post("/v1/responses", {**body, "tools": []})
+    assert prompt_of(made) == beside
+    assert '"name": "found"' in beside

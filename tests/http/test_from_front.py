@@ -30,6 +30,12 @@ async def open_worker(**options: Any) -> AsyncIterator[World]:
         yield world
 
 
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with open_worker() as opened:
+        yield opened
+
+
 async def listed(world: World, headers: dict[str, str]) -> list[str]:
     return [one["id"] for one in (await world.get("/v1/requests", headers=headers)).json()["data"]]
 
@@ -40,16 +46,15 @@ async def ask(world: World, kind: str, request_id: str, **fields: Any) -> Any:
     return answer.json()
 
 
-async def test_a_front_says_whose_a_request_is_and_what_its_sender_may_see() -> None:
-    async with open_worker() as world:
-        for owner in ("ann", "bob"):
-            answer = await world.complete(headers=front(owner) | {"x-request-id": f"of-{owner}"}, max_tokens=1).end()
-            assert answer.status == 200
-        assert await listed(world, front("ann")) == ["of-ann"]
-        assert sorted(await listed(world, front("root", is_admin=True, sees_all=True))) == ["of-ann", "of-bob"]
-        for headers, status in ((front("ann"), 403), (front("ann", sees_all=True), 200)):
-            assert (await world.get("/metrics", headers=headers)).status == status
-            assert (await world.get("/v1/steps", headers=headers)).status == status
+async def test_a_front_says_whose_a_request_is_and_what_its_sender_may_see(world: World) -> None:
+    for owner in ("ann", "bob"):
+        answer = await world.complete(headers=front(owner) | {"x-request-id": f"of-{owner}"}, max_tokens=1).end()
+        assert answer.status == 200
+    assert await listed(world, front("ann")) == ["of-ann"]
+    assert sorted(await listed(world, front("root", is_admin=True, sees_all=True))) == ["of-ann", "of-bob"]
+    for headers, status in ((front("ann"), 403), (front("ann", sees_all=True), 200)):
+        assert (await world.get("/metrics", headers=headers)).status == status
+        assert (await world.get("/v1/steps", headers=headers)).status == status
 
 
 async def test_without_the_key_nobody_is_believed_and_only_clients_with_api_keys_are_served() -> None:
@@ -83,41 +88,38 @@ async def test_without_the_key_nobody_is_believed_and_only_clients_with_api_keys
     ],
 )
 async def test_what_is_no_message_is_refused(
-    method: str, body: Any, status: int, monkeypatch: pytest.MonkeyPatch
+    world: World, method: str, body: Any, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(from_front, "MAX_BODY", 99)
-    async with open_worker() as world:
-        answer = await world.begin(method, MESSAGES, body, headers=KEY).end()
-        assert answer.status == status
-        assert "message" in answer.json()["error"]
+    answer = await world.begin(method, MESSAGES, body, headers=KEY).end()
+    assert answer.status == status
+    assert "message" in answer.json()["error"]
 
 
-async def test_a_cancel_says_how_the_request_has_ended() -> None:
-    async with open_worker() as world:
-        world.hold()
-        stream = world.complete(headers=front("ann") | {"x-request-id": "mine"}, stream=True, max_tokens=100)
-        await world.held()
-        assert await ask(world, "cancel", "no", reason="explicit") == {"was_live": False, "answer": None}
-        world.gate.open()
-        told = await ask(world, "cancel", "mine", reason="superseded")
-        assert (told["was_live"], told["answer"]["outcome"], told["answer"]["reason"]) == (
-            True,
-            "cancelled",
-            "superseded",
-        )
-        assert told["answer"]["cancel_latency_ms"] is not None
-        await stream.end()
-        told = await ask(world, "cancel", "mine", reason="explicit")
-        assert (told["was_live"], told["answer"]["outcome"]) == (False, "already_finished")
+async def test_a_cancel_says_how_the_request_has_ended(world: World) -> None:
+    world.hold()
+    stream = world.complete(headers=front("ann") | {"x-request-id": "mine"}, stream=True, max_tokens=100)
+    await world.held()
+    assert await ask(world, "cancel", "no", reason="explicit") == {"was_live": False, "answer": None}
+    world.gate.open()
+    told = await ask(world, "cancel", "mine", reason="superseded")
+    assert (told["was_live"], told["answer"]["outcome"], told["answer"]["reason"]) == (
+        True,
+        "cancelled",
+        "superseded",
+    )
+    assert told["answer"]["cancel_latency_ms"] is not None
+    await stream.end()
+    told = await ask(world, "cancel", "mine", reason="explicit")
+    assert (told["was_live"], told["answer"]["outcome"]) == (False, "already_finished")
 
 
-async def test_a_cancel_that_comes_before_its_request_reaches_it_if_that_had_arrived_at_the_front() -> None:
-    async with open_worker() as world:
-        before = (await world.get("/health", headers=KEY)).json()["now"]
-        assert (await ask(world, "cancel", "mine", reason="explicit"))["answer"] is None
-        told = front("ann") | {"x-request-id": "mine"}
-        assert (await world.complete(headers=told | {"x-arrived": repr(before)}, max_tokens=1).end()).status == 499
-        assert (await world.complete(headers=told, max_tokens=1).end()).status == 200
+async def test_a_cancel_that_comes_before_its_request_reaches_it_if_that_had_arrived_at_the_front(world: World) -> None:
+    before = (await world.get("/health", headers=KEY)).json()["now"]
+    assert (await ask(world, "cancel", "mine", reason="explicit"))["answer"] is None
+    told = front("ann") | {"x-request-id": "mine"}
+    assert (await world.complete(headers=told | {"x-arrived": repr(before)}, max_tokens=1).end()).status == 499
+    assert (await world.complete(headers=told, max_tokens=1).end()).status == 200
 
 
 async def test_a_part_of_a_conversation_is_handed_over_and_used_once() -> None:
@@ -135,10 +137,9 @@ async def test_a_part_of_a_conversation_is_handed_over_and_used_once() -> None:
         ] == "previous_response_not_found"
 
 
-async def test_a_conversation_that_is_too_long_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_conversation_that_is_too_long_stays_where_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.server.responses.stored.MAX_TO_WORKERS", 10)
-    async with open_worker() as world:
-        made = await create(world, "first", input="hello", headers=front("ann"))
-        message = {"kind": "ask_part", "owner": "ann", "id": made["id"], "items": True}
-        answer = await world.post(MESSAGES, message, headers=KEY)
-        assert (answer.status, answer.json()["error"]["code"]) == (400, "elsewhere")
+    made = await create(world, "first", input="hello", headers=front("ann"))
+    message = {"kind": "ask_part", "owner": "ann", "id": made["id"], "items": True}
+    answer = await world.post(MESSAGES, message, headers=KEY)
+    assert (answer.status, answer.json()["error"]["code"]) == (400, "elsewhere")

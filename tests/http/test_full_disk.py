@@ -37,18 +37,8 @@ def reader_gone() -> int:
 def serving(model: Path, *options: str, output: int | None) -> Iterator[tuple[httpx.Client, subprocess.Popen[bytes]]]:
     """A server whose standard output and error are `output`, or closed."""
     port = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "pyllmcancel",
-        "serve",
-        "--port",
-        str(port),
-        "--threads",
-        "1",
-        "--model",
-        str(model),
-    ]
+    fixed = f"-m pyllmcancel serve --port {port} --threads 1 --model".split()
+    command = [sys.executable, *fixed, str(model)]
     closes = 'exec "$@" >&- 2>&-'
     shell = ["sh", "-c", closes, "sh"] if output is None else []
     process = subprocess.Popen([*shell, *command, *options], stdout=output, stderr=output)

@@ -169,9 +169,6 @@ def test_what_does_not_come_ends_the_server_with_its_reason(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("-hf", "nobody"), "--hf-repo must be USER/MODEL"),
-        (("-hf", NAME, "-m", "x.gguf"), "--model and --hf-repo exclude each other"),
-        (("-m", "smollm2", "-hf", NAME), "--model and --hf-repo exclude each other"),
         (("-m", "smolm2"), "there is no file smolm2, and no model of that name; did you mean smollm2?"),
         (("-m", "entirely-different"), "and no model of that name; known are smollm2, stdlib-coder"),
         (("--hf-file", "x.gguf"), "--hf-file names a file of --hf-repo"),

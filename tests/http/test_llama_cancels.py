@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.http_asgi import Exchange
-from tests.support.http_world import World, open_world
+from tests.support.http_world import World
 
 pytestmark = [
     pytest.mark.anyio,
@@ -51,61 +51,37 @@ def assert_cut(exchange: Exchange, stream: bool, status: int, reason: str, kind:
     assert "stop" not in body
 
 
-async def test_leaving_cancels(path: str, stream: bool) -> None:
-    async with open_world() as world:
-        exchange = await decoding(world, path, MINE, stream=stream)
-        exchange.leave()
-        await world.cancelling("mine")
-        world.gate.open()
-        seen = await world.ended("mine")
-        assert (seen["status"], seen["cancel_reason"], seen["phase"]) == ("cancelled", "disconnect", "decode")
+async def test_leaving_cancels(world: World, path: str, stream: bool) -> None:
+    exchange = await decoding(world, path, MINE, stream=stream)
+    exchange.leave()
+    await world.cancelling("mine")
+    world.gate.open()
+    seen = await world.ended("mine")
+    assert (seen["status"], seen["cancel_reason"], seen["phase"]) == ("cancelled", "disconnect", "decode")
 
 
-async def test_leaving_the_queue_cancels(path: str, stream: bool) -> None:
-    async with open_world(parallel=1) as world:
-        await world.running_stream("neighbour")
-        exchange = ask(world, path, MINE, stream=stream)
-        await world.added("mine")
-        exchange.leave()
-        seen = await world.ended("mine")
-        assert (seen["status"], seen["phase"]) == ("cancelled", "waiting")
-
-
-async def test_a_newer_request_of_the_key_supersedes(path: str, stream: bool) -> None:
-    async with open_world() as world:
-        key = {"x-supersede": "editor"}
-        old = await decoding(world, path, MINE | key, stream=stream)
-        new = ask(world, path, key)
-        await world.cancelling("mine")
-        world.gate.open()
-        assert_cut(await old.end(), stream, 499, "superseded", "invalid_request_error")
-        assert (await new.end()).json()["tokens_predicted"] == 8
-
-
-async def test_a_key_can_be_named_in_the_body(path: str, stream: bool) -> None:
-    async with open_world() as world:
-        old = await decoding(world, path, MINE, stream=stream, supersede="editor")
-        ask(world, path, {}, supersede="editor")
-        await world.cancelling("mine")
-        world.gate.open()
-        assert_cut(await old.end(), stream, 499, "superseded", "invalid_request_error")
-
-
-async def test_the_cancel_endpoint_answers_when_the_computation_has_stopped(path: str, stream: bool) -> None:
-    async with open_world() as world:
-        exchange = await decoding(world, path, MINE, stream=stream)
-        cancel = world.begin("POST", "/v1/requests/mine/cancel")
-        await world.cancelling("mine")
-        world.gate.open()
-        said = (await cancel.end()).json()
-        assert (said["outcome"], said["reason"], said["phase"]) == ("cancelled", "explicit", "decode")
-        assert_cut(await exchange.end(), stream, 499, "explicit", "invalid_request_error")
-
-
-async def test_a_deadline_cuts(path: str, stream: bool) -> None:
-    async with open_world() as world:
-        exchange = await decoding(world, path, MINE, stream=stream)
-        world.expire("mine")
-        await world.cancelling("mine")
-        world.gate.open()
-        assert_cut(await exchange.end(), stream, 504, "deadline", "unavailable_error")
+@pytest.mark.parametrize(
+    ("reason", "status", "kind"),
+    [
+        ("superseded", 499, "invalid_request_error"),
+        ("explicit", 499, "invalid_request_error"),
+        ("deadline", 504, "unavailable_error"),
+    ],
+)
+async def test_a_cut_answer_says_why(  # noqa: PLR0917
+    world: World, path: str, stream: bool, reason: str, status: int, kind: str
+) -> None:
+    exchange = await decoding(world, path, MINE | {"x-supersede": "editor"}, stream=stream)
+    match reason:
+        case "superseded":
+            newer = ask(world, path, {}, supersede="editor")
+        case "explicit":
+            newer = world.begin("POST", "/v1/requests/mine/cancel")
+        case _:
+            world.expire("mine")
+            newer = exchange
+    await world.cancelling("mine")
+    world.gate.open()
+    assert_cut(await exchange.end(), stream, status, reason, kind)
+    if reason == "superseded":
+        assert (await newer.end()).json()["tokens_predicted"] == 8

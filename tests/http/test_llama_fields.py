@@ -9,35 +9,33 @@ from typing import Any
 import pytest
 
 from tests.support.fake_model import EOS
-from tests.support.http_world import open_world
+from tests.support.http_world import World
 from tests.support.llama_client import COMPLETION, answer, events
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_probabilities(stream: bool) -> None:
-    async with open_world() as world:
-        world.model.answers[b"hello"] = "é".encode()
-        found = await events(world, n_probs=2) if stream else [await answer(world, n_probs=2)]
-        places = [place for event in found for place in event.get("completion_probabilities", [])]
-        assert [place["id"] for place in places] == list("é".encode())
-        for place in places:
-            assert set(place) == {"id", "token", "bytes", "logprob", "top_logprobs"}
-            assert (place["bytes"], place["token"]) == ([place["id"]], "")
-            assert len(place["top_logprobs"]) == 2
-            assert place["top_logprobs"][0] == {name: place[name] for name in ("id", "token", "bytes", "logprob")}
-            assert place["logprob"] <= 0
+async def test_probabilities(world: World, stream: bool) -> None:
+    world.model.answers[b"hello"] = "é".encode()
+    found = await events(world, n_probs=2) if stream else [await answer(world, n_probs=2)]
+    places = [place for event in found for place in event.get("completion_probabilities", [])]
+    assert [place["id"] for place in places] == list("é".encode())
+    for place in places:
+        assert set(place) == {"id", "token", "bytes", "logprob", "top_logprobs"}
+        assert (place["bytes"], place["token"]) == ([place["id"]], "")
+        assert len(place["top_logprobs"]) == 2
+        assert place["top_logprobs"][0] == {name: place[name] for name in ("id", "token", "bytes", "logprob")}
+        assert place["logprob"] <= 0
 
 
-async def test_probabilities_after_sampling_have_other_names() -> None:
-    async with open_world() as world:
-        world.model.answers[b"hello"] = b"a"
-        whole = await answer(world, n_probs=2, post_sampling_probs=True)
-        (place,) = whole["completion_probabilities"]
-        assert set(place) == {"id", "token", "bytes", "prob", "top_probs"}
-        assert math.isclose(place["prob"], 1.0, rel_tol=1e-6)
-        assert set(place["top_probs"][0]) == {"id", "token", "bytes", "prob"}
+async def test_probabilities_after_sampling_have_other_names(world: World) -> None:
+    world.model.answers[b"hello"] = b"a"
+    whole = await answer(world, n_probs=2, post_sampling_probs=True)
+    (place,) = whole["completion_probabilities"]
+    assert set(place) == {"id", "token", "bytes", "prob", "top_probs"}
+    assert math.isclose(place["prob"], 1.0, rel_tol=1e-6)
+    assert set(place["top_probs"][0]) == {"id", "token", "bytes", "prob"}
 
 
 @pytest.mark.parametrize(
@@ -51,31 +49,28 @@ async def test_probabilities_after_sampling_have_other_names() -> None:
         [["za", False]],
     ],
 )
-async def test_a_bias_has_three_forms(bias: Any) -> None:
-    async with open_world() as world:
-        world.model.answers[b"hello"] = b"a"
-        whole = await answer(world, n_predict=1, logit_bias=bias, return_tokens=True)
-        assert whole["tokens"] != [97]
-        biases = whole["generation_settings"]["logit_bias"]
-        assert biases[-1]["token"] == 97
-        assert biases[-1]["bias"] in (None, -1000.0)
+async def test_a_bias_has_three_forms(world: World, bias: Any) -> None:
+    world.model.answers[b"hello"] = b"a"
+    whole = await answer(world, n_predict=1, logit_bias=bias, return_tokens=True)
+    assert whole["tokens"] != [97]
+    biases = whole["generation_settings"]["logit_bias"]
+    assert biases[-1]["token"] == 97
+    assert biases[-1]["bias"] in (None, -1000.0)
 
 
-async def test_ignoring_the_end_of_an_answer_is_a_bias_too() -> None:
-    async with open_world() as world:
-        world.model.answers[b"hello"] = b"a"
-        whole = await answer(world, n_predict=4, ignore_eos=True)
-        assert whole["tokens_predicted"] == 4
-        assert whole["generation_settings"]["logit_bias"] == [{"bias": None, "token": EOS}]
+async def test_ignoring_the_end_of_an_answer_is_a_bias_too(world: World) -> None:
+    world.model.answers[b"hello"] = b"a"
+    whole = await answer(world, n_predict=4, ignore_eos=True)
+    assert whole["tokens_predicted"] == 4
+    assert whole["generation_settings"]["logit_bias"] == [{"bias": None, "token": EOS}]
 
 
-async def test_the_same_seed_gives_the_same_answer_and_minus_one_another_each_time() -> None:
-    async with open_world() as world:
-        options = {"temperature": 5, "n_predict": 8, "ignore_eos": True, "top_k": 0}
-        seeded = {(await answer(world, seed=7, **options))["content"] for _ in range(3)}
-        free = [await answer(world, seed=-1, **options) for _ in range(3)]
-        assert (len(seeded), len({one["content"] for one in free})) == (1, 3)
-        assert len({one["generation_settings"]["seed"] for one in free}) == 3
+async def test_the_same_seed_gives_the_same_answer_and_minus_one_another_each_time(world: World) -> None:
+    options = {"temperature": 5, "n_predict": 8, "ignore_eos": True, "top_k": 0}
+    seeded = {(await answer(world, seed=7, **options))["content"] for _ in range(3)}
+    free = [await answer(world, seed=-1, **options) for _ in range(3)]
+    assert (len(seeded), len({one["content"] for one in free})) == (1, 3)
+    assert len({one["generation_settings"]["seed"] for one in free}) == 3
 
 
 @pytest.mark.parametrize(
@@ -87,12 +82,11 @@ async def test_the_same_seed_gives_the_same_answer_and_minus_one_another_each_ti
         ([], []),
     ],
 )
-async def test_samplers_have_names_and_letters(given: Any, expected: list[str]) -> None:
-    async with open_world() as world:
-        assert (await answer(world, n_predict=1, samplers=given))["generation_settings"]["samplers"] == expected
+async def test_samplers_have_names_and_letters(world: World, given: Any, expected: list[str]) -> None:
+    assert (await answer(world, n_predict=1, samplers=given))["generation_settings"]["samplers"] == expected
 
 
-async def test_every_sampling_field_arrives() -> None:
+async def test_every_sampling_field_arrives(world: World) -> None:
     fields = {
         "temperature": 0.5,
         "dynatemp_range": 0.25,
@@ -123,21 +117,18 @@ async def test_every_sampling_field_arrives() -> None:
         "n_keep": 3,
         "n_discard": 4,
     }
-    async with open_world() as world:
-        settings = (await answer(world, n_predict=1, **fields))["generation_settings"]
-        assert {name: settings[name] for name in fields} == fields
+    settings = (await answer(world, n_predict=1, **fields))["generation_settings"]
+    assert {name: settings[name] for name in fields} == fields
 
 
-async def test_a_negative_temperature_is_greedy_and_a_dry_base_below_one_the_servers() -> None:
-    async with open_world() as world:
-        settings = (await answer(world, n_predict=1, temperature=-1, dry_base=0.5))["generation_settings"]
-        assert (settings["temperature"], settings["dry_base"]) == (0.0, 1.75)
+async def test_a_negative_temperature_is_greedy_and_a_dry_base_below_one_the_servers(world: World) -> None:
+    settings = (await answer(world, n_predict=1, temperature=-1, dry_base=0.5))["generation_settings"]
+    assert (settings["temperature"], settings["dry_base"]) == (0.0, 1.75)
 
 
-async def test_json_obeys_its_schema() -> None:
-    async with open_world() as world:
-        whole = await answer(world, json_schema={"const": "42"}, n_predict=20)
-        assert (json.loads(whole["content"]), whole["stop_type"]) == ("42", "eos")
+async def test_json_obeys_its_schema(world: World) -> None:
+    whole = await answer(world, json_schema={"const": "42"}, n_predict=20)
+    assert (json.loads(whole["content"]), whole["stop_type"]) == ("42", "eos")
 
 
 @pytest.mark.parametrize(
@@ -172,9 +163,8 @@ async def test_json_obeys_its_schema() -> None:
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_cannot_be_done_is_named(fields: dict[str, Any], param: str, stream: bool) -> None:
-    async with open_world() as world:
-        exchange = await world.post(COMPLETION, {"prompt": "x", "stream": stream} | fields)
-        assert exchange.status == 400, exchange.body
-        assert exchange.json()["error"]["param"] == param, exchange.json()
-        assert await world.requests() == []
+async def test_what_cannot_be_done_is_named(world: World, fields: dict[str, Any], param: str, stream: bool) -> None:
+    exchange = await world.post(COMPLETION, {"prompt": "x", "stream": stream} | fields)
+    assert exchange.status == 400, exchange.body
+    assert exchange.json()["error"]["param"] == param, exchange.json()
+    assert await world.requests() == []

@@ -73,51 +73,46 @@ async def fill(world: World, body: dict[str, Any]) -> Any:
     return exchange.json()
 
 
-async def test_what_llama_vim_sends_is_answered_as_it_expects() -> None:
-    async with open_world() as world:
-        can_fill_gaps(world)
-        prompt = bytes([REP, *b"project\n", SEP, *b"a.py\nx = 1\n", SEP, *b"file\n"])
-        prompt += bytes([PRE, *b"def f():\n    ret", SUF, *b"\nf()\n", MID])
-        world.model.answers[prompt] = b"urn"
-        found = await fill(world, VIM)
-        assert set(found) == set(VIM["response_fields"])
-        assert (found["content"], found["truncated"]) == ("urn", False)
-        assert found["tokens_cached"] == len(prompt) + 3
-        assert found["timings/prompt_n"] == len(prompt)
+async def test_what_llama_vim_sends_is_answered_as_it_expects(world: World) -> None:
+    can_fill_gaps(world)
+    prompt = bytes([REP, *b"project\n", SEP, *b"a.py\nx = 1\n", SEP, *b"file\n"])
+    prompt += bytes([PRE, *b"def f():\n    ret", SUF, *b"\nf()\n", MID])
+    world.model.answers[prompt] = b"urn"
+    found = await fill(world, VIM)
+    assert set(found) == set(VIM["response_fields"])
+    assert (found["content"], found["truncated"]) == ("urn", False)
+    assert found["tokens_cached"] == len(prompt) + 3
+    assert found["timings/prompt_n"] == len(prompt)
 
 
-async def test_what_llama_vim_sends_between_warms_the_cache_up() -> None:
+async def test_what_llama_vim_sends_between_warms_the_cache_up(world: World) -> None:
     """It allows a millisecond for the prompt, which is all that it wants computed."""
-    async with open_world() as world:
-        can_fill_gaps(world)
-        body = VIM_WARMING_UP | {"input_extra": [{"text": "x" * 600, "time": [1, 2], "filename": "a.py"}]}
-        assert await fill(world, body) == {}
-        found = await fill(world, VIM | {"input_extra": body["input_extra"]})
-        assert found["timings/prompt_n"] < 40
+    can_fill_gaps(world)
+    body = VIM_WARMING_UP | {"input_extra": [{"text": "x" * 600, "time": [1, 2], "filename": "a.py"}]}
+    assert await fill(world, body) == {}
+    found = await fill(world, VIM | {"input_extra": body["input_extra"]})
+    assert found["timings/prompt_n"] < 40
 
 
-async def test_what_llama_vscode_sends_is_answered() -> None:
-    async with open_world() as world:
-        can_fill_gaps(world)
-        found = await fill(world, VSCODE)
-        assert {"content", "tokens_cached", "truncated", "timings", "generation_settings"} <= set(found)
-        assert (await fill(world, VIM_WARMING_UP | {"response_fields": None}))["tokens_predicted"] == 0
+async def test_what_llama_vscode_sends_is_answered(world: World) -> None:
+    can_fill_gaps(world)
+    found = await fill(world, VSCODE)
+    assert {"content", "tokens_cached", "truncated", "timings", "generation_settings"} <= set(found)
+    assert (await fill(world, VIM_WARMING_UP | {"response_fields": None}))["tokens_predicted"] == 0
 
 
-async def test_an_answer_ends_before_a_line_that_is_indented_too_little() -> None:
-    async with open_world() as world:
-        can_fill_gaps(world)
-        world.model.answers[bytes([PRE, *b"def f():\n    x", SUF, *b"\nf()\n", MID])] = b" = 1\n    y = 2\n  z"
-        found = await fill(world, GAP | {"prompt": "    x", "n_indent": 4})
-        assert (found["content"], found["stop_type"]) == (" = 1\n    y = 2\n  ", "limit")
-        assert found["tokens_predicted"] == len(" = 1\n    y = 2\n  z")
+async def test_an_answer_ends_before_a_line_that_is_indented_too_little(world: World) -> None:
+    can_fill_gaps(world)
+    world.model.answers[bytes([PRE, *b"def f():\n    x", SUF, *b"\nf()\n", MID])] = b" = 1\n    y = 2\n  z"
+    found = await fill(world, GAP | {"prompt": "    x", "n_indent": 4})
+    assert (found["content"], found["stop_type"]) == (" = 1\n    y = 2\n  ", "limit")
+    assert found["tokens_predicted"] == len(" = 1\n    y = 2\n  z")
 
 
-async def test_what_surrounds_the_gap_may_be_tokens_and_texts() -> None:
-    async with open_world() as world:
-        can_fill_gaps(world)
-        found = await fill(world, {"input_prefix": [97, "bc"], "input_suffix": ["d", 101], "n_predict": 1})
-        assert found["prompt"].encode() == bytes([PRE, *b"abc", SUF, *b"de", MID])
+async def test_what_surrounds_the_gap_may_be_tokens_and_texts(world: World) -> None:
+    can_fill_gaps(world)
+    found = await fill(world, {"input_prefix": [97, "bc"], "input_suffix": ["d", 101], "n_predict": 1})
+    assert found["prompt"].encode() == bytes([PRE, *b"abc", SUF, *b"de", MID])
 
 
 async def test_a_long_text_is_cut_so_that_the_answer_has_room() -> None:
@@ -148,16 +143,14 @@ async def test_a_huge_n_predict_leaves_half_of_the_context_to_the_prompt() -> No
         ({"input_extra": ["x"]}, "input_extra"),
     ],
 )
-async def test_what_cannot_be_read_is_named(fields: dict[str, Any], param: str) -> None:
-    async with open_world() as world:
-        can_fill_gaps(world)
-        exchange = await world.post("/infill", GAP | fields)
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, param), exchange.body
+async def test_what_cannot_be_read_is_named(world: World, fields: dict[str, Any], param: str) -> None:
+    can_fill_gaps(world)
+    exchange = await world.post("/infill", GAP | fields)
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, param), exchange.body
 
 
-async def test_a_model_that_cannot_fill_gaps_says_so() -> None:
-    async with open_world() as world:
-        can_fill_gaps(world, eos=256)
-        exchange = await world.post("/infill", GAP)
-        assert exchange.status == 400
-        assert "fim_pre" in exchange.json()["error"]["message"]
+async def test_a_model_that_cannot_fill_gaps_says_so(world: World) -> None:
+    can_fill_gaps(world, eos=256)
+    exchange = await world.post("/infill", GAP)
+    assert exchange.status == 400
+    assert "fim_pre" in exchange.json()["error"]["message"]

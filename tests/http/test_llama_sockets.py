@@ -21,15 +21,6 @@ def test_leaving_in_decode(server: ServerProcess, path: str, fields: dict[str, A
         assert_ends_soon(server, mine, left_at, "decode")
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_leaving_in_prefill(server: ServerProcess, stream: bool) -> None:
-    with RawClient(server.port) as client:
-        mine = client.post("/infill", input_prefix=long_prompt(30_000), input_suffix="", prompt="", stream=stream)
-        server.wait_for(mine, prompt_tokens_done=lambda n: n > 0)
-        left_at = client.leave("close")
-        assert_ends_soon(server, mine, left_at, "prefill")
-
-
 def test_an_editors_request_is_filled(server: ServerProcess) -> None:
     body = GAP | {
         "input_extra": [{"text": "x = 1\n", "time": [1, 2], "filename": "a.py"}],

@@ -8,7 +8,7 @@ import pytest
 
 from pyllmcancel.sampling import SamplingParams
 from tests.support import fake_native
-from tests.support.http_world import accepted, open_world
+from tests.support.http_world import World, accepted, open_world
 
 pytestmark = pytest.mark.anyio
 
@@ -46,16 +46,14 @@ async def test_tokenize(fields: dict[str, Any], tokens: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("content", ["short", "long " * 900])
-async def test_detokenize_is_the_way_back(content: str) -> None:
-    async with open_world() as world:
-        tokens = (await world.post("/tokenize", {"content": content})).json()["tokens"]
-        assert (await world.post("/detokenize", {"tokens": tokens})).json() == {"content": content}
+async def test_detokenize_is_the_way_back(world: World, content: str) -> None:
+    tokens = (await world.post("/tokenize", {"content": content})).json()["tokens"]
+    assert (await world.post("/detokenize", {"tokens": tokens})).json() == {"content": content}
 
 
-async def test_detokenize_spells_special_tokens_and_replaces_halves_of_characters() -> None:
-    async with open_world() as world:
-        assert (await world.post("/detokenize", {"tokens": [104, 256, 195]})).json() == {"content": "h<eos>\ufffd"}
-        assert (await world.post("/detokenize", {})).json() == {"content": ""}
+async def test_detokenize_spells_special_tokens_and_replaces_halves_of_characters(world: World) -> None:
+    assert (await world.post("/detokenize", {"tokens": [104, 256, 195]})).json() == {"content": "h<eos>\ufffd"}
+    assert (await world.post("/detokenize", {})).json() == {"content": ""}
 
 
 @pytest.mark.parametrize(
@@ -70,22 +68,20 @@ async def test_detokenize_spells_special_tokens_and_replaces_halves_of_character
         ("/detokenize", {"tokens": "x"}, "tokens"),
     ],
 )
-async def test_what_is_no_text_and_no_token_is_named(path: str, body: dict[str, Any], param: str) -> None:
-    async with open_world() as world:
-        exchange = await world.post(path, body)
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, param), exchange.body
+async def test_what_is_no_text_and_no_token_is_named(world: World, path: str, body: dict[str, Any], param: str) -> None:
+    exchange = await world.post(path, body)
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, param), exchange.body
 
 
-async def test_a_template_is_applied_and_nothing_computed() -> None:
-    async with open_world() as world:
-        messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
-        exchange = await world.post("/apply-template", {"messages": messages})
-        expected = "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n"
-        assert (exchange.status, exchange.json()) == (200, {"prompt": expected})
-        for path in ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"):
-            counted = (await world.post(path, {"messages": messages})).json()
-            assert counted == {"object": "response.input_tokens", "input_tokens": len(expected)}
-        assert await world.requests() == []
+async def test_a_template_is_applied_and_nothing_computed(world: World) -> None:
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    exchange = await world.post("/apply-template", {"messages": messages})
+    expected = "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n"
+    assert (exchange.status, exchange.json()) == (200, {"prompt": expected})
+    for path in ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"):
+        counted = (await world.post(path, {"messages": messages})).json()
+        assert counted == {"object": "response.input_tokens", "input_tokens": len(expected)}
+    assert await world.requests() == []
 
 
 async def test_props_tell_what_is_served() -> None:
@@ -165,18 +161,15 @@ async def test_a_client_can_ask_whether_a_slot_is_free() -> None:
     "path",
     ["/props", "/slots/0?action=erase", "/slots/0?action=save", "/slots/0?action=restore"],
 )
-async def test_what_cannot_be_changed_is_said_to_be_unsupported(path: str) -> None:
-    async with open_world() as world:
-        exchange = await world.post(path, {"filename": "x"})
-        assert (exchange.status, exchange.json()["error"]["type"]) == (501, "not_supported_error")
+async def test_what_cannot_be_changed_is_said_to_be_unsupported(world: World, path: str) -> None:
+    exchange = await world.post(path, {"filename": "x"})
+    assert (exchange.status, exchange.json()["error"]["type"]) == (501, "not_supported_error")
 
 
-async def test_an_unknown_action_on_a_slot_is_refused() -> None:
-    async with open_world() as world:
-        exchange = await world.post("/slots/0?action=polish")
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, "action")
+async def test_an_unknown_action_on_a_slot_is_refused(world: World) -> None:
+    exchange = await world.post("/slots/0?action=polish")
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, "action")
 
 
-async def test_there_are_no_adapters() -> None:
-    async with open_world() as world:
-        assert (await world.get("/lora-adapters")).json() == []
+async def test_there_are_no_adapters(world: World) -> None:
+    assert (await world.get("/lora-adapters")).json() == []

@@ -23,17 +23,16 @@ async def facts_of(caplog: pytest.LogCaptureFixture, words: str) -> dict[str, An
     return found[0]
 
 
-async def test_a_cancelled_ending_has_its_facts(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_cancelled_ending_has_its_facts(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="pyllmcancel")
-    async with open_world() as world:
-        world.hold()
-        body = {"prompt": "hello", "session_id": SESSION, "max_tokens": 500}
-        exchange = world.begin("POST", COMPLETIONS, body, headers={"x-request-id": "mine"})
-        await world.held()
-        await world.begin("POST", "/v1/requests/mine/cancel?wait=false").end()
-        world.gate.open()
-        await exchange.end()
-        told = (await world.get("/v1/requests/mine")).json()
+    world.hold()
+    body = {"prompt": "hello", "session_id": SESSION, "max_tokens": 500}
+    exchange = world.begin("POST", COMPLETIONS, body, headers={"x-request-id": "mine"})
+    await world.held()
+    await world.begin("POST", "/v1/requests/mine/cancel?wait=false").end()
+    world.gate.open()
+    await exchange.end()
+    told = (await world.get("/v1/requests/mine")).json()
     ended = await facts_of(caplog, "request mine cancelled")
     assert (ended["request_id"], ended["reason"], ended["phase"]) == ("mine", "explicit", told["phase"])
     assert ended["cancel_latency_ms"] == pytest.approx(told["cancel_latency_ms"], abs=0.01)
@@ -43,13 +42,12 @@ async def test_a_cancelled_ending_has_its_facts(caplog: pytest.LogCaptureFixture
     assert (access["request_id"], access["status"], access["path"]) == ("mine", 499, COMPLETIONS)
 
 
-async def test_every_line_about_a_request_has_its_id(caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_line_about_a_request_has_its_id(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="pyllmcancel")
-    async with open_world() as world:
-        body = {"prompt": "hello", "max_tokens": 3, "no_such_field": 1, "supersede": "k"}
-        for name in ("first", "second"):
-            await world.begin("POST", COMPLETIONS, body, headers={"x-request-id": name}).end()
-        await world.begin("POST", COMPLETIONS, b"{", headers={"x-request-id": "third"}).end()
+    body = {"prompt": "hello", "max_tokens": 3, "no_such_field": 1, "supersede": "k"}
+    for name in ("first", "second"):
+        await world.begin("POST", COMPLETIONS, body, headers={"x-request-id": name}).end()
+    await world.begin("POST", COMPLETIONS, b"{", headers={"x-request-id": "third"}).end()
     lines = [record for record in caplog.records if record.name.startswith("pyllmcancel.")]
     assert {vars(record)["request_id"] for record in lines} == {"first", "second", "third"}
 
@@ -92,11 +90,10 @@ async def test_completions_that_pile_up_are_reported_once(
         world.gate.open()
 
 
-async def test_with_lines_switched_off_no_facts_are_gathered(caplog: pytest.LogCaptureFixture) -> None:
+async def test_with_lines_switched_off_no_facts_are_gathered(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, logger="pyllmcancel")
-    async with open_world() as world:
-        answer = await world.begin("POST", COMPLETIONS, {"prompt": "hello", "max_tokens": 3}).end()
-        assert answer.status == 200
+    answer = await world.begin("POST", COMPLETIONS, {"prompt": "hello", "max_tokens": 3}).end()
+    assert answer.status == 200
     assert caplog.records == []
 
 

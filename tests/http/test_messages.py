@@ -46,52 +46,49 @@ def told(answer: dict[str, Any], exchange: Exchange, kind: str) -> dict[str, Any
 # -- answers ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_has_the_id_of_its_request_and_its_usage() -> None:
-    async with open_world() as world:
-        exchange = await ask(world, headers=MINE, temperature=0).end()
-        assert exchange.headers["request-id"] == "mine"
-        answer = exchange.json()
-        usage, (block,) = answer.pop("usage"), answer.pop("content")
-        assert answer == {
-            "id": "msg_mine",
-            "type": "message",
-            "role": "assistant",
-            "model": "fake-model",
-            "stop_reason": "max_tokens",
-            "stop_sequence": None,
-        }
-        assert block["type"] == "text"
-        assert (usage["output_tokens"], usage["cache_creation_input_tokens"]) == (8, 0)
-        assert usage["input_tokens"] > 0
-        again = (await ask(world, temperature=0).end()).json()
-        assert again["content"] == [block]
-        assert again["usage"]["cache_read_input_tokens"] > 0
-        assert again["usage"]["cache_read_input_tokens"] + again["usage"]["input_tokens"] == usage["input_tokens"]
+async def test_a_message_has_the_id_of_its_request_and_its_usage(world: World) -> None:
+    exchange = await ask(world, headers=MINE, temperature=0).end()
+    assert exchange.headers["request-id"] == "mine"
+    answer = exchange.json()
+    usage, (block,) = answer.pop("usage"), answer.pop("content")
+    assert answer == {
+        "id": "msg_mine",
+        "type": "message",
+        "role": "assistant",
+        "model": "fake-model",
+        "stop_reason": "max_tokens",
+        "stop_sequence": None,
+    }
+    assert block["type"] == "text"
+    assert (usage["output_tokens"], usage["cache_creation_input_tokens"]) == (8, 0)
+    assert usage["input_tokens"] > 0
+    again = (await ask(world, temperature=0).end()).json()
+    assert again["content"] == [block]
+    assert again["usage"]["cache_read_input_tokens"] > 0
+    assert again["usage"]["cache_read_input_tokens"] + again["usage"]["input_tokens"] == usage["input_tokens"]
 
 
-async def test_a_stream_says_what_the_whole_answer_says() -> None:
-    async with open_world() as world:
-        whole = (await ask(world, temperature=0).end()).json()
-        exchange = await ask(world, temperature=0, stream=True).end()
-        events = exchange.named_events()
-        assert [event["type"] for event in events[:3]] == ["message_start", "ping", "content_block_start"]
-        assert [event["type"] for event in events[-3:]] == ["content_block_stop", "message_delta", "message_stop"]
-        text = "".join(event["delta"].get("text", "") for event in events if "delta" in event)
-        assert [{"type": "text", "text": text, "citations": None}] == whole["content"]
-        assert events[-2]["delta"] == {"stop_reason": "max_tokens", "stop_sequence": None}
-        total = whole["usage"]["input_tokens"] + whole["usage"]["cache_read_input_tokens"]
-        assert events[0]["message"]["usage"]["input_tokens"] == total
+async def test_a_stream_says_what_the_whole_answer_says(world: World) -> None:
+    whole = (await ask(world, temperature=0).end()).json()
+    exchange = await ask(world, temperature=0, stream=True).end()
+    events = exchange.named_events()
+    assert [event["type"] for event in events[:3]] == ["message_start", "ping", "content_block_start"]
+    assert [event["type"] for event in events[-3:]] == ["content_block_stop", "message_delta", "message_stop"]
+    text = "".join(event["delta"].get("text", "") for event in events if "delta" in event)
+    assert [{"type": "text", "text": text, "citations": None}] == whole["content"]
+    assert events[-2]["delta"] == {"stop_reason": "max_tokens", "stop_sequence": None}
+    total = whole["usage"]["input_tokens"] + whole["usage"]["cache_read_input_tokens"]
+    assert events[0]["message"]["usage"]["input_tokens"] == total
 
 
-async def test_a_message_begins_before_its_prompt_is_computed() -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = ask(world, stream=True)
-        await exchange.until_body(b"message_start")
-        await world.held()
-        assert [event["type"] for event in exchange.named_events()] == ["message_start", "ping"]
-        world.gate.open()
-        await exchange.end()
+async def test_a_message_begins_before_its_prompt_is_computed(world: World) -> None:
+    world.hold()
+    exchange = ask(world, stream=True)
+    await exchange.until_body(b"message_start")
+    await world.held()
+    assert [event["type"] for event in exchange.named_events()] == ["message_start", "ping"]
+    world.gate.open()
+    await exchange.end()
 
 
 async def test_a_silent_stream_has_pings() -> None:
@@ -103,12 +100,11 @@ async def test_a_silent_stream_has_pings() -> None:
 
 
 @streaming
-async def test_a_stop_sequence_is_named(stream: bool) -> None:
-    async with open_world() as world:
-        text = (await ask(world, temperature=0).end()).json()["content"][0]["text"]
-        exchange = await ask(world, temperature=0, stop_sequences=["never", text[2]], stream=stream).end()
-        end = exchange.named_events()[-2]["delta"] if stream else exchange.json()
-        assert (end["stop_reason"], end["stop_sequence"]) == ("stop_sequence", text[2])
+async def test_a_stop_sequence_is_named(world: World, stream: bool) -> None:
+    text = (await ask(world, temperature=0).end()).json()["content"][0]["text"]
+    exchange = await ask(world, temperature=0, stop_sequences=["never", text[2]], stream=stream).end()
+    end = exchange.named_events()[-2]["delta"] if stream else exchange.json()
+    assert (end["stop_reason"], end["stop_sequence"]) == ("stop_sequence", text[2])
 
 
 async def test_a_context_that_is_full_is_told_apart_from_max_tokens() -> None:
@@ -117,18 +113,16 @@ async def test_a_context_that_is_full_is_told_apart_from_max_tokens() -> None:
         assert answer["stop_reason"] == "model_context_window_exceeded"
 
 
-async def test_no_tokens_at_all_warm_the_cache_up() -> None:
-    async with open_world() as world:
-        answer = (await ask(world, max_tokens=0).end()).json()
-        assert (answer["content"], answer["usage"]["output_tokens"]) == ([], 0)
-        assert (await ask(world).end()).json()["usage"]["cache_read_input_tokens"] > 0
+async def test_no_tokens_at_all_warm_the_cache_up(world: World) -> None:
+    answer = (await ask(world, max_tokens=0).end()).json()
+    assert (answer["content"], answer["usage"]["output_tokens"]) == ([], 0)
+    assert (await ask(world).end()).json()["usage"]["cache_read_input_tokens"] > 0
 
 
-async def test_tokens_are_counted_as_they_are_used() -> None:
-    async with open_world() as world:
-        fields = {"system": "Be brief."}
-        counted = await world.post(COUNT, HELLO | fields)
-        assert counted.json() == {"input_tokens": (await ask(world, **fields).end()).json()["usage"]["input_tokens"]}
+async def test_tokens_are_counted_as_they_are_used(world: World) -> None:
+    fields = {"system": "Be brief."}
+    counted = await world.post(COUNT, HELLO | fields)
+    assert counted.json() == {"input_tokens": (await ask(world, **fields).end()).json()["usage"]["input_tokens"]}
 
 
 async def test_more_tokens_are_counted_than_fit() -> None:
@@ -207,12 +201,11 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @streaming
 @pytest.mark.parametrize("kind", BAD)
-async def test_bad_input_is_refused_by_name(kind: str, stream: bool) -> None:
+async def test_bad_input_is_refused_by_name(world: World, kind: str, stream: bool) -> None:
     body, words, param = BAD[kind]
-    async with open_world() as world:
-        error = error_of(await world.post(MESSAGES, body | {"stream": stream}), 400, "invalid_request_error")
-        assert words in error["message"]
-        assert error["param"].split("[")[0] == param
+    error = error_of(await world.post(MESSAGES, body | {"stream": stream}), 400, "invalid_request_error")
+    assert words in error["message"]
+    assert error["param"].split("[")[0] == param
 
 
 @pytest.mark.parametrize(
@@ -237,12 +230,6 @@ async def test_every_error_has_anthropics_shape(
         exchange = await world.begin(method, path, headers=headers, **options).end()
         error_of(exchange, status, kind)
         assert exchange.headers["x-should-retry"] == "false"
-
-
-@pytest.mark.parametrize("header", [{"x-api-key": "key"}, {"authorization": "Bearer key"}])
-async def test_a_key_is_sent_in_either_header(header: dict[str, str]) -> None:
-    async with open_world(api_keys=unnamed("key")) as world:
-        assert (await ask(world, headers=header).end()).status == 200
 
 
 async def test_a_prompt_that_is_too_long_is_refused_in_anthropics_words() -> None:
@@ -281,58 +268,34 @@ async def bring_about(world: World, reason: str) -> None:
 
 @streaming
 @pytest.mark.parametrize("reason", STATUS)
-async def test_a_cancelled_message_never_looks_complete(reason: str, stream: bool) -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = ask(world, headers=MINE, stream=stream)
-        await world.step(2)
-        await world.held()
-        await bring_about(world, reason)
-        await exchange.end()
-        status, kind = STATUS[reason]
-        if not stream:
-            assert error_of(exchange, status, kind)["code"] == reason
-            assert exchange.json()["usage"]["input_tokens"] > 0
-            return
-        *before, last = exchange.named_events()
-        assert told(last, exchange, kind)["code"] == reason
-        assert "message_start" in {event["type"] for event in before}
-        assert not {"message_delta", "message_stop"} & {event["type"] for event in before}
+async def test_a_cancelled_message_never_looks_complete(world: World, reason: str, stream: bool) -> None:
+    world.hold()
+    exchange = ask(world, headers=MINE, stream=stream)
+    await world.step(2)
+    await world.held()
+    await bring_about(world, reason)
+    await exchange.end()
+    status, kind = STATUS[reason]
+    if not stream:
+        assert error_of(exchange, status, kind)["code"] == reason
+        assert exchange.json()["usage"]["input_tokens"] > 0
+        return
+    *before, last = exchange.named_events()
+    assert told(last, exchange, kind)["code"] == reason
+    assert "message_start" in {event["type"] for event in before}
+    assert not {"message_delta", "message_stop"} & {event["type"] for event in before}
 
 
-@streaming
-async def test_a_client_that_leaves_cancels_its_request(stream: bool) -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = ask(world, headers=MINE, stream=stream)
-        await world.held()
-        exchange.leave()
-        await world.cancelling("mine")
-        world.gate.open()
-        assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
+async def test_claude_code_finds_a_server(world: World) -> None:
+    assert (await world.begin("HEAD", "/").end()).status == 200
 
 
-async def test_claude_code_finds_a_server() -> None:
-    async with open_world() as world:
-        assert (await world.begin("HEAD", "/").end()).status == 200
-
-
-async def test_the_session_of_claude_code_is_a_session() -> None:
-    async with open_world() as world:
-        await ask(world, headers=MINE | {"X-Claude-Code-Session-Id": "4d2df8f4"}).end()
-        assert (await world.request("mine"))["session"] == "4d2df8f4"
+async def test_the_session_of_claude_code_is_a_session(world: World) -> None:
+    await ask(world, headers=MINE | {"X-Claude-Code-Session-Id": "4d2df8f4"}).end()
+    assert (await world.request("mine"))["session"] == "4d2df8f4"
 
 
 async def test_a_user_is_named_by_the_metadata() -> None:
     async with open_world(supersede="user", supersede_chats=True) as world:
         await ask(world, headers={"x-request-id": "mine"}, metadata={"user_id": "ann"}).end()
         assert (await world.request("mine"))["supersede"] == " user ann chat"
-
-
-async def test_a_message_is_cancelled_by_its_own_id_too() -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = ask(world, headers=MINE)
-        await world.held()
-        assert (await world.post("/v1/requests/msg_mine/cancel")).json()["id"] == "mine"
-        error_of(await exchange.end(), 499, "invalid_request_error")

@@ -101,45 +101,41 @@ async def test_the_page_is_the_tools(monkeypatch: pytest.MonkeyPatch) -> None:
         del sys.modules["describe_metrics"]
 
 
-async def test_what_each_ending_counts() -> None:
+COUNTED = {
+    "requests_total:length": 1,
+    "requests_total:stop": 0,
+    "requests_total:cancelled": 2,
+    "requests_total:error": 0,
+    "requests_cancelled_total:explicit": 1,
+    "requests_cancelled_total:disconnect": 1,
+    "cancel_latency_seconds_count:waiting": 1,
+    "cancel_latency_seconds_count:decode": 1,
+    "queue_seconds_count:-": 2,  # one was never admitted
+    "ttft_seconds_count": 2,
+    "itl_seconds_count": 2 + 1,
+    "prompt_tokens_total": 8 + 5,
+    "generated_tokens_total": 3 + 2,  # one answer was cut after two tokens
+    "tokens_delivered_total": 3,
+    # 8 of the prompt and 2 of 3 generated; 5 and 1 of 2; the aborted step's one token does not count.
+    "tokens_computed_total": 8 + 2 + 5 + 1,
+    "tokens_wasted_total": 1,
+    "steps_aborted_total": 1,
+    "steps_redone_total": 0,
+    "steps_spared_total": 0,
+    "step_seconds_count": 3 + 3,
+}
+
+
+async def test_what_a_whole_answer_and_two_cancelled_ones_count() -> None:
     async with open_world(parallel=1) as world:
         await one_of_each(world)
         seen = await metrics(world)
-        outcomes = [seen[f"requests_total:{outcome}"] for outcome in ("length", "stop", "cancelled", "error")]
-        assert outcomes == [1, 0, 2, 0]
-        assert seen["requests_cancelled_total:explicit"] == 1
-        assert seen["requests_cancelled_total:disconnect"] == 1
-        assert seen["cancel_latency_seconds_count:waiting"] == 1
-        assert seen["cancel_latency_seconds_count:decode"] == 1
-        assert seen["queue_seconds_count:-"] == 2, "one was never admitted"
-        assert seen["ttft_seconds_count"] == 2
-        assert seen["itl_seconds_count"] == 2 + 1
+        assert {name: seen[name] for name in COUNTED} == COUNTED
 
 
-async def test_what_each_step_counts() -> None:
-    async with open_world(parallel=1) as world:
-        await one_of_each(world)
-        seen = await metrics(world)
-        assert seen["tokens_delivered_total"] == 3
-        # 8 of the prompt and 2 of 3 generated; 5 and 1 of 2; the aborted step's one token does not count.
-        assert seen["tokens_computed_total"] == 8 + 2 + 5 + 1
-        assert seen["tokens_wasted_total"] == 1
-        assert (seen["steps_aborted_total"], seen["steps_redone_total"], seen["steps_spared_total"]) == (1, 0, 0)
-        assert seen["step_seconds_count"] == 3 + 3
-
-
-async def test_prompts_and_answers_count_apart_and_a_cut_answer_counts_too() -> None:
-    async with open_world(parallel=1) as world:
-        await one_of_each(world)
-        seen = await metrics(world)
-        assert seen["prompt_tokens_total"] == 8 + 5
-        assert seen["generated_tokens_total"] == 3 + 2, "one answer was cut after two tokens"
-
-
-async def test_every_choice_of_a_request_generates() -> None:
-    async with open_world() as world:
-        await world.complete("hello", n=3, max_tokens=4, ignore_eos=True).end()
-        assert (await metrics(world))["generated_tokens_total"] == 12
+async def test_every_choice_of_a_request_generates(world: World) -> None:
+    await world.complete("hello", n=3, max_tokens=4, ignore_eos=True).end()
+    assert (await metrics(world))["generated_tokens_total"] == 12
 
 
 async def test_a_choice_that_gives_way_to_another_is_a_preemption() -> None:
@@ -156,9 +152,8 @@ async def test_a_choice_that_gives_way_to_another_is_a_preemption() -> None:
         assert seen["prompt_tokens_total"] > 40, "what was preempted is computed once more"
 
 
-async def test_every_outcome_and_every_reason_is_there_before_it_happens() -> None:
-    async with open_world() as world:
-        text = (await world.get("/metrics")).body.decode()
+async def test_every_outcome_and_every_reason_is_there_before_it_happens(world: World) -> None:
+    text = (await world.get("/metrics")).body.decode()
     for outcome in FinishReason:
         assert f'pyllmcancel_requests_total{{outcome="{outcome}"}} 0.0' in text
     for reason in CancelReason:
@@ -218,40 +213,36 @@ async def test_slots_and_cells_in_use() -> None:
         assert seen["cells_idle"] > 20
 
 
-async def test_a_failed_request_is_an_error_and_a_cancelled_one_is_not() -> None:
-    async with open_world() as world:
-        world.context.faults[tuple(b"poison")] = StepStatus.FAILED_COMPUTE
-        await world.complete("poison").end()
-        seen = await metrics(world)
-        assert (seen["requests_total:error"], seen["requests_total:cancelled"]) == (1, 0)
-        assert seen["tokens_delivered_total"] == 0
+async def test_a_failed_request_is_an_error_and_a_cancelled_one_is_not(world: World) -> None:
+    world.context.faults[tuple(b"poison")] = StepStatus.FAILED_COMPUTE
+    await world.complete("poison").end()
+    seen = await metrics(world)
+    assert (seen["requests_total:error"], seen["requests_total:cancelled"]) == (1, 0)
+    assert seen["tokens_delivered_total"] == 0
 
 
-async def test_tokens_of_a_request_that_failed_were_not_delivered() -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = world.complete(max_tokens=50, ignore_eos=True)
-        await world.step(2)
-        await world.held()
-        world.context.next_status.append(StepStatus.FAILED_COMPUTE)
-        world.gate.open()
-        assert (await exchange.end()).json()["usage"]["completion_tokens"] == 2
-        assert (await metrics(world))["tokens_delivered_total"] == 0
+async def test_tokens_of_a_request_that_failed_were_not_delivered(world: World) -> None:
+    world.hold()
+    exchange = world.complete(max_tokens=50, ignore_eos=True)
+    await world.step(2)
+    await world.held()
+    world.context.next_status.append(StepStatus.FAILED_COMPUTE)
+    world.gate.open()
+    assert (await exchange.end()).json()["usage"]["completion_tokens"] == 2
+    assert (await metrics(world))["tokens_delivered_total"] == 0
 
 
-async def test_a_prefix_that_is_found_is_counted_once() -> None:
-    async with open_world() as world:
-        for _ in range(2):
-            # Undrafted: a token that is known leaves nothing of the prompt to compute.
-            await world.complete("the same prompt", max_tokens=1, temperature=0, **{"speculative.n_max": 0}).end()
-        assert (await metrics(world))["prefix_tokens_reused_total"] == len("the same prompt") - 1
+async def test_a_prefix_that_is_found_is_counted_once(world: World) -> None:
+    for _ in range(2):
+        # Undrafted: a token that is known leaves nothing of the prompt to compute.
+        await world.complete("the same prompt", max_tokens=1, temperature=0, **{"speculative.n_max": 0}).end()
+    assert (await metrics(world))["prefix_tokens_reused_total"] == len("the same prompt") - 1
 
 
-async def test_a_gauge_shows_how_many_threads_compute() -> None:
-    async with open_world() as world:
-        for count in (2, 1):
-            world.context.n_threads = count
-            assert (await metrics(world))["compute_threads"] == count
+async def test_a_gauge_shows_how_many_threads_compute(world: World) -> None:
+    for count in (2, 1):
+        world.context.n_threads = count
+        assert (await metrics(world))["compute_threads"] == count
 
 
 async def test_the_gauges_follow_what_lives() -> None:
@@ -266,33 +257,31 @@ async def test_the_gauges_follow_what_lives() -> None:
         assert [(await metrics(world))[name] for name in sorted(GAUGES)] == [0, 0, 0, 0]
 
 
-async def test_a_computation_that_has_ended_is_counted_while_its_client_still_does_not_read() -> None:
-    async with open_world() as world:
-        exchange = await world.running_stream("mine", max_tokens=3)
-        await exchange.until_headers()
-        exchange.stop_reading()
-        world.gate.open()
-        await world.ended("mine")
-        assert not exchange.task.done()
-        seen = await metrics(world)
-        assert (seen["requests_total:length"], seen["tokens_delivered_total"]) == (1, 3)
+async def test_a_computation_that_has_ended_is_counted_while_its_client_still_does_not_read(world: World) -> None:
+    exchange = await world.running_stream("mine", max_tokens=3)
+    await exchange.until_headers()
+    exchange.stop_reading()
+    world.gate.open()
+    await world.ended("mine")
+    assert not exchange.task.done()
+    seen = await metrics(world)
+    assert (seen["requests_total:length"], seen["tokens_delivered_total"]) == (1, 3)
 
 
-async def test_a_cancelled_computation_is_not_counted_before_it_has_stopped() -> None:
-    async with open_world() as world:
-        await world.running_stream("neighbour")
-        world.complete(max_tokens=50, ignore_eos=True, headers={"x-request-id": "mine"})
-        await world.added("mine")
-        await world.step(3)
-        await world.held()
-        world.gate.move_on(0.99)
-        await world.post("/v1/requests/mine/cancel?wait=false")
-        seen = await metrics(world)
-        assert (seen["requests_cancelling"], seen["requests_running"], seen["requests_total:cancelled"]) == (1, 1, 0)
-        await world.step()
-        await world.ended("mine")
-        seen = await metrics(world)
-        assert (seen["requests_cancelling"], seen["requests_total:cancelled"], seen["steps_spared_total"]) == (0, 1, 1)
+async def test_a_cancelled_computation_is_not_counted_before_it_has_stopped(world: World) -> None:
+    await world.running_stream("neighbour")
+    world.complete(max_tokens=50, ignore_eos=True, headers={"x-request-id": "mine"})
+    await world.added("mine")
+    await world.step(3)
+    await world.held()
+    world.gate.move_on(0.99)
+    await world.post("/v1/requests/mine/cancel?wait=false")
+    seen = await metrics(world)
+    assert (seen["requests_cancelling"], seen["requests_running"], seen["requests_total:cancelled"]) == (1, 1, 0)
+    await world.step()
+    await world.ended("mine")
+    seen = await metrics(world)
+    assert (seen["requests_cancelling"], seen["requests_total:cancelled"], seen["steps_spared_total"]) == (0, 1, 1)
 
 
 async def test_two_servers_in_one_process_do_not_mix() -> None:

@@ -27,6 +27,7 @@ async def test_the_list_has_the_models_name_and_facts() -> None:
         assert entry["tags"] == ["chat", "small"]
         assert set(entry["meta"]) == FACTS
         assert (entry["meta"]["n_ctx"], entry["meta"]["n_vocab"]) == (512, 257)
+        assert (entry["owned_by"], entry["meta"]["memory_kind"]) == ("pyllmcancel", "attention")
 
 
 async def test_of_several_aliases_the_alphabetically_first_is_the_id() -> None:
@@ -47,19 +48,17 @@ async def test_a_model_is_found_by_each_of_its_names(name: str) -> None:
         assert (await world.get(f"/v1/models/{name}")).json() == await listed(world)
 
 
-async def test_a_model_that_is_not_served_is_not_found() -> None:
-    async with open_world() as world:
-        exchange = await world.get("/v1/models/gpt-5")
-        error = exchange.json()["error"]
-        assert (exchange.status, error["code"], error["param"]) == (404, "model_not_found", "model")
+async def test_a_model_that_is_not_served_is_not_found(world: World) -> None:
+    exchange = await world.get("/v1/models/gpt-5")
+    error = exchange.json()["error"]
+    assert (exchange.status, error["code"], error["param"]) == (404, "model_not_found", "model")
 
 
 @pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
-async def test_any_name_is_served_and_the_answer_names_the_model_that_did_it(path: str) -> None:
-    async with open_world() as world:
-        begin = world.complete if path == COMPLETIONS else world.chat
-        exchange = await begin(model="gpt-5", max_tokens=1).end()
-        assert (exchange.status, exchange.json()["model"]) == (200, "fake-model")
+async def test_any_name_is_served_and_the_answer_names_the_model_that_did_it(world: World, path: str) -> None:
+    begin = world.complete if path == COMPLETIONS else world.chat
+    exchange = await begin(model="gpt-5", max_tokens=1).end()
+    assert (exchange.status, exchange.json()["model"]) == (200, "fake-model")
 
 
 @pytest.mark.parametrize("stream", [False, True])

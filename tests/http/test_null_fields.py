@@ -26,7 +26,7 @@ from pyllmcancel.server.streams.answers import LookupBody
 from pyllmcancel.server.wire.fields import RequestBody, Sent, wire_fields
 from pyllmcancel.server.wire.lora import LoraScalesBody
 from tests.support.endpoints import body_type_of
-from tests.support.http_world import accepted, open_world
+from tests.support.http_world import World, accepted, open_world
 from tests.support.marks import mostly_long
 
 SCHEMA: dict[str, Any] = {"type": "object"}
@@ -349,11 +349,10 @@ def seedless(params: GenerationParams) -> GenerationParams:
 
 
 @pytest.mark.anyio
-async def test_a_null_that_a_template_could_see_is_not_there() -> None:
+async def test_a_null_that_a_template_could_see_is_not_there(world: World) -> None:
     body = {
         "messages": [{"role": "user", "content": "x", "name": None}],
         "chat_template_kwargs": {"enable_thinking": None},
     }
-    async with open_world() as world:
-        shown = (await world.post("/apply-template", body)).json()
-        assert shown == (await world.post("/apply-template", {"messages": [USER]})).json()
+    shown = (await world.post("/apply-template", body)).json()
+    assert shown == (await world.post("/apply-template", {"messages": [USER]})).json()

@@ -20,7 +20,7 @@ from pyllmcancel.server.errors.shapes import shape_of_path
 from pyllmcancel.server.openapi.examples import EXAMPLES
 from tests.support.endpoints import body_type_of
 from tests.support.http_asgi import Exchange
-from tests.support.http_world import CHAT, COMPLETIONS, open_world, unnamed
+from tests.support.http_world import CHAT, COMPLETIONS, World, open_world, unnamed
 from tests.support.marks import mostly_long
 
 pytestmark = pytest.mark.anyio
@@ -70,13 +70,12 @@ def check_exchange(path: str, method: str, exchange: Exchange) -> None:
         *((COMPLETIONS, name) for name in EXAMPLES[COMPLETIONS]),
     ),
 )
-async def test_every_example_of_the_page_runs_and_is_answered_as_described(path: str, name: str) -> None:
-    async with open_world() as world:
-        world.model.special_tokens = world.model.special_tokens | {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
-        body = page_of()["paths"][path]["post"]["requestBody"]["content"]["application/json"]
-        exchange = await world.post(path, body["examples"][name]["value"])
-        assert exchange.status == 200, exchange.body
-        check_exchange(path, "post", exchange)
+async def test_every_example_of_the_page_runs_and_is_answered_as_described(world: World, path: str, name: str) -> None:
+    world.model.special_tokens = world.model.special_tokens | {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
+    body = page_of()["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+    exchange = await world.post(path, body["examples"][name]["value"])
+    assert exchange.status == 200, exchange.body
+    check_exchange(path, "post", exchange)
 
 
 @pytest.mark.parametrize("path", mostly_long([COMPLETIONS, CHAT, MESSAGES, "/completion"], COMPLETIONS))
@@ -97,17 +96,16 @@ async def test_refusals_are_answered_as_described(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [COMPLETIONS, CHAT, MESSAGES])
-async def test_cancelled_answers_are_as_described(path: str) -> None:
-    async with open_world() as world:
-        world.hold()
-        body = EXAMPLES[path]["plain"]["value"]
-        exchange = world.begin("POST", path, body, headers={"x-request-id": "mine"})
-        await world.held()
-        report = await world.post("/v1/requests/mine/cancel")
-        check_exchange("/v1/requests/{request_id}/cancel", "post", report)
-        await exchange.end()
-        assert exchange.status == 499
-        check_exchange(path, "post", exchange)
+async def test_cancelled_answers_are_as_described(world: World, path: str) -> None:
+    world.hold()
+    body = EXAMPLES[path]["plain"]["value"]
+    exchange = world.begin("POST", path, body, headers={"x-request-id": "mine"})
+    await world.held()
+    report = await world.post("/v1/requests/mine/cancel")
+    check_exchange("/v1/requests/{request_id}/cancel", "post", report)
+    await exchange.end()
+    assert exchange.status == 499
+    check_exchange(path, "post", exchange)
 
 
 async def test_what_is_shown_of_requests_steps_and_the_server_is_as_described() -> None:

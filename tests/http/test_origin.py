@@ -57,36 +57,35 @@ async def entry_of(
         ({"session_id": "b"}, {"traceparent": TRACEPARENT}, "b"),
     ],
 )
-async def test_the_session_of_a_request(fields: dict[str, Any], headers: dict[str, str], expected: str | None) -> None:
-    async with open_world() as world:
-        assert (await entry_of(world, fields, headers))["session"] == expected
+async def test_the_session_of_a_request(
+    world: World, fields: dict[str, Any], headers: dict[str, str], expected: str | None
+) -> None:
+    assert (await entry_of(world, fields, headers))["session"] == expected
 
 
 @pytest.mark.parametrize(
     ("fields", "headers"),
     [({"parent_session_id": "p", "session_id": "c"}, {}), ({}, {"x-parent-session-id": "p", "x-session-id": "c"})],
 )
-async def test_the_parent_of_a_session(fields: dict[str, Any], headers: dict[str, str]) -> None:
-    async with open_world() as world:
-        entry = await entry_of(world, fields, headers)
-        assert (entry["session"], entry["parent_session"]) == ("c", "p")
-        parent = (await world.get("/v1/sessions/p")).json()
-        assert (parent["children"], parent["requests"], parent["n_requests"]) == (["c"], [], 0)
+async def test_the_parent_of_a_session(world: World, fields: dict[str, Any], headers: dict[str, str]) -> None:
+    entry = await entry_of(world, fields, headers)
+    assert (entry["session"], entry["parent_session"]) == ("c", "p")
+    parent = (await world.get("/v1/sessions/p")).json()
+    assert (parent["children"], parent["requests"], parent["n_requests"]) == (["c"], [], 0)
 
 
-async def test_a_trace_is_no_session_of_requests_that_name_a_parent() -> None:
+async def test_a_trace_is_no_session_of_requests_that_name_a_parent(world: World) -> None:
     """Tracing adds the header on its own; that of one turn is in the requests of several sub-agents."""
-    async with open_world() as world:
-        world.hold()
-        children = []
-        for parent in ("one", "two"):
-            headers = {"x-request-id": parent, "x-parent-session-id": parent, "traceparent": TRACEPARENT}
-            children.append(world.complete(max_tokens=1, headers=headers))
-            await world.added(parent)
-        world.gate.open()
-        assert [(await child.end()).status for child in children] == [200, 200]
-        sessions = (await world.get("/v1/sessions")).json()["data"]
-        assert sorted((entry["id"], entry["n_requests"]) for entry in sessions) == [("one", 1), ("two", 1)]
+    world.hold()
+    children = []
+    for parent in ("one", "two"):
+        headers = {"x-request-id": parent, "x-parent-session-id": parent, "traceparent": TRACEPARENT}
+        children.append(world.complete(max_tokens=1, headers=headers))
+        await world.added(parent)
+    world.gate.open()
+    assert [(await child.end()).status for child in children] == [200, 200]
+    sessions = (await world.get("/v1/sessions")).json()["data"]
+    assert sorted((entry["id"], entry["n_requests"]) for entry in sessions) == [("one", 1), ("two", 1)]
 
 
 @pytest.mark.parametrize(
@@ -161,42 +160,37 @@ FORMS = ("x" * 257, "a\nb", " before", "after ", "\x7f", "a\u2028b")
 
 @pytest.mark.parametrize("name", ["", None])
 @pytest.mark.parametrize("field", ["session_id", "parent_session_id", "supersede", "prompt_cache_key"])
-async def test_an_empty_name_in_the_body_is_none(field: str, name: str | None) -> None:
-    async with open_world() as world:
-        exchange = await world.complete(**{field: name}).end()
-        assert exchange.status == 200
-        (request,) = await world.requests("?status=finished")
-        assert (request["session"], request["supersede"]) == (None, None)
+async def test_an_empty_name_in_the_body_is_none(world: World, field: str, name: str | None) -> None:
+    exchange = await world.complete(**{field: name}).end()
+    assert exchange.status == 200
+    (request,) = await world.requests("?status=finished")
+    assert (request["session"], request["supersede"]) == (None, None)
 
 
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("field", ["session_id", "parent_session_id", "supersede", "prompt_cache_key"])
-async def test_a_name_of_a_wrong_form_is_refused_in_the_body(field: str, name: str) -> None:
-    async with open_world() as world:
-        exchange = await world.complete(**{field: name}).end()
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, field)
+async def test_a_name_of_a_wrong_form_is_refused_in_the_body(world: World, field: str, name: str) -> None:
+    exchange = await world.complete(**{field: name}).end()
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, field)
 
 
 @pytest.mark.parametrize("name", ["x" * 257, "\xff", "\x7f"])
 @pytest.mark.parametrize("header", ["X-Session-Id", "X-Parent-Session-Id", "X-Supersede"])
-async def test_a_name_of_a_wrong_form_is_refused_in_a_header(header: str, name: str) -> None:
-    async with open_world() as world:
-        exchange = await world.complete(headers={header.lower(): name}).end()
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, header)
+async def test_a_name_of_a_wrong_form_is_refused_in_a_header(world: World, header: str, name: str) -> None:
+    exchange = await world.complete(headers={header.lower(): name}).end()
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, header)
 
 
 @pytest.mark.parametrize("priority", [2, -2, 0.5, "1"])
-async def test_there_are_three_priorities(priority: Any) -> None:
-    async with open_world() as world:
-        exchange = await world.complete(priority=priority).end()
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, "priority")
+async def test_there_are_three_priorities(world: World, priority: Any) -> None:
+    exchange = await world.complete(priority=priority).end()
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, "priority")
 
 
-async def test_a_family_without_an_end_is_refused() -> None:
-    async with open_world() as world:
-        await world.complete(max_tokens=1, session_id="child", parent_session_id="parent").end()
-        exchange = await world.complete(session_id="parent", parent_session_id="child").end()
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, "parent_session_id")
+async def test_a_family_without_an_end_is_refused(world: World) -> None:
+    await world.complete(max_tokens=1, session_id="child", parent_session_id="parent").end()
+    exchange = await world.complete(session_id="parent", parent_session_id="child").end()
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, "parent_session_id")
 
 
 async def test_no_client_can_name_an_implied_key() -> None:

@@ -14,7 +14,7 @@ from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.documentation import documentation_url
 from pyllmcancel.server.page import MEDIA_TYPES, POLICY, page_files
-from tests.support.http_world import open_world, unnamed
+from tests.support.http_world import World, open_world, unnamed
 
 PAGE = Path(pyllmcancel.__file__).parent / "page"
 IMPORTED = re.compile(r"""^(?:import|export)\b[^"';]*?["'](\.[^"']+)["']|^\} from ["'](\.[^"']+)["']""", re.MULTILINE)
@@ -71,17 +71,15 @@ def test_the_address_of_the_documentation_is_a_project_url(monkeypatch: pytest.M
     assert create_app(ServerConfig(engine=EngineConfig())).openapi()["externalDocs"]["url"] == documentation_url()
 
 
-async def test_a_file_that_is_known_is_not_sent_again() -> None:
-    async with open_world() as world:
-        etag = (await world.get("/page/app.js")).headers["etag"]
-        again = await world.begin("GET", "/page/app.js", headers={"if-none-match": etag}).end()
-        assert (again.status, again.body) == (304, b"")
+async def test_a_file_that_is_known_is_not_sent_again(world: World) -> None:
+    etag = (await world.get("/page/app.js")).headers["etag"]
+    again = await world.begin("GET", "/page/app.js", headers={"if-none-match": etag}).end()
+    assert (again.status, again.body) == (304, b"")
 
 
 @pytest.mark.parametrize("path", ["", "nothing.js", "../pyproject.toml", "..%2f__init__.py", "/etc/passwd", "app.js/"])
-async def test_nothing_but_its_files_is_served(path: str) -> None:
-    async with open_world() as world:
-        assert (await world.get(f"/page/{path}")).status == 404
+async def test_nothing_but_its_files_is_served(world: World, path: str) -> None:
+    assert (await world.get(f"/page/{path}")).status == 404
 
 
 @pytest.mark.parametrize("path", [path for path in OURS if path.endswith(".js")])

@@ -91,26 +91,23 @@ async def test_any_other_name_is_misdirected() -> None:
             assert (host, await refusal(world, "GET", "/v1/models", host=host)) == (host, (421, "unknown_host"))
 
 
-async def test_a_page_whose_name_was_rebound_is_refused_on_every_path() -> None:
+async def test_a_page_whose_name_was_rebound_is_refused_on_every_path(world: World) -> None:
     rebound = {"host": "evil.example:8000", "origin": EVIL, "sec_fetch_site": "same-origin"}
-    async with open_world() as world:
-        for method, path in product(METHODS, (*PATHS, "/no/such/path")):
-            assert (method, path, await status(world, method, path, **rebound)) == (method, path, 421)
+    for method, path in product(METHODS, (*PATHS, "/no/such/path")):
+        assert (method, path, await status(world, method, path, **rebound)) == (method, path, 421)
 
 
-async def test_the_refusal_names_the_option_and_has_the_shape_of_its_api() -> None:
-    async with open_world() as world:
-        plain = await ask(world, "POST", COMPLETIONS, host="box.lan:8000")
-        assert "--allowed-hosts box.lan," in plain.json()["error"]["message"]
-        assert plain.headers["x-should-retry"] == "false"
-        message = (await ask(world, "POST", "/v1/messages", host="box.lan")).json()
-        assert (message["type"], message["error"]["type"]) == ("error", "invalid_request_error")
-        assert (await ask(world, "POST", "/completion", host="box.lan")).json()["error"]["code"] == 421
+async def test_the_refusal_names_the_option_and_has_the_shape_of_its_api(world: World) -> None:
+    plain = await ask(world, "POST", COMPLETIONS, host="box.lan:8000")
+    assert "--allowed-hosts box.lan," in plain.json()["error"]["message"]
+    assert plain.headers["x-should-retry"] == "false"
+    message = (await ask(world, "POST", "/v1/messages", host="box.lan")).json()
+    assert (message["type"], message["error"]["type"]) == ("error", "invalid_request_error")
+    assert (await ask(world, "POST", "/completion", host="box.lan")).json()["error"]["code"] == 421
 
 
-async def test_a_request_without_a_name_is_served() -> None:
-    async with open_world() as world:
-        assert await status(world, "GET", "/v1/models") == 200
+async def test_a_request_without_a_name_is_served(world: World) -> None:
+    assert await status(world, "GET", "/v1/models") == 200
 
 
 @pytest.mark.parametrize("allowed", [("*",), ("chat.example", "*")])
@@ -140,31 +137,27 @@ async def test_where_a_key_is_asked_for_names_count_only_on_demand() -> None:
         *(("POST", "/v1/sessions/editor/cancel"), ("DELETE", "/v1/requests/mine"), ("PATCH", "/"), ("POST", "/health")),
     ],
 )
-async def test_what_a_page_of_another_sends_changes_nothing(method: str, path: str) -> None:
-    async with open_world() as world:
-        for page in FOREIGN:
-            assert (page, await refusal(world, method, path, host=OURS, **page)) == (page, (403, "foreign_origin"))
+async def test_what_a_page_of_another_sends_changes_nothing(world: World, method: str, path: str) -> None:
+    for page in FOREIGN:
+        assert (page, await refusal(world, method, path, host=OURS, **page)) == (page, (403, "foreign_origin"))
 
 
-async def test_what_a_page_of_another_fetches_tells_nothing() -> None:
-    async with open_world() as world:
-        for path, page in product(SECRETS, FOREIGN):
-            asked = page | {"host": OURS, "sec_fetch_mode": "navigate"}
-            assert (path, page, await status(world, "GET", path, **asked)) == (path, page, 403)
-            assert (path, page, await status(world, "HEAD", path, **asked)) == (path, page, 403)
+async def test_what_a_page_of_another_fetches_tells_nothing(world: World) -> None:
+    for path, page in product(SECRETS, FOREIGN):
+        asked = page | {"host": OURS, "sec_fetch_mode": "navigate"}
+        assert (path, page, await status(world, "GET", path, **asked)) == (path, page, 403)
+        assert (path, page, await status(world, "HEAD", path, **asked)) == (path, page, 403)
 
 
-async def test_links_lead_to_the_page_and_the_documentation_from_anywhere() -> None:
-    async with open_world() as world:
-        for path, page in product(("/", "/docs", "/openapi.json", "/page/app.js", "/health"), FOREIGN):
-            assert (path, page, await status(world, "GET", path, host=OURS, **page)) == (path, page, 200)
+async def test_links_lead_to_the_page_and_the_documentation_from_anywhere(world: World) -> None:
+    for path, page in product(("/", "/docs", "/openapi.json", "/page/app.js", "/health"), FOREIGN):
+        assert (path, page, await status(world, "GET", path, host=OURS, **page)) == (path, page, 200)
 
 
-async def test_its_own_page_and_programs_are_served() -> None:
-    async with open_world() as world:
-        for page in OWN:
-            assert (page, await status(world, "GET", "/v1/requests", host=OURS, **page)) == (page, 200)
-            assert (page, await status(world, "POST", CANCEL, host=OURS, **page)) == (page, 404)
+async def test_its_own_page_and_programs_are_served(world: World) -> None:
+    for page in OWN:
+        assert (page, await status(world, "GET", "/v1/requests", host=OURS, **page)) == (page, 200)
+        assert (page, await status(world, "POST", CANCEL, host=OURS, **page)) == (page, 404)
 
 
 @pytest.mark.parametrize(
@@ -177,14 +170,12 @@ async def test_its_own_page_and_programs_are_served() -> None:
         ("http://localhost.:8000", "localhost:8000"),
     ],
 )
-async def test_an_origin_and_a_name_are_compared_as_a_browser_means_them(origin: str, host: str) -> None:
-    async with open_world() as world:
-        assert await status(world, "POST", CANCEL, host=host, origin=origin) == 404
+async def test_an_origin_and_a_name_are_compared_as_a_browser_means_them(world: World, origin: str, host: str) -> None:
+    assert await status(world, "POST", CANCEL, host=host, origin=origin) == 404
 
 
-async def test_an_origin_without_any_name_is_foreign() -> None:
-    async with open_world() as world:
-        assert await status(world, "POST", CANCEL, origin="http://127.0.0.1:8000") == 403
+async def test_an_origin_without_any_name_is_foreign(world: World) -> None:
+    assert await status(world, "POST", CANCEL, origin="http://127.0.0.1:8000") == 403
 
 
 async def test_a_key_does_not_let_a_page_in() -> None:
@@ -194,16 +185,15 @@ async def test_a_key_does_not_let_a_page_in() -> None:
         assert await status(world, "POST", CANCEL, origin="https://any.example", **headers) == 404
 
 
-async def test_a_cancel_and_a_hold_that_were_refused_reach_nobody() -> None:
+async def test_a_cancel_and_a_hold_that_were_refused_reach_nobody(world: World) -> None:
     forged = {"host": OURS, "origin": EVIL, "sec_fetch_site": "cross-site"}
-    async with open_world() as world:
-        stream = await world.running_stream("mine")
-        assert await status(world, "POST", "/v1/requests/mine/cancel", **forged) == 403
-        assert await status(world, "POST", "/v1/requests/next/cancel?hold=60", **forged) == 403
-        world.gate.open()
-        await stream.end()
-        assert stream.events[-1] == "[DONE]"
-        assert (await world.complete(headers={"x-request-id": "next"}, max_tokens=1).end()).status == 200
+    stream = await world.running_stream("mine")
+    assert await status(world, "POST", "/v1/requests/mine/cancel", **forged) == 403
+    assert await status(world, "POST", "/v1/requests/next/cancel?hold=60", **forged) == 403
+    world.gate.open()
+    await stream.end()
+    assert stream.events[-1] == "[DONE]"
+    assert (await world.complete(headers={"x-request-id": "next"}, max_tokens=1).end()).status == 200
 
 
 # -- pages that are allowed -------------------------------------------------------------------------------------------
@@ -254,12 +244,11 @@ async def test_no_other_page_is_allowed_with_it(named: str, origin: str) -> None
         assert "access-control-allow-origin" not in exchange.headers
 
 
-async def test_the_refusal_says_what_to_start_the_server_with() -> None:
-    async with open_world() as world:
-        for origin in ("https://page.example", "null", "chrome-extension://abc"):
-            message = (await ask(world, "POST", CANCEL, host=OURS, origin=origin)).json()["error"]["message"]
-            assert message.endswith(f"--cors-origins {origin}")
-            assert OURS in message
+async def test_the_refusal_says_what_to_start_the_server_with(world: World) -> None:
+    for origin in ("https://page.example", "null", "chrome-extension://abc"):
+        message = (await ask(world, "POST", CANCEL, host=OURS, origin=origin)).json()["error"]["message"]
+        assert message.endswith(f"--cors-origins {origin}")
+        assert OURS in message
 
 
 async def test_what_a_page_sends_without_its_origin_is_allowed_by_a_star_only() -> None:

@@ -158,31 +158,6 @@ async def test_prepared_pictures_of_requests_have_a_limit() -> None:
         assert (first.status, (await world.post(CHAT, asking(BLUE))).status) == (200, 200)
 
 
-async def test_a_picture_is_encoded_once_and_is_a_part_of_the_prefix() -> None:
-    encoder = MediaEncoder(None)
-    async with open_world(encoder=encoder) as world:
-        first = (await world.post(CHAT, asking())).json()
-        second = (await world.post(CHAT, asking())).json()
-        assert second["choices"][0]["message"] == first["choices"][0]["message"]
-        assert len(encoder.encoded) == 1
-        usage = second["usage"]
-        assert usage["prompt_tokens_details"]["cached_tokens"] >= usage["prompt_tokens"] - ROWS
-        other = (await world.post(CHAT, asking(BLUE))).json()
-        assert len(encoder.encoded) == 2
-        assert other["usage"]["prompt_tokens_details"]["cached_tokens"] < usage["prompt_tokens"] - ROWS
-
-
-async def test_a_picture_that_cannot_be_encoded_fails_its_own_request() -> None:
-    encoder = MediaEncoder(None)
-    encoder.fails.add(RED)
-    async with open_world(encoder=encoder) as world:
-        failed, beside = world.begin("POST", CHAT, asking()), world.begin("POST", CHAT, asking(BLUE))
-        await failed.end()
-        await beside.end()
-        assert (failed.status, beside.status) == (500, 200)
-        assert (await world.post(CHAT, asking(BLUE))).status == 200
-
-
 async def test_a_picture_that_the_core_cannot_decode_is_the_clients_error() -> None:
     encoder = MediaEncoder(None)
     encoder.broken[RED] = "the file is broken"

@@ -8,8 +8,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from pyllmcancel.server.http.request_context import RequestContext
-from tests.support.http_asgi import Exchange
-from tests.support.http_world import COMPLETIONS, open_world
+from tests.support.http_world import COMPLETIONS, World
 
 pytestmark = pytest.mark.anyio
 
@@ -18,59 +17,54 @@ INSANE = ["", " ", "a b", "x" * 129, 'a"b', "a\tb", "ä", "a;b", "../%00", "a,b"
 
 
 @pytest.mark.parametrize("request_id", SANE)
-async def test_a_sane_id_is_taken_and_the_request_is_found_and_cancelled_by_it(request_id: str) -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = world.complete(headers={"x-request-id": request_id})
-        await world.held()
-        assert (await world.request(request_id))["id"] == request_id
-        answer = (await world.post(f"/v1/requests/{request_id}/cancel")).json()
-        assert (answer["id"], answer["outcome"]) == (request_id, "cancelled")
-        await exchange.end()
-        assert exchange.headers["x-request-id"] == request_id
-        assert exchange.json()["error"]["request_id"] == request_id
+async def test_a_sane_id_is_taken_and_the_request_is_found_and_cancelled_by_it(world: World, request_id: str) -> None:
+    world.hold()
+    exchange = world.complete(headers={"x-request-id": request_id})
+    await world.held()
+    assert (await world.request(request_id))["id"] == request_id
+    answer = (await world.post(f"/v1/requests/{request_id}/cancel")).json()
+    assert (answer["id"], answer["outcome"]) == (request_id, "cancelled")
+    await exchange.end()
+    assert exchange.headers["x-request-id"] == request_id
+    assert exchange.json()["error"]["request_id"] == request_id
 
 
 @pytest.mark.parametrize("request_id", INSANE)
-async def test_an_insane_id_is_refused_and_not_repeated(request_id: str) -> None:
-    async with open_world() as world:
-        exchange = await world.complete(headers={"x-request-id": request_id}).end()
-        error = exchange.json()["error"]
-        assert (exchange.status, error["param"], error["code"]) == (400, "X-Request-Id", "bad_id")
-        assert exchange.headers["x-should-retry"] == "false"
-        made = exchange.headers["x-request-id"]
-        assert made.startswith("req-")
-        assert error["request_id"] == made
-        assert await world.requests() == []
+async def test_an_insane_id_is_refused_and_not_repeated(world: World, request_id: str) -> None:
+    exchange = await world.complete(headers={"x-request-id": request_id}).end()
+    error = exchange.json()["error"]
+    assert (exchange.status, error["param"], error["code"]) == (400, "X-Request-Id", "bad_id")
+    assert exchange.headers["x-should-retry"] == "false"
+    made = exchange.headers["x-request-id"]
+    assert made.startswith("req-")
+    assert error["request_id"] == made
+    assert await world.requests() == []
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_id_of_a_live_request_is_refused_and_that_request_goes_on(stream: bool) -> None:
-    async with open_world() as world:
-        first = await world.running_stream("mine")
-        second = await world.complete(stream=stream, headers={"x-request-id": "mine"}).end()
-        assert second.status == 400
-        assert "mine" in second.json()["error"]["message"]
-        world.gate.open()
-        await first.end()
-        assert first.events[-1] == "[DONE]"
+async def test_the_id_of_a_live_request_is_refused_and_that_request_goes_on(world: World, stream: bool) -> None:
+    first = await world.running_stream("mine")
+    second = await world.complete(stream=stream, headers={"x-request-id": "mine"}).end()
+    assert second.status == 400
+    assert "mine" in second.json()["error"]["message"]
+    world.gate.open()
+    await first.end()
+    assert first.events[-1] == "[DONE]"
 
 
-async def test_the_id_of_an_ended_request_can_be_used_again() -> None:
-    async with open_world() as world:
-        for _ in range(2):
-            exchange = await world.complete(max_tokens=1, headers={"x-request-id": "mine"}).end()
-            assert exchange.status == 200
+async def test_the_id_of_an_ended_request_can_be_used_again(world: World) -> None:
+    for _ in range(2):
+        exchange = await world.complete(max_tokens=1, headers={"x-request-id": "mine"}).end()
+        assert exchange.status == 200
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_made_id_is_in_the_header_in_the_answer_and_in_the_list(stream: bool) -> None:
-    async with open_world() as world:
-        exchange = await world.complete(max_tokens=1, stream=stream).end()
-        answer = json.loads(exchange.events[0]) if stream else exchange.json()
-        made = exchange.headers["x-request-id"]
-        assert answer["id"] == f"cmpl-{made}"
-        assert [entry["id"] for entry in await world.requests()] == [made]
+async def test_a_made_id_is_in_the_header_in_the_answer_and_in_the_list(world: World, stream: bool) -> None:
+    exchange = await world.complete(max_tokens=1, stream=stream).end()
+    answer = json.loads(exchange.events[0]) if stream else exchange.json()
+    made = exchange.headers["x-request-id"]
+    assert answer["id"] == f"cmpl-{made}"
+    assert [entry["id"] for entry in await world.requests()] == [made]
 
 
 @pytest.mark.parametrize(
@@ -88,36 +82,29 @@ async def test_a_made_id_is_in_the_header_in_the_answer_and_in_the_list(stream: 
         ("GET", "/nowhere", 404),
     ],
 )
-async def test_every_response_has_the_id(method: str, path: str, status: int) -> None:
-    async with open_world() as world:
-        exchange = await world.begin(method, path, headers={"x-request-id": "mine"}).end()
-        assert exchange.status == status
-        assert exchange.headers["x-request-id"] == "mine"
-        if status >= 400:
-            assert exchange.json()["error"]["request_id"] == "mine"
-            assert exchange.headers["x-should-retry"] == "false"
-
-
-async def test_a_405_says_what_is_allowed() -> None:
-    async with open_world() as world:
-        assert (await world.get(COMPLETIONS)).headers["allow"] == "POST"
-
-
-async def test_a_defect_of_ours_is_a_500_with_the_id_and_without_its_inside() -> None:
-    async with open_world() as world:
-
-        async def broken() -> None:
-            raise ZeroDivisionError("a secret")
-
-        world.app.add_api_route("/broken", broken)
-        exchange = world.begin("GET", "/broken", headers={"x-request-id": "mine"})
-        with pytest.raises(ZeroDivisionError):  # for the server's log
-            await exchange.end()
-        assert exchange.status == 500
-        assert exchange.headers["x-request-id"] == "mine"
-        assert exchange.headers["x-should-retry"] == "false"
+async def test_every_response_has_the_id(world: World, method: str, path: str, status: int) -> None:
+    exchange = await world.begin(method, path, headers={"x-request-id": "mine"}).end()
+    assert exchange.status == status
+    assert exchange.headers["x-request-id"] == "mine"
+    if status >= 400:
         assert exchange.json()["error"]["request_id"] == "mine"
-        assert b"secret" not in exchange.body
+        assert exchange.headers["x-should-retry"] == "false"
+
+
+async def test_a_defect_of_ours_is_a_500_with_the_id_and_without_its_inside(world: World) -> None:
+
+    async def broken() -> None:
+        raise ZeroDivisionError("a secret")
+
+    world.app.add_api_route("/broken", broken)
+    exchange = world.begin("GET", "/broken", headers={"x-request-id": "mine"})
+    with pytest.raises(ZeroDivisionError):  # for the server's log
+        await exchange.end()
+    assert exchange.status == 500
+    assert exchange.headers["x-request-id"] == "mine"
+    assert exchange.headers["x-should-retry"] == "false"
+    assert exchange.json()["error"]["request_id"] == "mine"
+    assert b"secret" not in exchange.body
 
 
 async def test_other_protocols_than_http_pass_through_the_middleware() -> None:
@@ -130,11 +117,3 @@ async def test_other_protocols_than_http_pass_through_the_middleware() -> None:
 
     await RequestContext(app)({"type": "lifespan"}, nothing, nothing)  # type: ignore[arg-type]
     assert seen == ["lifespan"]
-
-
-async def test_the_access_log_names_the_id(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="pyllmcancel.access")
-    async with open_world() as world:
-        exchange: Exchange = await world.complete(max_tokens=1, headers={"x-request-id": "mine"}).end()
-        assert exchange.status == 200
-    assert any(record.getMessage().startswith('mine "POST /v1/completions" 200 ') for record in caplog.records)

@@ -11,33 +11,10 @@ from tests.support.http_world import World, open_world
 pytestmark = pytest.mark.anyio
 
 FIELDS = {
-    "id",
-    "object",
-    "status",
-    "phase",
-    "owner",
-    "session",
-    "parent_session",
-    "supersede",
-    "priority",
-    "n",
-    "slots",
-    "paused",
-    "prompt_tokens",
-    "prompt_tokens_done",
-    "cached_tokens",
-    "completion_tokens",
-    "drafts",
-    "lora",
-    "max_tokens",
-    "finish_reason",
-    "cancel_reason",
-    "superseded_by",
-    "cancel_latency_ms",
-    "error",
-    "created",
-    "seconds",
-    "times",
+    *("id", "object", "status", "phase", "owner", "session", "parent_session", "supersede", "priority", "n", "slots"),
+    *("paused", "prompt_tokens", "prompt_tokens_done", "cached_tokens", "completion_tokens", "drafts", "lora"),
+    *("max_tokens", "finish_reason", "cancel_reason", "superseded_by", "cancel_latency_ms", "error"),
+    *("created", "seconds", "times"),
 }
 
 
@@ -81,46 +58,42 @@ async def test_a_filter_shows_one_status(status: str, expected: list[str]) -> No
         assert [entry["id"] for entry in await world.requests(f"?status={status}")] == expected
 
 
-async def test_an_unknown_status_is_refused_with_its_name() -> None:
-    async with open_world() as world:
-        exchange = await world.get("/v1/requests?status=asleep")
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, "status")
+async def test_an_unknown_status_is_refused_with_its_name(world: World) -> None:
+    exchange = await world.get("/v1/requests?status=asleep")
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, "status")
 
 
-async def test_a_running_request_shows_its_progress() -> None:
-    async with open_world() as world:
-        world.hold()
-        world.complete(max_tokens=50, ignore_eos=True, headers={"x-request-id": "mine", "x-session-id": "s"})
-        await world.held()
-        before = await world.request("mine")
-        assert (before["status"], before["phase"], before["prompt_tokens_done"]) == ("running", "prefill", 0)
-        await world.step(2)
-        await world.held()
-        now = await world.request("mine")
-        assert (now["phase"], now["prompt_tokens"], now["prompt_tokens_done"]) == ("decode", 5, 5)
-        assert (now["completion_tokens"], now["session"], now["n"]) == (2, "s", 1)
-        assert len(now["slots"]) == 1
-        assert now["seconds"] >= before["seconds"] > 0
+async def test_a_running_request_shows_its_progress(world: World) -> None:
+    world.hold()
+    world.complete(max_tokens=50, ignore_eos=True, headers={"x-request-id": "mine", "x-session-id": "s"})
+    await world.held()
+    before = await world.request("mine")
+    assert (before["status"], before["phase"], before["prompt_tokens_done"]) == ("running", "prefill", 0)
+    await world.step(2)
+    await world.held()
+    now = await world.request("mine")
+    assert (now["phase"], now["prompt_tokens"], now["prompt_tokens_done"]) == ("decode", 5, 5)
+    assert (now["completion_tokens"], now["session"], now["n"]) == (2, "s", 1)
+    assert len(now["slots"]) == 1
+    assert now["seconds"] >= before["seconds"] > 0
 
 
-async def test_an_ended_request_shows_its_ending() -> None:
-    async with open_world() as world:
-        world.model.answers[b"hello"] = b"!"
-        await world.complete(headers={"x-request-id": "mine"}).end()
-        seen = await world.request("mine")
-        assert (seen["status"], seen["finish_reason"], seen["slots"]) == ("finished", "stop", [])
-        assert (seen["cancel_reason"], seen["cancel_latency_ms"], seen["error"]) == (None, None, None)
+async def test_an_ended_request_shows_its_ending(world: World) -> None:
+    world.model.answers[b"hello"] = b"!"
+    await world.complete(headers={"x-request-id": "mine"}).end()
+    seen = await world.request("mine")
+    assert (seen["status"], seen["finish_reason"], seen["slots"]) == ("finished", "stop", [])
+    assert (seen["cancel_reason"], seen["cancel_latency_ms"], seen["error"]) == (None, None, None)
 
 
-async def test_a_superseded_request_names_its_successor() -> None:
-    async with open_world() as world:
-        world.hold()
-        world.complete(headers={"x-request-id": "old", "x-supersede": "k"})
-        await world.held()
-        world.complete(headers={"x-request-id": "new", "x-supersede": "k"})
-        await world.added("new")
-        seen = await world.ended("old")
-        assert (seen["cancel_reason"], seen["superseded_by"]) == ("superseded", "new")
+async def test_a_superseded_request_names_its_successor(world: World) -> None:
+    world.hold()
+    world.complete(headers={"x-request-id": "old", "x-supersede": "k"})
+    await world.held()
+    world.complete(headers={"x-request-id": "new", "x-supersede": "k"})
+    await world.added("new")
+    seen = await world.ended("old")
+    assert (seen["cancel_reason"], seen["superseded_by"]) == ("superseded", "new")
 
 
 async def test_a_request_with_n_choices_is_one_entry() -> None:
@@ -133,46 +106,44 @@ async def test_a_request_with_n_choices_is_one_entry() -> None:
         assert (entry["n"], len(entry["slots"]), entry["prompt_tokens"]) == (3, 3, 5)
 
 
-async def test_steps_tell_what_each_held_newest_first() -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = world.complete(max_tokens=3, ignore_eos=True, headers={"x-request-id": "mine"})
-        await world.step(2)
-        await world.held()
-        await world.post("/v1/requests/mine/cancel")
-        await exchange.end()
-        listed = (await world.get("/v1/steps")).json()
-        assert (listed["object"], listed["n_steps"]) == ("list", 3)
-        assert [step["number"] for step in listed["data"]] == [3, 2, 1]
-        assert [step["status"] for step in listed["data"]] == ["aborted", "ok", "ok"]
-        assert [step["sequences"] for step in listed["data"]] == [
-            [
-                {
-                    "request": "mine",
-                    "choice": 0,
-                    "slot": 0,
-                    "phase": phase,
-                    "n_tokens": n,
-                    "n_drafted": 0,
-                    "n_accepted": 0,
-                    "max_tokens": 3,
-                    "n_generated": n_generated,
-                    "cancelled": n_generated == 2,
-                }
-            ]
-            for phase, n, n_generated in (("decode", 1, 2), ("decode", 1, 1), ("prefill", 5, 0))
+async def test_steps_tell_what_each_held_newest_first(world: World) -> None:
+    world.hold()
+    exchange = world.complete(max_tokens=3, ignore_eos=True, headers={"x-request-id": "mine"})
+    await world.step(2)
+    await world.held()
+    await world.post("/v1/requests/mine/cancel")
+    await exchange.end()
+    listed = (await world.get("/v1/steps")).json()
+    assert (listed["object"], listed["n_steps"]) == ("list", 3)
+    assert [step["number"] for step in listed["data"]] == [3, 2, 1]
+    assert [step["status"] for step in listed["data"]] == ["aborted", "ok", "ok"]
+    assert [step["sequences"] for step in listed["data"]] == [
+        [
+            {
+                "request": "mine",
+                "choice": 0,
+                "slot": 0,
+                "phase": phase,
+                "n_tokens": n,
+                "n_drafted": 0,
+                "n_accepted": 0,
+                "max_tokens": 3,
+                "n_generated": n_generated,
+                "cancelled": n_generated == 2,
+            }
         ]
-        assert [step["left"] for step in listed["data"]] == [["mine"], [], []]
-        assert [step["threads"] for step in listed["data"]] == [1, 1, 1]
-        last = (await world.get("/v1/steps?last=1")).json()
-        assert [step["number"] for step in last["data"]] == [3]
+        for phase, n, n_generated in (("decode", 1, 2), ("decode", 1, 1), ("prefill", 5, 0))
+    ]
+    assert [step["left"] for step in listed["data"]] == [["mine"], [], []]
+    assert [step["threads"] for step in listed["data"]] == [1, 1, 1]
+    last = (await world.get("/v1/steps?last=1")).json()
+    assert [step["number"] for step in last["data"]] == [3]
 
 
 @pytest.mark.parametrize("last", ["0", "1025", "x"])
-async def test_a_number_of_steps_out_of_range_is_refused(last: str) -> None:
-    async with open_world() as world:
-        exchange = await world.get(f"/v1/steps?last={last}")
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, "last")
+async def test_a_number_of_steps_out_of_range_is_refused(world: World, last: str) -> None:
+    exchange = await world.get(f"/v1/steps?last={last}")
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, "last")
 
 
 async def test_the_steps_of_a_batch_show_where_each_request_stands_and_who_leaves(

@@ -52,34 +52,6 @@ async def test_ten_arrivals_of_one_address_leave_one_live_and_the_tenth_complete
         assert exchanges[-1].events[-1] == "[DONE]"
 
 
-async def test_a_chat_a_completion_and_an_infill_of_one_address_do_not_touch_each_other() -> None:
-    async with open_world(supersede="client-ip", parallel=4) as world:
-        world.model.special_tokens = GAP_TOKENS
-        messages = [{"role": "user", "content": "hello"}]
-        exchanges = [
-            world.begin("POST", "/v1/chat/completions", {"messages": messages, "max_tokens": 3}),
-            world.complete(max_tokens=3),
-            world.begin("POST", "/infill", {"input_prefix": "x", "input_suffix": "y", "n_predict": 3}),
-            world.begin("POST", "/infill", {"input_prefix": "x", "input_suffix": "y", "n_predict": 0}),
-            world.begin("POST", "/v1/chat/completions", {"messages": messages, "max_tokens": 3}),
-        ]
-        assert [(await exchange.end()).status for exchange in exchanges] == [200] * 5
-
-
-async def test_a_warm_up_does_not_supersede_what_is_being_typed() -> None:
-    """As llama.vim does it: the answer, then the next context without one."""
-    async with open_world(supersede="client-ip") as world:
-        world.model.special_tokens = GAP_TOKENS
-        gap = {"input_prefix": "x", "input_suffix": "y"}
-        world.hold()
-        typed = world.begin("POST", "/infill", gap | {"n_predict": 3})
-        await world.held()
-        warm_up = world.begin("POST", "/infill", gap | {"n_predict": 0}, headers={"x-request-id": "warm-up"})
-        await world.added("warm-up")
-        world.gate.open()
-        assert [(await exchange.end()).status for exchange in (typed, warm_up)] == [200, 200]
-
-
 @pytest.mark.parametrize("n", [2, 10])
 async def test_all_chats_of_one_session_complete_as_alone(n: int) -> None:
     """A title, a summary, and the turn itself: agents send the session with each of them."""
@@ -120,45 +92,37 @@ async def test_a_cancel_ends_all_requests_of_a_session_and_its_descendants_and_n
         assert (await world.get("/v1/sessions?live=true")).json()["data"] == []
 
 
-async def test_a_cancel_reaches_a_request_whose_prompt_is_being_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancel_reaches_a_request_whose_prompt_is_being_tokenized(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is not accepted yet: a worker reads its long prompt."""
-    async with open_world() as world:
-        reading, may_end = threading.Event(), threading.Event()
-        tokenize = world.model.tokenize
+    reading, may_end = threading.Event(), threading.Event()
+    tokenize = world.model.tokenize
 
-        def slowly(text: str | bytes, **options: bool) -> list[int]:
-            reading.set()
-            assert may_end.wait(LIMIT)
-            return tokenize(text, **options)
+    def slowly(text: str | bytes, **options: bool) -> list[int]:
+        reading.set()
+        assert may_end.wait(LIMIT)
+        return tokenize(text, **options)
 
-        assert (await member(world, "first", "child", "parent", max_tokens=1).end()).status == 200
-        monkeypatch.setattr(world.model, "tokenize", slowly)
-        late = member(world, "late", "child", "parent", metadata={"long": "x" * INLINE_BODY})
-        assert await asyncio.to_thread(reading.wait, LIMIT)
-        (cancelled,) = (await world.post("/v1/sessions/parent/cancel?wait=false")).json()["requests"]
-        assert (cancelled["id"], cancelled["phase"]) == ("late", "preparing")
-        assert (await late.end()).json()["error"]["code"] == "explicit"
-        may_end.set()
-        assert (await member(world, "new", "child", "parent", max_tokens=1).end()).status == 200
-
-
-async def test_descendants_can_be_left_out() -> None:
-    async with open_world() as world:
-        world.hold()
-        parent, child = member(world, "p", "parent"), member(world, "c", "child", "parent", max_tokens=5)
-        await world.added("c")
-        answer = (await world.post("/v1/sessions/parent/cancel?descendants=false&wait=false")).json()
-        world.gate.open()
-        assert [cancelled["id"] for cancelled in answer["requests"]] == ["p"]
-        assert [(await parent.end()).status, (await child.end()).status] == [499, 200]
+    assert (await member(world, "first", "child", "parent", max_tokens=1).end()).status == 200
+    monkeypatch.setattr(world.model, "tokenize", slowly)
+    late = member(world, "late", "child", "parent", metadata={"long": "x" * INLINE_BODY})
+    assert await asyncio.to_thread(reading.wait, LIMIT)
+    (cancelled,) = (await world.post("/v1/sessions/parent/cancel?wait=false")).json()["requests"]
+    assert (cancelled["id"], cancelled["phase"]) == ("late", "preparing")
+    assert (await late.end()).json()["error"]["code"] == "explicit"
+    may_end.set()
+    assert (await member(world, "new", "child", "parent", max_tokens=1).end()).status == 200
 
 
-async def test_a_held_family_reaches_the_children_that_still_come() -> None:
-    async with open_world() as world:
-        assert (await world.post("/v1/sessions/parent/cancel?hold=30")).status == 202
-        exchanges = [await member(world, f"c{number}", f"child-{number}", "parent").end() for number in range(3)]
-        assert [exchange.json()["error"]["code"] for exchange in exchanges] == ["explicit"] * 3
-        assert (await world.get("/v1/steps")).json()["n_steps"] == 0
+async def test_descendants_can_be_left_out(world: World) -> None:
+    world.hold()
+    parent, child = member(world, "p", "parent"), member(world, "c", "child", "parent", max_tokens=5)
+    await world.added("c")
+    answer = (await world.post("/v1/sessions/parent/cancel?descendants=false&wait=false")).json()
+    world.gate.open()
+    assert [cancelled["id"] for cancelled in answer["requests"]] == ["p"]
+    assert [(await parent.end()).status, (await child.end()).status] == [499, 200]
 
 
 async def test_a_session_is_listed_with_its_live_requests() -> None:
@@ -174,20 +138,13 @@ async def test_a_session_is_listed_with_its_live_requests() -> None:
         assert (await world.get("/v1/sessions/unknown")).status == 404
 
 
-async def test_requests_that_name_nothing_do_not_touch_each_other() -> None:
-    async with open_world() as world:
-        exchanges = [world.complete(max_tokens=2) for _ in range(3)]
-        assert [(await exchange.end()).status for exchange in exchanges] == [200, 200, 200]
-
-
-async def test_a_request_that_is_refused_does_not_cancel_its_keys_live_one() -> None:
-    async with open_world() as world:
-        await world.running_stream("live", supersede="k")
-        bad = [{"prompt": []}, {"prompt": "x", "n": 129}, {"prompt": "x" * 2000}, {"prompt": [999]}]
-        for fields in bad:
-            exchange = await world.complete(supersede="k", **fields).end()
-            assert exchange.status == 400, exchange.body
-        assert (await world.request("live"))["status"] == "running"
+async def test_a_request_that_is_refused_does_not_cancel_its_keys_live_one(world: World) -> None:
+    await world.running_stream("live", supersede="k")
+    bad = [{"prompt": []}, {"prompt": "x", "n": 129}, {"prompt": "x" * 2000}, {"prompt": [999]}]
+    for fields in bad:
+        exchange = await world.complete(supersede="k", **fields).end()
+        assert exchange.status == 400, exchange.body
+    assert (await world.request("live"))["status"] == "running"
 
 
 async def test_several_are_cancelled_by_their_ids_and_each_is_answered() -> None:
@@ -237,20 +194,18 @@ async def test_several_are_cancelled_by_a_filter(filters: dict[str, str], expect
 @pytest.mark.parametrize(
     "body", [{}, {"request_ids": []}, {"request_ids": ["a"], "session": "s"}, {"status": "finished"}, {"ids": ["a"]}]
 )
-async def test_a_cancel_that_does_not_say_which_is_refused(body: dict[str, Any]) -> None:
-    async with open_world() as world:
-        assert (await world.post("/v1/requests/cancel", body)).status == 400
+async def test_a_cancel_that_does_not_say_which_is_refused(world: World, body: dict[str, Any]) -> None:
+    assert (await world.post("/v1/requests/cancel", body)).status == 400
 
 
-async def test_delete_cancels_too() -> None:
-    async with open_world() as world:
-        world.hold()
-        exchange = member(world, "mine", "s")
-        await world.held()
-        answer = (await world.begin("DELETE", "/v1/requests/mine").end()).json()
-        assert (answer["id"], answer["outcome"], answer["reason"]) == ("mine", "cancelled", "explicit")
-        assert (await exchange.end()).status == 499
-        assert (await world.begin("DELETE", "/v1/requests/unknown").end()).status == 404
+async def test_delete_cancels_too(world: World) -> None:
+    world.hold()
+    exchange = member(world, "mine", "s")
+    await world.held()
+    answer = (await world.begin("DELETE", "/v1/requests/mine").end()).json()
+    assert (answer["id"], answer["outcome"], answer["reason"]) == ("mine", "cancelled", "explicit")
+    assert (await exchange.end()).status == 499
+    assert (await world.begin("DELETE", "/v1/requests/unknown").end()).status == 404
 
 
 @pytest.mark.parametrize(
@@ -263,7 +218,6 @@ async def test_delete_cancels_too() -> None:
         ("/v1/requests/two words/cancel?hold=60", "request_id"),
     ],
 )
-async def test_what_cannot_come_is_not_held(path: str, param: str) -> None:
-    async with open_world() as world:
-        refused = await world.post(path)
-        assert (refused.status, refused.json()["error"]["param"]) == (400, param)
+async def test_what_cannot_come_is_not_held(world: World, path: str, param: str) -> None:
+    refused = await world.post(path)
+    assert (refused.status, refused.json()["error"]["param"]) == (400, param)

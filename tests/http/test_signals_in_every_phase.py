@@ -160,30 +160,15 @@ def test_while_it_imports(long_model: Path, module: str, number: signal.Signals)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("program", "phase"),
+    [(LOADING, "load"), (STUCK, "load"), (PREPARING, "template")],
+    ids=["load", "load that cannot be asked to stop", "template"],
+)
 @signals
-def test_while_it_loads(long_model: Path, number: signal.Signals) -> None:
-    with begun(long_model, LOADING) as process:
-        process.wait_for_log("phase load")
-        process.wait_for_log("running on http")
-        process.signal(number)
-        assert_gone(process, number)
-
-
-@pytest.mark.long
-@signals
-def test_while_it_loads_and_cannot_be_asked_to_stop(long_model: Path, number: signal.Signals) -> None:
-    with begun(long_model, STUCK) as process:
-        process.wait_for_log("phase load")
-        process.wait_for_log("running on http")
-        process.signal(number)
-        assert_gone(process, number)
-
-
-@pytest.mark.long
-@signals
-def test_while_it_prepares_its_template(long_model: Path, number: signal.Signals) -> None:
-    with begun(long_model, PREPARING, "--drain", "0") as process:
-        process.wait_for_log("phase template")
+def test_while_it_gets_ready(long_model: Path, program: str, phase: str, number: signal.Signals) -> None:
+    with begun(long_model, program, "--drain", "0") as process:
+        process.wait_for_log(f"phase {phase}")
         process.wait_for_log("running on http")
         process.signal(number)
         assert_gone(process, number)

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,7 +25,7 @@ FRANCE = "What is the capital of France?"
 GERMANY = "What is the capital of Germany?"
 BAD_NAMES = (
     *("../slot.bin", "a/b", "a\\b", "", ".", "..", ".hidden", "a..b", "x" * 256, "a\nb", "/etc/passwd", "a:b", "a "),
-    *("a.", "\ud800", "\uff0e\uff0e", "a\x00b"),
+    *("a.", "\uff0e\uff0e", "a\x00b"),
 )
 KEYS = (ApiKey("alice", "key-a"), ApiKey("bob", "key-b"))
 
@@ -38,6 +39,12 @@ def files_in(folder: Path, pattern: str = "*") -> list[Path]:
 
 def serving(folder: Path, **options: Any) -> Any:
     return open_world(slot_save_path=folder, named_slots=True, draft_sources=(), **options)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with serving(tmp_path) as opened:
+        yield opened
 
 
 async def ask(
@@ -63,23 +70,22 @@ def bearer(key: str | None) -> dict[str, str]:
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
-async def test_a_slot_is_saved_and_restored_into_another(tmp_path: Path) -> None:
-    async with serving(tmp_path) as world:
-        assert (await ask(world, FRANCE, 1))["cache_n"] == 0
-        status, saved = await act(world, "save", 1)
-        n_saved = len(FRANCE) + 7
-        size = (tmp_path / "slot.bin").stat().st_size
-        assert status == 200
-        assert saved.pop("timings")["save_ms"] >= 0
-        assert saved == {"id_slot": 1, "filename": "slot.bin", "n_saved": n_saved, "n_written": size}
-        n_common = len("What is the capital of ")
-        assert (await ask(world, GERMANY, 1))["cache_n"] == n_common
-        status, restored = await act(world, "restore", 0)
-        assert status == 200
-        assert restored.pop("timings")["restore_ms"] >= 0
-        assert restored == {"id_slot": 0, "filename": "slot.bin", "n_restored": n_saved, "n_read": size}
-        assert (await ask(world, FRANCE, 0))["cache_n"] == len(FRANCE) - 1
-        assert (await ask(world, GERMANY, 1))["cache_n"] == len(GERMANY) - 1, "the other slot is as it was"
+async def test_a_slot_is_saved_and_restored_into_another(world: World, tmp_path: Path) -> None:
+    assert (await ask(world, FRANCE, 1))["cache_n"] == 0
+    status, saved = await act(world, "save", 1)
+    n_saved = len(FRANCE) + 7
+    size = (tmp_path / "slot.bin").stat().st_size
+    assert status == 200
+    assert saved.pop("timings")["save_ms"] >= 0
+    assert saved == {"id_slot": 1, "filename": "slot.bin", "n_saved": n_saved, "n_written": size}
+    n_common = len("What is the capital of ")
+    assert (await ask(world, GERMANY, 1))["cache_n"] == n_common
+    status, restored = await act(world, "restore", 0)
+    assert status == 200
+    assert restored.pop("timings")["restore_ms"] >= 0
+    assert restored == {"id_slot": 0, "filename": "slot.bin", "n_restored": n_saved, "n_read": size}
+    assert (await ask(world, FRANCE, 0))["cache_n"] == len(FRANCE) - 1
+    assert (await ask(world, GERMANY, 1))["cache_n"] == len(GERMANY) - 1, "the other slot is as it was"
 
 
 async def test_a_slot_survives_a_restart(tmp_path: Path) -> None:
@@ -91,82 +97,59 @@ async def test_a_slot_survives_a_restart(tmp_path: Path) -> None:
         assert (await ask(world, FRANCE))["cache_n"] == len(FRANCE) - 1
 
 
-async def test_a_slot_without_a_name_is_the_one_that_the_answer_tells(tmp_path: Path) -> None:
-    async with serving(tmp_path) as world:
-        exchange = await world.post("/completion", {"prompt": FRANCE, "n_predict": 4})
-        status, saved = await act(world, "save", exchange.json()["id_slot"])
-        assert (status, saved["n_saved"]) == (200, len(FRANCE) + 3)
+async def test_a_slot_without_a_name_is_the_one_that_the_answer_tells(world: World) -> None:
+    exchange = await world.post("/completion", {"prompt": FRANCE, "n_predict": 4})
+    status, saved = await act(world, "save", exchange.json()["id_slot"])
+    assert (status, saved["n_saved"]) == (200, len(FRANCE) + 3)
 
 
-async def test_an_erased_slot_has_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path) as world:
-        await ask(world, FRANCE, 1)
-        assert await act(world, "erase", 1, None) == (200, {"id_slot": 1, "n_erased": len(FRANCE) + 7})
-        assert (await ask(world, FRANCE, 1))["cache_n"] == 0
-        assert await act(world, "erase", 0, None) == (200, {"id_slot": 0, "n_erased": 0})
-        assert (await act(world, "save", 0))[0] == 400
+async def test_an_erased_slot_has_nothing(world: World) -> None:
+    await ask(world, FRANCE, 1)
+    assert await act(world, "erase", 1, None) == (200, {"id_slot": 1, "n_erased": len(FRANCE) + 7})
+    assert (await ask(world, FRANCE, 1))["cache_n"] == 0
+    assert await act(world, "erase", 0, None) == (200, {"id_slot": 0, "n_erased": 0})
+    assert (await act(world, "save", 0))[0] == 400
 
 
-async def test_a_busy_slot_is_saved_when_its_request_has_ended(tmp_path: Path) -> None:
-    async with serving(tmp_path) as world:
-        world.hold()
-        running = world.begin("POST", "/completion", {"prompt": FRANCE, "n_predict": 4, "id_slot": 0})
-        await world.held()
-        saving = world.begin("POST", "/slots/0?action=save", {"filename": "slot.bin"})
-        await world.step(2)
-        assert not (tmp_path / "slot.bin").exists()
-        world.gate.open()
-        assert (await running.end()).status == 200
-        assert (await saving.end()).json()["n_saved"] == len(FRANCE) + 3
+async def test_a_busy_slot_is_saved_when_its_request_has_ended(world: World, tmp_path: Path) -> None:
+    world.hold()
+    running = world.begin("POST", "/completion", {"prompt": FRANCE, "n_predict": 4, "id_slot": 0})
+    await world.held()
+    saving = world.begin("POST", "/slots/0?action=save", {"filename": "slot.bin"})
+    await world.step(2)
+    assert not (tmp_path / "slot.bin").exists()
+    world.gate.open()
+    assert (await running.end()).status == 200
+    assert (await saving.end()).json()["n_saved"] == len(FRANCE) + 3
 
 
-@pytest.mark.parametrize(
-    "filename",
-    [
-        "../slot.bin",
-        "a/b",
-        "a\\b",
-        "",
-        ".",
-        "..",
-        ".hidden",
-        "a..b",
-        "x" * 256,
-        "a\nb",
-        "/etc/passwd",
-        "a:b",
-        "a ",
-        "a.",
-    ],
-)
+@pytest.mark.parametrize("filename", BAD_NAMES)
 @pytest.mark.parametrize("action", ["save", "restore"])
-async def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, filename: str, action: str) -> None:
-    async with serving(tmp_path) as world:
-        status, answer = await act(world, action, 0, filename)
-        assert (status, answer["error"]["param"]) == (400, "filename")
+async def test_a_name_that_leaves_the_folder_is_refused(
+    world: World, tmp_path: Path, filename: str, action: str
+) -> None:
+    status, answer = await act(world, action, 0, filename)
+    assert (status, answer["error"]["param"]) == (400, "filename")
     assert files_in(tmp_path) == []
 
 
 @pytest.mark.parametrize("filename", ["x" * 255, "é" * 127])
-async def test_a_name_may_be_as_long_as_the_system_allows(tmp_path: Path, filename: str) -> None:
-    async with serving(tmp_path) as world:
-        await ask(world, FRANCE, 0)
-        assert (await act(world, "save", 0, filename))[0] == 200
-        assert [file.name for file in files_in(tmp_path, "[!.]*")] == [filename]
+async def test_a_name_may_be_as_long_as_the_system_allows(world: World, tmp_path: Path, filename: str) -> None:
+    await ask(world, FRANCE, 0)
+    assert (await act(world, "save", 0, filename))[0] == 200
+    assert [file.name for file in files_in(tmp_path, "[!.]*")] == [filename]
 
 
 @pytest.mark.parametrize("body", [None, {}, {"filename": 1}, {"filename": None}])
-async def test_a_body_without_a_name_is_refused(tmp_path: Path, body: Any) -> None:
-    async with serving(tmp_path) as world:
-        assert (await world.post("/slots/0?action=save", body)).status in (400, 415)
+async def test_a_body_without_a_name_is_refused(world: World, body: Any) -> None:
+    assert (await world.post("/slots/0?action=save", body)).status in (400, 415)
 
 
 @pytest.mark.parametrize("slot", [-1, 4, 1 << 40])
 @pytest.mark.parametrize("action", ["save", "restore", "erase"])
-async def test_a_slot_that_is_not_there_is_refused(tmp_path: Path, slot: int, action: str) -> None:
-    async with serving(tmp_path) as world:
-        status, answer = await act(world, action, slot)
-        assert (status, answer["error"]["param"]) == (400, "id_slot")
+async def test_a_slot_that_is_not_there_is_refused(world: World, slot: int, action: str) -> None:
+    status, answer = await act(world, action, slot)
+    assert (status, answer["error"]["param"]) == (400, "id_slot")
 
 
 async def test_owners_have_files_of_their_own(tmp_path: Path) -> None:
@@ -199,57 +182,52 @@ async def test_a_file_of_other_cells_is_refused(tmp_path: Path) -> None:
             assert "another model" in answer["error"]["message"]
 
 
-async def test_a_file_that_was_edited_is_refused_and_the_slot_can_be_used(tmp_path: Path) -> None:
-    async with serving(tmp_path) as world:
-        await ask(world, FRANCE, 0)
-        await act(world, "save")
-        path = tmp_path / "slot.bin"
-        good = path.read_bytes()
-        for place in (0, 9, 60, len(good) // 2, len(good) - 1):
-            path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
-            assert (await act(world, "restore", 1))[0] == 400
-        path.write_bytes(good[:-1])
+async def test_a_file_that_was_edited_is_refused_and_the_slot_can_be_used(world: World, tmp_path: Path) -> None:
+    await ask(world, FRANCE, 0)
+    await act(world, "save")
+    path = tmp_path / "slot.bin"
+    good = path.read_bytes()
+    for place in (0, 9, 60, len(good) // 2, len(good) - 1):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
         assert (await act(world, "restore", 1))[0] == 400
-        path.unlink()
-        status, answer = await act(world, "restore", 1)
-        assert (status, "no such file" in answer["error"]["message"]) == (400, True)
-        assert (await ask(world, GERMANY, 1))["prompt_n"] > 0
+    path.write_bytes(good[:-1])
+    assert (await act(world, "restore", 1))[0] == 400
+    path.unlink()
+    status, answer = await act(world, "restore", 1)
+    assert (status, "no such file" in answer["error"]["message"]) == (400, True)
+    assert (await ask(world, GERMANY, 1))["prompt_n"] > 0
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes in folders")
-async def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
-    async with serving(tmp_path) as world:
-        (tmp_path / "folder").mkdir()
-        os.mkfifo(tmp_path / "pipe")
-        for name in ("folder", "pipe"):
-            status, answer = await act(world, "restore", filename=name)
-            assert (status, answer["error"]["param"]) == (400, "filename")
+async def test_what_is_no_file_is_not_opened(world: World, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "pipe"):
+        status, answer = await act(world, "restore", filename=name)
+        assert (status, answer["error"]["param"]) == (400, "filename")
 
 
-async def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(slot_files, "write", full)
-    async with serving(tmp_path) as world:
-        await ask(world, FRANCE, 0)
-        status, answer = await act(world, "save")
-        assert (status, answer["error"]["message"]) == (507, "the slot could not be saved: No space left on device")
+    await ask(world, FRANCE, 0)
+    status, answer = await act(world, "save")
+    assert (status, answer["error"]["message"]) == (507, "the slot could not be saved: No space left on device")
 
 
-async def test_a_slot_with_pictures_is_not_saved(tmp_path: Path) -> None:
+async def test_a_slot_with_pictures_is_not_saved(world: World, tmp_path: Path) -> None:
     """Negative tokens stand for rows of pictures, by which only this process knows them."""
-    async with serving(tmp_path) as world:
-        files = slot_files.SlotFiles(world.engine, tmp_path)
-        with pytest.raises(InvalidRequestError, match="pictures"):
-            files.save("", "a.bin", Fetched(cast("Any", SimpleNamespace(tokens=[1, -5, 2])), Holder()))
+    files = slot_files.SlotFiles(world.engine, tmp_path)
+    with pytest.raises(InvalidRequestError, match="pictures"):
+        files.save("", "a.bin", Fetched(cast("Any", SimpleNamespace(tokens=[1, -5, 2])), Holder()))
 
 
-async def test_an_owner_has_only_so_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_owner_has_only_so_many_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_files, "MAX_FILES", 3)
-    async with serving(tmp_path) as world:
-        await ask(world, FRANCE, 0)
-        assert [(await act(world, "save", 0, name))[0] for name in ("a", "b", "c", "a")] == [200, 200, 507, 200]
+    await ask(world, FRANCE, 0)
+    assert [(await act(world, "save", 0, name))[0] for name in ("a", "b", "c", "a")] == [200, 200, 507, 200]
 
 
 async def test_files_are_readable_by_their_user_only(tmp_path: Path) -> None:
@@ -260,7 +238,7 @@ async def test_files_are_readable_by_their_user_only(tmp_path: Path) -> None:
     assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
 
 
-async def test_without_the_option_slots_are_not_named(tmp_path: Path) -> None:
+async def test_without_the_option_slots_are_not_named() -> None:
     async with open_world() as world:
         await ask(world, FRANCE, 0)
         assert (await act(world, "save"))[0] == 501

@@ -97,13 +97,18 @@ def asked(world: World, client: RawClient, n_tokens: int) -> Request:
     return request
 
 
-def slow_down(world: World) -> None:
-    """Have steps take a moment, as real ones do, so that a late event loop does not find the whole answer computed."""
+def slow_world(**options: float) -> World:
+    """A world of long events, whose steps take a moment, as real ones do: a late event loop does not find the whole
+    answer computed.
+    """
+    model = Model(n_ctx_train=N_CONTEXT)
+    world = World(model=model, n_ctx=N_CONTEXT, alias=ALIAS, **{"client_timeout": 0.0, "reader_stall": 0.0} | options)
     world.metrics.on_step_done = lambda _: time.sleep(0.003)
+    return world
 
 
 def n_generated(request: Request) -> int:
-    return len(request.choices[0].generated)
+    return sum(len(choice.generated) for choice in request.choices)  # none of a request that is not accepted yet
 
 
 def at_rest(request: Request) -> tuple[int, float]:
@@ -127,10 +132,7 @@ def at_rest(request: Request) -> tuple[int, float]:
 @pytest.mark.long
 def test_a_reader_that_rests_for_longer_than_a_client_may_be_silent_gets_its_whole_answer() -> None:
     """The client's kernel answers each probe of its closed window, but those become rare."""
-    world = World(
-        model=Model(n_ctx_train=N_CONTEXT), n_ctx=N_CONTEXT, alias=ALIAS, client_timeout=2.0, reader_stall=0.0
-    )
-    slow_down(world)
+    world = slow_world(client_timeout=2.0)
     with serving(world) as port, RawClient(port, receive_buffer=SMALL) as client:
         request = asked(world, client, N_FAKE)
         n_tokens, rests_at = at_rest(request)
@@ -146,10 +148,7 @@ def test_a_reader_that_rests_for_longer_than_a_client_may_be_silent_gets_its_who
 
 @pytest.mark.long
 def test_what_waits_for_a_reader_is_bounded() -> None:
-    world = World(
-        model=Model(n_ctx_train=N_CONTEXT), n_ctx=N_CONTEXT, alias=ALIAS, client_timeout=0.0, reader_stall=0.0
-    )
-    slow_down(world)
+    world = slow_world()
     with serving(world) as port, RawClient(port, receive_buffer=SMALL) as client:
         request = asked(world, client, N_FAKE)
         until(lambda: request.paused, bool)
@@ -162,10 +161,7 @@ def test_what_waits_for_a_reader_is_bounded() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("leaving", ["reset", "close"])
 def test_a_paused_client_that_leaves_is_noticed_while_the_engine_sleeps(leaving: str) -> None:
-    world = World(
-        model=Model(n_ctx_train=N_CONTEXT), n_ctx=N_CONTEXT, alias=ALIAS, client_timeout=0.0, reader_stall=0.0
-    )
-    slow_down(world)
+    world = slow_world()
     with serving(world) as port, RawClient(port, receive_buffer=SMALL) as client:
         request = asked(world, client, N_FAKE)
         until(lambda: request.paused, bool)

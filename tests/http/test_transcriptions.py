@@ -41,22 +41,33 @@ async def hearing(*modalities: Modality, **options: Any) -> AsyncIterator[tuple[
         yield world, library
 
 
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with hearing() as (opened, _):
+        yield opened
+
+
+@pytest.fixture
+def library(world: World) -> RecordingLibrary:
+    assert isinstance(world.engine.media, RecordingLibrary)
+    return world.engine.media
+
+
 async def asked(world: World, *parts: tuple[str, Any], path: str = PATH, **fields: Any) -> Exchange:
     return await world.post(path, **form(*parts, **{"max_tokens": "6"} | fields))
 
 
-async def test_a_sound_is_transcribed_by_a_chat() -> None:
-    async with hearing() as (world, library):
-        heard = await asked(world, path="/audio/transcriptions", model="any", language="en")
-        assert heard.status == 200, heard.body
-        assert library.prompt.count(f"Transcribe audio to text (language: en)[audio of {len(SOUND)}]") == 1
-        answer = heard.json()
-        assert answer["text"]
-        assert answer["usage"]["output_tokens"] == 6
-        library.given.clear()
-        again = await asked(world, prompt="What is said?")
-        assert f"What is said?[audio of {len(SOUND)}]" in library.prompt
-        assert again.status == 200
+async def test_a_sound_is_transcribed_by_a_chat(world: World, library: RecordingLibrary) -> None:
+    heard = await asked(world, path="/audio/transcriptions", model="any", language="en")
+    assert heard.status == 200, heard.body
+    assert library.prompt.count(f"Transcribe audio to text (language: en)[audio of {len(SOUND)}]") == 1
+    answer = heard.json()
+    assert answer["text"]
+    assert answer["usage"]["output_tokens"] == 6
+    library.given.clear()
+    again = await asked(world, prompt="What is said?")
+    assert f"What is said?[audio of {len(SOUND)}]" in library.prompt
+    assert again.status == 200
 
 
 async def test_an_answer_has_the_form_that_was_asked_for() -> None:
@@ -94,21 +105,21 @@ async def test_an_answer_has_the_form_that_was_asked_for() -> None:
         ({"prompt_x": ["a", "b"]}, "prompt_x", "twice"),
     ],
 )
-async def test_a_bad_field_is_named(fields: dict[str, Any], param: str, words: str) -> None:
-    async with hearing() as (world, library):
-        refused = await asked(world, **fields)
-        error = refused.json()["error"]
-        assert (refused.status, error["param"]) == (400, param), refused.body
-        assert words in error["message"]
-        assert library.given == []
+async def test_a_bad_field_is_named(
+    world: World, library: RecordingLibrary, fields: dict[str, Any], param: str, words: str
+) -> None:
+    refused = await asked(world, **fields)
+    error = refused.json()["error"]
+    assert (refused.status, error["param"]) == (400, param), refused.body
+    assert words in error["message"]
+    assert library.given == []
 
 
-async def test_fields_of_a_form_have_their_types() -> None:
-    async with hearing() as (world, _):
-        fields = {"priority": "1", "timeout": "60", "temperature": "0.5", "chunking_strategy": "auto"}
-        assert (await asked(world, **fields, session_id="s")).status == 200
-        (seen,) = await world.requests("?status=finished")
-        assert (seen["session"], seen["priority"]) == ("s", 1)
+async def test_fields_of_a_form_have_their_types(world: World) -> None:
+    fields = {"priority": "1", "timeout": "60", "temperature": "0.5", "chunking_strategy": "auto"}
+    assert (await asked(world, **fields, session_id="s")).status == 200
+    (seen,) = await world.requests("?status=finished")
+    assert (seen["session"], seen["priority"]) == ("s", 1)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_world import open_world
+from tests.support.http_world import World
 
 pytestmark = pytest.mark.anyio
 
@@ -38,35 +38,30 @@ PLACES = {
 
 @pytest.mark.parametrize("path", [*PLACES, "/v1/messages/count_tokens"])
 @pytest.mark.parametrize("schema", [True, TREE, {"type": "object", "properties": {"extra": True}}], ids=str)
-async def test_what_a_grammar_follows_is_served(path: str, schema: Any) -> None:
-    async with open_world() as world:
-        exchange = await world.post(path, body_of(path, schema))
-        assert (exchange.status, exchange.headers.get("x-unenforced")) == (200, None), exchange.body
+async def test_what_a_grammar_follows_is_served(world: World, path: str, schema: Any) -> None:
+    exchange = await world.post(path, body_of(path, schema))
+    assert (exchange.status, exchange.headers.get("x-unenforced")) == (200, None), exchange.body
 
 
 @pytest.mark.parametrize(("path", "place"), PLACES.items())
-async def test_what_none_follows_is_named_as_the_api_does(path: str, place: str) -> None:
-    async with open_world() as world:
-        exchange = await world.post(path, body_of(path, LACKING))
-        assert (exchange.status, exchange.headers.get("x-unenforced")) == (200, f"{place}.$defs.y.not")
+async def test_what_none_follows_is_named_as_the_api_does(world: World, path: str, place: str) -> None:
+    exchange = await world.post(path, body_of(path, LACKING))
+    assert (exchange.status, exchange.headers.get("x-unenforced")) == (200, f"{place}.$defs.y.not")
 
 
 @pytest.mark.parametrize(("path", "place"), PLACES.items())
-async def test_a_strict_schema_is_refused_where_the_api_has_it(path: str, place: str) -> None:
-    async with open_world() as world:
-        exchange = await world.post(path, body_of(path, LACKING, strict=True))
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, place), exchange.body
+async def test_a_strict_schema_is_refused_where_the_api_has_it(world: World, path: str, place: str) -> None:
+    exchange = await world.post(path, body_of(path, LACKING, strict=True))
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, place), exchange.body
 
 
-async def test_tokens_are_counted_whatever_the_schema_is() -> None:
+async def test_tokens_are_counted_whatever_the_schema_is(world: World) -> None:
     path = "/v1/messages/count_tokens"
-    async with open_world() as world:
-        assert (await world.post(path, body_of(path, LACKING, strict=True))).status == 200
+    assert (await world.post(path, body_of(path, LACKING, strict=True))).status == 200
 
 
-async def test_parameters_that_are_no_schema_are_named() -> None:
+async def test_parameters_that_are_no_schema_are_named(world: World) -> None:
     path = "/v1/chat/completions"
-    async with open_world() as world:
-        exchange = await world.post(path, body_of(path, "a text"))
-        assert exchange.status == 400
-        assert "tools.0.function.parameters" in exchange.json()["error"]["message"]
+    exchange = await world.post(path, body_of(path, "a text"))
+    assert exchange.status == 400
+    assert "tools.0.function.parameters" in exchange.json()["error"]["message"]

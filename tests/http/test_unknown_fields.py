@@ -8,7 +8,7 @@ import pytest
 
 from pyllmcancel.server.http.unknown_fields import LONGEST_NAME, MAX_LOGGED_PAIRS, MAX_NAMES, IgnoredLog
 from tests.support.http_asgi import Exchange
-from tests.support.http_world import CHAT, COMPLETIONS, open_world, unnamed
+from tests.support.http_world import CHAT, COMPLETIONS, World, open_world, unnamed
 from tests.support.llama_client import COMPLETION
 
 pytestmark = pytest.mark.anyio
@@ -56,14 +56,13 @@ def ignored(exchange: Exchange) -> str:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("path", PATHS)
 async def test_an_unknown_field_is_named_in_a_header_and_in_the_log(
-    path: str, stream: bool, caplog: pytest.LogCaptureFixture
+    world: World, path: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with open_world() as world:
-        world.model.special_tokens = world.model.special_tokens | FIM
-        body = asked(path, stream=stream, max_token=3, enable_search=True)
-        for _ in range(2):
-            assert ignored(await world.post(path, body)) == "max_token, enable_search"
-        assert not ignored(await world.post(path, asked(path, stream=stream)))
+    world.model.special_tokens = world.model.special_tokens | FIM
+    body = asked(path, stream=stream, max_token=3, enable_search=True)
+    for _ in range(2):
+        assert ignored(await world.post(path, body)) == "max_token, enable_search"
+    assert not ignored(await world.post(path, asked(path, stream=stream)))
     told = [record.message for record in caplog.records if "no effect" in record.message]
     assert told == [f"127.0.0.1 sends {name}, which has no effect here" for name in ("max_token", "enable_search")]
 
@@ -98,18 +97,16 @@ async def test_each_client_has_its_own_line(caplog: pytest.LogCaptureFixture) ->
         (COMPLETION, {"lora": [], "prompt": {"prompt_string": "x", "images": 1}}, "prompt.images"),
     ],
 )
-async def test_fields_inside_others_have_their_way(path: str, fields: dict[str, Any], names: str) -> None:
-    async with open_world() as world:
-        assert ignored(await world.post(path, asked(path, **fields))) == names
+async def test_fields_inside_others_have_their_way(world: World, path: str, fields: dict[str, Any], names: str) -> None:
+    assert ignored(await world.post(path, asked(path, **fields))) == names
 
 
-async def test_what_is_ignored_does_not_reach_the_prompt() -> None:
+async def test_what_is_ignored_does_not_reach_the_prompt(world: World) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-    async with open_world() as world:
-        plain = await world.chat(tools=[tool], max_tokens=1).end()
-        more = {"type": "function", "function": tool["function"] | {"note": "secret"}, "extra": "secret"}
-        exchange = await world.chat(tools=[more], max_tokens=1).end()
-        assert exchange.json()["usage"]["prompt_tokens"] == plain.json()["usage"]["prompt_tokens"]
+    plain = await world.chat(tools=[tool], max_tokens=1).end()
+    more = {"type": "function", "function": tool["function"] | {"note": "secret"}, "extra": "secret"}
+    exchange = await world.chat(tools=[more], max_tokens=1).end()
+    assert exchange.json()["usage"]["prompt_tokens"] == plain.json()["usage"]["prompt_tokens"]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -172,20 +169,18 @@ async def test_what_would_change_the_answer_is_refused_by_name(path: str, fields
 
 
 @pytest.mark.parametrize("path", [*PATHS, RESPONSES, MESSAGES])
-async def test_a_form_that_asks_for_plain_text_asks_for_nothing(path: str) -> None:
-    async with open_world() as world:
-        world.model.special_tokens = world.model.special_tokens | FIM
-        plain = {"type": "text"}
-        body = asked(path, response_format=plain, guided_json=None, text={"format": plain}, output_config={})
-        assert (await world.post(path, body)).status == 200
+async def test_a_form_that_asks_for_plain_text_asks_for_nothing(world: World, path: str) -> None:
+    world.model.special_tokens = world.model.special_tokens | FIM
+    plain = {"type": "text"}
+    body = asked(path, response_format=plain, guided_json=None, text={"format": plain}, output_config={})
+    assert (await world.post(path, body)).status == 200
 
 
-async def test_a_header_holds_names_of_every_kind_and_not_too_many() -> None:
-    async with open_world() as world:
-        named = ignored(await world.complete(**{"a,b": 1, "c\r\nX-Evil: 1": 2, "é": 3, "x" * 200: 4}).end())
-        assert named == f"a%2Cb, c%0D%0AX-Evil%3A%201, %C3%A9, {'x' * LONGEST_NAME}"
-        many = ignored(await world.complete(**{f"field-{number}": 1 for number in range(150)}).end())
-        assert many.split(", ") == [f"field-{number}" for number in range(MAX_NAMES)]
+async def test_a_header_holds_names_of_every_kind_and_not_too_many(world: World) -> None:
+    named = ignored(await world.complete(**{"a,b": 1, "c\r\nX-Evil: 1": 2, "é": 3, "x" * 200: 4}).end())
+    assert named == f"a%2Cb, c%0D%0AX-Evil%3A%201, %C3%A9, {'x' * LONGEST_NAME}"
+    many = ignored(await world.complete(**{f"field-{number}": 1 for number in range(150)}).end())
+    assert many.split(", ") == [f"field-{number}" for number in range(MAX_NAMES)]
 
 
 async def test_the_log_forgets_the_oldest(caplog: pytest.LogCaptureFixture) -> None:
@@ -206,9 +201,8 @@ async def test_a_page_can_read_the_header() -> None:
         assert "X-Ignored-Fields" in exchange.headers["access-control-expose-headers"]
 
 
-async def test_a_filter_that_is_not_known_cancels_nothing() -> None:
-    async with open_world() as world:
-        await world.running_stream("mine")
-        refused = await world.post("/v1/requests/cancel", {"status": "running", "sessions": "x"})
-        assert (refused.status, refused.json()["error"]["param"]) == (400, "sessions")
-        assert (await world.request("mine"))["cancel_reason"] is None
+async def test_a_filter_that_is_not_known_cancels_nothing(world: World) -> None:
+    await world.running_stream("mine")
+    refused = await world.post("/v1/requests/cancel", {"status": "running", "sessions": "x"})
+    assert (refused.status, refused.json()["error"]["param"]) == (400, "sessions")
+    assert (await world.request("mine"))["cancel_reason"] is None

@@ -9,7 +9,7 @@ import pytest
 
 from pyllmcancel.step import LogitFault
 from tests.support.http_asgi import Exchange
-from tests.support.http_world import CHAT, COMPLETIONS, open_world
+from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 
 pytestmark = pytest.mark.anyio
 
@@ -78,11 +78,10 @@ def assert_refused(exchange: Exchange, param: str | None, code: str | None = Non
         ({"stream_options": {"include_usage": "perhaps"}}, "stream_options"),
     ],
 )
-async def test_a_bad_field_is_named(fields: dict[str, Any], param: str, stream: bool) -> None:
-    async with open_world() as world:
-        exchange = await world.post(COMPLETIONS, {"prompt": "x", "stream": stream} | fields)
-        assert_refused(exchange, param)
-        assert await world.requests() == []
+async def test_a_bad_field_is_named(world: World, fields: dict[str, Any], param: str, stream: bool) -> None:
+    exchange = await world.post(COMPLETIONS, {"prompt": "x", "stream": stream} | fields)
+    assert_refused(exchange, param)
+    assert await world.requests() == []
 
 
 @pytest.mark.parametrize(
@@ -100,46 +99,47 @@ async def test_a_bad_field_is_named(fields: dict[str, Any], param: str, stream: 
         ({"messages": [{"role": "user", "content": "x" * 2000}]}, "messages"),
     ],
 )
-async def test_a_bad_chat_is_named(fields: dict[str, Any], param: str) -> None:
-    async with open_world() as world:
-        assert_refused(await world.post(CHAT, fields), param)
+async def test_a_bad_chat_is_named(world: World, fields: dict[str, Any], param: str) -> None:
+    assert_refused(await world.post(CHAT, fields), param)
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"{]", b'{"prompt": x}', b"\xff\xfe", b'{"prompt": "x"', b"not json"])
+@pytest.mark.parametrize(
+    ("body", "part"),
+    [
+        (b"", "body"),
+        *((body, "not valid JSON") for body in (b"{", b"{]", b'{"prompt": x}', b"\xff\xfe", b'{"prompt": "x"')),
+        (b'{"prompt": "\xff"}', "unicode"),
+        (b'{"prompt": "x", "n": ' + b"1" * 5000 + b"}", "number out of range"),
+    ],
+)
 @pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
-async def test_a_body_that_is_no_json_is_said_to_be_none(path: str, body: bytes) -> None:
-    async with open_world() as world:
-        message = assert_refused(await world.post(path, body), None)
-        assert "body" in message
+async def test_a_body_that_is_no_json_is_said_to_be_none(world: World, path: str, body: bytes, part: str) -> None:
+    assert part in assert_refused(await world.post(path, body), None, "invalid_json")
 
 
 @pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
 @pytest.mark.parametrize("field", ["prompt", "session_id", "user", "\ud800", "messages"])
-async def test_half_of_a_surrogate_pair_is_no_text(path: str, field: str) -> None:
-    async with open_world() as world:
-        body = {"prompt": "x"} if path == COMPLETIONS else {"messages": [USER]}
-        value = [{"role": "user", "content": "x", "name": "\ud800"}] if field == "messages" else "\ud800"
-        assert "surrogate" in assert_refused(await world.post(path, body | {field: value}), None)
+async def test_half_of_a_surrogate_pair_is_no_text(world: World, path: str, field: str) -> None:
+    body = {"prompt": "x"} if path == COMPLETIONS else {"messages": [USER]}
+    value = [{"role": "user", "content": "x", "name": "\ud800"}] if field == "messages" else "\ud800"
+    assert "surrogate" in assert_refused(await world.post(path, body | {field: value}), None)
 
 
 @pytest.mark.parametrize("body", ["[]", "1", "null", '"x"'])
-async def test_a_body_that_is_no_object(body: str) -> None:
-    async with open_world() as world:
-        assert_refused(await world.post(COMPLETIONS, body.encode()), None, "invalid_request")
+async def test_a_body_that_is_no_object(world: World, body: str) -> None:
+    assert_refused(await world.post(COMPLETIONS, body.encode()), None, "invalid_request")
 
 
 @pytest.mark.parametrize("content_type", ["application/x-www-form-urlencoded", "text/plain"])
-async def test_json_that_is_not_sent_as_json_is_told_how(content_type: str) -> None:
-    async with open_world() as world:
-        exchange = await world.post(COMPLETIONS, {"prompt": "x"}, headers={"content-type": content_type})
-        assert "Content-Type: application/json" in assert_refused(exchange, None, "unsupported_media_type")
+async def test_json_that_is_not_sent_as_json_is_told_how(world: World, content_type: str) -> None:
+    exchange = await world.post(COMPLETIONS, {"prompt": "x"}, headers={"content-type": content_type})
+    assert "Content-Type: application/json" in assert_refused(exchange, None, "unsupported_media_type")
 
 
-async def test_fields_without_an_effect_are_accepted() -> None:
-    async with open_world() as world:
-        ignored = {"metadata": {"a": 1}, "store": True, "service_tier": "auto", "user": "me"}
-        exchange = await world.post(COMPLETIONS, {"prompt": "x", "max_tokens": 1} | ignored)
-        assert exchange.status == 200
+async def test_fields_without_an_effect_are_accepted(world: World) -> None:
+    ignored = {"metadata": {"a": 1}, "store": True, "service_tier": "auto", "user": "me"}
+    exchange = await world.post(COMPLETIONS, {"prompt": "x", "max_tokens": 1} | ignored)
+    assert exchange.status == 200
 
 
 async def test_a_prompt_that_just_fits_is_served_and_one_more_token_is_not() -> None:
@@ -153,19 +153,18 @@ async def test_a_prompt_that_just_fits_is_served_and_one_more_token_is_not() -> 
         assert (error["n_prompt_tokens"], error["n_ctx"]) == (64, 64)
 
 
-async def test_one_requests_bad_logits_fail_it_alone() -> None:
-    async with open_world() as world:
-        neighbour = await world.running_stream("neighbour", max_tokens=3)
-        world.context.faults[tuple(b"poison")] = LogitFault.NOT_FINITE
-        poison = world.complete("poison", headers={"x-request-id": "poison"})
-        await world.added("poison")
-        world.gate.open()
-        await poison.end()
-        assert poison.status == 500
-        assert "not finite" in poison.json()["error"]["message"]
-        await neighbour.end()
-        assert neighbour.events[-1] == "[DONE]"
-        assert not any("error" in json.loads(event) for event in neighbour.events[:-1])
+async def test_one_requests_bad_logits_fail_it_alone(world: World) -> None:
+    neighbour = await world.running_stream("neighbour", max_tokens=3)
+    world.context.faults[tuple(b"poison")] = LogitFault.NOT_FINITE
+    poison = world.complete("poison", headers={"x-request-id": "poison"})
+    await world.added("poison")
+    world.gate.open()
+    await poison.end()
+    assert poison.status == 500
+    assert "not finite" in poison.json()["error"]["message"]
+    await neighbour.end()
+    assert neighbour.events[-1] == "[DONE]"
+    assert not any("error" in json.loads(event) for event in neighbour.events[:-1])
 
 
 async def test_a_deadline_of_the_far_future_does_not_stop_the_deadlines_of_others() -> None:
