@@ -30,7 +30,7 @@ from pyllmcancel.server.wire.fields import MAX_TIMEOUT
 if TYPE_CHECKING:
     from starlette.types import Scope
 
-OWN_FIELDS = ("model", "keep_alive", "keep_going", "previous_response_id", "stream", "timeout")
+OWN_FIELDS = ("background", "model", "keep_alive", "keep_going", "previous_response_id", "stream", "timeout")
 WANTED = frozenset((*OWN_FIELDS, *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS))
 DURATION = re.compile(r"(-?\d+(?:\.\d+)?)(ms|s|m|h)?")
 UNITS = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -53,6 +53,8 @@ class Wishes(NamedTuple):
         The seconds for which its model is to stay loaded after it; None: as configured.
     previous
         The stored response that it goes on from.
+    background
+        True if it asks for a response that is generated after its answer.
     """
 
     session: str | None
@@ -63,6 +65,7 @@ class Wishes(NamedTuple):
     timeout: float
     keep_alive: float | None
     previous: str | None = None
+    background: bool = False
 
 
 async def fields_of(body: bytes) -> dict[str, Any]:
@@ -87,11 +90,12 @@ def wishes_of(scope: Scope, fields: dict[str, Any], *, stream_keep: float) -> Wi
     seconds = (
         min(asked, stream_keep) if isinstance(asked, float | int) and asked is not True and asked > 0 else stream_keep
     )
-    previous = fields.get("previous_response_id") if "/responses" in scope["path"] else None
+    is_response = "/responses" in scope["path"]
+    previous = fields.get("previous_response_id") if is_response else None
     if not isinstance(previous, str) or len(previous) > MAX_NAME:
         previous = None
     times = seconds, seconds_in(fields), keep_alive(fields.get("keep_alive"))
-    return Wishes(session, parent, key, streams, *times, previous)
+    return Wishes(session, parent, key, streams, *times, previous, is_response and fields.get("background") is True)
 
 
 def name_of(scope: Scope, fields: dict[str, Any], headers: tuple[str, ...], names: tuple[str, ...]) -> str | None:
