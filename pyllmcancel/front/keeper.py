@@ -175,7 +175,7 @@ class Keeper:
         """Return the workers that serve."""
         return [one for one in self.processes.values() if one.is_ready]
 
-    # -- wishes -------------------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     def want(self, claim: Claim) -> tuple[Ticket, asyncio.Future[Worker]]:
         """Return a request's ticket, and the process, as soon as the request may be sent to it.

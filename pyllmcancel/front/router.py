@@ -27,10 +27,9 @@ from pyllmcancel.front.forwarding import (
     read_body,
 )
 from pyllmcancel.front.places import Claim, names_of
+from pyllmcancel.front.preferences import Preferences, fields_of, preferences_of
 from pyllmcancel.front.relay import Relay
 from pyllmcancel.front.requests import FrontRequests
-from pyllmcancel.front.wishes import Wishes, fields_of, wishes_of
-from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of, watched
@@ -148,13 +147,13 @@ class Router:
         with self._left_in_order(relay):
             self.requests.take_over(request, relay.cancelled)
             with watched(receive, relay.client_left):
-                wishes = await self._wished(scope, message, relay)
-                if not (wishes.streams or wishes.background):
+                preferences = await self._preferences(scope, message, relay)
+                if not (preferences.streams or preferences.background):
                     with self._watched(scope, request):
-                        await self._computed(wishes, message, relay)
+                        await self._computed(preferences, message, relay)
                     return
                 relay.outlives = True
-                task = asyncio.create_task(self._outliving(wishes, message, relay), name=f"relay {request.id}")
+                task = asyncio.create_task(self._outliving(preferences, message, relay), name=f"relay {request.id}")
                 self._outliving_tasks.add(task)
                 task.add_done_callback(self._outliving_tasks.discard)
                 await relay.until_done(task)
@@ -177,43 +176,44 @@ class Router:
             if relay.outlives is outlives:
                 self.requests.leave(relay.request, ended_by, relay.status)
 
-    async def _outliving(self, wishes: Wishes, message: Message, relay: Relay) -> None:
+    async def _outliving(self, preferences: Preferences, message: Message, relay: Relay) -> None:
         """Have a request computed that may outlive its client's call."""
         try:
             with self._left_in_order(relay, outlives=True):
-                await self._computed(wishes, message, relay)
+                await self._computed(preferences, message, relay)
         except Exception:
             if relay.is_awaited:
                 raise
 
-    async def _wished(self, scope: Scope, message: Message, relay: Relay) -> Wishes:
-        """Return what the request wishes, of which its model is known from now on."""
+    async def _preferences(self, scope: Scope, message: Message, relay: Relay) -> Preferences:
+        """Return the request's preferences. Its model and its groups are known from now on."""
         request = relay.request
         fields = await fields_of(message.body)
         query = query_of(scope)
         spec = await self.named(fields.get("model", next(iter(query.get("model", ())), None)))
-        wishes = wishes_of(scope, fields, stream_keep=self._stream_keep)
-        if not self._paths.get(scope["path"], False):  # it generates nothing, and belongs to no groups
-            wishes = wishes._replace(session=None, parent=None, key=None, streams=())
+        grouped = self._paths.get(scope["path"], False)
+        preferences = preferences_of(request, scope, fields, stream_keep=self._stream_keep, grouped=grouped)
         if not one_of(query.get("autoload"), default=self.autoload):
             self._serving(spec)
-        request.model, request.streams = spec.name, wishes.streams
-        self.requests.arrivals.name(request, Names(wishes.session, wishes.parent, wishes.key))
-        relay.keep(wishes.keep_going if wishes.streams else 0.0)
-        relay.ends_at(request.arrived_at + min(wishes.timeout, self._timeout))
-        return wishes
+        request.model, request.streams = spec.name, preferences.streams
+        self.requests.arrivals.name(request, preferences.names)
+        relay.keep(preferences.keep_going if preferences.streams else 0.0)
+        relay.ends_at(request.arrived_at + min(preferences.timeout, self._timeout))
+        return preferences
 
-    async def _computed(self, wishes: Wishes, message: Message, relay: Relay) -> None:
+    async def _computed(self, preferences: Preferences, message: Message, relay: Relay) -> None:
         request = relay.request
         n_bytes = len(message.body)
         stale = frozenset[str]()
-        if wishes.previous is not None:
-            previous = request.owner, wishes.previous
+        if preferences.previous is not None:
+            previous = request.owner, preferences.previous
             stale = frozenset(one.name for one in self.keeper.ready() if previous in one.given_away)
-        claim = Claim(request.model, request.owner, names_of(request.id, wishes), n_bytes, stale)
+        claim = Claim(
+            request.model, request.owner, names_of(request.id, preferences.names, preferences.streams), n_bytes, stale
+        )
         message.is_kept = n_bytes <= SMALL_BODY or self._bodies.take(request.owner, n_bytes)
         try:
-            while (ended := await self._sent(claim, wishes, message, relay)) is not None:
+            while (ended := await self._sent(claim, preferences, message, relay)) is not None:
                 request.process = None
                 claim = claim._replace(avoids=claim.avoids | {ended.name})
                 if not self.keeper.has_other(claim):
@@ -225,7 +225,7 @@ class Router:
             if message.is_kept and n_bytes > SMALL_BODY:
                 self._bodies.give_back(request.owner, n_bytes)
 
-    async def _sent(self, claim: Claim, wishes: Wishes, message: Message, relay: Relay) -> Worker | None:
+    async def _sent(self, claim: Claim, preferences: Preferences, message: Message, relay: Relay) -> Worker | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
         ticket, future = self.keeper.want(claim)
         try:
@@ -235,15 +235,15 @@ class Router:
                 await self._waited(future, relay)
                 extra = [(b"x-model-load-ms", milliseconds_since(began))]
             process: Worker = await relay.until(future)
-            if wishes.previous is not None:
-                await bring(self.keeper.ready(), relay.request.owner, wishes.previous, process)
+            if preferences.previous is not None:
+                await bring(self.keeper.ready(), relay.request.owner, preferences.previous, process)
             try:
                 await relay.through(message, process, extra)
             except GONE:
                 return process
             return None
         finally:
-            self.keeper.drop(ticket, wishes.keep_alive)
+            self.keeper.drop(ticket, preferences.keep_alive)
 
     async def _waited(self, future: asyncio.Future[Any], relay: Relay) -> None:
         """Wait; until then the request is one of those that wait for their models, and supersedes older ones."""
