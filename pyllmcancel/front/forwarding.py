@@ -157,6 +157,7 @@ class Answer:
         self.head: Head | None = None  # set when the answer has begun
         self.complete = False
         self._send = send
+        self._connection = connection_of(scope)
         self._last = BLANK
         self._is_dropped = False
 
@@ -174,19 +175,20 @@ class Answer:
         """True if the HTTP server sends the answer in chunks, past which pieces can be written."""
         assert self.head is not None
         has_length = bool(self.head.get(b"content-length"))
-        return connection_of(self.scope) is not None and not has_length and self.scope["http_version"] == "1.1"
+        return self._connection is not None and not has_length and self.scope["http_version"] == "1.1"
 
     def pass_on(self, piece: bytes) -> bool:
         """Write a piece of a chunked answer now; return whether the client keeps up."""
         self._last = piece
-        connection = connection_of(self.scope)
-        assert connection is not None
-        return self._is_dropped or connection.write_chunk(piece)
+        assert self._connection is not None
+        return self._is_dropped or self._connection.write_chunk(piece)
 
     async def write(self, piece: bytes) -> None:
         """Write a piece; an empty one waits for a client that does not keep up."""
         self._last = piece or self._last
-        if not self._is_dropped:
+        # The HTTP server learns later than its transport that the connection has failed.
+        has_failed = self._connection is not None and self._connection.is_closing
+        if not (self._is_dropped or has_failed):
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end(self) -> None:
@@ -213,9 +215,8 @@ class Answer:
             event = ("event: error\n" if shape is ANTHROPIC else "") + f"data: {told}\n\n"
             await self._send({"type": "http.response.body", "body": between + event.encode(), "more_body": False})
             return
-        connection = connection_of(self.scope)
-        if connection is not None:
-            connection.drop()
+        if self._connection is not None:
+            self._connection.drop()
         mark_client_gone(self.scope)
 
 
@@ -230,7 +231,7 @@ def kept(headers: Headers) -> Headers:
 
 
 def process_ended() -> ApiError:
-    return ApiError(503, "the model's process ended; it is started again", "server_error", code="model_ended")
+    return ApiError(503, "the model's process ended", "server_error", code="model_ended")
 
 
 async def answered(scope: Scope, receive: Receive, send: Send, error: Exception) -> None:

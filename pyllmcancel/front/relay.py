@@ -96,13 +96,14 @@ class Relay:
         self._delivery.delivered.keeps_body = seconds > 0.0
         if self.left_at is None:
             return
-        if not seconds:
+        if not (seconds or (self.outlives and self._is_accepted)):  # a response in the background goes on
             self._requests.cancel(self.request, CancelReason.DISCONNECT)
             return
         if self._link is not None:
             self._link.command(LEFT)
-        wait = seconds - (time.monotonic() - self.left_at)
-        self._timers.append(asyncio.get_running_loop().call_later(max(0.0, wait), self._end_unseen))
+        if seconds:
+            wait = seconds - (time.monotonic() - self.left_at)
+            self._timers.append(asyncio.get_running_loop().call_later(max(0.0, wait), self._end_unseen))
 
     def _end_unseen(self) -> None:
         if not self._is_accepted:
@@ -143,7 +144,7 @@ class Relay:
         return found
 
     async def _within(self, seconds: float, coming: Awaitable[T]) -> T:
-        """Return what comes; TimeoutError if it does not within so many seconds of a cancel."""
+        """Return what comes; TimeoutError if it has not come within this time of a cancel."""
         try:
             async with asyncio.timeout(None) as limit:
                 self._limit = limit, seconds
@@ -203,7 +204,7 @@ class Relay:
         link = self._link = Link(begun, delivered)
         process.on_leave.add(self._leave_process)
         try:
-            # What came while the connection was made.
+            # The client may have left, or the request may have been cancelled, while the connection was made.
             if self.left_at != left_at and self.keeps:
                 link.command(LEFT)
             if self.request.cancellation.requested:
@@ -228,11 +229,6 @@ class Relay:
             self._link.close()
 
     @property
-    def _is_over(self) -> bool:
-        """True if the client has its answer, and the request has ended, or was never accepted."""
-        return self._answer.complete and (self.request.ended.done() or not self._is_accepted)
-
-    @property
     def _can_go_on(self) -> bool:
         """True if another process could go on with the answer."""
         request = self.request
@@ -246,7 +242,8 @@ class Relay:
             await self._delivery.write(await begun.whole())
             await self._delivery.end()
             return
-        while not self._is_over:
+        is_answered = False
+        while not (is_answered and (self.request.ended.done() or not self._is_accepted)):
             kind, content = await self._within(DEADLINE_SECONDS, link.next())
             if kind == START:
                 status, fields = content_of(content)
@@ -258,6 +255,7 @@ class Relay:
             elif kind == END:
                 await self._delivery.end()
                 self._done.set()
+                is_answered = True
             elif kind == CLOSED:
                 raise Broken
             else:

@@ -196,7 +196,8 @@ class Router:
         if not one_of(query.get("autoload"), default=self.autoload):
             self._serving(spec)
         request.model, request.streams = spec.name, preferences.streams
-        self.requests.arrivals.name(request, preferences.names)
+        if preferences.names != (request.session, request.parent, request.supersede, request.priority):
+            self.requests.arrivals.name(request, preferences.names)
         relay.keep(preferences.keep_going if preferences.streams else 0.0)
         relay.ends_at(request.arrived_at + min(preferences.timeout, self._timeout))
         return preferences

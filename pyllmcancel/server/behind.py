@@ -1,10 +1,10 @@
 """A server behind a front: it reports what becomes of a request to the front, in one stream with the request's answer.
 
 The front names a request's link by the header `LINK`. After the head of a plain 200 this server writes frames, until
-the front closes the connection. Frames of the answer itself (its start, its body, its end) come between frames that say how
-far the request is. One of the last frames says how the request ended, so the front knows the ending exactly when its
-computation has stopped. That frame comes after the answer if the request outlives the answer. A frame is a byte that
-names its kind, the length of its content as four bytes, and the content.
+the front closes the connection. Frames of the answer itself (its start, its body, its end) come between frames that say
+how far the request is. One of the last frames says how the request ended, so the front knows the ending exactly when
+its computation has stopped. That frame comes after the answer if the request outlives the answer. A frame is a byte
+that names its kind, the length of its content as four bytes, and the content.
 
 The front writes commands after its request, each a line: the reason of a cancel, or that the client has left. If the
 front closes the connection before the end, its request is cancelled, as any client's.

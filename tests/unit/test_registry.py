@@ -361,19 +361,3 @@ def test_a_sealed_request_is_neither_its_keys_newest_nor_shown() -> None:
     assert registry.requests() == [successor]
     assert registry.newest("s") is successor
     assert not registry.wait_until_empty(0.0)
-
-
-def test_a_request_that_has_arrived_can_be_cancelled_before_it_is_accepted() -> None:
-    registry = Registry(max_queue=4)
-    elder = bare_request("a")
-    registry.accept(elder)
-    end(registry, elder)
-    arrived = bare_request("a")
-    registry.hold_arrived(["a", "b"])
-    registry.accept(arrived)
-    assert arrived.cancellation.reason is CancelReason.EXPLICIT  # though an elder of its id has ended
-    end(registry, arrived)
-    for request_id in ("a", "b"):
-        later = bare_request(request_id)
-        registry.accept(later)
-        assert later.cancellation.reason is None
