@@ -28,8 +28,8 @@ def scalars(body: bytes, wanted: frozenset[str]) -> dict[str, Any]:
     if body.startswith(b"--"):  # as no JSON does
         return {name: value for name, value in form_texts(body).items() if name in wanted}
     for key, value in pairs(body):
-        name = decoded(key)
-        if isinstance(name, str) and name in wanted:
+        name = decoded(key) if b"\\" in key else key[1:-1].decode(errors="replace")
+        if key.startswith(b'"') and name in wanted:
             found[name] = decoded(value)
     return found
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.front.forwarding import is_stream, kept, process_ended
+from pyllmcancel.front.requests import BAD
 from pyllmcancel.server.behind import DOES_NOT_GO_ON
 from pyllmcancel.server.delivered import Delivered
 
@@ -52,6 +53,8 @@ class Delivery:
         is_refused = status == DOES_NOT_GO_ON and self.delivered.promise is not None
         if is_refused and not self.delivered.n_bytes:
             raise BegunOtherwise
+        if self._answer.complete and status < BAD:  # of a response in the background, which moved
+            return
         if is_refused or (self._answer.head is not None and not is_stream(headers)):
             raise process_ended()
         self._status, self._headers = status, [*kept(headers), *extra]
@@ -64,6 +67,8 @@ class Delivery:
 
     async def write(self, piece: bytes) -> None:
         """Deliver a piece, or hold it; an empty one waits for a client that does not keep up."""
+        if self._answer.complete:
+            return
         if self._request.cancellation.requested or self._answer.head is None:
             self._held.append(piece)
             return
@@ -77,6 +82,8 @@ class Delivery:
 
         RequestCancelled if the client has no answer yet.
         """
+        if self._answer.complete:
+            return
         reason = self._request.cancellation.reason
         if reason is not None and (self._answer.head is None or self.came_too_late):
             await self.break_off(RequestCancelled(reason, self._request.usage()))
@@ -90,7 +97,8 @@ class Delivery:
         """End the answer with an error; raise it if the answer has not begun."""
         if self._answer.head is None:
             raise error
-        await self._answer.break_off(error)
+        if not self._answer.complete:
+            await self._answer.break_off(error)
 
     def lose_rest(self) -> None:
         """Forget what the process has told and not delivered: it is lost."""

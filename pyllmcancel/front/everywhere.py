@@ -7,90 +7,88 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.front.forwarding import kept, pass_through
-from pyllmcancel.front.front import DEADLINE_SECONDS
-from pyllmcancel.front.upstream import Broken, Exchange, Head
+from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Exchange, Head, ask
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.from_front import AskPart, Done, HavePart, Part
+from pyllmcancel.server.from_front import WORKER_PATH, AskPart, Done, HavePart, Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from starlette.types import Scope
 
-    from pyllmcancel.front.forwarding import Answer, Leaving, Message
-    from pyllmcancel.front.front import Front
+    from pyllmcancel.front.forwarding import Answer, Message
     from pyllmcancel.front.worker import Worker
+    from pyllmcancel.server.from_front import Message as WorkerMessage
+    from pyllmcancel.server.from_front import Said
 
+R = TypeVar("R", bound="Said")
 NOT_FOUND = 404
 MAX_PARTS = 32  # parts of a conversation, on one worker and others in turn
 
 
-async def exchange_with_each(message: Message, workers: Sequence[Worker], leaving: Leaving, answer: Answer) -> None:
+async def exchange_with_each(message: Message, workers: Sequence[Worker], answer: Answer) -> None:
     """Send a request to all workers, and the answer of the one that has what it names to the client.
 
-    Raises
-    ------
-    ApiError
-        None has it, as far as can be known, and one that may have it does not answer; or that one breaks off.
-    ClientLeft
+    ApiError if none has it, as far as can be known, and one that may have it does not answer.
     """
-    begun = await asyncio.gather(*(begun_by(one, message) for one in workers))
-    note_unreached(answer.scope, [worker for worker, one in zip(workers, begun, strict=True) if one is None])
-    answering = [one for one in begun if one is not None]
-    chosen = next((one for one in answering if one[1].status != NOT_FOUND), None)
-    if chosen is None and len(answering) == len(workers):
-        chosen = answering[0]
-    for one in answering:
-        if one is not chosen:
-            one[0].close()
-    if chosen is None:
-        raise unreached()
-    with leaving.closes(chosen[0]) as exchange:
-        await pass_through(exchange, chosen[1], leaving, answer)
+    with ExitStack() as stack:
+        begun = await asyncio.gather(*(begun_by(one, message, stack) for one in workers))
+        note_unreached(answer.scope, [worker for worker, one in zip(workers, begun, strict=True) if one is None])
+        answering = [one for one in begun if one is not None]
+        chosen = next((one for one in answering if one[1].status != NOT_FOUND), None)
+        if chosen is None and len(answering) == len(workers):
+            chosen = answering[0]
+        for one in answering:
+            if one is not chosen:
+                one[0].close()
+        if chosen is None:
+            raise unreached()
+        await pass_through(*chosen, answer)
 
 
-async def begun_by(worker: Worker, message: Message) -> tuple[Exchange, Head] | None:
-    """Return a worker's answer, of which the head has come; None if it does not come in time."""
-    exchange = None
+async def begun_by(worker: Worker, message: Message, stack: ExitStack) -> tuple[Exchange, Head] | None:
+    """Return a worker's answer, of which the head has come, and which is closed with `stack`; None if it does not come
+    in time.
+    """
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
-            exchange = await Exchange.begin(
-                worker.address, message.method, message.target, message.headers, message.body
-            )
+            exchange = await Exchange.begin(worker.address, *message.parts)
+            stack.callback(exchange.close)
             return exchange, await exchange.head()
     except (OSError, Broken, ValueError):
-        if exchange is not None:
-            exchange.close()
         return None
 
 
 async def list_of_each(message: Message, owner: str, workers: Sequence[Worker], answer: Answer) -> None:
     """Send a request for streams to all workers, and their lists to the client as one; an error of one as it is."""
-    told: list[Any] = []
-    for worker, begun in zip(workers, await asyncio.gather(*(begun_by(one, message) for one in workers)), strict=True):
-        if begun is None:
+    found: list[Any] = []
+    for worker, one in zip(workers, await asyncio.gather(*(told_by(one, message) for one in workers)), strict=True):
+        if one is None:
             note_unreached(answer.scope, [worker])
             continue
-        exchange, head = begun
-        try:
-            content = await exchange.whole()
-        finally:
-            exchange.close()
+        head, content = one
         if head.status != 200:
-            await answer.begin(head.status, kept(head.headers))
-            await answer.write(content)
-            return await answer.end()
-        told += [one for one in json.loads(content) if (owner, one["request_id"]) not in worker.given_away]
-    content = json.dumps(told).encode()
-    await answer.begin(200, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))])
-    await answer.write(content)
-    return await answer.end()
+            return await answer.whole(head.status, kept(head.headers), content)
+        found += [one for one in json.loads(content) if (owner, one["request_id"]) not in worker.given_away]
+    content = json.dumps(found).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
+    return await answer.whole(200, headers, content)
 
 
-async def bring(front: Front, owner: str, response_id: str, to: Worker, *, if_there: bool = False) -> None:
+async def told_by(worker: Worker, message: Message) -> tuple[Head, bytes] | None:
+    """Return a worker's whole answer; None if it does not come in time."""
+    method, target, headers, body = message.parts
+    try:
+        return await ask(worker.address, target, headers, body, method=method, seconds=DEADLINE_SECONDS)
+    except (OSError, Broken, ValueError):
+        return None
+
+
+async def bring(workers: Sequence[Worker], owner: str, response_id: str, to: Worker, *, if_there: bool = False) -> None:
     """Have a worker know the parts of a conversation that it lacks, up to a response and its output.
 
     Parameters
@@ -105,8 +103,8 @@ async def bring(front: Front, owner: str, response_id: str, to: Worker, *, if_th
     """
     wanted: str | None = response_id
     for _ in range(MAX_PARTS):
-        others = [one for one in front.ready() if one is not to and (owner, wanted) not in one.given_away]
-        here = await front.ask_or_raise(to, asked(owner, wanted), Part) if wanted is not None and others else None
+        others = [one for one in workers if one is not to and (owner, wanted) not in one.given_away]
+        here = await replied(to, asked(owner, wanted), Part) if wanted is not None and others else None
         if here is None or wanted is None:
             return
         if here.missing != wanted:
@@ -114,17 +112,30 @@ async def bring(front: Front, owner: str, response_id: str, to: Worker, *, if_th
             continue
         if if_there and wanted == response_id:
             return
-        told = await asyncio.gather(
-            *(front.ask_or_raise(one, asked(owner, wanted, items=True), Part) for one in others)
-        )
-        part = next((one for one in told if one is not None and one.missing != wanted), None)
-        if part is None and None in told:
+        parts = await asyncio.gather(*(replied(one, asked(owner, wanted, items=True), Part) for one in others))
+        part = next((one for one in parts if one is not None and one.missing != wanted), None)
+        if part is None and None in parts:
             raise unreached()
         if part is None:
             return  # the worker says so in its own words
         message = HavePart(owner=owner, id=wanted, items=part.items, missing=part.missing)
-        await front.ask_or_raise(to, message, Done)
+        await replied(to, message, Done)
         wanted = part.missing
+
+
+async def replied(worker: Worker, message: WorkerMessage, reply: type[R]) -> R | None:
+    """Return the worker's reply to a message; None if it does not answer in time, ApiError if it refuses."""
+    content = message.model_dump_json().encode()
+    try:
+        head, body = await ask(
+            worker.address, WORKER_PATH.encode(), body=content, method="POST", seconds=DEADLINE_SECONDS
+        )
+        if head.status == 200:
+            return reply.model_validate_json(body)
+        error = json.loads(body)["error"]
+        raise ApiError(head.status, error["message"], error["type"], param=error["param"], code=error["code"])
+    except (OSError, Broken, ValueError, LookupError, TypeError):
+        return None
 
 
 def asked(owner: str, response_id: str, *, items: bool = False) -> AskPart:

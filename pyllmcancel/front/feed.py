@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -27,10 +27,11 @@ from pyllmcancel.server.live.wording import as_json, frame
 from pyllmcancel.server.requests.answers import request_entry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from starlette.types import Receive, Scope, Send
 
+    from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.router import Router
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.shares import Shares
@@ -39,27 +40,68 @@ MODELS = "models"  # the type of the front's events
 PAUSE = 0.1  # seconds between two of them
 RETRY = 0.25  # seconds before a worker is asked again
 MAX_WAITING = 32  # requests in an event
-ALWAYS_NEW = ("used_seconds_ago", "seconds")  # fields whose change is no news
+AGES = ("used_seconds_ago", "seconds")  # fields whose change is no news
 OWN_FIELDS = ("types", "replica")  # of a query
 IDS = re.compile(rb"^id: [^\n]*\n", re.MULTILINE)
 BLANK = b"\n\n"
 MAX_EVENT = 1 << 24  # bytes
 
 
-@contextmanager
-def seated(seats: Shares, owner: str) -> Iterator[None]:
-    """Inside the block the owner's reader has a seat; ApiError if there is none."""
-    if not seats.take(owner):
-        message = "the feed has too many readers (--max-event-clients)"
-        raise ApiError(503, message, "server_error", code="too_many_readers")
-    try:
-        yield
-    finally:
-        seats.give_back(owner)
+class StateFeed(Response):
+    """A feed of the models' states for one reader.
+
+    Parameters
+    ----------
+    seats
+        Seats for readers, by the owners of their keys; ApiError for a reader without a seat.
+    ping_interval
+        The seconds between two pings; 0: no pings.
+    """
+
+    def __init__(self, keeper: Keeper, *, seats: Shares, owner: str, ping_interval: float) -> None:
+        super().__init__()
+        self._keeper = keeper
+        self._seats = seats
+        self._owner = owner
+        self._ping_interval = ping_interval
+        self._sending = asyncio.Lock()  # events are written one after the other
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._seats.take(self._owner):
+            message = "the feed has too many readers (--max-event-clients)"
+            raise ApiError(503, message, "server_error", code="too_many_readers")
+        try:
+            await until_left(scope, receive, asyncio.create_task(self._send(send), name="send the models' feed"))
+        finally:
+            self._seats.give_back(self._owner)
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
+        await self._write_events(send)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _write_events(self, send: Send) -> None:
+        """Write all events, until the keeper is closing."""
+        raise NotImplementedError
+
+    async def _changes(self, send: Send) -> AsyncIterator[None]:
+        """Iterate at once, and after each change of a state; pings are written between the changes."""
+        while not self._keeper.closing:
+            changed = self._keeper.next_change()  # before the states are read: writing them may take a while
+            yield
+            try:
+                async with asyncio.timeout(self._ping_interval or None):
+                    await changed.wait()
+            except TimeoutError:
+                await self._write(send, PING)
+
+    async def _write(self, send: Send, body: bytes) -> None:
+        async with self._sending:
+            await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-class ModelsFeed(Response):
-    """The feed of one reader.
+class ModelsFeed(StateFeed):
+    """The feed of one reader, of the front's events and the workers'.
 
     Parameters
     ----------
@@ -69,14 +111,10 @@ class ModelsFeed(Response):
         The types of events that it asks for; None: all.
     replica
         The name of the only worker whose events it asks for; None: all workers'.
-    seats
-        Seats for readers, by the owners of their keys; a reader without a seat is refused.
     seen
         The owner whose waiting requests are seen; None: everybody's.
     all_seen
         True if the reader sees what all owners do.
-    ping_interval
-        The seconds between two pings; 0: no pings.
     """
 
     def __init__(
@@ -92,37 +130,21 @@ class ModelsFeed(Response):
         all_seen: bool,
         ping_interval: float,
     ) -> None:
-        super().__init__()
+        super().__init__(router.keeper, seats=seats, owner=owner, ping_interval=ping_interval)
         self._router = router
-        self._keeper = router.keeper
         self._message = message
         self._types = types
         self._replica = replica
-        self._seats = seats
-        self._owner = owner
         self._seen = seen
         self._all_seen = all_seen
-        self._ping_interval = ping_interval
-        self._sending = asyncio.Lock()  # events are written one after the other
-        self._told: dict[str, Any] | None = None
+        self._last_event: dict[str, Any] | None = None
         self._read: dict[Worker, asyncio.Task[None]] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with seated(self._seats, self._owner):
-            await until_left(scope, receive, asyncio.create_task(self._send(send), name="send the models' feed"))
-
-    async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
+    async def _write_events(self, send: Send) -> None:
         try:
-            while not self._keeper.closing:
-                changed = self._keeper.next_change()  # before the states are read: writing them may take a while
-                await self._tell(send)
+            async for _ in self._changes(send):
+                await self._write_state(send)
                 self._read_all(send)
-                try:
-                    async with asyncio.timeout(self._ping_interval or None):
-                        await changed.wait()
-                except TimeoutError:
-                    await self._write(send, PING)
                 await asyncio.sleep(PAUSE)
             ending = [task for worker, task in self._read.items() if worker.pid is not None]
             await asyncio.gather(*ending, return_exceptions=True)  # they end with their processes
@@ -130,7 +152,6 @@ class ModelsFeed(Response):
             for task in self._read.values():
                 task.cancel()
             await asyncio.gather(*self._read.values(), return_exceptions=True)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     # -- the workers' events ------------------------------------------------------------------------------------------
 
@@ -168,14 +189,13 @@ class ModelsFeed(Response):
 
     # -- the front's events -------------------------------------------------------------------------------------------
 
-    async def _tell(self, send: Send) -> None:
-        """Send the states, if they have changed."""
+    async def _write_state(self, send: Send) -> None:
+        """Write the states, if they have changed."""
         if self._types is not None and MODELS not in self._types:
             return
         event = self.event()
-        told = without_news(event)
-        if told != self._told:
-            self._told = told
+        if (news := without_ages(event)) != self._last_event:
+            self._last_event = news
             await self._write(send, frame(None, MODELS, as_json(event)))
 
     def event(self) -> dict[str, Any]:
@@ -185,10 +205,6 @@ class ModelsFeed(Response):
         entries_of = (request_entry(one.summary()) for one in waiting[:MAX_WAITING])
         requests = [{**entry, "replica": replica_of(entry["model"] or "")} for entry in entries_of]
         return {"type": MODELS, "manages": self._all_seen, "models": entries, "requests": requests}
-
-    async def _write(self, send: Send, body: bytes) -> None:
-        async with self._sending:
-            await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 async def whole_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -205,8 +221,8 @@ async def whole_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             raise Broken
 
 
-def without_news(value: Any) -> Any:
+def without_ages(value: Any) -> Any:
     """Return the event without the fields whose change is no news."""
     if isinstance(value, dict):
-        return {key: without_news(one) for key, one in value.items() if key not in ALWAYS_NEW}
-    return [without_news(one) for one in value] if isinstance(value, list) else value
+        return {key: without_ages(one) for key, one in value.items() if key not in AGES}
+    return [without_ages(one) for one in value] if isinstance(value, list) else value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,12 +18,12 @@ from pyllmcancel.front.upstream import Broken, Exchange, Head
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.from_front import FORWARDED, INTERNAL, owner_told
-from pyllmcancel.server.http.connection import connection_of, watched
+from pyllmcancel.server.http.connection import connection_of
 from pyllmcancel.server.http.request_context import mark_client_gone, request_id_of
 from pyllmcancel.server.requests.visible import may_see_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from starlette.types import Receive, Scope, Send
 
@@ -73,7 +73,7 @@ class Message:
 
     method: str
     target: bytes
-    headers: list[tuple[bytes, bytes]]
+    headers: Headers
     body: bytes
     is_kept: bool = True
 
@@ -89,6 +89,11 @@ class Message:
             kept.append((FORWARDED, str(client[0]).encode("latin-1")))
         return cls(scope["method"], path + (b"?" + query if query else b""), kept, body)
 
+    @property
+    def parts(self) -> tuple[str, bytes, Headers, bytes]:
+        """The parts that `Exchange.begin` takes."""
+        return self.method, self.target, self.headers, self.body
+
 
 async def read_body(receive: Receive) -> bytes:
     """Return the body; ClientLeft if its client leaves before its end."""
@@ -100,52 +105,6 @@ async def read_body(receive: Receive) -> bytes:
         pieces.append(message.get("body", b""))
         if not message.get("more_body", False):
             return b"".join(pieces)
-
-
-class Leaving:
-    """The leaving of one request's client, which closes the exchange with the process."""
-
-    def __init__(self) -> None:
-        self._exchange: Exchange | None = None
-        self.left = False
-
-    def note(self) -> None:
-        self.left = True
-        if self._exchange is not None:
-            self._exchange.close()
-
-    @contextmanager
-    def closes(self, exchange: Exchange) -> Iterator[Exchange]:
-        """Inside the block, the client's leaving closes the exchange; the end of the block does in any case."""
-        self._exchange = exchange
-        try:
-            if self.left:
-                raise ClientLeft
-            yield exchange
-        finally:
-            self._exchange = None
-            exchange.close()
-
-
-@contextmanager
-def left_by(receive: Receive) -> Iterator[Leaving]:
-    """Notice inside the block that the client leaves."""
-    leaving = Leaving()
-    with watched(receive, leaving.note):
-        yield leaving
-
-
-async def exchange(message: Message, address: Address, leaving: Leaving, answer: Answer) -> None:
-    """Send a request that computes nothing to the process, and its answer to the client, piece by piece.
-
-    Raises
-    ------
-    ApiError
-        The process has ended, or this one may open no more connections.
-    ClientLeft
-    """
-    with leaving.closes(await connected(message, address)) as begun:
-        await pass_through(begun, None, leaving, answer)
 
 
 async def connected(
@@ -160,9 +119,9 @@ async def connected(
     ApiError
         This process may open no more connections.
     """
-    headers = [*message.headers, *more]
+    method, target, headers, body = message.parts
     try:
-        return await Exchange.begin(address, message.method, message.target, headers, before + message.body)
+        return await Exchange.begin(address, method, target, [*headers, *more], before + body)
     except (ConnectionError, FileNotFoundError):
         raise NotReached from None
     except OSError as error:
@@ -171,27 +130,19 @@ async def connected(
         ) from error
 
 
-async def pass_through(begun: Exchange, head: Head | None, leaving: Leaving, answer: Answer) -> None:
-    """Send a process's answer, whose head may have been read, to the client as it is; raises as `exchange`."""
+async def pass_through(begun: Exchange, head: Head, answer: Answer) -> None:
+    """Send a process's answer, whose head has been read, to the client as it is; ApiError if the process has ended."""
     try:
-        await _pass_through(begun, head or await begun.head(), answer)
+        await answer.begin(head.status, kept(head.headers))
+        if not answer.is_chunked:
+            async for piece in begun.pieces():
+                await answer.write(piece)
+        else:
+            while not await begun.flow(answer.pass_on):
+                await answer.write(b"")
+        await answer.end()
     except (Broken, ValueError):
-        if leaving.left:
-            raise ClientLeft from None
-        if answer.head is None:
-            raise process_ended() from None
         await answer.break_off(process_ended())
-
-
-async def _pass_through(begun: Exchange, head: Head, answer: Answer) -> None:
-    await answer.begin(head.status, kept(head.headers))
-    if not answer.is_chunked:
-        async for piece in begun.pieces():
-            await answer.write(piece)
-    else:
-        while not await begun.flow(answer.pass_on):
-            await answer.write(b"")
-    await answer.end()
 
 
 class Answer:
@@ -206,6 +157,7 @@ class Answer:
         self.head: Head | None = None  # set when the answer has begun
         self.complete = False
         self._send = send
+        self._connection = connection_of(scope)
         self._last = BLANK
         self._is_dropped = False
 
@@ -223,25 +175,32 @@ class Answer:
         """True if the HTTP server sends the answer in chunks, past which pieces can be written."""
         assert self.head is not None
         has_length = bool(self.head.get(b"content-length"))
-        return connection_of(self.scope) is not None and not has_length and self.scope["http_version"] == "1.1"
+        return self._connection is not None and not has_length and self.scope["http_version"] == "1.1"
 
     def pass_on(self, piece: bytes) -> bool:
         """Write a piece of a chunked answer now; return whether the client keeps up."""
         self._last = piece
-        connection = connection_of(self.scope)
-        assert connection is not None
-        return self._is_dropped or connection.write_chunk(piece)
+        assert self._connection is not None
+        return self._is_dropped or self._connection.write_chunk(piece)
 
     async def write(self, piece: bytes) -> None:
         """Write a piece; an empty one waits for a client that does not keep up."""
         self._last = piece or self._last
-        if not self._is_dropped:
+        # The HTTP server learns later than its transport that the connection has failed.
+        has_failed = self._connection is not None and self._connection.is_closing
+        if not (self._is_dropped or has_failed):
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end(self) -> None:
         self.complete = True
         if not self._is_dropped:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def whole(self, status: int, headers: Headers, content: bytes) -> None:
+        """Send an answer in one piece."""
+        await self.begin(status, headers)
+        await self.write(content)
+        await self.end()
 
     async def break_off(self, error: Exception) -> None:
         """End an answer that has begun, so that nobody takes it for a complete one."""
@@ -256,9 +215,8 @@ class Answer:
             event = ("event: error\n" if shape is ANTHROPIC else "") + f"data: {told}\n\n"
             await self._send({"type": "http.response.body", "body": between + event.encode(), "more_body": False})
             return
-        connection = connection_of(self.scope)
-        if connection is not None:
-            connection.drop()
+        if self._connection is not None:
+            self._connection.drop()
         mark_client_gone(self.scope)
 
 
@@ -273,7 +231,7 @@ def kept(headers: Headers) -> Headers:
 
 
 def process_ended() -> ApiError:
-    return ApiError(503, "the model's process ended; it is started again", "server_error", code="model_ended")
+    return ApiError(503, "the model's process ended", "server_error", code="model_ended")
 
 
 async def answered(scope: Scope, receive: Receive, send: Send, error: Exception) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -81,6 +82,7 @@ class Keeper:
         self._write = write
         self.key = key
         self._waiting: dict[Ticket, asyncio.Future[Worker]] = {}
+        self._given_away = defaultdict[str, set[tuple[str, str]]](set)  # of each process, whichever start of it
         self._places = Places()
         self._n_started = 0
         self._fits = Fits(command, folder, check)
@@ -175,7 +177,7 @@ class Keeper:
         """Return the workers that serve."""
         return [one for one in self.processes.values() if one.is_ready]
 
-    # -- wishes -------------------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     def want(self, claim: Claim) -> tuple[Ticket, asyncio.Future[Worker]]:
         """Return a request's ticket, and the process, as soon as the request may be sent to it.
@@ -273,12 +275,11 @@ class Keeper:
 
     def _reason_of(self, process: ModelProcess, status: int, *, was_loading: bool) -> str:
         """Return why a process ended that nobody has stopped, and log it."""
-        name = process.name
         last = reason_in(next((line for line in reversed(process.lines) if line.strip()), ""))
         how = f" (signal {-status})" if status < 0 else "" if last else f" (status {status})"
-        why = f"the model {name} {'could not be loaded' if was_loading else 'ended'}{how}"
+        why = f"the model {process.name} {'could not be loaded' if was_loading else 'ended'}{how}"
         logger.error("%s: %s", why, last)
-        self.last_lines[name] = list(process.lines)
+        self.last_lines[process.name] = list(process.lines)
         # Once it serves, its lines name requests of all owners.
         return why + (f": {last}" if was_loading and last else "")
 
@@ -384,7 +385,7 @@ class Keeper:
             asyncio.get_running_loop().call_soon(self._act)
             return
         logger.info("%s is being loaded", name)
-        self.processes[name] = ModelProcess(
+        process = self.processes[name] = ModelProcess(
             name,
             Address(self.key, socket),
             command,
@@ -393,6 +394,7 @@ class Keeper:
             listener=self,
             model=spec.name,
         )
+        process.given_away = self._given_away[name]  # it may have stored some of them
 
     def _measure_first(self, name: str, *, whole: bool) -> None:
         spec = self.catalog.workers.get(name)

@@ -17,7 +17,6 @@ from pyllmcancel.server.delivered import Delivered
 Frame = tuple[bytes, bytes]
 """A frame's kind and content."""
 MAX_FRAME = 1 << 28
-CLOSED = b""  # the kind of the last frame, after the stream's proper end
 
 
 class Frames:
@@ -68,7 +67,6 @@ class Link:
         self._frames = Frames()
         self._read: deque[Frame] = deque()
         self.pass_on: Callable[[bytes], bool] | None = None
-        self._ended = False
 
     async def next(self) -> Frame:
         """Return the next frame that was not passed on; Broken if the process has ended, ValueError for what is none.
@@ -76,10 +74,12 @@ class Link:
         An empty piece of the body says that its client does not keep up.
         """
         while not self._read:
-            if self._ended:
-                return CLOSED, b""
-            self._ended = await self._exchange.flow(self._take)
+            await self._exchange.flow(self._take)
         return self._read.popleft()
+
+    def command(self, command: bytes) -> None:
+        """Have the process act on a command, after what it got before."""
+        self._exchange.write(command + b"\n")
 
     def _take(self, data: bytes) -> bool:
         for kind, content in self._frames.feed(data):

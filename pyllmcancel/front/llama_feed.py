@@ -2,71 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
-from fastapi.responses import Response
-
-from pyllmcancel.front.feed import seated
+from pyllmcancel.front.feed import StateFeed
 from pyllmcancel.front.model import State
 from pyllmcancel.front.routes_models import shown_of, status_of
-from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
-from pyllmcancel.server.live.response import until_left
 from pyllmcancel.server.live.wording import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Send
 
-    from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.spec import Spec
-    from pyllmcancel.shares import Shares
 
 STAGE = "text_model"  # llama-server has more stages, of the files beside a model
 Data = dict[str, Any]
 
 
-class LlamaModelsFeed(Response):
-    """The events of one reader: each change from its coming on.
+class LlamaModelsFeed(StateFeed):
+    """The events of one reader: each change from its coming on."""
 
-    Parameters
-    ----------
-    seats
-        Seats for readers, by the owners of their keys.
-    ping_interval
-        The seconds between two pings; 0: no pings.
-    """
-
-    def __init__(self, keeper: Keeper, *, seats: Shares, owner: str, ping_interval: float) -> None:
-        super().__init__()
-        self._keeper = keeper
-        self._seats = seats
-        self._owner = owner
-        self._ping_interval = ping_interval
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with seated(self._seats, self._owner):
-            await until_left(scope, receive, asyncio.create_task(self._send(send), name="send the models' events"))
-
-    async def _send(self, send: Send) -> None:
+    async def _write_events(self, send: Send) -> None:
         before = self._states()
-        await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
         # The headers alone would not be sent: the reader has to know that it misses nothing from now on.
-        await send({"type": "http.response.body", "body": PING, "more_body": True})
-        while not self._keeper.closing:
-            changed = self._keeper.next_change()  # before the states are read: writing them may take a while
+        await self._write(send, PING)
+        async for _ in self._changes(send):
             now = self._states()
             for event in events(before, now):
-                await send({"type": "http.response.body", "body": b"data: %s\n\n" % as_json(event), "more_body": True})
+                await self._write(send, b"data: %s\n\n" % as_json(event))
             before = now
-            try:
-                async with asyncio.timeout(self._ping_interval or None):
-                    await changed.wait()
-            except TimeoutError:
-                await send({"type": "http.response.body", "body": PING, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _states(self) -> dict[str, Data]:
         return {spec.name: self._state(spec) for spec in self._keeper.catalog.specs.values()}

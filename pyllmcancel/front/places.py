@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyllmcancel.front.model import Model, Ticket
-    from pyllmcancel.front.wishes import Wishes
+    from pyllmcancel.requests.request import Names
 
 MAX_NAMES = 4_096  # of an owner that are remembered
 COMES = (State.LOADED, State.LOADING, State.UNLOADED, State.ENDING, State.FAILED)  # the sooner a process serves
@@ -45,10 +45,10 @@ class Claim(NamedTuple):
     avoids: frozenset[str] = frozenset()
 
 
-def names_of(request_id: str, wishes: Wishes) -> tuple[Name, ...]:
+def names_of(request_id: str, names: Names, streams: Sequence[str]) -> tuple[Name, ...]:
     """Return the names that decide the place of a request. An id is one: the process finds that it is in use."""
-    found = [(ID, request_id), (KEY, wishes.key), *((ID, one) for one in wishes.streams)]
-    found += [(SESSION, wishes.parent), (SESSION, wishes.session)]
+    found = [(ID, request_id), (KEY, names.supersede), *((ID, one) for one in streams)]
+    found += [(SESSION, names.parent), (SESSION, names.session)]
     return tuple(dict.fromkeys((kind, name) for kind, name in found if name is not None))
 
 

@@ -8,9 +8,8 @@ import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pyllmcancel.front.front import DEADLINE_SECONDS, HEADERS
 from pyllmcancel.front.remotes import Registration, resolved
-from pyllmcancel.front.upstream import Address, Broken, Exchange
+from pyllmcancel.front.upstream import DEADLINE_SECONDS, Address, Broken, ask
 from pyllmcancel.server.from_front import WORKERS_PATH
 from pyllmcancel.server.host_names import is_address
 
@@ -51,7 +50,7 @@ class Registering:
         why: str | None = None
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                status = await self._sent(said.model_dump_json().encode())
+                status = await self._status_of(said.model_dump_json().encode())
             if status != 200:
                 why = "it does not take the worker key" if status == 401 else f"it answers with status {status}"
         except (OSError, Broken, ValueError) as error:
@@ -64,16 +63,13 @@ class Registering:
             else:
                 logger.warning("this worker cannot register at the front %s: %s", shown, why)
 
-    async def _sent(self, content: bytes) -> int:
+    async def _status_of(self, content: bytes) -> int:
         host = self._place.host
         if not is_address(host):
             host = (await resolved(host))[0]
         address = Address(self._key, host=host, port=self._place.port, tls=self._tls, name=self._place.host)
-        exchange = await Exchange.begin(address, "POST", WORKERS_PATH.encode(), HEADERS, content)
-        try:
-            return (await exchange.head()).status
-        finally:
-            exchange.close()
+        head, _ = await ask(address, WORKERS_PATH.encode(), body=content, method="POST")
+        return head.status
 
     async def leave(self) -> None:
         """Tell the front that this server ends: it gets no more requests."""

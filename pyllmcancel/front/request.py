@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Ending
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.requests.request import Origin, RequestSummary
-    from pyllmcancel.server.wire.usage import UsageAnswer
 
 
 class Flag:
@@ -78,10 +77,6 @@ class FrontRequest(Request):
         self.admitted_at, self.first_token_at = (None if one is None else one - ahead for one in times)
         self.status, self._in_slots = RequestStatus(status), tuple(slots)
         self._usage = Usage(done, generated, cached, tuple(Drafted(*one) for one in drafts))
-
-    def take_usage(self, told: UsageAnswer) -> None:
-        cached = told["prompt_tokens_details"]["cached_tokens"]
-        self._usage = Usage(told["prompt_tokens"], told["completion_tokens"], cached)
 
     @property
     def n_prompt_tokens(self) -> int:

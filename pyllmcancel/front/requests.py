@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, QueueFullError, RequestCancelled
 from pyllmcancel.events import FinishReason, RequestStatus
-from pyllmcancel.front.front import DEADLINE_SECONDS
 from pyllmcancel.front.request import FrontRequest
+from pyllmcancel.front.upstream import DEADLINE_SECONDS
 from pyllmcancel.requests.arrivals import Arrivals, end_cancelled
 from pyllmcancel.requests.endings import Endings
 from pyllmcancel.requests.observer import Observers

@@ -84,7 +84,7 @@ class Roster:
         """Note the bytes that a loaded model takes."""
         self.models[name].need = need
 
-    # -- wishes -------------------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     def workers(self, of: str) -> list[Model]:
         """Return the processes of a model."""

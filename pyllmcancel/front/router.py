@@ -15,32 +15,28 @@ from urllib.parse import parse_qs
 from fastapi import Request
 
 from pyllmcancel.errors import RequestCancelled
-from pyllmcancel.front.everywhere import bring, exchange_with_each, list_of_each, unreached
+from pyllmcancel.front.everywhere import bring, exchange_with_each, list_of_each
 from pyllmcancel.front.forwarding import (
     Answer,
-    Leaving,
     Lost,
     Message,
     NotReached,
     answered,
-    exchange,
-    left_by,
     milliseconds_since,
     process_ended,
     read_body,
 )
-from pyllmcancel.front.front import Front
 from pyllmcancel.front.places import Claim, names_of
+from pyllmcancel.front.preferences import Preferences, fields_of, preferences_of
 from pyllmcancel.front.relay import Relay
 from pyllmcancel.front.requests import FrontRequests
-from pyllmcancel.front.wishes import Wishes, fields_of, wishes_of
-from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of, watched
+from pyllmcancel.server.http.request_context import REQUEST
 from pyllmcancel.server.limits import MAX_NAME, SMALL_BODY
+from pyllmcancel.server.live.response import until_left
 from pyllmcancel.server.origin import plain_origin
-from pyllmcancel.server.preparing import REQUEST
 from pyllmcancel.server.streams.routes import not_ready
 from pyllmcancel.shares import Shares
 
@@ -90,7 +86,7 @@ class Router:
         self._remotes = remotes
         self._paths = paths
         self.requests = FrontRequests(config.engine.max_queue)
-        self.front = Front(keeper.ready)
+        self._outliving_tasks = set[asyncio.Task[None]]()
         self.autoload = autoload
         timeout = config.engine.request_timeout
         self._timeout = math.inf if timeout is None else timeout
@@ -101,34 +97,39 @@ class Router:
         if scope["type"] != "http":
             return
         try:
-            path, method = scope["path"], scope["method"]
-            if method == "POST" and path != LOOKUP and not RESPONSES.fullmatch(path):
+            path = scope["path"]
+            if scope["method"] == "POST" and path != LOOKUP and not RESPONSES.fullmatch(path):
                 await self._compute(scope, receive, send)
                 return
             message, answer = Message.of(scope, await read_body(receive)), Answer(scope, send)
-            with left_by(receive) as leaving:
-                if method in ("GET", "DELETE") and (found := STREAMS.fullmatch(path)):
-                    await self._to_stream(found[1], message, leaving, answer)
-                elif found := RESPONSES.fullmatch(path):
-                    await self._to_response(found, message, leaving, answer)
-                elif path == LOOKUP:
-                    await list_of_each(message, owner_of(scope), self._serving_any(), answer)
-                elif path in SHARED:
-                    await self.to_any(message, leaving, answer)
-                else:
-                    await self._look_at_model(message, leaving, answer)
+            work = self._look_up(message, answer)
+            await until_left(scope, receive, asyncio.create_task(work, name=f"look up {path}"))
         except Exception as error:
             await answered(scope, receive, send, process_ended() if isinstance(error, GONE) else error)
 
     async def close(self) -> None:
-        """End the messages to the processes. Idempotent."""
-        await self.front.close()
+        """End the requests that outlive their clients' calls. Idempotent."""
+        for task in self._outliving_tasks:
+            task.cancel()
+        await asyncio.gather(*self._outliving_tasks, return_exceptions=True)
+
+    async def _look_up(self, message: Message, answer: Answer) -> None:
+        """Answer what computes nothing."""
+        scope = answer.scope
+        path, owner = scope["path"], owner_of(scope)
+        if message.method in ("GET", "DELETE") and (found := STREAMS.fullmatch(path)):
+            await self._to_stream(found[1], message, answer)
+        elif found := RESPONSES.fullmatch(path):
+            await self._to_response(found, message, answer)
+        elif path == LOOKUP:
+            await list_of_each(message, owner, self._serving_any(), answer)
+        elif path in SHARED:
+            await exchange_with_each(message, self._serving_any(), answer)
+        else:
+            spec = await self.named(next(iter(query_of(scope).get("model", ())), None))
+            await exchange_with_each(message, [self._serving(spec)], answer)
 
     # -- one model ----------------------------------------------------------------------------------------------------
-
-    async def _look_at_model(self, message: Message, leaving: Leaving, answer: Answer) -> None:
-        spec = await self.named(next(iter(query_of(answer.scope).get("model", ())), None))
-        await exchange_with_each(message, [self._serving(spec)], leaving, answer)
 
     def _serving(self, spec: Spec) -> Worker:
         """Return a process of the model; ApiError if none serves."""
@@ -142,17 +143,20 @@ class Router:
         message = Message.of(scope, await read_body(receive))
         # Listed from its head on, and until here its own: see `Arriving`. What computes nothing is listed from here on.
         request = scope["state"].pop(REQUEST, None) or self.requests.arrive(**plain_origin(Request(scope)))
-        relay = Relay(self.front, self.requests, request, Answer(scope, send))
+        relay = Relay(self.requests, request, Answer(scope, send))
         with self._left_in_order(relay):
             self.requests.take_over(request, relay.cancelled)
             with watched(receive, relay.client_left):
-                wishes = await self._wished(scope, message, relay)
-                if not wishes.streams:
+                preferences = await self._preferences(scope, message, relay)
+                if not (preferences.streams or preferences.background):
                     with self._watched(scope, request):
-                        await self._computed(wishes, message, relay)
+                        await self._computed(preferences, message, relay)
                     return
-                relay.is_kept = True  # it outlives its client
-                await relay.until_left(self.front.spawn(self._kept(wishes, message, relay)))
+                relay.outlives = True
+                task = asyncio.create_task(self._outliving(preferences, message, relay), name=f"relay {request.id}")
+                self._outliving_tasks.add(task)
+                task.add_done_callback(self._outliving_tasks.discard)
+                await relay.until_done(task)
 
     def _watched(self, scope: Scope, request: FrontRequest) -> AbstractContextManager[None]:
         """Inside the block, a client that has vanished, or does not read, cancels its request."""
@@ -160,8 +164,8 @@ class Router:
         return nullcontext() if connection is None else connection.answering(partial(self.requests.cancel, request))
 
     @contextmanager
-    def _left_in_order(self, relay: Relay, *, is_kept: bool = False) -> Iterator[None]:
-        """Inside the block the request is computed, or refused; one that is kept in a block of its own."""
+    def _left_in_order(self, relay: Relay, *, outlives: bool = False) -> Iterator[None]:
+        """Inside the block the request is computed, or refused; one that outlives its call in a block of its own."""
         ended_by: Exception | None = None
         try:
             yield
@@ -169,44 +173,48 @@ class Router:
             ended_by = error
             raise
         finally:
-            if relay.is_kept is is_kept and not relay.lives_on:
+            if relay.outlives is outlives:
                 self.requests.leave(relay.request, ended_by, relay.status)
 
-    async def _kept(self, wishes: Wishes, message: Message, relay: Relay) -> None:
-        """Have a request computed that outlives its client."""
+    async def _outliving(self, preferences: Preferences, message: Message, relay: Relay) -> None:
+        """Have a request computed that may outlive its client's call."""
         try:
-            with self._left_in_order(relay, is_kept=True):
-                await self._computed(wishes, message, relay)
+            with self._left_in_order(relay, outlives=True):
+                await self._computed(preferences, message, relay)
         except Exception:
-            if relay.left_at is None:
+            if relay.is_awaited:
                 raise
 
-    async def _wished(self, scope: Scope, message: Message, relay: Relay) -> Wishes:
-        """Return what the request wishes, of which its model is known from now on."""
+    async def _preferences(self, scope: Scope, message: Message, relay: Relay) -> Preferences:
+        """Return the request's preferences. Its model and its groups are known from now on."""
         request = relay.request
         fields = await fields_of(message.body)
         query = query_of(scope)
         spec = await self.named(fields.get("model", next(iter(query.get("model", ())), None)))
-        wishes = wishes_of(scope, fields, stream_keep=self._stream_keep)
-        if not self._paths.get(scope["path"], False):  # it generates nothing, and belongs to no groups
-            wishes = wishes._replace(session=None, parent=None, key=None, streams=())
+        grouped = self._paths.get(scope["path"], False)
+        preferences = preferences_of(request, scope, fields, stream_keep=self._stream_keep, grouped=grouped)
         if not one_of(query.get("autoload"), default=self.autoload):
             self._serving(spec)
-        request.model, request.streams = spec.name, wishes.streams
-        self.requests.arrivals.name(request, Names(wishes.session, wishes.parent, wishes.key))
-        relay.keep(wishes.keep_going if wishes.streams else 0.0)
-        relay.ends_at(request.arrived_at + min(wishes.timeout, self._timeout))
-        return wishes
+        request.model, request.streams = spec.name, preferences.streams
+        if preferences.names != (request.session, request.parent, request.supersede, request.priority):
+            self.requests.arrivals.name(request, preferences.names)
+        relay.keep(preferences.keep_going if preferences.streams else 0.0)
+        relay.ends_at(request.arrived_at + min(preferences.timeout, self._timeout))
+        return preferences
 
-    async def _computed(self, wishes: Wishes, message: Message, relay: Relay) -> None:
+    async def _computed(self, preferences: Preferences, message: Message, relay: Relay) -> None:
         request = relay.request
         n_bytes = len(message.body)
-        previous = (request.owner, wishes.previous or "")
-        stale = frozenset(one.name for one in self.keeper.ready() if previous in one.given_away)
-        claim = Claim(request.model, request.owner, names_of(request.id, wishes), n_bytes, stale)
+        stale = frozenset[str]()
+        if preferences.previous is not None:
+            previous = request.owner, preferences.previous
+            stale = frozenset(one.name for one in self.keeper.ready() if previous in one.given_away)
+        claim = Claim(
+            request.model, request.owner, names_of(request.id, preferences.names, preferences.streams), n_bytes, stale
+        )
         message.is_kept = n_bytes <= SMALL_BODY or self._bodies.take(request.owner, n_bytes)
         try:
-            while (ended := await self._sent(claim, wishes, message, relay)) is not None:
+            while (ended := await self._sent(claim, preferences, message, relay)) is not None:
                 request.process = None
                 claim = claim._replace(avoids=claim.avoids | {ended.name})
                 if not self.keeper.has_other(claim):
@@ -218,7 +226,7 @@ class Router:
             if message.is_kept and n_bytes > SMALL_BODY:
                 self._bodies.give_back(request.owner, n_bytes)
 
-    async def _sent(self, claim: Claim, wishes: Wishes, message: Message, relay: Relay) -> Worker | None:
+    async def _sent(self, claim: Claim, preferences: Preferences, message: Message, relay: Relay) -> Worker | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
         ticket, future = self.keeper.want(claim)
         try:
@@ -228,15 +236,15 @@ class Router:
                 await self._waited(future, relay)
                 extra = [(b"x-model-load-ms", milliseconds_since(began))]
             process: Worker = await relay.until(future)
-            if wishes.previous is not None:
-                await bring(self.front, relay.request.owner, wishes.previous, process)
+            if preferences.previous is not None:
+                await bring(self.keeper.ready(), relay.request.owner, preferences.previous, process)
             try:
                 await relay.through(message, process, extra)
             except GONE:
                 return process
             return None
         finally:
-            self.keeper.drop(ticket, wishes.keep_alive)
+            self.keeper.drop(ticket, preferences.keep_alive)
 
     async def _waited(self, future: asyncio.Future[Any], relay: Relay) -> None:
         """Wait; until then the request is one of those that wait for their models, and supersedes older ones."""
@@ -285,21 +293,21 @@ class Router:
         ready = self.keeper.ready()
         return [one for one in ready if (owner, name) not in one.given_away] or ready
 
-    async def _to_response(self, path: re.Match[str], message: Message, leaving: Leaving, answer: Answer) -> None:
+    async def _to_response(self, path: re.Match[str], message: Message, answer: Answer) -> None:
         """Send what a stored response is asked for; its input may be on several workers."""
         ready, owner = self._serving_any(), owner_of(answer.scope)
         if path[2] == "/input_items":
-            work = (bring(self.front, owner, path[1], one, if_there=True) for one in ready)
+            work = (bring(ready, owner, path[1], one, if_there=True) for one in ready)
             await asyncio.gather(*work, return_exceptions=True)
-        await exchange_with_each(message, self._having(owner, path[1]), leaving, answer)
+        await exchange_with_each(message, self._having(owner, path[1]), answer)
 
-    async def _to_stream(self, name: str | None, message: Message, leaving: Leaving, answer: Answer) -> None:
+    async def _to_stream(self, name: str | None, message: Message, answer: Answer) -> None:
         """Send, or delete, a stream; its request may still wait for its model."""
         scope, owner = answer.scope, owner_of(answer.scope)
         if name is None:
             name = next(iter(query_of(scope).get("conv_id", ())), "")
         if not 0 < len(name) <= MAX_NAME:
-            await self.to_any(message, leaving, answer)  # it has the words for what is wrong
+            await exchange_with_each(message, self._serving_any(), answer)  # it has the words for what is wrong
             return
         coming = [one for one in self.requests.coming(owner) if name in one.streams]
         if scope["method"] == "GET":
@@ -307,21 +315,15 @@ class Router:
                 raise not_ready()
             if not self.keeper.ready():
                 raise ApiError(404, "no model is loaded, so there is no stream", code="stream_not_found")
-            await exchange_with_each(message, self._having(owner, name), leaving, answer)
+            await exchange_with_each(message, self._having(owner, name), answer)
             return
         for request in coming:
             self.requests.cancel(request)
         if self.keeper.ready():
-            await exchange_with_each(message, self._having(owner, name), leaving, answer)
+            await exchange_with_each(message, self._having(owner, name), answer)
             return
         await answer.begin(204, [])
         await answer.end()
-
-    async def to_any(self, message: Message, leaving: Leaving, answer: Answer) -> None:
-        process = await self.front.first_answering(self._serving_any())
-        if process is None:
-            raise unreached()
-        await exchange(message, process.address, leaving, answer)
 
 
 def query_of(scope: Scope) -> dict[str, list[str]]:

@@ -13,11 +13,10 @@ from fastapi.responses import Response
 from pyllmcancel.front.everywhere import note_unreached, unreached
 from pyllmcancel.front.feed import MODELS, ModelsFeed
 from pyllmcancel.front.forwarding import Message, kept
-from pyllmcancel.front.front import DEADLINE_SECONDS
 from pyllmcancel.front.llama_feed import LlamaModelsFeed
 from pyllmcancel.front.routes_models import props as props_of_all
 from pyllmcancel.front.routes_models import router_of
-from pyllmcancel.front.upstream import Broken, Exchange
+from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, ask
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.limits import MAX_NAME
@@ -133,12 +132,9 @@ async def told_by(address: Address, request: Request) -> tuple[int, Any, Respons
     """Return the status, the content and the whole of a process's answer to this request; ApiError if it is late."""
     message = Message.of(request.scope, b"")
     try:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            exchange = await Exchange.begin(address, message.method, message.target, message.headers, b"")
-            try:
-                head, content = await exchange.head(), await exchange.whole()
-            finally:
-                exchange.close()
+        head, content = await ask(
+            address, message.target, message.headers, method=message.method, seconds=DEADLINE_SECONDS
+        )
     except (TimeoutError, OSError):
         raise unreached() from None
     response = Response(content, head.status)

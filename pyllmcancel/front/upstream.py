@@ -14,11 +14,13 @@ from ssl import SSLContext
 from typing import cast
 
 Headers = list[tuple[bytes, bytes]]
+HEADERS = [(b"content-type", b"application/json"), (b"host", b"localhost")]
 
 READ_AT_ONCE = 1 << 14  # bytes; what is not read fills the socket, so the process notices a client that does not read
 MAX_HEAD = 1 << 16
 BACKLOG_SECONDS, BACKLOG_PAUSE = 10.0, 0.01  # for a full backlog, and between two tries
 CONNECT_SECONDS = 2.0
+DEADLINE_SECONDS = 2.0  # for an answer; a worker that does not answer then is stuck
 # Seconds of silence, seconds between two tries, tries, and milliseconds in which what was sent has to arrive.
 KEEPALIVE = {"TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 10_000}
 MAX_LINE = 64  # bytes of the line before a chunk
@@ -101,11 +103,7 @@ class Exchange(asyncio.Protocol):
         cls, address: Address, method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes
     ) -> Exchange:
         """Connect, and send the request; OSError if nobody listens, or too many others wait to be accepted for long."""
-        lines = [
-            method.encode() + b" " + target + b" HTTP/1.1",
-            b"connection: close",
-            b"x-worker-key: " + address.key.encode(),
-        ]
+        lines = [method.encode() + b" " + target + b" HTTP/1.1", b"x-worker-key: " + address.key.encode()]
         lines += [name + b": " + value for name, value in headers]
         lines.append(b"content-length: %d" % len(body))
         data, make = b"\r\n".join(lines) + END + body, partial(cls, has_body=method != "HEAD")
@@ -114,6 +112,11 @@ class Exchange(asyncio.Protocol):
     def close(self) -> None:
         """Close the connection at once, which cancels the request. Idempotent."""
         self._transport.abort()
+
+    def write(self, data: bytes) -> None:
+        """Write something after the request."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     # -- what asyncio calls -------------------------------------------------------------------------------------------
 
@@ -152,8 +155,8 @@ class Exchange(asyncio.Protocol):
         headers = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
         self._head = Head(int(first.split(b" ", 2)[1]), headers)
         if self._has_body and self._head.status not in (204, 304):
-            is_chunked = self._head.is_chunked
-            self._body = Chunks() if is_chunked else Length(int(self._head.get(b"content-length") or 0))
+            length = self._head.get(b"content-length")
+            self._body = Chunks() if self._head.is_chunked else Length(int(length) if length else sys.maxsize)
         return self._head
 
     async def flow(self, take: Take) -> bool:
@@ -231,7 +234,7 @@ async def to_socket(address: Address, make: Callable[[], Exchange], data: bytes)
         connection.close()
         raise
     if n_sent < len(data):
-        exchange._transport.write(data[n_sent:])
+        exchange.write(data[n_sent:])
     return exchange
 
 
@@ -246,7 +249,7 @@ async def to_host(address: Address, make: Callable[[], Exchange], data: bytes) -
     except OSError as error:
         raise ConnectionError(str(error) or f"no connection in {CONNECT_SECONDS:g} s") from error
     keep_looking(exchange._transport.get_extra_info("socket"))
-    exchange._transport.write(data)
+    exchange.write(data)
     return exchange
 
 
@@ -273,7 +276,7 @@ async def connect(connection: socket.socket, path: Path, loop: asyncio.AbstractE
 
 
 class Length:
-    """Decodes a body whose length is known."""
+    """Takes a body of this length; one without a length never ends in order."""
 
     def __init__(self, n_bytes: int) -> None:
         self._left = n_bytes
@@ -299,8 +302,6 @@ class Chunks:
 
     def feed(self, data: bytes) -> bytes:
         """Return the content in these bytes; ValueError if they are not chunks."""
-        if not self._data and not self._left and (whole := one_chunk(data)):
-            return whole
         self._data += data
         found = bytearray()
         while self._data and not self.done:
@@ -327,23 +328,19 @@ class Chunks:
         return bytes(found)
 
 
-def one_chunk(data: bytes) -> bytes:
-    """Return the content of bytes that are just one chunk, as those of most tokens are; nothing for any others."""
-    end = data.find(b"\r\n", 0, MAX_LINE)
-    if end < 0 or not data[:end].isalnum():
-        return b""
-    length = int(data[:end], 16)
-    return data[end + 2 : -2] if len(data) == end + length + 4 else b""
-
-
 async def ask(
-    address: Address, target: bytes, headers: Iterable[tuple[bytes, bytes]] = (), seconds: float = 5.0
+    address: Address,
+    target: bytes,
+    headers: Iterable[tuple[bytes, bytes]] = HEADERS,
+    body: bytes = b"",
+    *,
+    method: str = "GET",
+    seconds: float = 5.0,
 ) -> tuple[Head, bytes]:
-    """Return the answer to a GET; Broken, OSError or TimeoutError if there is none."""
+    """Return the whole answer to a request; Broken, ValueError, OSError or TimeoutError if there is none."""
     async with asyncio.timeout(seconds):
-        exchange = await Exchange.begin(address, "GET", target, [(b"host", b"localhost"), *headers], b"")
+        exchange = await Exchange.begin(address, method, target, headers, body)
         try:
             return await exchange.head(), await exchange.whole()
         finally:
-            with suppress(OSError):
-                exchange.close()
+            exchange.close()

@@ -208,7 +208,6 @@ class RemoteWorker(Worker):
             return
         if self.is_ready and told["boot"] != self._boot:
             self._is_away("it was started again")
-            self.given_away.clear()
         self._boot = told["boot"]
         if not self.is_ready:
             head, body = await ask(self.address, MODELS)

@@ -363,14 +363,6 @@ class Registry:
             live = {owner for owner, request_id in self._requests if request_id in ids}
             return live | {owner for owner, history in self._history.items() if any(old.id in ids for old in history)}
 
-    def hold_arrived(self, ids: Iterable[str], owner: str = NO_OWNER) -> None:
-        """Cancel the requests of these ids on their acceptance, if they have arrived by now. QueueFullError if the
-        owner has too many holds.
-        """
-        with self._lock:
-            for request_id in ids:
-                self._holds.hold_request(owner, request_id, 0.0)
-
     def newest(self, key: str, owner: str = NO_OWNER) -> Request | None:
         """Return the accepted live request of a supersede key."""
         with self._lock:

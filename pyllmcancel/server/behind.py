@@ -1,14 +1,16 @@
-"""A server behind a front: it tells the front what becomes of a request, in one stream with the request's answer.
+"""A server behind a front: it reports what becomes of a request to the front, in one stream with the request's answer.
 
-The front names a request's link by the header `LINK`. The answer is then framed, as the body of a plain 200: frames of
-the answer itself (its start, its body, its end) come between frames that say how far the request is. The last frame
-says how the request ended, so the front knows the ending exactly when its computation has stopped. It comes after the
-answer if the request outlives that. If the front closes the connection, its request is cancelled, as any client's.
+The front names a request's link by the header `LINK`. After the head of a plain 200 this server writes frames, until
+the front closes the connection. Frames of the answer itself (its start, its body, its end) come between frames that say
+how far the request is. One of the last frames says how the request ended, so the front knows the ending exactly when
+its computation has stopped. That frame comes after the answer if the request outlives the answer. A frame is a byte
+that names its kind, the length of its content as four bytes, and the content.
+
+The front writes commands after its request, each a line: the reason of a cancel, or that the client has left. If the
+front closes the connection before the end, its request is cancelled, as any client's.
 
 A request whose answer was begun by another server comes with what was delivered (see `pyllmcancel.server.delivered`),
 before its body: the header says how many bytes that has, those that describe it and those of the answer.
-
-A frame is a byte that names its kind, the length of its content as four bytes, and the content.
 """
 
 from __future__ import annotations
@@ -25,9 +27,8 @@ from starlette.requests import ClientDisconnect
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.server.delivered import Delivered, Marks, Promise
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import owner_of
-from pyllmcancel.server.http.connection import watched
-from pyllmcancel.server.http.request_context import CREATED, created_at_of, request_id_of
+from pyllmcancel.server.http.connection import connection_of, watched
+from pyllmcancel.server.http.request_context import CREATED, REQUEST, created_at_of
 from pyllmcancel.server.promise import prompt_digest
 
 if TYPE_CHECKING:
@@ -35,15 +36,19 @@ if TYPE_CHECKING:
 
     from pyllmcancel.events import Delta
     from pyllmcancel.requests.request import Request
+    from pyllmcancel.server.http.connection import Connection
 
 LINK = b"x-front-link"
+OPENED = b"HTTP/1.1 200 OK\r\n" + LINK + b": 1\r\n\r\n"
 HEAD = struct.Struct("!cI")
-ACCEPTED, STATE, START, MARK, BODY, END, ENDED = b"A", b"P", b"S", b"T", b"B", b"F", b"E"
-"""The kinds: the request was accepted, how far it is, the answer's start, a mark, a piece, the end, the ending."""
+ACCEPTED, STATE, START, MARK, BODY, END, ENDED, CLOSED = b"A", b"P", b"S", b"T", b"B", b"F", b"E", b"C"
+"""The kinds: the request was accepted, how far it is, the answer's start, a mark, a piece, the end, the request's
+ending, and the end of the frames, for an answer that has none.
+"""
+LEFT = b"left"  # the command that is no reason of a cancel: the client has left an answer that goes on without it
 DOES_NOT_GO_ON = 409  # the status for an answer that another server began, and this one would not continue alike
 STATE_SECONDS = 0.1  # between two looks at how far requests are
 LENGTH = b"content-length"
-OPENED = ((b"content-type", b"application/octet-stream"), (LINK, b"1"))
 
 Cancel = Callable[["Request", CancelReason], object]
 Readers = Callable[["Request"], int | None]
@@ -57,48 +62,61 @@ def frame(kind: bytes, content: bytes = b"") -> bytes:
 class Link:
     """The link of one HTTP request. Used in the event loop only."""
 
-    def __init__(self, scope: Scope, send: Send, readers: Readers, delivered: Delivered | None) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, connection: Connection, links: Links, delivered: Delivered | None
+    ) -> None:
         self.scope = scope
         self.delivered = delivered  # by another server
         self._marks = Marks(delivered)
-        self._readers = readers
-        self.left = False
-        self._task = asyncio.current_task()
-        self._send = send
+        self._receive = receive
+        self._connection = connection
+        self._links = links
         self._request: Request | None = None
-        self._cancel: Cancel = lambda _request, _reason: None
-        self._told: tuple[Any, ...] = ()
-        self._has_told_ending = False
-        self._owed = b""  # frames that come before the next one
-        self._telling: asyncio.Task[None] | None = None
+        self._is_promised = False
+        self._last_state: tuple[Any, ...] = ()
+        self._is_complete = self._has_ending = False  # the answer, and the request's ending among the frames
+        self._owed = OPENED  # what comes before the next frame
+        self._n_commands = 0
+        self._client_left = False
+        connection.on_ahead = self._read_commands
+        if connection.ahead:
+            asyncio.get_running_loop().call_soon(self._read_commands)  # the request is listed by then
 
-    async def open(self) -> None:
-        await self._send({"type": "http.response.start", "status": 200, "headers": list(OPENED)})
-        await self._send({"type": "http.response.body", "body": b"", "more_body": True})  # the head goes out now
+    # -- the front's commands -----------------------------------------------------------------------------------------
 
-    def leave(self) -> None:
-        """Note that the client has left the front, as other servers do: its call is cancelled."""
-        self.left = True
-        if self._task is not None:
-            self._task.cancel()
+    def _read_commands(self) -> None:
+        commands = self._connection.ahead.split(b"\n")[self._n_commands : -1]
+        self._n_commands += len(commands)
+        for command in commands:
+            reason = None if command == LEFT else CancelReason(command.decode())
+            request = self._request or self.scope["state"].get(REQUEST)
+            if reason is not None and request is not None:
+                self._links.cancel(request, reason)
+            if request is None or reason in (None, CancelReason.DISCONNECT, CancelReason.STALLED):
+                self._client_left = True
+                self._connection.wake()
 
-    def left_for_good(self) -> None:
-        """Take the cancellation back: the request is followed to its end."""
-        if self._task is not None:
-            self._task.uncancel()
-        self._task = None
+    async def receive(self) -> Message:
+        """Receive what the application receives: the body, and that the client has left."""
+        message = None if self._client_left else await self._receive()
+        return {"type": "http.disconnect"} if message is None or self._client_left else message
+
+    # -- the frames ---------------------------------------------------------------------------------------------------
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer: what the application sends."""
         if message["type"] == "http.response.start":
             headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]]
-            await self._write(START, as_json([message["status"], headers]))
+            self._write_soon(frame(START, as_json([message["status"], headers])))
             return
         data = message.get("body", b"")
-        if message.get("more_body", False):
-            await self._write(BODY, data)
-        else:
-            await self._write_all((frame(BODY, data) if data else b"") + self._ending() + frame(END))
+        frames = frame(BODY, data) if data else b""
+        if not message.get("more_body", False):
+            self._is_complete = True
+            frames += self._ending() + frame(END)
+        self._write(frames)
+        if not self._connection.keeps_up:
+            await self._connection.drain()
 
     def go_on(self, request: Request, server: str | None) -> Promise:
         """Have a request begin with the tokens that were delivered, and return what its answer depends on.
@@ -114,75 +132,78 @@ class Link:
                 choice.known = self.delivered.known(choice.index)
         return promise
 
-    def accepted(self, request: Request, cancel: Cancel, promise: Promise | None) -> None:
-        """Tell of an accepted request; `cancel` ends it when the front closes the link."""
-        self._request, self._cancel = request, cancel
+    def accepted(self, request: Request, promise: Promise | None) -> None:
+        """Report an accepted request at once, since others are superseded."""
+        self._request = request
+        self._is_promised = promise is not None and promise.server is not None
         names = request.session, request.parent, request.supersede, request.priority
         size = request.n_prompt_tokens, len(request.choices), request.params.max_tokens
-        self._owed += frame(ACCEPTED, as_json([names, size, request.adapters, promise]))
-        self._telling = asyncio.create_task(self._write_all(b""))  # at once: others are superseded
+        self._write_soon(frame(ACCEPTED, as_json([names, size, request.adapters, promise])))
 
     def is_new(self, delta: Delta) -> bool:
         """Return whether a delta, the next one of its choice, has not been delivered."""
-        return self._marks.is_new(delta)
+        return not self._is_promised or self._marks.is_new(delta)
 
     def marked(self, part: int, text: bytes, new: Iterable[Delta] = ()) -> bytes:
-        """Return the text of some events, which tell of these deltas, or nothing if its client has it. Its mark is
-        sent before it.
+        """Return the text of some events, which are of these deltas, or nothing if its client has it. Its mark is
+        sent before it, if another server could go on with the answer.
         """
-        text = b"" if self._marks.has(part) else text
-        self._owed += frame(MARK, self._marks.mark(part, len(text), new))
+        if self._is_promised:
+            text = b"" if self._marks.has(part) else text
+            self._owed += frame(MARK, self._marks.mark(part, len(text), new))
         return text
 
-    def tell_state(self) -> None:
-        """Tell how far the request is, if that has changed. A front that does not read gets it later."""
+    def send_state(self) -> None:
+        """Send how far the request is, if that has changed, or if the front waits for its end. A front that does not
+        read gets it later.
+        """
         request = self._request
-        if request is None or request.ended.done() or (self._telling is not None and not self._telling.done()):
+        if request is None or request.ended.done() or not self._connection.keeps_up:
             return
         state = self._state_of(request)
-        if state != self._told:
-            self._told = state
-            self._telling = asyncio.create_task(self._write(STATE, as_json(state)))
+        if state != self._last_state or request.cancellation.requested:
+            self._last_state = state
+            self._write(frame(STATE, as_json(state)))
 
     def _state_of(self, request: Request) -> tuple[Any, ...]:
         """Return the fields of a request's entry that change while it lives."""
-        told = request.summary()
-        done = told.prompt_tokens_done, told.cached_tokens, told.completion_tokens
-        readers, times = self._readers(request), (told.times.admitted, told.times.first_token)
-        return str(told.status), list(told.slots), told.paused, readers, times, *done, [*told.drafts]
+        seen = request.summary()
+        done = seen.prompt_tokens_done, seen.cached_tokens, seen.completion_tokens
+        readers, times = self._links.readers(request), (seen.times.admitted, seen.times.first_token)
+        return str(seen.status), list(seen.slots), seen.paused, readers, times, *done, [*seen.drafts]
 
-    async def close(self, receive: Receive) -> None:
-        """Tell how the request ended, as soon as it has, and end the stream. A request whose answer is complete may go
-        on, until the front closes the link.
+    async def close(self) -> None:
+        """Send how the request ended, as soon as it has, and wait for the front to close the link. A request whose
+        answer is complete may go on, until the front does so.
         """
         request = self._request
-        if request is not None:
-            if not request.ended.done():
-                ended = asyncio.wrap_future(request.ended)
-                with watched(receive, lambda: self._cancel(request, CancelReason.DISCONNECT)):
-                    await asyncio.shield(ended)
-            await self._write_all(self._ending())
-        if self._telling is not None:
-            await self._telling
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        if request is not None and not request.ended.done():
+            ended = asyncio.wrap_future(request.ended)
+            with watched(self._receive, lambda: self._links.cancel(request, CancelReason.DISCONNECT)):
+                await asyncio.shield(ended)
+        self._write(self._ending() + (b"" if self._is_complete else frame(CLOSED)))
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
     def _ending(self) -> bytes:
         """Return the frame of the request's ending, once. It comes before the answer's end, so that the front knows of
         the ending when its client does.
         """
         request = self._request
-        if request is None or self._has_told_ending or not request.ended.done():
+        if request is None or self._has_ending or not request.ended.done():
             return b""
-        self._has_told_ending = True
+        self._has_ending = True
         return frame(ENDED, as_json(ending_of(request, self._state_of(request))))
 
-    async def _write(self, kind: bytes, content: bytes) -> None:
-        await self._write_all(frame(kind, content))
+    def _write_soon(self, data: bytes) -> None:
+        """Write with what else is written in this turn of the event loop."""
+        self._owed += data
+        asyncio.get_running_loop().call_soon(self._write, b"")
 
-    async def _write_all(self, data: bytes) -> None:
-        owed, self._owed = self._owed, b""
-        if owed or data:
-            await self._send({"type": "http.response.body", "body": owed + data, "more_body": True})
+    def _write(self, data: bytes) -> None:
+        owed, self._owed = self._owed + data, b""
+        if owed:
+            self._connection.write(owed)
 
 
 def as_json(value: Any) -> bytes:
@@ -206,35 +227,29 @@ def ending_of(request: Request, state: tuple[Any, ...]) -> dict[str, Any]:
 class Links:
     """The links of a server. Used in the event loop only."""
 
-    def __init__(self, readers: Readers) -> None:
-        self._readers = readers
+    def __init__(self, readers: Readers, cancel: Cancel) -> None:
+        self.readers = readers
+        self.cancel = cancel
         self._links: set[Link] = set()
         self._looking: asyncio.Task[None] | None = None
 
     @contextmanager
-    def one(self, scope: Scope, send: Send, delivered: Delivered | None) -> Iterator[Link]:
-        """A link, which tells inside the block how far its request is."""
-        link = Link(scope, send, self._readers, delivered)
+    def added(self, link: Link) -> Iterator[None]:
+        """Inside the block the link reports how far its request is."""
         self._links.add(link)
         if self._looking is None:
-            self._looking = asyncio.create_task(self._look(), name="tell the front how far requests are")
+            self._looking = asyncio.create_task(self._look(), name="report to the front how far requests are")
         try:
-            yield link
+            yield
         finally:
             self._links.discard(link)
-
-    def leave(self, owner: str, request_id: str) -> None:
-        """Note that the client of this request has left."""
-        for link in self._links:
-            if (owner_of(link.scope), request_id_of(link.scope)) == (owner, request_id):
-                link.leave()
 
     async def _look(self) -> None:
         """Look at the requests for as long as there are links."""
         while self._links:
             await asyncio.sleep(STATE_SECONDS)
             for link in self._links:
-                link.tell_state()
+                link.send_state()
         self._looking = None
 
 
@@ -246,26 +261,25 @@ class FrontLinks:
         self._links = links
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told = next((value for name, value in scope.get("headers", ()) if name == LINK), b"")
-        if scope["type"] != "http" or not told:
+        sizes = next((value for name, value in scope.get("headers", ()) if name == LINK), b"")
+        connection = connection_of(scope) if sizes else None
+        if connection is None:
             await self._app(scope, receive, send)
             return
         try:
-            delivered, receive = await delivered_before(scope, receive, told)
+            delivered, receive = await delivered_before(scope, receive, sizes)
         except ClientDisconnect:
             return
-        with self._links.one(scope, send, delivered) as link:
-            scope.setdefault("state", {})["link"] = link
-            if delivered is not None and delivered.promise is not None:
-                scope["state"][CREATED] = delivered.promise.created_at
-            await link.open()
-            try:
-                await self._app(scope, receive, link.send)
-            except asyncio.CancelledError:
-                if not link.left:
-                    raise
-                link.left_for_good()
-            await link.close(receive)
+        link = scope["state"]["link"] = Link(scope, receive, connection, self._links, delivered)
+        if delivered is not None and delivered.promise is not None:
+            scope["state"][CREATED] = delivered.promise.created_at
+        try:
+            with self._links.added(link):
+                await self._app(scope, link.receive, link.send)
+                await link.close()
+        except BaseException:
+            connection.drop()
+            raise
 
 
 def link_of(scope: Scope) -> Link | None:
@@ -274,15 +288,15 @@ def link_of(scope: Scope) -> Link | None:
     return link
 
 
-async def delivered_before(scope: Scope, receive: Receive, told: bytes) -> tuple[Delivered | None, Receive]:
+async def delivered_before(scope: Scope, receive: Receive, header: bytes) -> tuple[Delivered | None, Receive]:
     """Read what was delivered, and return it with the function that receives the rest of the body.
 
     Parameters
     ----------
-    told
+    header
         The header of the link.
     """
-    sizes = [int(one) for one in told.split(b",")]
+    sizes = [int(one) for one in header.split(b",")]
     if len(sizes) == 1:
         return None, receive
     read, message = bytearray(), dict[str, Any](more_body=True)

@@ -6,25 +6,19 @@ that only the front may send are dropped. Plain ASGI.
 
 from __future__ import annotations
 
-import asyncio
 import hmac
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.responses import JSONResponse, Response
 
-from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import QueueFullError
-from pyllmcancel.requests.request import RequestSummary
 from pyllmcancel.server.behind import LINK
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.api_keys import FROM_FRONT, is_admin, owner_of
 from pyllmcancel.server.http.error_handlers import validation_error
 from pyllmcancel.server.http.request_context import ARRIVED, new_request_id
 from pyllmcancel.server.limits import MAX_TO_WORKERS
-from pyllmcancel.server.requests.answers import CancelAnswer
-from pyllmcancel.server.requests.visible import SEES_ALL, Visible
+from pyllmcancel.server.requests.visible import SEES_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -38,7 +32,6 @@ KEY_HEADER = b"x-worker-key"
 OWNER_TOLD = b"x-front-owner"
 FORWARDED = b"x-forwarded-for"
 INTERNAL = frozenset({KEY_HEADER, OWNER_TOLD, LINK, ARRIVED})  # headers that only a front may send
-WAIT_SECONDS = 1.5  # for a computation to stop; after it the answer says that it has not stopped yet
 MAX_BODY = 5 * MAX_TO_WORKERS  # a character may take four bytes
 
 # -- messages: plain JSON ---------------------------------------------------------------------------------------------
@@ -53,19 +46,6 @@ class Said(BaseModel):
 class Message(Said):
     owner: str
     id: str
-
-
-class Cancel(Message):
-    """Cancel the request of this id, also if it has arrived at the front and is accepted later."""
-
-    kind: Literal["cancel"] = "cancel"
-    reason: CancelReason
-
-
-class Leave(Message):
-    """The client of a request whose stream can be taken up again has left the front."""
-
-    kind: Literal["leave"] = "leave"
 
 
 class AskPart(Message):
@@ -83,15 +63,8 @@ class HavePart(Message):
     missing: str | None
 
 
-Asked = Cancel | Leave | AskPart | HavePart
+Asked = AskPart | HavePart
 ASKED: TypeAdapter[Asked] = TypeAdapter(Annotated[Asked, Field(discriminator="kind")])
-
-
-class Cancelled(Said):
-    """The request after its cancel, and whether it was live before; no answer if it is not known here yet."""
-
-    was_live: bool = False
-    answer: CancelAnswer | None = None
 
 
 class Part(Said):
@@ -119,10 +92,6 @@ class Messages:
 
     async def __call__(self, content: bytes, _scope: Scope) -> Said:
         match checked(ASKED, content):
-            case Cancel() as message:
-                return await self._cancel(message)
-            case Leave(owner=owner, id=request_id):
-                self._state.links.leave(owner, request_id)
             case AskPart(owner=owner, id=response_id, items=items):
                 assert self._state.responses is not None
                 return Part.model_construct(**await self._state.responses.part(owner, response_id, items=items))
@@ -130,20 +99,6 @@ class Messages:
                 assert self._state.responses is not None
                 self._state.responses.have(owner, response_id, items, missing)
         return Done()
-
-    async def _cancel(self, message: Cancel) -> Cancelled:
-        see = Visible(self._state, message.owner)
-        with suppress(QueueFullError):  # with too many holds a request that is not seen yet is not reached
-            self._state.engine.registry.hold_arrived([message.id], message.owner)
-        found = see.find(message.id)
-        if found is None:
-            return Cancelled()
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                (answer,) = await see.cancel([found], wait=True, reason=message.reason)
-        except TimeoutError:
-            (answer,) = await see.cancel([found], wait=False, reason=message.reason)
-        return Cancelled.model_construct(was_live=not isinstance(found, RequestSummary), answer=answer)
 
 
 # -- the key ----------------------------------------------------------------------------------------------------------

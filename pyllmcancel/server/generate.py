@@ -107,7 +107,7 @@ async def submit(
     # Other servers, and applications that mount this one, cancel the task of a client that has left.
     stream = AsyncStream(request, engine, sink, CancelReason.DISCONNECT)
     if link is not None:
-        link.accepted(request, engine.cancel, promise)
+        link.accepted(request, promise)
     return stream
 
 
@@ -144,7 +144,7 @@ class EngineResponse(Response, ABC):
                 await self._answer(scope, receive, send)
             finally:
                 cancel()
-            if is_client_gone(scope) and connection is not None:
+            if is_client_gone(scope) and connection is not None and link_of(scope) is None:
                 # The engine may have seen the client leave before the HTTP server did. To the HTTP server an answer
                 # that ends too early is a defect: it would log it, and report it to the client.
                 connection.drop()

@@ -21,7 +21,7 @@ from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import watched
-from pyllmcancel.server.http.request_context import is_client_gone
+from pyllmcancel.server.http.request_context import REQUEST, is_client_gone
 from pyllmcancel.server.http.workers import Work, Workers
 from pyllmcancel.server.origin import names_in_head, plain_origin
 from pyllmcancel.server.state import state_of
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pyllmcancel.requests.request import Request
 
 T = TypeVar("T")
-REQUEST = "engine_request"  # in a scope's state
 
 
 def request_of(scope: Scope) -> Request | None:

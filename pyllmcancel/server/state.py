@@ -44,8 +44,10 @@ if TYPE_CHECKING:
     from fastapi import Request
 
     from pyllmcancel._native import Model
+    from pyllmcancel.cancellation import CancelReason
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.engine.loading import Loading
+    from pyllmcancel.requests.request import Request as EngineRequest
     from pyllmcancel.server.config import ServerConfig
 
 logger = logging.getLogger("pyllmcancel.server")
@@ -109,7 +111,7 @@ class ServerState:
         self.fillers = Workers(PREPARERS, "pyllmcancel-fill", per_owner=PREPARERS - config.shared)
         self.pile_up = PileUp()
         self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, several=config.shared)
-        self.links = Links(self.streams.readers_of)  # to the server in front, if there is one
+        self.links = Links(self.streams.readers_of, self._cancel)  # to the server in front, if there is one
         self.fetcher = Fetcher(config.media.max_bytes)
         self.media_room = MediaRoom(config.media.max_prepared, several=config.shared)
         # In /props, for prompts in which clients write it themselves. llama-server reads the same variable.
@@ -139,6 +141,9 @@ class ServerState:
         self.beside_loading: asyncio.Task[Any] | None = None
         # set by `process.Server`, too: called when the model is loaded
         self.on_ready: Callable[[Engine], None] | None = None
+
+    def _cancel(self, request: EngineRequest, reason: CancelReason) -> bool:
+        return self.engine.cancel(request, reason)
 
     @property
     def engine(self) -> Engine:

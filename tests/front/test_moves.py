@@ -207,6 +207,25 @@ def test_a_kept_stream_is_found_whole_where_it_went(crowd: ServerProcess) -> Non
     assert essence(payloads_of(crowd.http.get(f"/v1/stream/{request_id}").text)) == expected
 
 
+@pytest.mark.long
+def test_a_response_in_the_background_goes_on(crowd: ServerProcess) -> None:
+    all_serve(crowd)
+    path, body = ASKED["responses"]
+    expected = crowd.http.post(path, json=body).json()
+    made = crowd.http.post(path, json=body | {"background": True}).json()
+    request_id = made["id"].removeprefix("resp_")
+    replica, _ = lose(crowd, request_id)
+    assert ended_elsewhere(crowd, request_id, replica)
+    all_serve(crowd)  # also the one that was lost, which has stored the beginning
+
+    def response() -> dict[str, Any]:
+        found: dict[str, Any] = crowd.http.get(f"/v1/responses/{made['id']}").json()
+        return found
+
+    found = until(response, lambda one: one["status"] not in ("queued", "in_progress"))
+    assert (found["status"], stable(found["output"])) == (expected["status"], stable(expected["output"]))
+
+
 ENDLESS: dict[str, Any] = {"prompt": "def f(", "stream": True, "max_tokens": 30_000}
 
 

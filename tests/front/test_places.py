@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyllmcancel.front.model import Model, State, Ticket
 from pyllmcancel.front.places import ID, KEY, SESSION, Claim, Name, Places, names_of
-from pyllmcancel.front.wishes import Wishes
+from pyllmcancel.requests.request import Names
 
 SLOTS = 2
 
@@ -150,5 +150,11 @@ def test_nothing_is_left_of_requests_without_lasting_names() -> None:
 
 
 def test_a_request_is_placed_by_its_key_then_its_parent_then_its_session() -> None:
-    wishes = Wishes("child", "main", "k", ("talk", "i"), 0.0, 0.0, None)
-    assert names_of("i", wishes) == ((ID, "i"), (KEY, "k"), (ID, "talk"), (SESSION, "main"), (SESSION, "child"))
+    names = Names("child", "main", "k")
+    assert names_of("i", names, ("talk", "i")) == (
+        (ID, "i"),
+        (KEY, "k"),
+        (ID, "talk"),
+        (SESSION, "main"),
+        (SESSION, "child"),
+    )

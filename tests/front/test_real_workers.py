@@ -120,7 +120,9 @@ def test_without_the_key_a_worker_serves_nobody(site: Site) -> None:
         for headers in ({}, told, told | {"X-Worker-Key": "another"}):
             assert client.post("/v1/completions", json=body, headers=headers).status_code == 401
             assert (
-                client.post("/v1/worker", json={"kind": "leave", "owner": "", "id": "x"}, headers=headers).status_code
+                client.post(
+                    "/v1/worker", json={"kind": "ask_part", "owner": "", "id": "x", "items": True}, headers=headers
+                ).status_code
                 == 401
             )
         assert client.post("/v1/worker", json={"kind": "no"}, headers=HEADERS).status_code == 400

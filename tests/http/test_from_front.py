@@ -66,7 +66,7 @@ async def test_without_the_key_nobody_is_believed_and_only_clients_with_api_keys
         for headers in ({}, forged):
             assert (await world.complete(headers=headers).end()).status == 401
             assert (
-                await world.post(MESSAGES, {"kind": "leave", "owner": "", "id": "x"}, headers=headers)
+                await world.post(MESSAGES, {"kind": "ask_part", "owner": "", "id": "x", "items": True}, headers=headers)
             ).status == 401
     async with open_worker(api_keys=(ApiKey("bob", "key-b"),)) as world:
         answer = await world.complete(headers=forged | {"authorization": "Bearer key-b", "x-request-id": "mine"}).end()
@@ -81,7 +81,7 @@ async def test_without_the_key_nobody_is_believed_and_only_clients_with_api_keys
         ("GET", None, 405),
         ("POST", b"{", 400),
         ("POST", {"kind": "no"}, 400),
-        ("POST", {"kind": "leave", "owner": "", "id": "x", "more": 1}, 400),
+        ("POST", {"kind": "ask_part", "owner": "", "id": "x", "items": True, "more": 1}, 400),
         ("POST", {"kind": "have_part", "owner": "", "id": "x", "items": [{}], "missing": None}, 400),
         ("POST", {"kind": "have_part", "owner": "", "id": "x", "items": [], "missing": "x"}, 400),
         ("POST", b"x" * 100, 413),
@@ -94,32 +94,6 @@ async def test_what_is_no_message_is_refused(
     answer = await world.begin(method, MESSAGES, body, headers=KEY).end()
     assert answer.status == status
     assert "message" in answer.json()["error"]
-
-
-async def test_a_cancel_says_how_the_request_has_ended(world: World) -> None:
-    world.hold()
-    stream = world.complete(headers=front("ann") | {"x-request-id": "mine"}, stream=True, max_tokens=100)
-    await world.held()
-    assert await ask(world, "cancel", "no", reason="explicit") == {"was_live": False, "answer": None}
-    world.gate.open()
-    told = await ask(world, "cancel", "mine", reason="superseded")
-    assert (told["was_live"], told["answer"]["outcome"], told["answer"]["reason"]) == (
-        True,
-        "cancelled",
-        "superseded",
-    )
-    assert told["answer"]["cancel_latency_ms"] is not None
-    await stream.end()
-    told = await ask(world, "cancel", "mine", reason="explicit")
-    assert (told["was_live"], told["answer"]["outcome"]) == (False, "already_finished")
-
-
-async def test_a_cancel_that_comes_before_its_request_reaches_it_if_that_had_arrived_at_the_front(world: World) -> None:
-    before = (await world.get("/health", headers=KEY)).json()["now"]
-    assert (await ask(world, "cancel", "mine", reason="explicit"))["answer"] is None
-    told = front("ann") | {"x-request-id": "mine"}
-    assert (await world.complete(headers=told | {"x-arrived": repr(before)}, max_tokens=1).end()).status == 499
-    assert (await world.complete(headers=told, max_tokens=1).end()).status == 200
 
 
 async def test_a_part_of_a_conversation_is_handed_over_and_used_once() -> None:

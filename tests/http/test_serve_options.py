@@ -11,7 +11,7 @@ from pyllmcancel.chat.template import CHATML
 from pyllmcancel.cli import main
 from pyllmcancel.cli.configuration import server_config
 from pyllmcancel.cli.keys import certificate_of
-from pyllmcancel.errors import Error, UsageError
+from pyllmcancel.errors import UsageError
 from pyllmcancel.server.config import ApiKey, ServerConfig
 from tests.http.test_startup import serve_parser
 

@@ -15,8 +15,8 @@ from tests.native.conftest import World, ok
 from tests.support import tiny_models
 from tests.support.device import load_model
 
-# Activations of 8 bits are rounded by half a percent of their deviation, in each product of two layers. Weights that are
-# read wrongly give other numbers altogether: an error of one or more.
+# Activations of 8 bits are rounded by half a percent of their deviation, in each product of two layers. Weights that
+# are read wrongly give other numbers altogether: an error of one or more.
 MOST = 0.06
 PROMPT = [(7 * n + 3) % 250 for n in range(21)]  # five tiles of four rows, and one row
 

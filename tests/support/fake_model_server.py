@@ -33,17 +33,6 @@ def option(name: str) -> str:
     return sys.argv[sys.argv.index(name) + 1]
 
 
-def cancelled(request_id: str) -> dict[str, object]:
-    usage = {
-        "prompt_tokens": 1,
-        "completion_tokens": 1,
-        "total_tokens": 2,
-        "prompt_tokens_details": {"cached_tokens": 0},
-    }
-    ending = {"outcome": "cancelled", "reason": "explicit", "phase": "decode", "cancel_latency_ms": 1.0}
-    return {"id": request_id, **ending, "usage": usage}
-
-
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
@@ -53,10 +42,11 @@ class Link:
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
-        writer.write(b"HTTP/1.1 200 OK\r\nx-front-link: 1\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n")
+        self.reason = ""  # of a cancel
+        writer.write(b"HTTP/1.1 200 OK\r\nx-front-link: 1\r\n\r\n")
 
     def frame(self, kind: bytes, content: bytes = b"") -> None:
-        self.writer.write(chunk(struct.pack("!cI", kind, len(content)) + content))
+        self.writer.write(struct.pack("!cI", kind, len(content)) + content)
 
     def accept(self, asked: dict[str, object]) -> None:
         names = [asked.get(name) for name in ("session_id", "parent_session_id", "supersede")]
@@ -72,18 +62,11 @@ class Link:
         nothing = dict.fromkeys(("superseded_by", "error", "param"))
         self.frame(b"E", json.dumps(told | nothing).encode())
 
-    def close(self) -> None:
-        self.writer.write(b"0\r\n\r\n")
-
 
 class Model:
     def __init__(self, name: str) -> None:
         self.name = name
         self.n_running = 0
-        self.known = set[str]()  # ids of what it computes
-        self.cancels: dict[str, asyncio.Event] = {}
-        self.ended = set[str]()  # ids of requests that were cancelled when they were seen
-        self.on_their_way = set[str]()  # ids of requests that were cancelled before they were seen
 
     def log(self, text: str) -> None:
         with (CONTROL / f"{self.name}.log").open("a") as file:
@@ -141,15 +124,15 @@ class Model:
         """Answer a message of the front's."""
         self.log(f"news {json.dumps(message)}")
         await self.while_there("stuck")
-        one, reply = str(message["id"]), dict[str, object]()
-        if message["kind"] == "cancel":
-            self.on_their_way.add(one)
-            if one in self.known:
-                self.cancels[one].set()
-                reply = {"was_live": True, "answer": cancelled(one)}
-            elif one in self.ended:
-                reply = {"was_live": False, "answer": cancelled(one) | {"outcome": "already_finished"}}
-        self.answer(writer, 200, reply)
+        self.answer(writer, 200, {})
+
+    async def read_commands(self, reader: asyncio.StreamReader, link: Link) -> None:
+        """Act on the commands that come after a request."""
+        while line := (await reader.readline()).decode().strip():
+            self.log(f"command {line}")
+            await self.while_there("stuck")
+            link.reason = "" if line == "left" else line
+        link.reason = "disconnect"
 
     def find(self, writer: asyncio.StreamWriter, method: str, target: str) -> None:
         """Answer for a stream or a stored response, or for a list of streams."""
@@ -166,16 +149,13 @@ class Model:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[str, object], headers: object
     ) -> None:
         assert isinstance(headers, dict)
-        await self.while_there("unseen")
         link = Link(writer) if "x-front-link" in headers else None
-        name = headers.get("x-request-id", "")
-        if name in self.on_their_way:
-            self.ended.add(name)
-            self.respond(writer, link, 499, {"error": {"code": "explicit"}})
+        reading = None if link is None else asyncio.create_task(self.read_commands(reader, link))
+        await self.while_there("unseen")
+        if link is not None and link.reason:
+            self.respond(writer, link, 499, {"error": {"code": link.reason}})
             return
         self.n_running += 1
-        self.known.add(name)
-        self.cancels[name] = asyncio.Event()
         told = {"model": self.name, "headers": headers, "asked": asked}
         try:
             if not asked.get("stream"):
@@ -186,10 +166,11 @@ class Model:
             elif link is None:
                 await self.feed(reader, writer, str(asked["until"]))
             else:
-                await self.stream(reader, link, asked, name)
+                await self.stream(link, asked)
         finally:
             self.n_running -= 1
-            self.known.discard(name)
+            if reading is not None:
+                reading.cancel()
 
     def respond(self, writer: asyncio.StreamWriter, link: Link | None, status: int, told: Any) -> None:
         """Answer a request in one piece, through its link if it has one."""
@@ -205,33 +186,30 @@ class Model:
         if computes:
             link.end("stop")
         link.frame(b"F")
-        link.close()
 
-    async def stream(self, reader: asyncio.StreamReader, link: Link, asked: dict[str, object], name: str) -> None:
+    async def stream(self, link: Link, asked: dict[str, object]) -> None:
         """Answer as a stream, of which `until` names a file that ends it."""
         link.accept(asked)
         link.start(200, "text/event-stream")
-        leaving = asyncio.create_task(reader.read(1))
         number = 0
         while not (CONTROL / str(asked["until"])).exists():
             number += 1
             link.frame(b"B", f"data: {number}{' ' * int(str(asked.get('padding', 0)))}\n\n".encode())
             await asyncio.sleep(TICK)
-            if leaving.done():
+            if link.reason == "disconnect":
                 self.log("left")
+                link.end("cancelled", link.reason)
+                link.frame(b"C")
                 return
-            if self.cancels[name].is_set():
+            if link.reason:
                 self.log("cancelled")
                 link.frame(b"B", b'data: {"error": {"code": "explicit"}}\n\n')
-                link.end("cancelled", "explicit")
+                link.end("cancelled", link.reason)
                 link.frame(b"F")
-                link.close()
                 return
-        leaving.cancel()
         link.frame(b"B", b"data: [DONE]\n\n")
         link.end("stop")
         link.frame(b"F")
-        link.close()
         await link.writer.drain()
         self.log("answered")
 

@@ -316,14 +316,3 @@ def test_a_sealed_request_is_neither_its_keys_newest_nor_shown(registry: Registr
     assert registry.requests() == [successor]
     assert registry.newest("s") is successor
     assert not registry.wait_until_empty(0.0)
-
-
-def test_a_request_that_has_arrived_can_be_cancelled_before_it_is_accepted(registry: Registry) -> None:
-    end(registry, waiting(registry, "a"))
-    arrived = bare_request("a")
-    registry.hold_arrived(["a", "b"])
-    registry.accept(arrived)
-    assert arrived.cancellation.reason is CancelReason.EXPLICIT  # though an elder of its id has ended
-    end(registry, arrived)
-    for request_id in ("a", "b"):
-        assert waiting(registry, request_id).cancellation.reason is None

@@ -119,7 +119,7 @@ def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wordi
     with engine_failure_told(engine):
         engine.accept(request)
     if (link := link_of(incoming.http.scope)) is not None:
-        link.accepted(request, engine.cancel, None)
+        link.accepted(request, None)
     return TextsResponse(AsyncStream(request, engine, sink, CancelReason.DISCONNECT), wording)
 
 

@@ -18,6 +18,7 @@ from pyllmcancel.server.http.client_watch import ClientWatch
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
     from pyllmcancel.server.limits import Limits
 
@@ -30,9 +31,17 @@ CONNECTION = "connection"
 
 
 class Connection:
-    """A client's connection, watched until it is `closed`."""
+    """A client's connection, watched until it is `closed`.
 
-    def __init__(self, transport: asyncio.Transport, limits: Limits) -> None:
+    Attributes
+    ----------
+    on_ahead
+        Called when bytes have come after a request that is not answered yet: see `ahead`.
+    """
+
+    def __init__(self, transport: asyncio.Transport, limits: Limits, http: H11Protocol | None = None) -> None:
+        self.on_ahead: Callable[[], object] = lambda: None
+        self._http = http
         self._transport = transport
         self._is_closed = False
         self._cancel: Cancel | None = None  # of the request that is being answered
@@ -71,18 +80,49 @@ class Connection:
     def closed(self) -> None:
         """Note that the connection is closed."""
         self._is_closed = True
+        self._http, self.on_ahead = None, lambda: None
         self.watch.stop()
 
-    def write_chunk(self, piece: bytes) -> bool:
-        """Write a piece of a chunked answer past the HTTP server; return whether the client keeps up.
+    # -- past the HTTP server -----------------------------------------------------------------------------------------
 
-        The answer's beginning and end must be sent by the HTTP server, which counts no pieces between them. After False
-        its `send` of an empty piece returns when the client has read.
+    def write_chunk(self, piece: bytes) -> bool:
+        """Write a piece of a chunked answer, as `write` does.
+
+        The answer's beginning and end must be sent by the HTTP server, which counts no pieces between them.
         """
-        if self._is_closed or self._transport.is_closing():
+        return self.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+
+    def write(self, data: bytes) -> bool:
+        """Write bytes; return whether the client keeps up. If it does not, `drain` waits for it."""
+        if self.is_closing:
             return True
-        self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        self._transport.write(data)
+        return self.keeps_up
+
+    @property
+    def is_closing(self) -> bool:
+        """True if nothing can be written any more."""
+        return self._is_closed or self._transport.is_closing()
+
+    @property
+    def keeps_up(self) -> bool:
+        """True if the kernel has taken everything that was written."""
         return not self._transport.get_write_buffer_size()
+
+    async def drain(self) -> None:
+        """Wait until the kernel has taken everything that was written, or the connection is closed."""
+        if self._http is not None:
+            await self._http.flow.drain()
+
+    @property
+    def ahead(self) -> bytes:
+        """The bytes that have come after the request."""
+        return b"" if self._http is None else bytes(self._http.conn.trailing_data[0])
+
+    def wake(self) -> None:
+        """Have ``receive()`` return, with an empty message."""
+        if self._http is not None and self._http.cycle is not None:
+            self._http.cycle.message_event.set()
 
     def drop(self) -> None:
         """Close the connection at once: ``receive()`` then reports that the client has left. In the event loop only.

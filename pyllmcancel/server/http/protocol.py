@@ -81,7 +81,7 @@ class WatchfulProtocol(H11Protocol):
             if connection is not None and is_unix(connection):
                 self.client = UNIX, connection.fileno()  # a number that tells it from others
         self._read_at_once(LEAST_AT_ONCE)
-        self._connection = Connection(transport, self._limits)
+        self._connection = Connection(transport, self._limits, self)
         if not self._others.admit(self):
             self._refuse(ApiError(503, "too many connections", "server_error", code="too_many_connections"))
             return
@@ -155,6 +155,8 @@ class WatchfulProtocol(H11Protocol):
         pipelined = self.flow.read_paused and self.cycle is not None and not self.cycle.more_body
         if pipelined and len(self.conn.trailing_data[0]) < READ_AHEAD:
             self.flow.resume_reading()
+        if pipelined and self._connection is not None:
+            self._connection.on_ahead()
         self._note_stage()
 
     def shutdown(self) -> None:

@@ -28,7 +28,7 @@ access_log = logging.getLogger("pyllmcancel.access")
 
 # The process in front of several models' says in it when a request arrived, and when its client left, if it has.
 ARRIVED = b"x-arrived"
-CREATED = "created_at"  # in a scope's state
+CREATED, REQUEST = "created_at", "engine_request"  # in a scope's state
 SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 
 

@@ -11,38 +11,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from starlette.datastructures import Headers
 
 from pyllmcancel.front.body_fields import scalars
+from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.request_context import request_id_of
 from pyllmcancel.server.limits import INLINE_BODY, MAX_NAME
-from pyllmcancel.server.origin import (
-    CONVERSATION_HEADERS,
-    KEY_FIELDS,
-    KEY_HEADERS,
-    PARENT_FIELDS,
-    PARENT_HEADERS,
-    SESSION_FIELDS,
-    SESSION_HEADERS,
-    is_name,
-)
+from pyllmcancel.server.origin import CONVERSATION_HEADERS, KEY_FIELDS, PARENT_FIELDS, SESSION_FIELDS, is_name
 from pyllmcancel.server.streams.kept import conversation_key
 from pyllmcancel.server.wire.fields import MAX_TIMEOUT
 
 if TYPE_CHECKING:
     from starlette.types import Scope
 
-OWN_FIELDS = ("model", "keep_alive", "keep_going", "previous_response_id", "stream", "timeout")
+    from pyllmcancel.front.request import FrontRequest
+
+OWN_FIELDS = ("background", "model", "keep_alive", "keep_going", "previous_response_id", "stream", "timeout")
 WANTED = frozenset((*OWN_FIELDS, *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS))
 DURATION = re.compile(r"(-?\d+(?:\.\d+)?)(ms|s|m|h)?")
 UNITS = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-class Wishes(NamedTuple):
+class Preferences(NamedTuple):
     """A name or time of a wrong form counts as missing, since the model's process refuses it.
 
     Attributes
     ----------
-    key
-        The supersede key.
+    names
+        The session, the parent session, and the supersede key.
     streams
         The names by which its stream can be taken up again, if it will have such a stream.
     keep_going
@@ -53,16 +46,17 @@ class Wishes(NamedTuple):
         The seconds for which its model is to stay loaded after it; None: as configured.
     previous
         The stored response that it goes on from.
+    background
+        True if it asks for a response that is generated after its answer.
     """
 
-    session: str | None
-    parent: str | None
-    key: str | None
+    names: Names
     streams: tuple[str, ...]
     keep_going: float
     timeout: float
     keep_alive: float | None
     previous: str | None = None
+    background: bool = False
 
 
 async def fields_of(body: bytes) -> dict[str, Any]:
@@ -71,41 +65,54 @@ async def fields_of(body: bytes) -> dict[str, Any]:
     return await asyncio.to_thread(scalars, body, WANTED)
 
 
-def wishes_of(scope: Scope, fields: dict[str, Any], *, stream_keep: float) -> Wishes:
-    key = name_of(scope, fields, KEY_HEADERS, KEY_FIELDS)
-    streams: tuple[str, ...] = ()
-    if stream_keep > 0 and fields.get("stream") is True:
-        conversation = name_of(scope, fields, CONVERSATION_HEADERS, ())
-        if conversation is not None:
-            key = key or conversation_key(conversation)
-            streams = (conversation, request_id_of(scope))
-        elif fields.get("keep_going"):
-            streams = (request_id_of(scope),)
-    session = name_of(scope, fields, SESSION_HEADERS, SESSION_FIELDS)
-    parent = name_of(scope, fields, PARENT_HEADERS, PARENT_FIELDS)
+def preferences_of(
+    request: FrontRequest, scope: Scope, fields: dict[str, Any], *, stream_keep: float, grouped: bool
+) -> Preferences:
+    """Return the preferences of a request, which has the names of its headers already.
+
+    Parameters
+    ----------
+    grouped
+        True if it generates, and so may belong to groups, and have a stream that is kept.
+    """
     asked = fields.get("keep_going")
-    seconds = (
-        min(asked, stream_keep) if isinstance(asked, float | int) and asked is not True and asked > 0 else stream_keep
-    )
-    previous = fields.get("previous_response_id") if "/responses" in scope["path"] else None
+    seconds = stream_keep
+    if isinstance(asked, float | int) and asked is not True and asked > 0:
+        seconds = min(asked, stream_keep)
+    is_response = "/responses" in scope["path"]
+    previous = fields.get("previous_response_id") if is_response else None
     if not isinstance(previous, str) or len(previous) > MAX_NAME:
         previous = None
-    times = seconds, seconds_in(fields), keep_alive(fields.get("keep_alive"))
-    return Wishes(session, parent, key, streams, *times, previous)
+    found = Preferences(Names(), (), seconds, seconds_in(fields), keep_alive(fields), previous)
+    if not grouped:
+        return found
+    names = Names(
+        request.session or name_in(fields, SESSION_FIELDS),
+        request.parent or name_in(fields, PARENT_FIELDS),
+        request.supersede or name_in(fields, KEY_FIELDS),
+    )
+    streams: tuple[str, ...] = ()
+    if stream_keep > 0 and fields.get("stream") is True:
+        conversation = conversation_of(scope)
+        if conversation is not None:
+            names = names._replace(supersede=names.supersede or conversation_key(conversation))
+            streams = (conversation, request.id)
+        elif asked:
+            streams = (request.id,)
+    background = is_response and fields.get("background") is True
+    return found._replace(names=names, streams=streams, background=background)
 
 
-def name_of(scope: Scope, fields: dict[str, Any], headers: tuple[str, ...], names: tuple[str, ...]) -> str | None:
-    given = header(scope, *headers)
-    if given is None:
-        given = next((fields[name] for name in names if isinstance(fields.get(name), str)), None)
-    return given if given is not None and is_name(given) else None
+def name_in(fields: dict[str, Any], names: tuple[str, ...]) -> str | None:
+    found = next((fields[name] for name in names if isinstance(fields.get(name), str)), None)
+    return found if found is not None and is_name(found) else None
 
 
-def header(scope: Scope, *names: str) -> str | None:
-    """Return the first of these headers that is given."""
+def conversation_of(scope: Scope) -> str | None:
     headers = Headers(scope=scope)
-    found = (headers.get(name) for name in names)
-    return next((value.encode("latin-1").decode("utf-8", "replace") for value in found if value), None)
+    given = next((value for name in CONVERSATION_HEADERS if (value := headers.get(name))), "")
+    name = given.encode("latin-1").decode("utf-8", "replace")
+    return name if is_name(name) else None
 
 
 def seconds_in(fields: dict[str, Any]) -> float:
@@ -119,8 +126,9 @@ def seconds_in(fields: dict[str, Any]) -> float:
     return math.inf
 
 
-def keep_alive(value: Any) -> float | None:
+def keep_alive(fields: dict[str, Any]) -> float | None:
     """Return the seconds of Ollama's field: a number, or a duration such as ``5m``; negative: for ever."""
+    value = fields.get("keep_alive")
     if value is None:
         return None
     found = DURATION.fullmatch(str(value).strip()) if isinstance(value, int | float | str) else None
