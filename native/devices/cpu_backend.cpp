@@ -130,9 +130,10 @@ namespace {
 // Null on processors for which there are no panels.
 panels::Type * find_panels() {
     ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-    const auto types = device == nullptr ? nullptr
-                                         : reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(ggml_backend_reg_get_proc_address(
-                                               ggml_backend_dev_backend_reg(device), "ggml_backend_dev_get_extra_bufts"));
+    const auto types = device == nullptr
+                           ? nullptr
+                           : reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(ggml_backend_reg_get_proc_address(
+                                 ggml_backend_dev_backend_reg(device), "ggml_backend_dev_get_extra_bufts"));
     for (auto * type = types == nullptr ? nullptr : types(device); type != nullptr && *type != nullptr; ++type) {
         if (std::string_view(ggml_backend_buft_name(*type)) == panels::TYPE_NAME) {
             return static_cast<panels::Type *>(static_cast<ggml::cpu::extra_buffer_type *>((*type)->context));

@@ -43,7 +43,8 @@ inline __m256i put_codes(int8_t * codes, const float * x, __m256 factor) {
     for (int i = 0; i < 4; ++i) {
         of_32[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), factor));
     }
-    const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(of_32[0], of_32[1]), _mm256_packs_epi32(of_32[2], of_32[3]));
+    const __m256i packed =
+        _mm256_packs_epi16(_mm256_packs_epi32(of_32[0], of_32[1]), _mm256_packs_epi32(of_32[2], of_32[3]));
     const __m256i ordered = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256(reinterpret_cast<__m256i *>(codes), ordered);
     const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), ordered);

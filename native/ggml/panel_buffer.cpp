@@ -65,8 +65,9 @@ void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, 
     const int64_t n_matrices = tensor->ne[2] * tensor->ne[3];
     const size_t of_matrix = panels::size_of_panels(format, *tensor) / n_matrices;
     for (int64_t i = 0; i < n_matrices; ++i) {
-        format.fill(static_cast<char *>(tensor->data) + i * of_matrix, static_cast<const char *>(data) + i * tensor->nb[2],
-                    tensor->ne[1], tensor->ne[0] / format.block_size);
+        format.fill(static_cast<char *>(tensor->data) + i * of_matrix,
+                    static_cast<const char *>(data) + i * tensor->nb[2], tensor->ne[1],
+                    tensor->ne[0] / format.block_size);
     }
 }
 

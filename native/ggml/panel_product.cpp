@@ -94,8 +94,8 @@ void multiply_panels(const void * panels, int64_t n_blocks, int64_t first, int64
 }
 
 template <class Block>
-constexpr Format FORMAT = {sizeof(Panel<Block>), sizeof(Activations<Block>), BLOCK_SIZE<Block>, fill<Block>,
-                           quantize_blocks<Block>, multiply_panels<Block>};
+constexpr Format FORMAT = {sizeof(Panel<Block>), sizeof(Activations<Block>), BLOCK_SIZE<Block>,
+                           fill<Block>,          quantize_blocks<Block>,     multiply_panels<Block>};
 
 // -- a product -------------------------------------------------------------------------------------------------------
 
@@ -233,7 +233,8 @@ void compute_in_jobs(const Product & product, const ggml_compute_params & params
         ggml_threadpool_chunk_set(params.threadpool, params.nth);
     }
     ggml_barrier(params.threadpool);
-    const int64_t of_job = std::clamp<int64_t>(product.n_panels() / (params.nth * JOBS_OF_THREAD), 1, MAX_PANELS_OF_JOB);
+    const int64_t of_job =
+        std::clamp<int64_t>(product.n_panels() / (params.nth * JOBS_OF_THREAD), 1, MAX_PANELS_OF_JOB);
     const int64_t jobs_of_matrix = divided_up(product.n_panels(), of_job);
     int64_t job = params.ith;
     while (job < jobs_of_matrix * product.n_matrices()) {

@@ -123,7 +123,8 @@ template <> struct Codes<block_mxfp4> : Unsigned {
 
     template <int G> static __m256i codes(const Panel<block_mxfp4> & panel) {
         const __m128i values = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
-        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), bits<(G < 4 ? 0 : -4), 15>(load(panel.qs[G % 4])));
+        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values),
+                                   bits<(G < 4 ? 0 : -4), 15>(load(panel.qs[G % 4])));
     }
 };
 
@@ -150,9 +151,8 @@ template <> struct Codes<block_q6_K> : OfSuperblock {
     template <int G> static __m256i codes(const Panel<block_q6_K> & panel) {
         constexpr int HALF = G / 32;
         constexpr int QUARTER = G % 32 / 8;
-        return _mm256_or_si256(
-            bits<(QUARTER < 2 ? 0 : -4), 15>(load(panel.ql[HALF * 16 + QUARTER % 2 * 8 + G % 8])),
-            bits<4 - 2 * QUARTER, 48>(load(panel.qh[HALF * 8 + G % 8])));
+        return _mm256_or_si256(bits<(QUARTER < 2 ? 0 : -4), 15>(load(panel.ql[HALF * 16 + QUARTER % 2 * 8 + G % 8])),
+                               bits<4 - 2 * QUARTER, 48>(load(panel.qh[HALF * 8 + G % 8])));
     }
 };
 
@@ -189,8 +189,8 @@ template <int N, class F> [[gnu::always_inline]] inline void unrolled(F && f) {
 
 // N groups from FIRST on, whose products fit into 16 bits when they are added; their sum is multiplied by FACTOR.
 template <class Block, int FIRST, int N, int COUNT>
-[[gnu::always_inline]] inline void add_groups(const Panel<Block> & panel, const int8_t * const (&x)[COUNT], __m256i factor,
-                                              __m256i (&sums)[COUNT]) {
+[[gnu::always_inline]] inline void add_groups(const Panel<Block> & panel, const int8_t * const (&x)[COUNT],
+                                              __m256i factor, __m256i (&sums)[COUNT]) {
     using Type = Codes<Block>;
     __m256i of_16_bits[COUNT];
     unrolled<N>([&](auto n) {
@@ -215,12 +215,11 @@ constexpr int fitting(int largest_code, int n) {
 
 // The products of N groups, a sub-block, which has one factor for each row of weights.
 template <class Block, int FIRST, int N, int COUNT>
-[[gnu::always_inline]] inline void add_products(const Panel<Block> & panel, const int8_t * const (&x)[COUNT], __m256i factor,
-                                                __m256i (&sums)[COUNT]) {
+[[gnu::always_inline]] inline void add_products(const Panel<Block> & panel, const int8_t * const (&x)[COUNT],
+                                                __m256i factor, __m256i (&sums)[COUNT]) {
     constexpr int AT_ONCE = fitting(Codes<Block>::MAX, N);
-    unrolled<N / AT_ONCE>([&](auto i) {
-        add_groups<Block, FIRST + decltype(i)::value * AT_ONCE, AT_ONCE>(panel, x, factor, sums);
-    });
+    unrolled<N / AT_ONCE>(
+        [&](auto i) { add_groups<Block, FIRST + decltype(i)::value * AT_ONCE, AT_ONCE>(panel, x, factor, sums); });
 }
 
 template <int COUNT> [[gnu::always_inline]] inline void clear(__m256i (&sums)[COUNT]) {
@@ -235,8 +234,7 @@ template <class Block> __m256 scales(const Panel<Block> & panel) { return load(p
 
 // Half of two to the power of the exponent less 127. (Those of 0 and 1 are no normal numbers, and count as zero.)
 inline __m256 scales(const Panel<block_mxfp4> & panel) {
-    const __m256i exponents =
-        _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(panel.e)));
+    const __m256i exponents = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(panel.e)));
     const __m256i less = _mm256_max_epi32(_mm256_sub_epi32(exponents, _mm256_set1_epi32(1)), _mm256_setzero_si256());
     return _mm256_castsi256_ps(_mm256_slli_epi32(less, 23));
 }
@@ -279,15 +277,15 @@ inline __m256i widened_signed(const Bytes & pair) {
 
 // The first or the second of each row's two elements of 16 bits, twice.
 template <int WHICH> __m256i doubled(__m256i pairs) {
-    const __m256i order = _mm256_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13, 0, 1, 0, 1, 4, 5, 4, 5, 8, 9,
-                                           8, 9, 12, 13, 12, 13);
+    const __m256i order = _mm256_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13, 0, 1, 0, 1, 4, 5, 4, 5,
+                                           8, 9, 8, 9, 12, 13, 12, 13);
     return _mm256_shuffle_epi8(pairs, _mm256_add_epi8(order, _mm256_set1_epi8(2 * WHICH)));
 }
 
 // The products of two sub-blocks of N groups each, multiplied by their scales.
 template <class Block, int FIRST, int N, int COUNT>
-[[gnu::always_inline]] inline void add_pair(const Panel<Block> & panel, const int8_t * const (&x)[COUNT], __m256i scales,
-                                            __m256i (&sums)[COUNT]) {
+[[gnu::always_inline]] inline void add_pair(const Panel<Block> & panel, const int8_t * const (&x)[COUNT],
+                                            __m256i scales, __m256i (&sums)[COUNT]) {
     add_products<Block, FIRST, N>(panel, x, doubled<0>(scales), sums);
     add_products<Block, FIRST + N, N>(panel, x, doubled<1>(scales), sums);
 }
@@ -353,7 +351,8 @@ struct Row {
 
 // One panel times COUNT rows.
 template <class Block, int COUNT>
-[[gnu::flatten]] void multiply(const Panel<Block> * panel, int64_t n_blocks, const Row * rows, __m256 (&results)[COUNT]) {
+[[gnu::flatten]] void multiply(const Panel<Block> * panel, int64_t n_blocks, const Row * rows,
+                               __m256 (&results)[COUNT]) {
     const Activations<Block> * x[COUNT];
     for (int row = 0; row < COUNT; ++row) {
         x[row] = static_cast<const Activations<Block> *>(rows[row].x);

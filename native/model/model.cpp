@@ -122,7 +122,8 @@ bool Model::has_invariant_rows() const {
         std::any_of(tensors.begin(), tensors.end(), [](const auto & entry) { return is_in_panels(entry.second); });
     const bool are_invariant = std::all_of(tensors.begin(), tensors.end(), [&](const auto & entry) {
         const auto & [name, tensor] = entry;
-        const bool stays = !has_panels || !ggml_is_quantized(tensor->type) || is_in_panels(tensor) || is_looked_up(name);
+        const bool stays =
+            !has_panels || !ggml_is_quantized(tensor->type) || is_in_panels(tensor) || is_looked_up(name);
         return ggml_n_dims(tensor) < 2 || (is_invariant(tensor->type) && stays);
     });
     return are_invariant && adapters_.empty();
