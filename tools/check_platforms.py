@@ -29,7 +29,8 @@ FLAGS = (
     "-DNOMINMAX",
     "-D_WIN32_WINNT=0x602",
 )
-SYSTEM_HEADERS = ("include", "ggml/include", "src", "common", "", "vendor")
+# ggml's own come last: names of headers there are those of others.
+SYSTEM_HEADERS = ("include", "ggml/include", "src", "common", "", "vendor", "ggml/src", "ggml/src/ggml-cpu")
 # Those of ggml's CPU back end, into which native/ggml is compiled: AVX2, as on most processors, has the most code.
 GGML_FLAGS = ("-march=x86-64-v3", "-DGGML_USE_LLAMAFILE", "-DGGML_USE_CPU_REPACK")
 GGML_HEADERS = ("ggml/src", "ggml/src/ggml-cpu", "ggml/include")  # its common.h is not llama.cpp's

@@ -26,7 +26,7 @@ def counts(model: Model, n_clients: int, *, unified: bool, gap: bool = False, n_
     are two graphs. A device counts none. `reused` is the share of steps whose graph was the last step's.
     """
     seqs = [seq for seq in range(n_clients + gap) if not gap or seq != (n_clients + 1) // 2]
-    context = Context(model, **sizes(n_clients + gap), n_threads=n_threads, kv_unified=unified, row_padding=False)
+    context = Context(model, **sizes(n_clients + gap), n_threads=n_threads, kv_unified=unified)
     chance = random.Random(n_clients)
     for seq in seqs:
         context.open(seq, prompt(chance, model.n_vocab), Sampler(model, GREEDY), CancelFlag())

@@ -127,6 +127,10 @@ void pause_threadpool(ggml_threadpool * pool) noexcept { pauser().pause(pool); }
 namespace pyllmcancel {
 namespace {
 
+bool is_of_panels(ggml_backend_buffer_type_t type) {
+    return std::string_view(ggml_backend_buft_name(type)) == panels::TYPE_NAME;
+}
+
 // Null on processors for which there are no panels.
 panels::Type * find_panels() {
     ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
@@ -135,7 +139,7 @@ panels::Type * find_panels() {
                            : reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(ggml_backend_reg_get_proc_address(
                                  ggml_backend_dev_backend_reg(device), "ggml_backend_dev_get_extra_bufts"));
     for (auto * type = types == nullptr ? nullptr : types(device); type != nullptr && *type != nullptr; ++type) {
-        if (std::string_view(ggml_backend_buft_name(*type)) == panels::TYPE_NAME) {
+        if (is_of_panels(*type)) {
             return static_cast<panels::Type *>(static_cast<ggml::cpu::extra_buffer_type *>((*type)->context));
         }
     }
@@ -150,6 +154,10 @@ void ask_in_products(bool (*ask)(void * self) noexcept, void * self) noexcept {
 }
 
 } // namespace
+
+bool has_panels() { return find_panels() != nullptr; }
+
+bool is_in_panels(const ggml_tensor & tensor) { return tensor.buffer && is_of_panels(tensor.buffer->buft); }
 
 AskInProducts::AskInProducts(bool (*ask)(void * self) noexcept, void * self) noexcept { ask_in_products(ask, self); }
 

@@ -2,6 +2,7 @@
 
 #include <string>
 
+struct ggml_tensor;
 struct ggml_threadpool;
 struct ggml_threadpool_params;
 
@@ -23,6 +24,11 @@ std::string cpu_backend_file();
 ggml_threadpool * new_threadpool(ggml_threadpool_params & params);
 void free_threadpool(ggml_threadpool * pool) noexcept;
 void pause_threadpool(ggml_threadpool * pool) noexcept;
+
+// Returns whether the CPU's back end computes products of quantized weights from panels (native/ggml).
+bool has_panels();
+
+bool is_in_panels(const ggml_tensor & tensor);
 
 // While it lives, graphs that the CPU computes for the calling thread ask `ask`, with `self`, inside their large products, too,
 // whether to abort; the graph itself must be aborted right after. Where a product has no panels it does not ask.

@@ -10,7 +10,7 @@
 
 namespace panels {
 
-// Of a block of 32: `sum` is d times the sum of the codes, `offset` that sum times what the weights' codes have too much.
+// Of a block of 32: `sum` is d times the sum of the codes, `offset` is OFFSET times their sum.
 struct ActivationsOf32 {
     float d;
     float sum;
@@ -57,7 +57,7 @@ inline int32_t first_sum(__m256i sums) { return _mm_cvtsi128_si32(_mm256_castsi2
 
 inline int32_t second_sum(__m256i sums) { return _mm_cvtsi128_si32(_mm256_extracti128_si256(sums, 1)); }
 
-// OFFSET: what is to be taken from each of the weights' codes.
+// OFFSET: what is added to each of the weights' codes.
 template <int OFFSET> void quantize(ActivationsOf32 & to, const float * x) {
     const float most = largest<32>(x);
     const __m256i sums = put_codes(to.qs, x, _mm256_set1_ps(most > 0.0F ? 127.0F / most : 0.0F));

@@ -92,7 +92,7 @@ ggml_backend_buffer_t allocate(ggml_backend_buffer_type_t type, size_t size) {
 }
 
 ggml_backend_buffer_type_t panels_type() {
-    static Panels context;
+    static Panels & context = *new Panels; // never destroyed: a step may outlive the static objects
     static ggml_backend_buffer_type type = {
         {name, allocate, alignment, nullptr, size_of, nullptr},
         ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0),

@@ -17,6 +17,7 @@ constexpr int64_t MAX_PANELS_OF_JOB = 8;     // and so that a thread that is to 
 constexpr int ALL_TAKEN = 1 << 30;           // more jobs than a product has
 // Activations that each thread quantizes for itself, since that takes less time than waiting for the others.
 constexpr int64_t OWN_ELEMENTS = 4096;
+constexpr int64_t OWN_PANELS = 2048; // of a larger matrix the waiting does not matter
 constexpr std::size_t ALIGNMENT = 64;
 
 // Of the thread that computes a graph; the others of its pool do not ask.
@@ -117,7 +118,7 @@ class Product {
     int64_t n_x() const { return ggml_nrows(&x_); }
     int64_t n_rows() const { return ggml_nrows(&y_); }
     std::size_t size_of_x() const { return n_blocks() * format_.activation_size; }
-    bool is_small() const { return !ids_ && n_x() * weights_.ne[0] <= OWN_ELEMENTS; }
+    bool is_small() const { return !ids_ && n_x() * weights_.ne[0] <= OWN_ELEMENTS && n_panels() <= OWN_PANELS; }
 
     // What lies in work memory, in this order.
     std::size_t x_size() const { return aligned(n_x() * size_of_x()); }
@@ -153,10 +154,14 @@ class Product {
         shares[0] = {0, n_rows()};
     }
 
+    Share share(const char * work, int64_t matrix) const {
+        return reinterpret_cast<const Share *>(work + x_size() + rows_size())[matrix];
+    }
+
     // The panels FIRST to LAST of a matrix, times its rows. Returns false if the product is to be left.
     bool multiply(const char * work, int64_t matrix, int64_t first, int64_t last) const {
         const auto * rows = reinterpret_cast<const Row *>(work + x_size());
-        const Share share = reinterpret_cast<const Share *>(work + x_size() + rows_size())[matrix];
+        const Share share = this->share(work, matrix);
         const int64_t at_once = std::max<int64_t>(4, CACHED_BYTES / size_of_x() / 4 * 4);
         const char * panels =
             static_cast<const char *>(weights_.data) + matrix * n_panels() * n_blocks() * format_.panel_size;
@@ -236,15 +241,22 @@ void compute_in_jobs(const Product & product, const ggml_compute_params & params
     const int64_t of_job =
         std::clamp<int64_t>(product.n_panels() / (params.nth * JOBS_OF_THREAD), 1, MAX_PANELS_OF_JOB);
     const int64_t jobs_of_matrix = divided_up(product.n_panels(), of_job);
+    // The jobs of a matrix that has rows follow those of the one before it. A thread's jobs only rise.
     int64_t job = params.ith;
-    while (job < jobs_of_matrix * product.n_matrices()) {
-        const int64_t first = job % jobs_of_matrix * of_job;
-        const int64_t last = std::min(product.n_panels(), first + of_job);
-        if (!product.multiply(work, job / jobs_of_matrix, first, last)) {
-            ggml_threadpool_chunk_set(params.threadpool, ALL_TAKEN);
-            return;
+    int64_t first_job = 0;
+    for (int64_t matrix = 0; matrix < product.n_matrices(); ++matrix) {
+        const Share share = product.share(work, matrix);
+        if (share.begin == share.end) {
+            continue;
         }
-        job = ggml_threadpool_chunk_add(params.threadpool, 1);
+        for (; job < first_job + jobs_of_matrix; job = ggml_threadpool_chunk_add(params.threadpool, 1)) {
+            const int64_t first = (job - first_job) * of_job;
+            if (!product.multiply(work, matrix, first, std::min(product.n_panels(), first + of_job))) {
+                ggml_threadpool_chunk_set(params.threadpool, ALL_TAKEN);
+                return;
+            }
+        }
+        first_job += jobs_of_matrix;
     }
 }
 
@@ -280,6 +292,8 @@ std::size_t work_size(const Format & format, int n_threads, const ggml_tensor & 
 }
 
 void compute(const Format & format, const ggml_compute_params & params, ggml_tensor & product) {
+    GGML_ASSERT(product.src[1]->nb[0] == sizeof(float) && product.nb[0] == sizeof(float));
+    GGML_ASSERT(params.wsize >= work_size(format, params.nth, product));
     const Product of(format, product);
     if (of.is_small()) {
         compute_small(of, params);

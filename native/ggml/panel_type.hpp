@@ -11,7 +11,7 @@ constexpr const char * TYPE_NAME = "CPU_PANELS";
 
 class Type : public ggml::cpu::extra_buffer_type {
   public:
-    // From now on a product that the calling thread computes asks `ask`, with `self`, every few tenths of a millisecond whether to
+    // From now on a large product that the calling thread computes asks `ask`, with `self`, every few tenths of a millisecond whether to
     // leave it, with all threads, before it is complete. Null: it does not ask.
     virtual void ask_in_products(bool (*ask)(void * self) noexcept, void * self) noexcept = 0;
 };

@@ -1,5 +1,6 @@
 #include "model/model.hpp"
 
+#include "devices/cpu_backend.hpp"
 #include "devices/devices.hpp"
 #include "model/large_stack.hpp"
 #include "platform/assertions.hpp"
@@ -52,14 +53,13 @@ bool is_invariant(ggml_type type) {
     }
 }
 
-bool is_in_panels(const ggml_tensor * tensor) {
-    return tensor->buffer && std::string_view(ggml_backend_buffer_name(tensor->buffer)) == "CPU_PANELS";
+bool ends_with(std::string_view text, std::string_view end) {
+    return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// Rows of such a matrix are copied, not multiplied. One that is multiplied, too, has a copy in panels.
+// Rows of such a matrix are copied, not multiplied. One that is multiplied, too, has a copy in panels; bitnet's has none.
 bool is_looked_up(std::string_view name) {
-    constexpr std::string_view END = "_embd.weight";
-    return name.size() >= END.size() && name.substr(name.size() - END.size()) == END;
+    return ends_with(name, "_embd.weight") || ends_with(name, "embed_tokens.weight");
 }
 
 bool is_on_gpu(const ggml_tensor * tensor) {
@@ -117,14 +117,13 @@ bool Model::is_offloaded() const {
 bool Model::has_invariant_rows() const {
 #if defined(__x86_64__) || defined(_M_X64)
     const auto & tensors = llama_internal_get_tensor_map(handle());
-    // Without panels, on processors without AVX2, ggml has but one kernel for each type.
-    const bool has_panels =
-        std::any_of(tensors.begin(), tensors.end(), [](const auto & entry) { return is_in_panels(entry.second); });
+    const bool panels = has_panels(); // without them ggml has but one kernel for each type
+    const bool looks_up = handle()->arch != LLM_ARCH_BITNET;
     const bool are_invariant = std::all_of(tensors.begin(), tensors.end(), [&](const auto & entry) {
         const auto & [name, tensor] = entry;
-        const bool stays =
-            !has_panels || !ggml_is_quantized(tensor->type) || is_in_panels(tensor) || is_looked_up(name);
-        return ggml_n_dims(tensor) < 2 || (is_invariant(tensor->type) && stays);
+        const bool is_alike = !panels || !ggml_is_quantized(tensor->type) || is_in_panels(*tensor);
+        return ggml_n_dims(tensor) < 2 ||
+               (is_invariant(tensor->type) && (is_alike || (looks_up && is_looked_up(name))));
     });
     return are_invariant && adapters_.empty();
 #else

@@ -83,7 +83,7 @@ class AbortGate {
     static bool poll(void * self) noexcept;
 
     // Like poll(), inside a node.
-    static bool ask(void * self) noexcept;
+    static bool poll_inside(void * self) noexcept;
 
     // ggml_backend_sched_eval_callback; `self` is the gate. With `ask`: whether to cut after `node`. Without: `node` and
     // all before it are computed; always true. Throws what run() catches. A step without cuts is not divided.

@@ -11,9 +11,12 @@ from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 from pyllmcancel import _native
+from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.step import StepStatus
 from tests.native.conftest import World, ok
 from tests.support import tiny_models
 from tests.support.device import load_model
+from tests.support.tiny_models import TinyOptions, TinyShape, load_vocabulary
 
 # Activations of 8 bits are rounded by half a percent of their deviation, in each product of two layers. Weights that
 # are read wrongly give other numbers altogether: an error of one or more.
@@ -31,23 +34,53 @@ def logits(path: Path, chunk: int) -> NDArray[np.float32]:
     return np.array(context.logits(0))
 
 
+def write(path: Path, kind: GGMLQuantizationType, *, experts: bool) -> Path:
+    """Write a llama of which no matrix's rows fill whole panels, or one of whose four experts a token has two."""
+    sizes: TinyOptions = {"n_embd": 256, "n_head": 8, "n_head_kv": 2, "n_ff": 512}
+    shape = TinyShape(**sizes, n_layer=1 if experts else 2, vocabulary=load_vocabulary(1021))
+    weights, metadata = tiny_models.llama_weights(shape), tiny_models.attention_metadata(shape)
+    if experts:
+        metadata |= {"expert_count": 4, "expert_used_count": 2}
+        weights.normal("blk.0.ffn_gate_inp.weight", 4, shape.n_embd)
+        for part in ("gate", "up", "down"):
+            size = weights.pop(f"blk.0.ffn_{part}.weight").shape
+            weights.normal(f"blk.0.ffn_{part}_exps.weight", 4, *size)
+    return tiny_models.write_model(path, "llama", weights, metadata, quantization=kind)
+
+
+@pytest.mark.parametrize("experts", [False, True], ids=["dense", "experts"])
 @pytest.mark.parametrize(
     "kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"]
 )
 def test_quantized_weights_count_as_what_they_stand_for(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, experts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     type_ = GGMLQuantizationType[kind]
-    sizes = {"n_embd": 256, "n_head": 8, "n_head_kv": 2, "n_ff": 512}
-    tiny_models.write_tiny_llama(tmp_path / "quantized.gguf", quantization=type_, **sizes)
+    quantized = write(tmp_path / "quantized.gguf", type_, experts=experts)
     blocks_of = tiny_models.quantized
     monkeypatch.setattr(
         tiny_models,
         "quantized",
         lambda name, values, _: dequantize(blocks_of(name, values, type_), type_).astype(np.float32),
     )
-    tiny_models.write_tiny_llama(tmp_path / "plain.gguf", quantization=GGMLQuantizationType.F32, **sizes)
-    expected = logits(tmp_path / "plain.gguf", len(PROMPT))
+    plain = write(tmp_path / "plain.gguf", GGMLQuantizationType.F32, experts=experts)
+    expected = logits(plain, len(PROMPT))
     for chunk in (1, len(PROMPT)):
-        found = logits(tmp_path / "quantized.gguf", chunk)
+        found = logits(quantized, chunk)
         assert np.sqrt(np.mean((found - expected) ** 2)) < MOST * expected.std()
+
+
+def test_a_product_that_a_cancel_has_ended_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = write(tmp_path / "quantized.gguf", GGMLQuantizationType.Q4_1, experts=False)
+    world = World(_native, path.stem, path, load_model(path), options={})
+    context = world.context(n_ctx=64, n_batch=32, n_threads=2)
+    for _ in range(3):
+        flag = _native.CancelFlag()
+        flag.set()  # seen by the first product, whose rows are too many to be a small one
+        sampler = _native.Sampler(world.model, SamplingParams(temperature=0.0))
+        context.open(0, PROMPT, sampler, flag)
+        assert context.step([(0, len(PROMPT))]).status is StepStatus.ABORTED
+        context.close(0, keep=False)
+    world.open(context, 0, PROMPT)
+    ok(context.step([(0, len(PROMPT))]))
+    assert np.array_equal(context.logits(0), logits(path, len(PROMPT)))

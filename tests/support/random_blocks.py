@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,12 @@ SCALES = {
 
 
 def random_blocks(shape: tuple[int, ...], kind: GGMLQuantizationType, seed: int, std: float) -> NDArray[Any]:
-    """A matrix of `shape` with weights of about `std`, as bytes; rows are a multiple of a block."""
+    """Matrices of `shape` with weights of about `std`, as bytes; a row is a multiple of a block."""
     block, n_bytes = GGML_QUANT_SIZES[kind]
-    rows, columns = shape
+    *others, columns = shape
     rng = np.random.default_rng(seed)
-    blocks = rng.integers(0, 256, size=(rows * columns // block, n_bytes), dtype=np.uint8)
+    blocks = rng.integers(0, 256, size=(math.prod(shape) // block, n_bytes), dtype=np.uint8)
     for place, scale in SCALES[kind].items():
         drawn = (rng.standard_normal(len(blocks)) * scale * std).astype("<f2")
         blocks[:, place : place + 2] = drawn.view(np.uint8).reshape(-1, 2)
-    return blocks.reshape(rows, columns // block * n_bytes)
+    return blocks.reshape(*others, columns // block * n_bytes)
