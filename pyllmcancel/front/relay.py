@@ -317,6 +317,8 @@ class Relay:
         if len(given_away) > MOST_GIVEN_AWAY:
             given_away.clear()
         given_away |= {(self.request.owner, name) for name in self.request.found_by}
+        if self.request.status is not RequestStatus.PREPARING:
+            self.request.status = RequestStatus.LOADING  # until the next process accepts it
         if self.left_at is not None:
             self.left_at = time.monotonic()  # clients that have taken its stream up again have to do so once more
 

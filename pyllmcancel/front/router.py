@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 import time
@@ -58,6 +59,7 @@ RESPONSES = re.compile(r"/v1/responses/(?!input_tokens$|compact$)(.*?)(/input_it
 LOOKUP, SHARED = "/v1/streams/lookup", ("/docs", "/openapi.json")
 MAX_SHOWN = 20  # names in an error
 GONE = (NotReached, Lost)
+JSON = [(b"content-type", b"application/json")]
 
 
 class Router:
@@ -196,6 +198,7 @@ class Router:
         if not one_of(query.get("autoload"), default=self.autoload):
             self._serving(spec)
         request.model, request.streams = spec.name, preferences.streams
+        request.is_background = preferences.background
         if preferences.names != (request.session, request.parent, request.supersede, request.priority):
             self.requests.arrivals.name(request, preferences.names)
         relay.keep(preferences.keep_going if preferences.streams else 0.0)
@@ -295,11 +298,27 @@ class Router:
 
     async def _to_response(self, path: re.Match[str], message: Message, answer: Answer) -> None:
         """Send what a stored response is asked for; its input may be on several workers."""
-        ready, owner = self._serving_any(), owner_of(answer.scope)
+        owner = owner_of(answer.scope)
+        coming = [one for one in self.requests.coming(owner) if one.is_background and path[1] in one.found_by]
+        if coming:
+            if (message.method, path[2]) != ("POST", "/cancel"):
+                raise not_ready()
+            await self._cancel_response(coming[0], path[1], answer)
+            return
+        ready = self._serving_any()
         if path[2] == "/input_items":
             work = (bring(ready, owner, path[1], one, if_there=True) for one in ready)
             await asyncio.gather(*work, return_exceptions=True)
         await exchange_with_each(message, self._having(owner, path[1]), answer)
+
+    async def _cancel_response(self, request: FrontRequest, name: str, answer: Answer) -> None:
+        """Cancel a response in the background that no process has now, and send what is known of it."""
+        self.requests.cancel(request)
+        await asyncio.shield(asyncio.wrap_future(request.ended))
+        head = {"id": name, "object": "response", "created_at": int(request.created_at), "model": request.model}
+        told = head | {"background": True, "status": "cancelled", "error": None, "output": [], "usage": None}
+        content = json.dumps(told).encode()
+        await answer.whole(200, [*JSON, (b"content-length", b"%d" % len(content))], content)
 
     async def _to_stream(self, name: str | None, message: Message, answer: Answer) -> None:
         """Send, or delete, a stream; its request may still wait for its model."""

@@ -90,6 +90,30 @@ async def test_a_request_that_outlives_its_client_is_sent_again(tmp_path: Path) 
         assert world.pid("a") != first
 
 
+@pytest.mark.parametrize("second", mostly_long(["loads", "unseen"], "unseen"))
+async def test_a_response_in_the_background_that_moves_is_found_and_cancelled(tmp_path: Path, second: str) -> None:
+    async with open_router(tmp_path, "a") as world:
+        asked = {"model": "a", "input": "hello", "background": True}
+        assert (await world.post("/v1/responses", asked, headers={"x-request-id": "mine"})).status == 200
+        assert (await world.get("/v1/responses/resp_mine")).status == 200
+        (tmp_path / f"a.{second}").touch()
+        os.kill(world.pid("a"), signal.SIGKILL)
+        if second == "loads":
+            await world.until(lambda: world.starts("a") == 2)
+        else:
+            await world.until(lambda: world.log_of("a").count("request /v1/responses mine") == 2)
+        found = await world.get("/v1/responses/resp_mine")
+        assert (found.status, found.json()["error"]["code"]) == (503, "preparing")
+        cancel = world.begin("POST", "/v1/responses/resp_mine/cancel")
+        if second == "unseen":
+            await world.until(lambda: "command explicit" in world.log_of("a"))
+        (tmp_path / f"a.{second}").unlink()
+        told = (await cancel.end()).json()
+        assert (cancel.status, told["id"], told["status"]) == (200, "resp_mine", "cancelled")
+        ended = (await world.get("/v1/requests/mine")).json()
+        assert (ended["status"], ended["cancel_reason"]) == ("cancelled", "explicit")
+
+
 @pytest.mark.long
 async def test_a_request_that_comes_after_its_cancel_is_held(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:

@@ -163,6 +163,10 @@ class Model:
                 status, code = lacks.read_text().split() if lacks.exists() else ("200", "")
                 self.respond(writer, link, int(status), {"error": {"code": code}} if code else told)
                 self.log("answered")
+                if link is not None and asked.get("background"):
+                    while not link.reason:  # noqa: ASYNC110
+                        await asyncio.sleep(TICK)
+                    link.end("cancelled", link.reason)
             elif link is None:
                 await self.feed(reader, writer, str(asked["until"]))
             else:
@@ -183,7 +187,8 @@ class Model:
         body = json.dumps(told).encode()
         link.start(status, "application/json", len(body))
         link.frame(b"B", body)
-        if computes:
+        is_background = computes and bool(told["asked"].get("background"))
+        if computes and not is_background:
             link.end("stop")
         link.frame(b"F")
 
