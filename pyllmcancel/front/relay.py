@@ -23,7 +23,7 @@ from pyllmcancel.front.link import Link, content_of
 from pyllmcancel.front.requests import check
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Exchange, Headers, Unread
 from pyllmcancel.requests.request import Names
-from pyllmcancel.server.behind import ACCEPTED, BODY, CLOSED, END, ENDED, LEFT, LINK, START, STATE
+from pyllmcancel.server.behind import ACCEPTED, AGAIN, BODY, CLOSED, END, ENDED, LEFT, LINK, START, STATE
 from pyllmcancel.server.delivered import Promise
 from pyllmcancel.server.http.request_context import ARRIVED, arrival_told
 
@@ -66,6 +66,7 @@ class Relay:
         self._answer = answer
         self._link: Link | None = None
         self._is_accepted = False  # by the present process
+        self._was_accepted = False  # by any process, which may have stored something of it
         self._done = asyncio.Event()  # set when the client has its answer, or has left
         self._delivery = Delivery(request, answer)
         self._n_lost = self._n_unread = 0  # processes
@@ -197,7 +198,8 @@ class Relay:
         delivered, left_at = self._delivery.delivered, self.left_at
         head, body = delivered.as_head(), bytes(delivered.body or b"")
         sizes = b"%d,%d" % (len(head), len(body)) if head else b"1"
-        headers = (ARRIVED, arrival_told(self._answer.scope, left_at, process.clock_ahead)), (LINK, sizes)
+        headers = [(ARRIVED, arrival_told(self._answer.scope, left_at, process.clock_ahead)), (LINK, sizes)]
+        headers += [(AGAIN, b"1")] if self._was_accepted else []
         begun = await connected(message, process.address, headers, head + body if head else b"")
         self.request.process, self._is_accepted, self._is_given_away = process, False, False
         process.given_away -= {(self.request.owner, name) for name in self.request.found_by}
@@ -269,7 +271,7 @@ class Relay:
     def _learn(self, kind: bytes, content: bytes) -> None:
         told = content_of(content)
         if kind == ACCEPTED:
-            self._is_accepted = True
+            self._is_accepted = self._was_accepted = True
             names, size, adapters, promise = told
             self._requests.accepted(self.request, Names(*names))
             self.request.take_size(size, adapters)

@@ -10,7 +10,9 @@ The front writes commands after its request, each a line: the reason of a cancel
 front closes the connection before the end, its request is cancelled, as any client's.
 
 A request whose answer was begun by another server comes with what was delivered (see `pyllmcancel.server.delivered`),
-before its body: the header says how many bytes that has, those that describe it and those of the answer.
+before its body: the header says how many bytes that has, those that describe it and those of the answer. The header
+`AGAIN` says that another server has accepted the request before, or this one before it was started again: what is
+stored under its id is its own.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.http.connection import Connection
 
 LINK = b"x-front-link"
+AGAIN = b"x-front-again"
 OPENED = b"HTTP/1.1 200 OK\r\n" + LINK + b": 1\r\n\r\n"
 HEAD = struct.Struct("!cI")
 ACCEPTED, STATE, START, MARK, BODY, END, ENDED, CLOSED = b"A", b"P", b"S", b"T", b"B", b"F", b"E", b"C"
@@ -67,6 +70,7 @@ class Link:
     ) -> None:
         self.scope = scope
         self.delivered = delivered  # by another server
+        self.is_again = any(name == AGAIN for name, _ in scope["headers"])
         self._marks = Marks(delivered)
         self._receive = receive
         self._connection = connection

@@ -102,6 +102,7 @@ async def test_a_response_in_the_background_that_moves_is_found_and_cancelled(tm
             await world.until(lambda: world.starts("a") == 2)
         else:
             await world.until(lambda: world.log_of("a").count("request /v1/responses mine") == 2)
+            assert world.log_of("a").count("again") == 1
         found = await world.get("/v1/responses/resp_mine")
         assert (found.status, found.json()["error"]["code"]) == (503, "preparing")
         cancel = world.begin("POST", "/v1/responses/resp_mine/cancel")

@@ -100,6 +100,8 @@ class Model:
             self.log(f"request {target} {headers.get('x-request-id')}")
             if left := headers.get("x-arrived", "").split(" ")[1:]:
                 self.log(f"had left at {left[0]}")
+            if "x-front-again" in headers:
+                self.log("again")
             asked = json.loads(body) if body else {}
             if (CONTROL / f"{self.name}.ends").exists():
                 self.answer(writer, 503, {"error": {"code": "shutdown"}})

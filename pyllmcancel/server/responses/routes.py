@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Request
 
+from pyllmcancel.server.behind import link_of
 from pyllmcancel.server.bodies import Incoming, prepared, reads
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.errors.responses import ApiError
@@ -103,9 +104,12 @@ async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
         return False
     if body.store is False:
         return False
-    # An id that the server has made is new.
     response_id = f"{RESPONSE_PREFIX}{request_id_of(request.scope)}"
-    if "x-request-id" in request.headers and await responses.exists(owner_of(request.scope), response_id):
+    link = link_of(request.scope)
+    if link is not None and link.is_again:
+        await responses.make_way(owner_of(request.scope), response_id)
+    # An id that the server has made is new.
+    elif "x-request-id" in request.headers and await responses.exists(owner_of(request.scope), response_id):
         raise id_taken()
     return True
 

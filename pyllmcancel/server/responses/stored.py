@@ -21,6 +21,7 @@ from pyllmcancel.server.responses.answer import ResponseHead
 from pyllmcancel.server.responses.errors import (
     damaged,
     done,
+    id_taken,
     item_not_found,
     not_found,
     previous_not_ended,
@@ -185,6 +186,13 @@ class Responses:
 
     async def exists(self, owner: str, response_id: str) -> bool:
         return self.find(owner, response_id) is not None or await done(self._store.exists(owner, response_id))
+
+    async def make_way(self, owner: str, response_id: str) -> None:
+        """Forget a response that was begun here, and begins anew; ApiError if it has not ended here."""
+        if self._live.named(owner, response_id) is not None:
+            raise id_taken()
+        self._unstored.pop(owner, response_id)
+        await done(self._store.delete(owner, response_id))
 
     async def delete(self, owner: str, response_id: str) -> None:
         """Delete a response; ApiError if there is none, or it has not ended."""
