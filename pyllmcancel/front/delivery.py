@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import RequestCancelled
@@ -75,7 +76,11 @@ class Delivery:
         sound, error = self.delivered.without_failure(piece)
         self._held += [error] if error else []
         self.delivered.add(sound)
-        await self._answer.write(sound)
+        try:
+            await self._answer.write(sound)
+        except asyncio.CancelledError:  # it waited for its client, and was not written
+            self._held.insert(0, sound)
+            raise
 
     async def end(self) -> None:
         """End the answer as its request has ended: a cancelled one never looks complete.
