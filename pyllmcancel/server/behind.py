@@ -81,7 +81,9 @@ class Link:
         self._is_complete = self._has_ending = False  # the answer, and the request's ending among the frames
         self._owed = OPENED  # what comes before the next frame
         self._n_commands = 0
-        self._client_left = False
+        self._has_body = False  # the application has the whole body of the request
+        self._client_left = False  # and the answer goes on without it
+        self._is_given_up = False  # the request is cancelled, and the application is to learn that its client has left
         connection.on_ahead = self._read_commands
         if connection.ahead:
             asyncio.get_running_loop().call_soon(self._read_commands)  # the request is listed by then
@@ -96,14 +98,25 @@ class Link:
             request = self._request or self.scope["state"].get(REQUEST)
             if reason is not None and request is not None:
                 self._links.cancel(request, reason)
-            if request is None or reason in (None, CancelReason.DISCONNECT, CancelReason.STALLED):
+            if reason is None:
                 self._client_left = True
+            elif request is None or reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
+                self._is_given_up = True
+            if self._has_left:
                 self._connection.wake()
+
+    @property
+    def _has_left(self) -> bool:
+        """True if the application is to learn that the client has left. It learns of LEFT after the body."""
+        return self._is_given_up or (self._client_left and self._has_body)
 
     async def receive(self) -> Message:
         """Receive what the application receives: the body, and that the client has left."""
-        message = None if self._client_left else await self._receive()
-        return {"type": "http.disconnect"} if message is None or self._client_left else message
+        message = None if self._has_left else await self._receive()
+        if message is None or self._has_left:
+            return {"type": "http.disconnect"}
+        self._has_body |= not message.get("more_body", False)
+        return message
 
     # -- the frames ---------------------------------------------------------------------------------------------------
 

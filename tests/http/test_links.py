@@ -156,6 +156,22 @@ async def test_a_stream_that_is_kept_goes_on_when_its_client_has_left() -> None:
         assert (await line.until(ENDED))["finish_reason"] == "length"
 
 
+async def test_the_body_that_comes_with_the_leaving_of_its_client_is_not_lost() -> None:
+    line = Line()
+    async with open_world(worker_key="the-key", stream_keep=60.0) as world:
+        body = json.dumps({"prompt": "hello", "max_tokens": 3, "stream": True, "keep_going": True}).encode()
+        headers = HEADERS | {"content-type": "application/json"}
+        line.exchange = Exchange(over(line, world), "POST", "/v1/completions", body=None, headers=headers)
+        line.exchange.body_arrives(body[:9], more=True)
+        await asyncio.sleep(0)  # the rest is waited for
+        line.ahead = b"left\n"
+        line.exchange.body_arrives(body[9:])
+        line.on_ahead()
+        assert (await line.until(ENDED))["finish_reason"] == "length"
+        line.exchange.leave()
+        await line.exchange.end()
+
+
 async def test_a_response_that_begins_anew_takes_the_place_of_what_is_stored_of_it() -> None:
     asked, path = {"input": "hello", "max_output_tokens": 2}, "/v1/responses"
     plain = {name: value for name, value in HEADERS.items() if name != "x-front-link"}
