@@ -234,7 +234,8 @@ class Relay:
     def _can_go_on(self) -> bool:
         """True if another process could go on with the answer."""
         request = self.request
-        is_over = request.cancellation.requested or request.ended.done()
+        is_answered = self._answer.complete and not self.outlives
+        is_over = request.cancellation.requested or request.ended.done() or is_answered
         return not is_over and self._has_body and self._delivery.delivered.can_go_on
 
     async def _follow(self, begun: Exchange, link: Link, extra: Headers) -> None:

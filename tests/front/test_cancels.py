@@ -115,6 +115,16 @@ async def test_a_response_in_the_background_that_moves_is_found_and_cancelled(tm
         assert (ended["status"], ended["cancel_reason"]) == ("cancelled", "explicit")
 
 
+async def test_a_request_whose_answer_is_complete_is_not_computed_again(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        request = world.complete("a", "mine", ends_later=True)
+        await request.until(lambda: request.complete)
+        os.kill(world.pid("a"), signal.SIGKILL)
+        assert (await request.end()).status == 200
+        assert (await world.complete("a", "next").end()).status == 200
+        assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 1
+
+
 @pytest.mark.long
 async def test_a_request_that_comes_after_its_cancel_is_held(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:

@@ -165,7 +165,7 @@ class Model:
                 status, code = lacks.read_text().split() if lacks.exists() else ("200", "")
                 self.respond(writer, link, int(status), {"error": {"code": code}} if code else told)
                 self.log("answered")
-                if link is not None and asked.get("background"):
+                if link is not None and (asked.get("background") or asked.get("ends_later")):
                     while not link.reason:  # noqa: ASYNC110
                         await asyncio.sleep(TICK)
                     link.end("cancelled", link.reason)
@@ -189,8 +189,8 @@ class Model:
         body = json.dumps(told).encode()
         link.start(status, "application/json", len(body))
         link.frame(b"B", body)
-        is_background = computes and bool(told["asked"].get("background"))
-        if computes and not is_background:
+        ends_later = computes and (told["asked"].get("background") or told["asked"].get("ends_later"))
+        if computes and not ends_later:
             link.end("stop")
         link.frame(b"F")
 
