@@ -103,11 +103,16 @@ class Relay:
         if self._link is not None:
             self._link.command(LEFT)
         if seconds:
-            wait = seconds - (time.monotonic() - self.left_at)
-            self._timers.append(asyncio.get_running_loop().call_later(max(0.0, wait), self._end_unseen))
+            self._end_unseen()
 
     def _end_unseen(self) -> None:
-        if not self._is_accepted:
+        """Cancel the request when its client has left for too long, unless its process counts that."""
+        assert self.left_at is not None
+        assert self.keeps is not None
+        wait = self.left_at + self.keeps - time.monotonic()
+        if wait > 0.0:
+            self._timers.append(asyncio.get_running_loop().call_later(wait, self._end_unseen))
+        elif not self._is_accepted:
             self._requests.cancel(self.request, CancelReason.DISCONNECT)
 
     def cancelled(self) -> None:
@@ -322,8 +327,11 @@ class Relay:
         given_away |= {(self.request.owner, name) for name in self.request.found_by}
         if self.request.status is not RequestStatus.PREPARING:
             self.request.status = RequestStatus.LOADING  # until the next process accepts it
+        self._is_accepted = False
         if self.left_at is not None:
             self.left_at = time.monotonic()  # clients that have taken its stream up again have to do so once more
+            if self.keeps:
+                self._end_unseen()
 
     async def break_off(self, error: Exception) -> None:
         """End the request, and the client's answer, if that has begun; else raise the error."""

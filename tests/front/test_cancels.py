@@ -9,11 +9,14 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pyllmcancel.front import everywhere, relay, roster, routes_requests
+from pyllmcancel.front.forwarding import Answer
+from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.front.spec import Catalog, Spec
 from pyllmcancel.server.origin import CONVERSATION_HEADERS
 from tests.front.world import COMPLETIONS, RouterWorld, open_router
@@ -123,6 +126,32 @@ async def test_a_request_whose_answer_is_complete_is_not_computed_again(tmp_path
         assert (await request.end()).status == 200
         assert (await world.complete("a", "next").end()).status == 200
         assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 1
+
+
+async def test_a_request_that_moves_after_its_client_has_left_is_kept_as_long_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def send(_: Any) -> None: ...
+
+    def later(seconds: float) -> None:
+        monkeypatch.setattr(relay, "time", SimpleNamespace(monotonic=lambda: now + seconds))
+
+    now, requests = time.monotonic(), FrontRequests(1)
+    request = requests.arrive(request_id="mine")
+    live = relay.Relay(requests, request, Answer({"state": {}, "http_version": "1.1"}, send))
+    later(0.0)
+    live.keep(60.0)
+    live.client_left()
+    place: Any = SimpleNamespace(given_away=set(), replica="a", clock_ahead=0.0)
+    request.process = place
+    later(50.0)
+    live._note_move()
+    later(70.0)  # the timer's time
+    live._end_unseen()
+    assert not request.cancellation.requested
+    later(111.0)
+    live._end_unseen()
+    assert request.cancellation.reason == "disconnect"
 
 
 @pytest.mark.long
