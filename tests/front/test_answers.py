@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.front.delivery import Delivery
 from pyllmcancel.front.forwarding import Answer
 from pyllmcancel.front.request import FrontRequest
@@ -30,6 +31,19 @@ async def test_nothing_is_written_to_a_connection_that_has_failed() -> None:
     for _ in range(10):
         await answer.write(b"piece")
     assert sent == ["http.response.start"]
+
+
+@pytest.mark.anyio
+async def test_a_stream_that_its_second_process_does_not_begin_ends_with_its_cancel() -> None:
+    async def send(_: Any) -> None: ...
+
+    request, answer = FrontRequest(), Answer({"state": {}, "http_version": "1.1"}, send)
+    await answer.begin(200, [(b"content-type", b"text/event-stream")])
+    request.cancellation.request(CancelReason.SUPERSEDED)
+    link: Any = None
+    with pytest.raises(RequestCancelled) as caught:
+        await Delivery(request, answer).begin(link, 499, [(b"content-type", b"application/json")], [])
+    assert caught.value.reason == "superseded"
 
 
 @pytest.mark.anyio
