@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import re
 import time
@@ -19,6 +20,7 @@ from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.front.everywhere import bring, exchange_with_each, list_of_each
 from pyllmcancel.front.forwarding import (
     Answer,
+    ClientLeft,
     Lost,
     Message,
     NotReached,
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from pyllmcancel.front.spec import Spec
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.config import ServerConfig
+
+logger = logging.getLogger("pyllmcancel.front")
 
 # Paths of what computes nothing: which worker has it is not known, or does not matter.
 STREAMS = re.compile(r"/v1/stream(?:/(.*))?", re.DOTALL)
@@ -183,9 +187,11 @@ class Router:
         try:
             with self._left_in_order(relay, outlives=True):
                 await self._computed(preferences, message, relay)
-        except Exception:
+        except Exception as error:
             if relay.is_awaited:
                 raise
+            if not isinstance(error, ApiError | RequestCancelled | ClientLeft):
+                logger.exception("request %s failed after its client had its answer, or had left", relay.request.id)
 
     async def _preferences(self, scope: Scope, message: Message, relay: Relay) -> Preferences:
         """Return the request's preferences. Its model and its groups are known from now on."""

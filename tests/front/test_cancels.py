@@ -154,6 +154,21 @@ async def test_a_request_that_moves_after_its_client_has_left_is_kept_as_long_ag
     assert request.cancellation.reason == "disconnect"
 
 
+async def test_an_error_that_no_client_waits_for_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise LookupError("a mistake")
+
+    async with open_router(tmp_path, "a") as world:
+        asked = {"model": "a", "input": "hello", "background": True}
+        assert (await world.post("/v1/responses", asked, headers={"x-request-id": "mine"})).status == 200
+        monkeypatch.setattr(relay.Relay, "_conclude", fail)
+        world.begin("POST", "/v1/requests/mine/cancel")
+        await world.until(lambda: "request mine failed" in caplog.text)
+        assert "LookupError: a mistake" in caplog.text
+
+
 @pytest.mark.long
 async def test_a_request_that_comes_after_its_cancel_is_held(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
