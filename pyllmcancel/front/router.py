@@ -26,7 +26,6 @@ from pyllmcancel.front.forwarding import (
     NotReached,
     answered,
     milliseconds_since,
-    process_ended,
     read_body,
 )
 from pyllmcancel.front.places import Claim, names_of
@@ -111,7 +110,7 @@ class Router:
             work = self._look_up(message, answer)
             await until_left(scope, receive, asyncio.create_task(work, name=f"look up {path}"))
         except Exception as error:
-            await answered(scope, receive, send, process_ended() if isinstance(error, GONE) else error)
+            await answered(scope, receive, send, error)
 
     async def close(self) -> None:
         """End the requests that outlive their clients' calls. Idempotent."""
