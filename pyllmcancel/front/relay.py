@@ -72,7 +72,8 @@ class Relay:
         self._n_lost = self._n_unread = 0  # processes
         self._has_body = True  # that could be sent to another process
         self._is_given_away = False  # by its process, which ends in order
-        self._limit: tuple[asyncio.Timeout, float] | None = None  # of what is waited for, from a cancel on
+        # The time-out of the present wait, which a cancel starts, and its seconds.
+        self._limit: tuple[asyncio.Timeout, float] | None = None
         self._timers: list[asyncio.TimerHandle] = []
         request.ended.add_done_callback(lambda _: self._ended())
 
@@ -172,7 +173,7 @@ class Relay:
         return not self._done.is_set()
 
     async def until_done(self, task: asyncio.Task[None]) -> None:
-        """Wait for a task, which goes on after the client has its answer, or has left: then ClientLeft is raised."""
+        """Wait until the client has its answer, has left (ClientLeft), or the task has ended. The task goes on."""
         done = asyncio.create_task(self._done.wait())
         try:
             await asyncio.wait((task, done), return_when=asyncio.FIRST_COMPLETED)

@@ -170,7 +170,10 @@ class Router:
 
     @contextmanager
     def _left_in_order(self, relay: Relay, *, outlives: bool = False) -> Iterator[None]:
-        """Inside the block the request is computed, or refused; one that outlives its call in a block of its own."""
+        """Write the request's ending after the block, if nobody has.
+
+        A request that outlives its call has a second block, which does it.
+        """
         ended_by: Exception | None = None
         try:
             yield

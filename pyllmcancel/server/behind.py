@@ -78,7 +78,8 @@ class Link:
         self._request: Request | None = None
         self._is_promised = False
         self._last_state: tuple[Any, ...] = ()
-        self._is_complete = self._has_ending = False  # the answer, and the request's ending among the frames
+        self._is_complete = False  # the answer is among the frames, with its end
+        self._has_ending = False  # the request's ending is among them
         self._owed = OPENED  # what comes before the next frame
         self._n_commands = 0
         self._has_body = False  # the application has the whole body of the request
