@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import RequestCancelled
@@ -49,6 +50,8 @@ class Delivery:
             The process does not go on with an answer of which nothing was delivered: it is to begin it.
         ApiError
             It does not go on with an answer that another one has begun.
+        RequestCancelled
+            It does not, since the request is cancelled.
         """
         is_refused = status == DOES_NOT_GO_ON and self.delivered.promise is not None
         if is_refused and not self.delivered.n_bytes:
@@ -56,7 +59,8 @@ class Delivery:
         if self._answer.complete and status < BAD:  # of a response in the background, which moved
             return
         if is_refused or (self._answer.head is not None and not is_stream(headers)):
-            raise process_ended()
+            reason = self._request.cancellation.reason
+            raise process_ended() if reason is None else RequestCancelled(reason, self._request.usage())
         self._status, self._headers = status, [*kept(headers), *extra]
         if self._request.cancellation.requested or not is_stream(headers):
             return
@@ -75,7 +79,11 @@ class Delivery:
         sound, error = self.delivered.without_failure(piece)
         self._held += [error] if error else []
         self.delivered.add(sound)
-        await self._answer.write(sound)
+        try:
+            await self._answer.write(sound)
+        except asyncio.CancelledError:  # it waited for its client, and was not written
+            self._held.insert(0, sound)
+            raise
 
     async def end(self) -> None:
         """End the answer as its request has ended: a cancelled one never looks complete.

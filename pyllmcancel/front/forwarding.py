@@ -1,7 +1,7 @@
 """A request on its way to a model's process, and its answer on the way back. Plain ASGI.
 
-What computes is followed by a `Relay`; anything else is exchanged here. A client that leaves has its connection to the
-process closed in the same moment.
+What computes is followed by a `Relay`; other requests are exchanged by `everywhere`. Only the latter's connections are
+closed when their clients leave.
 """
 
 from __future__ import annotations

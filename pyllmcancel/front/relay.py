@@ -23,7 +23,7 @@ from pyllmcancel.front.link import Link, content_of
 from pyllmcancel.front.requests import check
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Exchange, Headers, Unread
 from pyllmcancel.requests.request import Names
-from pyllmcancel.server.behind import ACCEPTED, BODY, CLOSED, END, ENDED, LEFT, LINK, START, STATE
+from pyllmcancel.server.behind import ACCEPTED, AGAIN, BODY, CLOSED, END, ENDED, LEFT, LINK, START, STATE
 from pyllmcancel.server.delivered import Promise
 from pyllmcancel.server.http.request_context import ARRIVED, arrival_told
 
@@ -66,12 +66,14 @@ class Relay:
         self._answer = answer
         self._link: Link | None = None
         self._is_accepted = False  # by the present process
+        self._was_accepted = False  # by any process, which may have stored something of it
         self._done = asyncio.Event()  # set when the client has its answer, or has left
         self._delivery = Delivery(request, answer)
         self._n_lost = self._n_unread = 0  # processes
         self._has_body = True  # that could be sent to another process
         self._is_given_away = False  # by its process, which ends in order
-        self._limit: tuple[asyncio.Timeout, float] | None = None  # of what is waited for, from a cancel on
+        # The time-out of the present wait, which a cancel starts, and its seconds.
+        self._limit: tuple[asyncio.Timeout, float] | None = None
         self._timers: list[asyncio.TimerHandle] = []
         request.ended.add_done_callback(lambda _: self._ended())
 
@@ -102,11 +104,16 @@ class Relay:
         if self._link is not None:
             self._link.command(LEFT)
         if seconds:
-            wait = seconds - (time.monotonic() - self.left_at)
-            self._timers.append(asyncio.get_running_loop().call_later(max(0.0, wait), self._end_unseen))
+            self._end_unseen()
 
     def _end_unseen(self) -> None:
-        if not self._is_accepted:
+        """Cancel the request when its client has left for too long, unless its process counts that."""
+        assert self.left_at is not None
+        assert self.keeps is not None
+        wait = self.left_at + self.keeps - time.monotonic()
+        if wait > 0.0:
+            self._timers.append(asyncio.get_running_loop().call_later(wait, self._end_unseen))
+        elif not self._is_accepted:
             self._requests.cancel(self.request, CancelReason.DISCONNECT)
 
     def cancelled(self) -> None:
@@ -166,7 +173,7 @@ class Relay:
         return not self._done.is_set()
 
     async def until_done(self, task: asyncio.Task[None]) -> None:
-        """Wait for a task, which goes on after the client has its answer, or has left: then ClientLeft is raised."""
+        """Wait until the client has its answer, has left (ClientLeft), or the task has ended. The task goes on."""
         done = asyncio.create_task(self._done.wait())
         try:
             await asyncio.wait((task, done), return_when=asyncio.FIRST_COMPLETED)
@@ -197,7 +204,8 @@ class Relay:
         delivered, left_at = self._delivery.delivered, self.left_at
         head, body = delivered.as_head(), bytes(delivered.body or b"")
         sizes = b"%d,%d" % (len(head), len(body)) if head else b"1"
-        headers = (ARRIVED, arrival_told(self._answer.scope, left_at, process.clock_ahead)), (LINK, sizes)
+        headers = [(ARRIVED, arrival_told(self._answer.scope, left_at, process.clock_ahead)), (LINK, sizes)]
+        headers += [(AGAIN, b"1")] if self._was_accepted else []
         begun = await connected(message, process.address, headers, head + body if head else b"")
         self.request.process, self._is_accepted, self._is_given_away = process, False, False
         process.given_away -= {(self.request.owner, name) for name in self.request.found_by}
@@ -232,7 +240,8 @@ class Relay:
     def _can_go_on(self) -> bool:
         """True if another process could go on with the answer."""
         request = self.request
-        is_over = request.cancellation.requested or request.ended.done()
+        is_answered = self._answer.complete and not self.outlives
+        is_over = request.cancellation.requested or request.ended.done() or is_answered
         return not is_over and self._has_body and self._delivery.delivered.can_go_on
 
     async def _follow(self, begun: Exchange, link: Link, extra: Headers) -> None:
@@ -269,7 +278,7 @@ class Relay:
     def _learn(self, kind: bytes, content: bytes) -> None:
         told = content_of(content)
         if kind == ACCEPTED:
-            self._is_accepted = True
+            self._is_accepted = self._was_accepted = True
             names, size, adapters, promise = told
             self._requests.accepted(self.request, Names(*names))
             self.request.take_size(size, adapters)
@@ -317,8 +326,13 @@ class Relay:
         if len(given_away) > MOST_GIVEN_AWAY:
             given_away.clear()
         given_away |= {(self.request.owner, name) for name in self.request.found_by}
+        if self.request.status is not RequestStatus.PREPARING:
+            self.request.status = RequestStatus.LOADING  # until the next process accepts it
+        self._is_accepted = False
         if self.left_at is not None:
             self.left_at = time.monotonic()  # clients that have taken its stream up again have to do so once more
+            if self.keeps:
+                self._end_unseen()
 
     async def break_off(self, error: Exception) -> None:
         """End the request, and the client's answer, if that has begun; else raise the error."""

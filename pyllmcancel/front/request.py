@@ -41,6 +41,8 @@ class FrontRequest(Request):
         The name of its model; empty until it is known.
     streams
         The names by which its stream can be taken up again.
+    is_background
+        True if it is a response that is generated after its answer.
     process
         The process that it was sent to last; None before.
     n_readers
@@ -53,6 +55,7 @@ class FrontRequest(Request):
         super().__init__(Cancellation(Flag()), **origin)
         self.model = ""
         self.streams: tuple[str, ...] = ()
+        self.is_background = False
         self.process: Worker | None = None
         self.on_cancel: Callable[[], object] = lambda: None
         self.n_readers: int | None = None

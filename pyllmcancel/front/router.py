@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import math
 import re
 import time
@@ -18,12 +20,12 @@ from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.front.everywhere import bring, exchange_with_each, list_of_each
 from pyllmcancel.front.forwarding import (
     Answer,
+    ClientLeft,
     Lost,
     Message,
     NotReached,
     answered,
     milliseconds_since,
-    process_ended,
     read_body,
 )
 from pyllmcancel.front.places import Claim, names_of
@@ -52,12 +54,15 @@ if TYPE_CHECKING:
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.config import ServerConfig
 
+logger = logging.getLogger("pyllmcancel.front")
+
 # Paths of what computes nothing: which worker has it is not known, or does not matter.
 STREAMS = re.compile(r"/v1/stream(?:/(.*))?", re.DOTALL)
 RESPONSES = re.compile(r"/v1/responses/(?!input_tokens$|compact$)(.*?)(/input_items|/cancel)?", re.DOTALL)
 LOOKUP, SHARED = "/v1/streams/lookup", ("/docs", "/openapi.json")
 MAX_SHOWN = 20  # names in an error
 GONE = (NotReached, Lost)
+JSON = [(b"content-type", b"application/json")]
 
 
 class Router:
@@ -105,7 +110,7 @@ class Router:
             work = self._look_up(message, answer)
             await until_left(scope, receive, asyncio.create_task(work, name=f"look up {path}"))
         except Exception as error:
-            await answered(scope, receive, send, process_ended() if isinstance(error, GONE) else error)
+            await answered(scope, receive, send, error)
 
     async def close(self) -> None:
         """End the requests that outlive their clients' calls. Idempotent."""
@@ -165,7 +170,10 @@ class Router:
 
     @contextmanager
     def _left_in_order(self, relay: Relay, *, outlives: bool = False) -> Iterator[None]:
-        """Inside the block the request is computed, or refused; one that outlives its call in a block of its own."""
+        """Write the request's ending after the block, if nobody has.
+
+        A request that outlives its call has a second block, which does it.
+        """
         ended_by: Exception | None = None
         try:
             yield
@@ -181,9 +189,11 @@ class Router:
         try:
             with self._left_in_order(relay, outlives=True):
                 await self._computed(preferences, message, relay)
-        except Exception:
+        except Exception as error:
             if relay.is_awaited:
                 raise
+            if not isinstance(error, ApiError | RequestCancelled | ClientLeft):
+                logger.exception("request %s failed after its client had its answer, or had left", relay.request.id)
 
     async def _preferences(self, scope: Scope, message: Message, relay: Relay) -> Preferences:
         """Return the request's preferences. Its model and its groups are known from now on."""
@@ -196,6 +206,7 @@ class Router:
         if not one_of(query.get("autoload"), default=self.autoload):
             self._serving(spec)
         request.model, request.streams = spec.name, preferences.streams
+        request.is_background = preferences.background
         if preferences.names != (request.session, request.parent, request.supersede, request.priority):
             self.requests.arrivals.name(request, preferences.names)
         relay.keep(preferences.keep_going if preferences.streams else 0.0)
@@ -295,11 +306,27 @@ class Router:
 
     async def _to_response(self, path: re.Match[str], message: Message, answer: Answer) -> None:
         """Send what a stored response is asked for; its input may be on several workers."""
-        ready, owner = self._serving_any(), owner_of(answer.scope)
+        owner = owner_of(answer.scope)
+        coming = [one for one in self.requests.coming(owner) if one.is_background and path[1] in one.found_by]
+        if coming:
+            if (message.method, path[2]) != ("POST", "/cancel"):
+                raise not_ready()
+            await self._cancel_response(coming[0], path[1], answer)
+            return
+        ready = self._serving_any()
         if path[2] == "/input_items":
             work = (bring(ready, owner, path[1], one, if_there=True) for one in ready)
             await asyncio.gather(*work, return_exceptions=True)
         await exchange_with_each(message, self._having(owner, path[1]), answer)
+
+    async def _cancel_response(self, request: FrontRequest, name: str, answer: Answer) -> None:
+        """Cancel a response in the background that no process has now, and send what is known of it."""
+        self.requests.cancel(request)
+        await asyncio.shield(asyncio.wrap_future(request.ended))
+        head = {"id": name, "object": "response", "created_at": int(request.created_at), "model": request.model}
+        told = head | {"background": True, "status": "cancelled", "error": None, "output": [], "usage": None}
+        content = json.dumps(told).encode()
+        await answer.whole(200, [*JSON, (b"content-length", b"%d" % len(content))], content)
 
     async def _to_stream(self, name: str | None, message: Message, answer: Answer) -> None:
         """Send, or delete, a stream; its request may still wait for its model."""

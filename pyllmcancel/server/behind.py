@@ -10,7 +10,9 @@ The front writes commands after its request, each a line: the reason of a cancel
 front closes the connection before the end, its request is cancelled, as any client's.
 
 A request whose answer was begun by another server comes with what was delivered (see `pyllmcancel.server.delivered`),
-before its body: the header says how many bytes that has, those that describe it and those of the answer.
+before its body: the header says how many bytes that has, those that describe it and those of the answer. The header
+`AGAIN` says that another server has accepted the request before, or this one before it was started again: what is
+stored under its id is its own.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.http.connection import Connection
 
 LINK = b"x-front-link"
+AGAIN = b"x-front-again"
 OPENED = b"HTTP/1.1 200 OK\r\n" + LINK + b": 1\r\n\r\n"
 HEAD = struct.Struct("!cI")
 ACCEPTED, STATE, START, MARK, BODY, END, ENDED, CLOSED = b"A", b"P", b"S", b"T", b"B", b"F", b"E", b"C"
@@ -67,6 +70,7 @@ class Link:
     ) -> None:
         self.scope = scope
         self.delivered = delivered  # by another server
+        self.is_again = any(name == AGAIN for name, _ in scope["headers"])
         self._marks = Marks(delivered)
         self._receive = receive
         self._connection = connection
@@ -74,10 +78,13 @@ class Link:
         self._request: Request | None = None
         self._is_promised = False
         self._last_state: tuple[Any, ...] = ()
-        self._is_complete = self._has_ending = False  # the answer, and the request's ending among the frames
+        self._is_complete = False  # the answer is among the frames, with its end
+        self._has_ending = False  # the request's ending is among them
         self._owed = OPENED  # what comes before the next frame
         self._n_commands = 0
-        self._client_left = False
+        self._has_body = False  # the application has the whole body of the request
+        self._client_left = False  # and the answer goes on without it
+        self._is_given_up = False  # the request is cancelled, and the application is to learn that its client has left
         connection.on_ahead = self._read_commands
         if connection.ahead:
             asyncio.get_running_loop().call_soon(self._read_commands)  # the request is listed by then
@@ -92,14 +99,25 @@ class Link:
             request = self._request or self.scope["state"].get(REQUEST)
             if reason is not None and request is not None:
                 self._links.cancel(request, reason)
-            if request is None or reason in (None, CancelReason.DISCONNECT, CancelReason.STALLED):
+            if reason is None:
                 self._client_left = True
+            elif request is None or reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
+                self._is_given_up = True
+            if self._has_left:
                 self._connection.wake()
+
+    @property
+    def _has_left(self) -> bool:
+        """True if the application is to learn that the client has left. It learns of LEFT after the body."""
+        return self._is_given_up or (self._client_left and self._has_body)
 
     async def receive(self) -> Message:
         """Receive what the application receives: the body, and that the client has left."""
-        message = None if self._client_left else await self._receive()
-        return {"type": "http.disconnect"} if message is None or self._client_left else message
+        message = None if self._has_left else await self._receive()
+        if message is None or self._has_left:
+            return {"type": "http.disconnect"}
+        self._has_body |= not message.get("more_body", False)
+        return message
 
     # -- the frames ---------------------------------------------------------------------------------------------------
 

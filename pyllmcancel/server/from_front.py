@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.responses import JSONResponse, Response
 
-from pyllmcancel.server.behind import LINK
+from pyllmcancel.server.behind import AGAIN, LINK
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.api_keys import FROM_FRONT, is_admin, owner_of
 from pyllmcancel.server.http.error_handlers import validation_error
@@ -31,7 +31,7 @@ WORKER_PATH, WORKERS_PATH = "/v1/worker", "/v1/workers"  # of a worker's endpoin
 KEY_HEADER = b"x-worker-key"
 OWNER_TOLD = b"x-front-owner"
 FORWARDED = b"x-forwarded-for"
-INTERNAL = frozenset({KEY_HEADER, OWNER_TOLD, LINK, ARRIVED})  # headers that only a front may send
+INTERNAL = frozenset({KEY_HEADER, OWNER_TOLD, LINK, AGAIN, ARRIVED})  # headers that only a front may send
 MAX_BODY = 5 * MAX_TO_WORKERS  # a character may take four bytes
 
 # -- messages: plain JSON ---------------------------------------------------------------------------------------------

@@ -1,12 +1,17 @@
-"""An answer on its way to a client whose connection has failed."""
+"""An answer on its way to a client whose connection has failed, or that does not read."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import RequestCancelled
+from pyllmcancel.front.delivery import Delivery
 from pyllmcancel.front.forwarding import Answer
+from pyllmcancel.front.request import FrontRequest
 
 
 class FailedConnection:
@@ -26,3 +31,41 @@ async def test_nothing_is_written_to_a_connection_that_has_failed() -> None:
     for _ in range(10):
         await answer.write(b"piece")
     assert sent == ["http.response.start"]
+
+
+@pytest.mark.anyio
+async def test_a_stream_that_its_second_process_does_not_begin_ends_with_its_cancel() -> None:
+    async def send(_: Any) -> None: ...
+
+    request, answer = FrontRequest(), Answer({"state": {}, "http_version": "1.1"}, send)
+    await answer.begin(200, [(b"content-type", b"text/event-stream")])
+    request.cancellation.request(CancelReason.SUPERSEDED)
+    link: Any = None
+    with pytest.raises(RequestCancelled) as caught:
+        await Delivery(request, answer).begin(link, 499, [(b"content-type", b"application/json")], [])
+    assert caught.value.reason == "superseded"
+
+
+@pytest.mark.anyio
+async def test_a_piece_that_waits_for_its_client_when_the_request_is_cancelled_is_not_lost() -> None:
+    sent, reads = list[bytes](), asyncio.Event()
+
+    async def send(message: Any) -> None:
+        await reads.wait()
+        sent.append(message.get("body", b""))
+
+    request, answer = FrontRequest(), Answer({"state": {}, "http_version": "1.1"}, send)
+    delivery = Delivery(request, answer)
+    reads.set()
+    await answer.begin(200, [])
+    await delivery.write(b"1")
+    reads.clear()
+    writing = asyncio.create_task(delivery.write(b"2"))
+    await asyncio.sleep(0)  # it waits
+    request.cancellation.request(CancelReason.EXPLICIT)
+    writing.cancel()
+    await asyncio.wait([writing])
+    await delivery.write(b"3")
+    reads.set()
+    await delivery.end()
+    assert b"".join(sent) == b"123"

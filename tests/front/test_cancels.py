@@ -9,11 +9,14 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pyllmcancel.front import everywhere, relay, roster, routes_requests
+from pyllmcancel.front.forwarding import Answer
+from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.front.spec import Catalog, Spec
 from pyllmcancel.server.origin import CONVERSATION_HEADERS
 from tests.front.world import COMPLETIONS, RouterWorld, open_router
@@ -88,6 +91,82 @@ async def test_a_request_that_outlives_its_client_is_sent_again(tmp_path: Path) 
         os.kill(first, signal.SIGKILL)
         await world.until(lambda: any(f"request {COMPLETIONS} mine" in line for line in world.log_of("a")))
         assert world.pid("a") != first
+
+
+@pytest.mark.parametrize("second", mostly_long(["loads", "unseen"], "unseen"))
+async def test_a_response_in_the_background_that_moves_is_found_and_cancelled(tmp_path: Path, second: str) -> None:
+    async with open_router(tmp_path, "a") as world:
+        asked = {"model": "a", "input": "hello", "background": True}
+        assert (await world.post("/v1/responses", asked, headers={"x-request-id": "mine"})).status == 200
+        assert (await world.get("/v1/responses/resp_mine")).status == 200
+        (tmp_path / f"a.{second}").touch()
+        os.kill(world.pid("a"), signal.SIGKILL)
+        if second == "loads":
+            await world.until(lambda: world.starts("a") == 2)
+        else:
+            await world.until(lambda: world.log_of("a").count("request /v1/responses mine") == 2)
+            assert world.log_of("a").count("again") == 1
+        found = await world.get("/v1/responses/resp_mine")
+        assert (found.status, found.json()["error"]["code"]) == (503, "preparing")
+        cancel = world.begin("POST", "/v1/responses/resp_mine/cancel")
+        if second == "unseen":
+            await world.until(lambda: "command explicit" in world.log_of("a"))
+        (tmp_path / f"a.{second}").unlink()
+        told = (await cancel.end()).json()
+        assert (cancel.status, told["id"], told["status"]) == (200, "resp_mine", "cancelled")
+        ended = (await world.get("/v1/requests/mine")).json()
+        assert (ended["status"], ended["cancel_reason"]) == ("cancelled", "explicit")
+
+
+async def test_a_request_whose_answer_is_complete_is_not_computed_again(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        request = world.complete("a", "mine", ends_later=True)
+        await request.until(lambda: request.complete)
+        os.kill(world.pid("a"), signal.SIGKILL)
+        assert (await request.end()).status == 200
+        assert (await world.complete("a", "next").end()).status == 200
+        assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 1
+
+
+async def test_a_request_that_moves_after_its_client_has_left_is_kept_as_long_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def send(_: Any) -> None: ...
+
+    def later(seconds: float) -> None:
+        monkeypatch.setattr(relay, "time", SimpleNamespace(monotonic=lambda: now + seconds))
+
+    now, requests = time.monotonic(), FrontRequests(1)
+    request = requests.arrive(request_id="mine")
+    live = relay.Relay(requests, request, Answer({"state": {}, "http_version": "1.1"}, send))
+    later(0.0)
+    live.keep(60.0)
+    live.client_left()
+    place: Any = SimpleNamespace(given_away=set(), replica="a", clock_ahead=0.0)
+    request.process = place
+    later(50.0)
+    live._note_move()
+    later(70.0)  # the timer's time
+    live._end_unseen()
+    assert not request.cancellation.requested
+    later(111.0)
+    live._end_unseen()
+    assert request.cancellation.reason == "disconnect"
+
+
+async def test_an_error_that_no_client_waits_for_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise LookupError("a mistake")
+
+    async with open_router(tmp_path, "a") as world:
+        asked = {"model": "a", "input": "hello", "background": True}
+        assert (await world.post("/v1/responses", asked, headers={"x-request-id": "mine"})).status == 200
+        monkeypatch.setattr(relay.Relay, "_conclude", fail)
+        world.begin("POST", "/v1/requests/mine/cancel")
+        await world.until(lambda: "request mine failed" in caplog.text)
+        assert "LookupError: a mistake" in caplog.text
 
 
 @pytest.mark.long

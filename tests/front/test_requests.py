@@ -67,7 +67,7 @@ async def test_a_stream_comes_piece_by_piece_and_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-async def test_a_client_that_leaves_a_stream_closes_its_connection_to_the_process(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_a_stream_ends_its_request_in_the_process(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a") as world:
         mine, other = world.stream("a", "mine"), world.stream("a", "other")
         await mine.next_event()

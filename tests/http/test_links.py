@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pyllmcancel.front.link import Frames
 from pyllmcancel.server.behind import ACCEPTED, BODY, CLOSED, END, ENDED, OPENED, START, STATE
@@ -72,20 +73,24 @@ def read(content: bytes) -> Any:
     return json.loads(content) if content else None
 
 
+def over(line: Line, world: World) -> ASGIApp:
+    """Return the application of a worker, with a front's connection."""
+
+    async def with_connection(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"] = {"connection": line}
+        await world.app(scope, receive, send)
+
+    return with_connection
+
+
 @asynccontextmanager
 async def begun(line: Line, **fields: Any) -> AsyncIterator[World]:
     """A worker that computes a request, whose front closes the link in the end."""
     async with open_world(worker_key="the-key", stream_keep=60.0) as world:
-        app = world.app
-
-        async def with_connection(scope: Any, receive: Any, send: Any) -> None:
-            scope["state"] = {"connection": line}
-            await app(scope, receive, send)
-
         world.hold()
         body = json.dumps({"prompt": "hello", "max_tokens": 100} | fields).encode()
         headers = HEADERS | {"content-type": "application/json"}
-        line.exchange = Exchange(with_connection, "POST", "/v1/completions", body=body, headers=headers)
+        line.exchange = Exchange(over(line, world), "POST", "/v1/completions", body=body, headers=headers)
         try:
             yield world
         finally:
@@ -149,3 +154,38 @@ async def test_a_stream_that_is_kept_goes_on_when_its_client_has_left() -> None:
         world.gate.open()
         await line.until(CLOSED)
         assert (await line.until(ENDED))["finish_reason"] == "length"
+
+
+async def test_the_body_that_comes_with_the_leaving_of_its_client_is_not_lost() -> None:
+    line = Line()
+    async with open_world(worker_key="the-key", stream_keep=60.0) as world:
+        body = json.dumps({"prompt": "hello", "max_tokens": 3, "stream": True, "keep_going": True}).encode()
+        headers = HEADERS | {"content-type": "application/json"}
+        line.exchange = Exchange(over(line, world), "POST", "/v1/completions", body=None, headers=headers)
+        line.exchange.body_arrives(body[:9], more=True)
+        await asyncio.sleep(0)  # the rest is waited for
+        line.ahead = b"left\n"
+        line.exchange.body_arrives(body[9:])
+        line.on_ahead()
+        assert (await line.until(ENDED))["finish_reason"] == "length"
+        line.exchange.leave()
+        await line.exchange.end()
+
+
+async def test_a_response_that_begins_anew_takes_the_place_of_what_is_stored_of_it() -> None:
+    asked, path = {"input": "hello", "max_output_tokens": 2}, "/v1/responses"
+    plain = {name: value for name, value in HEADERS.items() if name != "x-front-link"}
+    async with open_world(worker_key="the-key") as world:
+        for status in (200, 400):
+            assert (await world.post(path, asked, headers=plain)).status == status
+        before = (await world.get(f"{path}/resp_mine", headers=plain)).json()
+        line, headers = Line(), HEADERS | {"x-front-again": "1", "content-type": "application/json"}
+        body = json.dumps(asked | {"max_output_tokens": 3}).encode()
+        line.exchange = Exchange(over(line, world), "POST", path, body=body, headers=headers)
+        assert (await line.until(START))[0] == 200
+        await line.until(END)
+        line.exchange.leave()
+        await line.exchange.end()
+        after = (await world.get(f"{path}/resp_mine", headers=plain)).json()
+        assert [one["usage"]["output_tokens"] for one in (before, after)] == [2, 3]
+        assert (await world.post(path, asked, headers=plain | {"x-front-again": "1"})).status == 400

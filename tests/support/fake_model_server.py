@@ -100,6 +100,8 @@ class Model:
             self.log(f"request {target} {headers.get('x-request-id')}")
             if left := headers.get("x-arrived", "").split(" ")[1:]:
                 self.log(f"had left at {left[0]}")
+            if "x-front-again" in headers:
+                self.log("again")
             asked = json.loads(body) if body else {}
             if (CONTROL / f"{self.name}.ends").exists():
                 self.answer(writer, 503, {"error": {"code": "shutdown"}})
@@ -163,6 +165,10 @@ class Model:
                 status, code = lacks.read_text().split() if lacks.exists() else ("200", "")
                 self.respond(writer, link, int(status), {"error": {"code": code}} if code else told)
                 self.log("answered")
+                if link is not None and (asked.get("background") or asked.get("ends_later")):
+                    while not link.reason:  # noqa: ASYNC110
+                        await asyncio.sleep(TICK)
+                    link.end("cancelled", link.reason)
             elif link is None:
                 await self.feed(reader, writer, str(asked["until"]))
             else:
@@ -183,7 +189,8 @@ class Model:
         body = json.dumps(told).encode()
         link.start(status, "application/json", len(body))
         link.frame(b"B", body)
-        if computes:
+        ends_later = computes and (told["asked"].get("background") or told["asked"].get("ends_later"))
+        if computes and not ends_later:
             link.end("stop")
         link.frame(b"F")
 

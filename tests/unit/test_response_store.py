@@ -66,6 +66,13 @@ def test_an_id_is_kept_once(opened: Stores) -> None:
     assert status_of(store, "a") == "completed"
 
 
+def test_one_that_replaces_another_is_counted_once(opened: Stores) -> None:
+    store, counted = opened(), "SELECT (SELECT sum(bytes) FROM held) = (SELECT sum(size) FROM responses)"
+    for _ in range(2):
+        store.add("", response("a"), [], replaces=True).result(LIMIT)
+        assert store._commits.do(lambda it: it.execute(counted).fetchone(), "").result(LIMIT) == (1,)
+
+
 def test_a_conversation_is_all_that_came_before(opened: Stores) -> None:
     store = opened()
     add(store, "a")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Request
 
+from pyllmcancel.server.behind import link_of
 from pyllmcancel.server.bodies import Incoming, prepared, reads
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.errors.responses import ApiError
@@ -61,7 +62,8 @@ async def create_response(incoming: Annotated[Incoming[ResponsesBody], reads(Res
         if body.background:
             return await in_background(chat, turn, dialect, input_items, stream=body.stream)
         if stored:
-            dialect.store = partial(responses_of(request).keep, owner_of(request.scope), input_items)
+            keep, owner = responses_of(request).keep, owner_of(request.scope)
+            dialect.store = partial(keep, owner, input_items, replaces=begins_anew(request))
         return await generate(chat, [turn.tokens], turn.params, dialect)
 
 
@@ -85,7 +87,7 @@ async def in_background(
     """Answer after the response's beginning has been stored."""
     chat.request.client = None  # the client may leave
     submitted = await submit(chat, [turn.tokens], turn.params)
-    background = await responses_of(chat.http).begin(submitted, dialect, items)
+    background = await responses_of(chat.http).begin(submitted, dialect, items, replaces=begins_anew(chat.http))
     if stream:
         return KeptResponse(background, ping_interval=chat.state.config.sse_ping_interval)
     return background.response()
@@ -103,11 +105,18 @@ async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
         return False
     if body.store is False:
         return False
-    # An id that the server has made is new.
     response_id = f"{RESPONSE_PREFIX}{request_id_of(request.scope)}"
-    if "x-request-id" in request.headers and await responses.exists(owner_of(request.scope), response_id):
+    # An id that the server has made is new.
+    may_exist = "x-request-id" in request.headers and not begins_anew(request)
+    if may_exist and await responses.exists(owner_of(request.scope), response_id):
         raise id_taken()
     return True
+
+
+def begins_anew(request: Request) -> bool:
+    """Return whether a process has accepted the request before, which may have stored something of it here."""
+    link = link_of(request.scope)
+    return link is not None and link.is_again
 
 
 async def conversation_of(

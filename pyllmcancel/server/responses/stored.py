@@ -121,8 +121,15 @@ class Responses:
         """Return a response that has not ended, or whose end could not be stored."""
         return self._live.named(owner, response_id) or self._unstored.get(owner, response_id)
 
-    async def begin(self, stream: AsyncStream, dialect: ResponsesDialect, items: Sequence[Any]) -> BackgroundResponse:
+    async def begin(
+        self, stream: AsyncStream, dialect: ResponsesDialect, items: Sequence[Any], *, replaces: bool
+    ) -> BackgroundResponse:
         """Store a response's beginning, and have its answer written to the end.
+
+        Parameters
+        ----------
+        replaces
+            It takes the place of a response of its id.
 
         Raises
         ------
@@ -130,7 +137,8 @@ class Responses:
             The response could not be stored, and is cancelled.
         """
         background = BackgroundResponse(stream, dialect)
-        added = self._store.add(background.owner, background.response() | {"status": "queued"}, items)
+        response = background.response() | {"status": "queued"}
+        added = self._add(background.owner, response, items, replaces=replaces)
         dialect.store = partial(self._finish, added, background)
         self._live.begin(background)
         try:
@@ -171,10 +179,21 @@ class Responses:
     # -- in the store -------------------------------------------------------------------------------------------------
 
     async def keep(
-        self, owner: str, items: Sequence[Any], response: ResponseAnswer, _last: Sequence[ResponseEvent]
+        self,
+        owner: str,
+        items: Sequence[Any],
+        response: ResponseAnswer,
+        _last: Sequence[ResponseEvent],
+        *,
+        replaces: bool,
     ) -> None:
-        """Store a response that has ended; ApiError if that is not possible."""
-        await done(self._store.add(owner, response, items))
+        """Store a response that has ended; ApiError if that is not possible. `replaces` is as in `begin`."""
+        await done(self._add(owner, response, items, replaces=replaces))
+
+    def _add(self, owner: str, response: ResponseAnswer, items: Sequence[Any], *, replaces: bool) -> Future[None]:
+        if replaces:
+            self._unstored.pop(owner, response["id"])
+        return self._store.add(owner, response, items, replaces=replaces)
 
     async def stored(self, owner: str, response_id: str) -> Stored:
         """Return a stored response; ApiError 404 if there is none."""

@@ -89,8 +89,10 @@ class Store:
 
     # -- what is kept -------------------------------------------------------------------------------------------------
 
-    def add(self, owner: str, response: Mapping[str, Any], items: Sequence[Any]) -> Future[None]:
-        """Store a response, with the items of its input.
+    def add(
+        self, owner: str, response: Mapping[str, Any], items: Sequence[Any], *, replaces: bool = False
+    ) -> Future[None]:
+        """Store a response, with the items of its input. It may take the place of one of its id if it `replaces` that.
 
         Raises
         ------
@@ -102,6 +104,8 @@ class Store:
             texts = said(response), said(list(items))
             size = sum(map(len, texts))
             self._room.make(connection, owner, size)
+            if replaces:  # "or replace" would not be counted by the triggers
+                connection.execute("DELETE FROM responses WHERE owner = ? AND id = ?", (owner, response["id"]))
             row = owner, response["id"], response["previous_response_id"], response["background"], response["status"]
             write(
                 connection,
