@@ -10,7 +10,7 @@
 
 namespace panels {
 
-// Of a block of 32: `sum` is d times the sum of the codes, `offset` is OFFSET times their sum.
+// A block of 32 elements: `sum` is d times the sum of the codes, `offset` is OFFSET times their sum.
 struct ActivationsOf32 {
     float d;
     float sum;
@@ -18,7 +18,7 @@ struct ActivationsOf32 {
     int8_t qs[32];
 };
 
-// Of a block of 256, with the sums of its codes.
+// A block of 256 elements, with the sums of its codes.
 struct ActivationsOf256 {
     float d;
     int16_t sums_of_16[16];

@@ -103,7 +103,7 @@ ggml_backend_buffer_type_t panels_type() {
 
 } // namespace
 
-// What ggml's list of such memory asks for.
+// ggml's list of such memory takes it from here.
 ggml_backend_buffer_type_t pyllmcancel_repack_buffer_type() {
     return panels::format_of(GGML_TYPE_Q4_0) ? panels_type() : ggml_backend_cpu_repack_buffer_type();
 }

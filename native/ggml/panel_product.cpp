@@ -20,7 +20,7 @@ constexpr int64_t OWN_ELEMENTS = 4096;
 constexpr int64_t OWN_PANELS = 2048; // of a larger matrix the waiting does not matter
 constexpr std::size_t ALIGNMENT = 64;
 
-// Of the thread that computes a graph; the others of its pool do not ask.
+// Set in the thread that computes a graph; the others of its pool do not ask.
 struct Question {
     bool (*ask)(void * self) noexcept = nullptr;
     void * self = nullptr;
@@ -120,7 +120,7 @@ class Product {
     std::size_t size_of_x() const { return n_blocks() * format_.activation_size; }
     bool is_small() const { return !ids_ && n_x() * weights_.ne[0] <= OWN_ELEMENTS && n_panels() <= OWN_PANELS; }
 
-    // What lies in work memory, in this order.
+    // The parts of work memory, in this order.
     std::size_t x_size() const { return aligned(n_x() * size_of_x()); }
     std::size_t rows_size() const { return aligned(n_rows() * sizeof(Row)); }
     std::size_t shares_size() const { return aligned(n_matrices() * sizeof(Share)); }

@@ -9,7 +9,7 @@
 
 namespace panels {
 
-// What a type of weights needs. All are functions of a matrix's shape and of memory that the caller owns.
+// The functions and sizes of a type of weights. All are functions of a matrix's shape and of memory that the caller owns.
 struct Format {
     std::size_t panel_size;      // bytes of a panel
     std::size_t activation_size; // bytes of a block of activations

@@ -290,7 +290,7 @@ template <class Block, int FIRST, int N, int COUNT>
     add_products<Block, FIRST + N, N>(panel, x, doubled<1>(scales), sums);
 }
 
-// What the sums of two sub-blocks' activations are multiplied by: minima, or scales of codes that have an offset.
+// The factors of the sums of two sub-blocks' activations: minima, or scales of codes that have an offset.
 inline __m256i factors_of_sums(const ScalesAndMinima & panel, int pair) { return widened(panel.minima[pair]); }
 
 inline __m256i factors_of_sums(const Panel<block_q6_K> & panel, int pair) { return widened_signed(panel.scales[pair]); }
