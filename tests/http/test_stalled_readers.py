@@ -76,7 +76,7 @@ def test_its_slot_is_anothers_while_it_is_paused(long_model: Path) -> None:
     options = ("--model", str(long_model), "--ctx-size", str(CONTEXT), "--parallel", "1", "--reader-stall", "0")
     with ServerProcess(*options) as server, RawClient(server.started().port, receive_buffer=SMALL) as client:
         request_id = read_one_byte(client)
-        paused = server.wait_for(request_id, paused=True)
+        paused = server.wait_for(request_id, paused=True, slots=[])
         assert (paused["status"], paused["phase"], paused["slots"]) == ("running", "decode", [])
         gauge = re.search(r"^pyllmcancel_requests_paused (\S+)$", server.http.get("/metrics").text, re.MULTILINE)
         assert gauge is not None
