@@ -258,7 +258,7 @@ class Killing:
 
     async def _places(self) -> dict[str, str]:
         listed = (await self._server.client.fetch_json("GET", "/v1/requests"))["data"]
-        return {one["id"]: one["replica"] or "" for one in listed if one["finish_reason"] is None}
+        return {one["id"]: one.get("replica") or "" for one in listed if one["finish_reason"] is None}
 
     def _judge(self, number: int, one: Asked) -> None:
         found, name = self._found, f"{one.question.name}, {one.id}"
