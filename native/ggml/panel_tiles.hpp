@@ -33,6 +33,9 @@ template <int SHIFT, int MASK> __m256i bits(__m256i bytes) {
     return _mm256_and_si256(moved, _mm256_set1_epi8(MASK));
 }
 
+// The group G of a block of 32: the low halves of the words, then the high ones.
+template <int G> __m256i nibbles(const Words<4> & words) { return bits<(G < 4 ? 0 : -4), 15>(load(words[G % 4])); }
+
 // How a type's codes are read: `codes<G>` are those of the elements from 4 * G on, a group. MAX is the largest magnitude.
 struct Unsigned {
     static constexpr bool SIGNED = false;
@@ -60,9 +63,7 @@ template <> struct Codes<block_q4_0> : Unsigned {
     static constexpr int OFFSET = -8;
     static constexpr bool HAS_MINIMA = false;
 
-    template <int G> static __m256i codes(const Panel<block_q4_0> & panel) {
-        return bits<(G < 4 ? 0 : -4), 15>(load(panel.qs[G % 4]));
-    }
+    template <int G> static __m256i codes(const Panel<block_q4_0> & panel) { return nibbles<G>(panel.qs); }
 };
 
 template <> struct Codes<block_q4_1> : Unsigned {
@@ -70,16 +71,14 @@ template <> struct Codes<block_q4_1> : Unsigned {
     static constexpr int OFFSET = 0;
     static constexpr bool HAS_MINIMA = true;
 
-    template <int G> static __m256i codes(const Panel<block_q4_1> & panel) {
-        return bits<(G < 4 ? 0 : -4), 15>(load(panel.qs[G % 4]));
-    }
+    template <int G> static __m256i codes(const Panel<block_q4_1> & panel) { return nibbles<G>(panel.qs); }
 };
 
 struct FiveBits : Unsigned {
     static constexpr int MAX = 31;
 
     template <int G, class P> static __m256i codes(const P & panel) {
-        return _mm256_or_si256(bits<(G < 4 ? 0 : -4), 15>(load(panel.qs[G % 4])), bits<4 - G, 16>(load(panel.qh)));
+        return _mm256_or_si256(nibbles<G>(panel.qs), bits<4 - G, 16>(load(panel.qh)));
     }
 };
 
@@ -110,9 +109,7 @@ template <> struct Codes<block_iq4_nl> : Signed {
     static constexpr int MAX = 127;
     static constexpr bool HAS_MINIMA = false;
 
-    template <int G> static __m256i codes(const Panel<block_iq4_nl> & panel) {
-        return looked_up(bits<(G < 4 ? 0 : -4), 15>(load(panel.qs[G % 4])));
-    }
+    template <int G> static __m256i codes(const Panel<block_iq4_nl> & panel) { return looked_up(nibbles<G>(panel.qs)); }
 };
 
 // Its values, doubled, are -12 to 12.
@@ -123,8 +120,7 @@ template <> struct Codes<block_mxfp4> : Unsigned {
 
     template <int G> static __m256i codes(const Panel<block_mxfp4> & panel) {
         const __m128i values = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
-        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values),
-                                   bits<(G < 4 ? 0 : -4), 15>(load(panel.qs[G % 4])));
+        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), nibbles<G>(panel.qs));
     }
 };
 
