@@ -97,11 +97,12 @@ class Model:
         elif target == "/v1/models":
             self.answer(writer, 200, {"data": [{"id": option("--serves"), "aliases": ["known"]}]}, self.name)
         else:
-            self.log(f"request {target} {headers.get('x-request-id')}")
+            # The request's line is the last one of what its head says: tests wait for that line, and then read the others.
             if left := headers.get("x-arrived", "").split(" ")[1:]:
                 self.log(f"had left at {left[0]}")
             if "x-front-again" in headers:
                 self.log("again")
+            self.log(f"request {target} {headers.get('x-request-id')}")
             asked = json.loads(body) if body else {}
             if (CONTROL / f"{self.name}.ends").exists():
                 self.answer(writer, 503, {"error": {"code": "shutdown"}})
