@@ -146,10 +146,10 @@ panels::Type * find_panels() {
     return nullptr;
 }
 
-void ask_in_products(bool (*ask)(void * self) noexcept, void * self) noexcept {
+void ask_in_nodes(bool (*ask)(void * self) noexcept, void * self) noexcept {
     static panels::Type * const type = find_panels();
     if (type != nullptr) {
-        type->ask_in_products(ask, self);
+        type->ask_in_nodes(ask, self);
     }
 }
 
@@ -159,8 +159,8 @@ bool has_panels() { return find_panels() != nullptr; }
 
 bool is_in_panels(const ggml_tensor & tensor) { return tensor.buffer && is_of_panels(tensor.buffer->buft); }
 
-AskInProducts::AskInProducts(bool (*ask)(void * self) noexcept, void * self) noexcept { ask_in_products(ask, self); }
+AskInNodes::AskInNodes(bool (*ask)(void * self) noexcept, void * self) noexcept { ask_in_nodes(ask, self); }
 
-AskInProducts::~AskInProducts() { ask_in_products(nullptr, nullptr); }
+AskInNodes::~AskInNodes() { ask_in_nodes(nullptr, nullptr); }
 
 } // namespace pyllmcancel

@@ -30,14 +30,14 @@ bool has_panels();
 
 bool is_in_panels(const ggml_tensor & tensor);
 
-// While it lives, graphs that the CPU computes for the calling thread ask `ask`, with `self`, inside their large products, too,
-// whether to abort; the graph itself must be aborted right after. Where a product has no panels it does not ask.
-class AskInProducts {
+// While it lives, graphs that the CPU computes for the calling thread ask `ask`, with `self`, inside their large products and
+// their attention, too, whether to abort; the graph itself must be aborted right after. Without panels they do not ask.
+class AskInNodes {
   public:
-    AskInProducts(bool (*ask)(void * self) noexcept, void * self) noexcept;
-    ~AskInProducts();
-    AskInProducts(const AskInProducts &) = delete;
-    AskInProducts & operator=(const AskInProducts &) = delete;
+    AskInNodes(bool (*ask)(void * self) noexcept, void * self) noexcept;
+    ~AskInNodes();
+    AskInNodes(const AskInNodes &) = delete;
+    AskInNodes & operator=(const AskInNodes &) = delete;
 };
 
 } // namespace pyllmcancel

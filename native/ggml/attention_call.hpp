@@ -9,6 +9,7 @@
 #include "ggml/attention_division.hpp"
 #include "ggml/attention_products.hpp"
 #include "ggml/attention_tiles.hpp"
+#include "ggml/leaving.hpp"
 #include "vec.h"
 
 #include <algorithm>
@@ -47,6 +48,10 @@ class Attention {
         const int64_t n_blocks = shape_.n_blocks;
         const int64_t n_units = division_.n_items() * (division_.apart() ? n_blocks : 1);
         for (int64_t unit = params_.ith; unit < n_units; unit = ggml_threadpool_chunk_add(params_.threadpool, 1)) {
+            if (leaving::is_to_leave()) {
+                leaving::take_all(params_.threadpool);
+                break;
+            }
             if (division_.apart()) {
                 // The last block, which is rarely a whole one, comes last: the threads end together.
                 compute_apart(division_.item(unit % division_.n_items()), unit / division_.n_items());

@@ -3,12 +3,20 @@
 // llama.cpp asks for each matrix whether the operation that it is for can be computed from here. Writing a matrix makes
 // panels of it; it can't be read back. On processors without AVX2 the place is left to ggml's.
 
+#include "ggml/leaving.hpp"
 #include "ggml/panel_product.hpp"
 #include "ggml/panel_type.hpp"
 
 #include "ggml-backend-impl.h"
 #include "ggml-cpu.h"
 #include "repack.h"
+
+#include <cstdint>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
 
 namespace {
 
@@ -36,8 +44,8 @@ class Traits : public ggml::cpu::tensor_traits {
 
 class Panels : public panels::Type {
   public:
-    void ask_in_products(bool (*ask)(void * self) noexcept, void * self) noexcept override {
-        panels::ask_in_products(ask, self);
+    void ask_in_nodes(bool (*ask)(void * self) noexcept, void * self) noexcept override {
+        leaving::ask_in_nodes(ask, self);
     }
 
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override {
@@ -80,9 +88,23 @@ size_t size_of(ggml_backend_buffer_type_t, const ggml_tensor * tensor) {
     return format ? panels::size_of_panels(*format, *tensor) : ggml_nbytes(tensor);
 }
 
+// Large pages, where the system has any: a step reads all panels once, and would look up each small page.
+void ask_for_large_pages([[maybe_unused]] ggml_backend_buffer_t buffer) {
+#if defined(MADV_HUGEPAGE)
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const auto begin = reinterpret_cast<uintptr_t>(ggml_backend_buffer_get_base(buffer));
+    const uintptr_t first = (begin + page - 1) / page * page;
+    const uintptr_t end = (begin + ggml_backend_buffer_get_size(buffer)) / page * page;
+    if (first < end) {
+        madvise(reinterpret_cast<void *>(first), end - first, MADV_HUGEPAGE);
+    }
+#endif
+}
+
 ggml_backend_buffer_t allocate(ggml_backend_buffer_type_t type, size_t size) {
     ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
     if (buffer) {
+        ask_for_large_pages(buffer);
         buffer->buft = type;
         buffer->iface.set_tensor = set_tensor;
         buffer->iface.get_tensor = nullptr;

@@ -4,6 +4,7 @@
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
+#include "ggml/leaving.hpp"
 #include "ggml/panel_tiles.hpp"
 
 #include <algorithm>
@@ -14,21 +15,10 @@ namespace {
 constexpr int64_t CACHED_BYTES = 192 * 1024; // of activations, which stay in a core's cache while panels pass
 constexpr int64_t JOBS_OF_THREAD = 4;        // so that a thread which is held up does not hold up the others
 constexpr int64_t MAX_PANELS_OF_JOB = 8;     // and so that a thread that is to leave leaves soon
-constexpr int ALL_TAKEN = 1 << 30;           // more jobs than a product has
 // Activations that each thread quantizes for itself, since that takes less time than waiting for the others.
 constexpr int64_t OWN_ELEMENTS = 4096;
 constexpr int64_t OWN_PANELS = 2048; // of a larger matrix the waiting does not matter
 constexpr std::size_t ALIGNMENT = 64;
-
-// Set in the thread that computes a graph; the others of its pool do not ask.
-struct Question {
-    bool (*ask)(void * self) noexcept = nullptr;
-    void * self = nullptr;
-};
-
-thread_local Question question;
-
-bool is_to_leave() { return question.ask && question.ask(question.self); }
 
 int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -166,7 +156,7 @@ class Product {
         const char * panels =
             static_cast<const char *>(weights_.data) + matrix * n_panels() * n_blocks() * format_.panel_size;
         for (int64_t row = share.begin; row < share.end; row += at_once) {
-            if (is_to_leave()) {
+            if (leaving::is_to_leave()) {
                 return false;
             }
             format_.multiply(panels, n_blocks(), first, last, weights_.ne[1], rows + row,
@@ -252,7 +242,7 @@ void compute_in_jobs(const Product & product, const ggml_compute_params & params
         for (; job < first_job + jobs_of_matrix; job = ggml_threadpool_chunk_add(params.threadpool, 1)) {
             const int64_t first = (job - first_job) * of_job;
             if (!product.multiply(work, matrix, first, std::min(product.n_panels(), first + of_job))) {
-                ggml_threadpool_chunk_set(params.threadpool, ALL_TAKEN);
+                leaving::take_all(params.threadpool);
                 return;
             }
         }
@@ -278,8 +268,6 @@ const Format * format_of(ggml_type type) {
         default: return nullptr;
     }
 }
-
-void ask_in_products(bool (*ask)(void * self) noexcept, void * self) noexcept { question = {ask, self}; }
 
 std::size_t size_of_panels(const Format & format, const ggml_tensor & weights) {
     return divided_up(weights.ne[1], ROWS) * weights.ne[2] * weights.ne[3] * (weights.ne[0] / format.block_size) *
@@ -309,8 +297,6 @@ void compute(const Format & format, const ggml_compute_params & params, ggml_ten
 namespace panels {
 
 const Format * format_of(ggml_type) { return nullptr; }
-
-void ask_in_products(bool (*)(void *) noexcept, void *) noexcept {}
 
 std::size_t size_of_panels(const Format &, const ggml_tensor &) { return 0; }
 

@@ -31,9 +31,6 @@ std::size_t size_of_panels(const Format & format, const ggml_tensor & weights);
 // The bytes that `compute` needs of the graph's work memory.
 std::size_t work_size(const Format & format, int n_threads, const ggml_tensor & product);
 
-// See panel_type.hpp.
-void ask_in_products(bool (*ask)(void * self) noexcept, void * self) noexcept;
-
 void compute(const Format & format, const ggml_compute_params & params, ggml_tensor & product);
 
 } // namespace panels

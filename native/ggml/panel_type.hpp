@@ -11,9 +11,9 @@ constexpr const char * TYPE_NAME = "CPU_PANELS";
 
 class Type : public ggml::cpu::extra_buffer_type {
   public:
-    // From now on a large product that the calling thread computes asks `ask`, with `self`, every few tenths of a millisecond whether to
-    // leave it, with all threads, before it is complete. Null: it does not ask.
-    virtual void ask_in_products(bool (*ask)(void * self) noexcept, void * self) noexcept = 0;
+    // From now on the large products and the attention of graphs that the calling thread computes ask `ask`, with `self`,
+    // every few tenths of a millisecond whether all threads are to leave the node before it is complete. Null: they do not ask.
+    virtual void ask_in_nodes(bool (*ask)(void * self) noexcept, void * self) noexcept = 0;
 };
 
 } // namespace panels

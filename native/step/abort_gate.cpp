@@ -45,7 +45,7 @@ int32_t AbortGate::run(int32_t (*compute)(llama_context *, llama_batch), llama_c
     constexpr int32_t aborted = 2;
     // A token takes 5 % longer on a GPU with the callback in place, cuts or not.
     ggml_backend_sched_set_eval_callback(context->get_sched(), divides() ? eval : nullptr, this);
-    const AskInProducts asking(poll_inside, this);
+    const AskInNodes asking(poll_inside, this);
     try {
         const int32_t rc = compute(context, batch);
         if (rc == 0) {
