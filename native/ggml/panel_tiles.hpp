@@ -209,18 +209,59 @@ constexpr int fitting(int largest_code, int n) {
     return n == 1 || n * 2 * 127 * largest_code <= 32767 ? n : fitting(largest_code, n / 2);
 }
 
+template <int COUNT> [[gnu::always_inline]] inline void clear(__m256i (&sums)[COUNT]) {
+    for (__m256i & sum : sums) {
+        sum = _mm256_setzero_si256();
+    }
+}
+
+// The four products of each row, added to a sum of 32 bits at once, where the processor can.
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+constexpr bool HAS_DOTS = true;
+inline __m256i add_dots(__m256i sums, __m256i codes, __m256i x) { return _mm256_dpbusd_epi32(sums, codes, x); }
+#elif defined(__AVXVNNI__)
+constexpr bool HAS_DOTS = true;
+inline __m256i add_dots(__m256i sums, __m256i codes, __m256i x) { return _mm256_dpbusd_avx_epi32(sums, codes, x); }
+#else
+constexpr bool HAS_DOTS = false;
+inline __m256i add_dots(__m256i sums, __m256i, __m256i) { return sums; } // not called
+#endif
+
+// As add_groups, of any number of groups.
+template <class Block, int FIRST, int N, int COUNT>
+[[gnu::always_inline]] inline void add_dots_of(const Panel<Block> & panel, const int8_t * const (&x)[COUNT],
+                                               __m256i factor, __m256i (&sums)[COUNT]) {
+    using Type = Codes<Block>;
+    __m256i of_groups[COUNT];
+    clear(of_groups);
+    unrolled<N>([&](auto n) {
+        constexpr int G = Type::order(FIRST + decltype(n)::value);
+        const __m256i codes = Type::template codes<G>(panel);
+        const __m256i magnitudes = Type::SIGNED ? _mm256_abs_epi8(codes) : codes;
+        for (int row = 0; row < COUNT; ++row) {
+            const __m256i of_row = repeated(x[row] + 4 * G);
+            of_groups[row] =
+                add_dots(of_groups[row], magnitudes, Type::SIGNED ? _mm256_sign_epi8(of_row, codes) : of_row);
+        }
+    });
+    for (int row = 0; row < COUNT; ++row) {
+        const __m256i product = sizeof(panel) < 1024
+                                    ? of_groups[row] // a block of 32 has no factors
+                                    : _mm256_mullo_epi32(of_groups[row], _mm256_srai_epi32(factor, 16));
+        sums[row] = _mm256_add_epi32(sums[row], product);
+    }
+}
+
 // The products of N groups, a sub-block, which has one factor for each row of weights.
 template <class Block, int FIRST, int N, int COUNT>
 [[gnu::always_inline]] inline void add_products(const Panel<Block> & panel, const int8_t * const (&x)[COUNT],
                                                 __m256i factor, __m256i (&sums)[COUNT]) {
-    constexpr int AT_ONCE = fitting(Codes<Block>::MAX, N);
-    unrolled<N / AT_ONCE>(
-        [&](auto i) { add_groups<Block, FIRST + decltype(i)::value * AT_ONCE, AT_ONCE>(panel, x, factor, sums); });
-}
-
-template <int COUNT> [[gnu::always_inline]] inline void clear(__m256i (&sums)[COUNT]) {
-    for (__m256i & sum : sums) {
-        sum = _mm256_setzero_si256();
+    if constexpr (HAS_DOTS) {
+        add_dots_of<Block, FIRST, N>(panel, x, factor, sums);
+    } else {
+        constexpr int AT_ONCE = fitting(Codes<Block>::MAX, N);
+        unrolled<N / AT_ONCE>(
+            [&](auto i) { add_groups<Block, FIRST + decltype(i)::value * AT_ONCE, AT_ONCE>(panel, x, factor, sums); });
     }
 }
 

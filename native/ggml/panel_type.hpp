@@ -11,8 +11,8 @@ constexpr const char * TYPE_NAME = "CPU_PANELS";
 
 class Type : public ggml::cpu::extra_buffer_type {
   public:
-    // From now on the large products and the attention of graphs that the calling thread computes ask `ask`, with `self`,
-    // every few tenths of a millisecond whether all threads are to leave the node before it is complete. Null: they do not ask.
+    // From now on the calling thread asks `ask`, with `self`, whether to leave the node that it computes. Large products and
+    // attention ask every few tenths of a millisecond, and all threads leave together. Null: they do not ask.
     virtual void ask_in_nodes(bool (*ask)(void * self) noexcept, void * self) noexcept = 0;
 };
 

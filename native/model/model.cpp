@@ -6,6 +6,7 @@
 #include "platform/assertions.hpp"
 #include "platform/errors.hpp"
 #include "platform/llama_calls.hpp"
+#include "platform/platform.hpp"
 #include "platform/read_string.hpp"
 
 #include "ggml-backend.h"
@@ -16,6 +17,7 @@
 #include <array>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <string_view>
 
 // From an internal header of llama.cpp, for its tests; it can be linked because llama.cpp is linked statically.
@@ -60,6 +62,11 @@ bool ends_with(std::string_view text, std::string_view end) {
 // Rows of such a matrix are copied, not multiplied. One that is multiplied, too, has a copy in panels; bitnet's has none.
 bool is_looked_up(std::string_view name) {
     return ends_with(name, "_embd.weight") || ends_with(name, "embed_tokens.weight");
+}
+
+// Returns whether no product reads these weights: it reads panels that were made of them.
+bool is_only_looked_up(const llama_model & model, const std::string & name, const ggml_tensor * weights) {
+    return ggml_is_quantized(weights->type) && model.arch != LLM_ARCH_BITNET && is_looked_up(name);
 }
 
 bool is_on_gpu(const ggml_tensor * tensor) {
@@ -118,17 +125,39 @@ bool Model::has_invariant_rows() const {
 #if defined(__x86_64__) || defined(_M_X64)
     const auto & tensors = llama_internal_get_tensor_map(handle());
     const bool panels = has_panels(); // without them ggml has but one kernel for each type
-    const bool looks_up = handle()->arch != LLM_ARCH_BITNET;
     const bool are_invariant = std::all_of(tensors.begin(), tensors.end(), [&](const auto & entry) {
         const auto & [name, tensor] = entry;
         const bool is_alike = !panels || !ggml_is_quantized(tensor->type) || is_in_panels(*tensor);
         return ggml_n_dims(tensor) < 2 ||
-               (is_invariant(tensor->type) && (is_alike || (looks_up && is_looked_up(name))));
+               (is_invariant(tensor->type) && (is_alike || is_only_looked_up(*handle(), name, tensor)));
     });
     return are_invariant && adapters_.empty();
 #else
     return false;
 #endif
+}
+
+void Model::free_copied_weights() const {
+    std::map<ggml_backend_buffer_t, std::map<char *, char *>> used; // of each mapping, where tensors begin and end
+    for (const auto & [name, tensor] : llama_internal_get_tensor_map(handle())) {
+        if (tensor->buffer == nullptr || std::string_view(ggml_backend_buffer_name(tensor->buffer)) != "CPU_Mapped") {
+            continue;
+        }
+        auto & tensors = used[tensor->buffer];
+        if (!has_panels() || !is_only_looked_up(*handle(), name, tensor)) {
+            auto * data = static_cast<char *>(tensor->data);
+            tensors[data] = data + ggml_nbytes(tensor);
+        }
+    }
+    for (const auto & [buffer, tensors] : used) {
+        auto * at = static_cast<char *>(ggml_backend_buffer_get_base(buffer));
+        char * const end = at + ggml_backend_buffer_get_size(buffer);
+        for (const auto & [first, last] : tensors) {
+            platform::free_mapped_pages(at, first);
+            at = std::max(at, last);
+        }
+        platform::free_mapped_pages(at, end);
+    }
 }
 
 int32_t Model::n_scores() const {

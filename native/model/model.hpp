@@ -89,6 +89,10 @@ class Model {
     std::size_t longest_piece() const;
 
   private:
+    // Of a mapped file, frees the memory of pages that no product reads: those of weights that were copied, as panels are,
+    // and of matrices whose rows are looked up. Such rows are read from the file again.
+    void free_copied_weights() const;
+
     struct Free {
         void operator()(llama_model * model) const noexcept { llama_model_free(model); }
     };

@@ -101,6 +101,9 @@ std::shared_ptr<Model> Model::load(const std::string & path, const ModelParams &
         }
         check_vocabulary(model->vocab());
         check_rotation(model->handle());
+        if (native.load_mode == LLAMA_LOAD_MODE_MMAP) {
+            model->free_copied_weights();
+        }
         if (!params.without_weights) {
             model->adapters_.load(model->handle(), params.lora);
         }

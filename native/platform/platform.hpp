@@ -16,6 +16,9 @@ long process_id() noexcept;
 // The memory of the machine.
 uint64_t memory_bytes() noexcept;
 
+// Frees the memory of the whole pages of a file's mapping between two places. They are read from the file again if need be.
+void free_mapped_pages(char * begin, char * end) noexcept;
+
 // The CPU time of all threads of this process.
 int64_t cpu_time_us() noexcept;
 

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,15 @@ long process_id() noexcept { return getpid(); }
 
 uint64_t memory_bytes() noexcept {
     return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+void free_mapped_pages(char * begin, char * end) noexcept {
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const uintptr_t first = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;
+    const uintptr_t last = reinterpret_cast<uintptr_t>(end) / page * page;
+    if (first < last) {
+        madvise(reinterpret_cast<void *>(first), last - first, MADV_DONTNEED);
+    }
 }
 
 int64_t cpu_time_us() noexcept {

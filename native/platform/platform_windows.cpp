@@ -26,6 +26,8 @@ uint64_t memory_bytes() noexcept {
     return status.ullTotalPhys;
 }
 
+void free_mapped_pages(char *, char *) noexcept {}
+
 int64_t cpu_time_us() noexcept {
     FILETIME created{}, ended{}, kernel{}, user{};
     GetProcessTimes(GetCurrentProcess(), &created, &ended, &kernel, &user);

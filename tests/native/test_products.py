@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,28 @@ def test_quantized_weights_count_as_what_they_stand_for(
     for chunk in (1, len(PROMPT)):
         found = logits(quantized, chunk)
         assert np.sqrt(np.mean((found - expected) ** 2)) < MOST * expected.std()
+
+
+def resident_bytes(path: Path) -> int:
+    """The memory of a file's mappings in this process."""
+    found, is_file = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, *rest = line.split()
+        if not name.endswith(":"):
+            is_file = line.endswith(str(path))
+        elif is_file and name == "Rss:":
+            found += 1024 * int(rest[0])
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system tells a mapping's memory")
+def test_weights_that_were_copied_take_no_memory_in_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "quantized.gguf", GGMLQuantizationType.Q4_1, experts=False)
+    model = load_model(path)
+    if "AVX2" not in _native.kernel_features():
+        pytest.skip("nothing is copied")
+    assert resident_bytes(path) < path.stat().st_size // 4
+    assert model.n_vocab == 1021
 
 
 def test_a_product_that_a_cancel_has_ended_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ class Model:
         elif target == "/v1/models":
             self.answer(writer, 200, {"data": [{"id": option("--serves"), "aliases": ["known"]}]}, self.name)
         else:
-            # The request's line is the last one of what its head says: tests wait for that line, and then read the others.
+            # The request's line comes after what else its head says: tests wait for it, and then read the others.
             if left := headers.get("x-arrived", "").split(" ")[1:]:
                 self.log(f"had left at {left[0]}")
             if "x-front-again" in headers:
