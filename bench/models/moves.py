@@ -1,7 +1,8 @@
 """Processes of one model are killed, or stopped, under load: every answer goes on elsewhere, as if nothing happened.
 
-A kill waits until no live answer has been moved before: what takes two processes along is not tried a third time. A
-server is started anew after some kills, since a process that ends three times within a minute has failed.
+Half of the four processes end at once. The next ones wait until no live answer has been moved before: what takes two
+processes along is not tried a third time. A server is started anew when each process has ended twice, since one that
+ends three times within a minute has failed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,8 +35,9 @@ N_CLIENTS = 6
 N_TOKENS = 48
 SILENCE, STOPPED = 3.0, 8.0  # seconds
 N_STOPS = 10  # of a hundred kills, how many stop a process instead
-N_CANCELS = 4  # of the requests that move, one in four is cancelled meanwhile
-KILLS_OF_A_SERVER = 2 * REPLICAS
+N_CANCELS = 2  # of the requests that move, one in two is cancelled meanwhile
+N_AT_ONCE = REPLICAS // 2
+KILLS_OF_A_PROCESS = 2
 OPTIONS = (
     *("--models-max", "0", "--replicas", str(REPLICAS), "--worker-silence", str(SILENCE)),
     *("--parallel", "2", "--ctx-size", "4096", "--log-level", "warning"),
@@ -155,6 +158,7 @@ class Found:
     alone: dict[int, str] = field(default_factory=dict)  # by question
     n_answers: int = 0
     n_moved: int = 0
+    n_kills: int = 0
     n_stops: int = 0
     wrong: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -170,18 +174,15 @@ async def run(settings: Settings) -> Report:
     found, asked = Found(), questions()
     n_kills = settings.runs or KILLS
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4 * N_CLIENTS))
-    done = 0
-    while done < n_kills:
+    while found.n_kills < n_kills:
         async with serving(settings.model, [MODEL], *OPTIONS, log=settings.log) as server:
             port = int(server.url.rpartition(":")[2])
             await server.load(MODEL)
             if not found.alone:
                 for number, one in enumerate(asked):
                     found.alone[number] = essence(await asyncio.to_thread(ask, port, one.path, one.body))
-            n = min(KILLS_OF_A_SERVER, n_kills - done)
-            await Killing(server, port, asked, found, random.Random(settings.seed + done)).run(n)
-            done += n
-    tell(report, found, n_kills)
+            await Killing(server, port, asked, found, random.Random(settings.seed + found.n_kills)).run(n_kills)
+    tell(report, found)
     return report
 
 
@@ -197,11 +198,13 @@ class Killing:
         self._found = found
         self._chance = chance
         self._n = 0
+        self._n_ends: Counter[str] = Counter()  # of each process
 
     async def run(self, n_kills: int) -> None:
-        for _ in range(n_kills):
+        """End processes until each has ended as often as it may, or until `n_kills` of all servers have."""
+        while self._found.n_kills < n_kills and self._n_ends.total() < KILLS_OF_A_PROCESS * REPLICAS:
             await self._all_serve()
-            await self._kill()
+            await self._kill(n_kills - self._found.n_kills)
         await self._server.until_idle()
         listed = (await self._server.client.fetch_json("GET", "/v1/requests"))["data"]
         self._found.ghosts += [
@@ -216,15 +219,16 @@ class Killing:
                     return
                 await asyncio.sleep(0.05)
 
-    async def _kill(self) -> None:
-        """Kill one process while all compute, and wait until every answer has ended."""
+    async def _kill(self, most: int) -> None:
+        """Kill some processes while all compute, and wait until every answer has ended."""
         live = [self._ask() for _ in range(N_CLIENTS)]
         tasks = [asyncio.create_task(asyncio.to_thread(one.run, self._port)) for _, one in live]
         await asyncio.sleep(self._chance.uniform(0.02, 0.5))
         places = await self._places()
-        victims = sorted({place for place in places.values() if place})
-        if victims:
-            await self._end(self._chance.choice(victims), [one for _, one in live], places)
+        busy = {place for place in places.values() if place}
+        victims = sorted(place for place in busy if self._n_ends[place] < KILLS_OF_A_PROCESS)
+        self._chance.shuffle(victims)
+        await asyncio.gather(*(self._end(one, [one for _, one in live], places) for one in victims[:N_AT_ONCE][:most]))
         await asyncio.gather(*tasks)
         for number, one in live:
             self._judge(number, one)
@@ -236,7 +240,9 @@ class Killing:
         killed_at = time.monotonic()
         moved = [one for one in live if places.get(one.id) == victim and not one.ended.is_set()]
         self._found.n_moved += len(moved)
+        self._found.n_kills += 1
         self._found.n_stops += stops
+        self._n_ends[victim] += 1
         for one in moved:
             if self._chance.random() * N_CANCELS < 1.0:
                 await asyncio.sleep(self._chance.uniform(0.0, 0.3))
@@ -274,8 +280,8 @@ class Killing:
             found.wrong.append(f"{name}: {first_difference(essence(one.reply), found.alone[number])}")
 
 
-def tell(report: Report, found: Found, n_kills: int) -> None:
-    report.figure("kills", f"{n_kills}, of them {found.n_stops} stopped for {STOPPED:g} s")
+def tell(report: Report, found: Found) -> None:
+    report.figure("kills", f"{found.n_kills}, of them {found.n_stops} stopped for {STOPPED:g} s")
     report.figure("answers", f"{found.n_answers:,}, of them of killed processes {found.n_moved - found.n_cancelled:,}")
     report.check("no answer differs from that of an undisturbed server", not found.wrong, found.wrong[:4])
     report.check("no request gets an error", not found.errors, found.errors[:4])
