@@ -11,20 +11,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pyllmcancel.drafting.experience import Experience, weight_of
-from pyllmcancel.drafting.length import PROBED_P, Acceptance, DraftLength, RowCosts, StepCosts
+from pyllmcancel.drafting.length import Acceptance, DraftLength, RowCosts, StepCosts
 from pyllmcancel.drafting.lookup import LONGEST, Match, TokenText, continuation
-from pyllmcancel.drafting.loss_budget import FIRST_BUDGET, LossBudget
+from pyllmcancel.drafting.loss_budget import LossBudget
 from pyllmcancel.drafting.sources import NGRAM, PAST, PREDICTION, SOURCES
 
 # Tokens that must agree. Two common tokens in a row occur in any text.
 SHORTEST = {PAST: 2, PREDICTION: 2, NGRAM: 3}
 # Tokens that agree: such a match mostly goes on, whatever its source is. A text that nobody can foretell has none. So
-# drafts from long matches are learnt about apart, and may lose more time at first, whole tiles of rows, unless the
-# owner's other answers have shown that they do not go on. The constants are the best of a few dozen for copied source
-# code, with the costs of tests/unit/test_answer_drafts.py.
+# drafts from long matches are learnt about apart, and have a budget of their own.
 LONG = 8
-TRUSTED_P = LONG_PROBED_P = 0.9
-FIRST_LONG_BUDGET, MAX_LONG_BUDGET, LONG_STAKE = 6.0, 32.0, 0.5  # steps, and a share
 
 
 class Reference(NamedTuple):
@@ -82,8 +78,8 @@ class AnswerDrafts:
         self._costs = costs
         self._own = own
         self._experience = experience
-        # All sources share it, so that the answer is not noticeably slower. Long matches have budgets of their own.
-        self._budget = LossBudget()
+        # All sources share them, so that the answer is not noticeably slower.
+        self._budgets = {long: LossBudget() for long in (False, True)}
         self._lengths: dict[tuple[str, bool], DraftLength] = {}
         self._last: tuple[str, bool, int] | None = None  # of the last draft: the source, if it is long, its length
         self._found: tuple[str, Match] | None = None  # by `look`
@@ -237,12 +233,8 @@ class AnswerDrafts:
     def _length(self, source: str, *, long: bool = False) -> DraftLength:
         key = source, long
         if key not in self._lengths:
-            p = self._experience.of(source, long=long).p
-            budget, probed_p = self._budget, PROBED_P
-            if long:
-                first = FIRST_LONG_BUDGET if p >= TRUSTED_P else FIRST_BUDGET
-                budget, probed_p = LossBudget(first, most=MAX_LONG_BUDGET, stake=LONG_STAKE), LONG_PROBED_P
-            self._lengths[key] = DraftLength(Acceptance(p, weight_of(long=long)), budget, probed_p=probed_p)
+            acceptance = Acceptance(self._experience.of(source, long=long).p, weight_of(long=long))
+            self._lengths[key] = DraftLength(acceptance, self._budgets[long])
         return self._lengths[key]
 
 

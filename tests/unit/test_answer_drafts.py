@@ -9,21 +9,21 @@ from pyllmcancel.drafting.experience import Experience
 from pyllmcancel.drafting.length import MAX_ROWS, RowCosts
 from pyllmcancel.drafting.sources import NGRAM
 
-# The time of a step by its rows, in steps of one row: SmolLM2 on one thread of a CPU with AVX-512, where several rows
-# gain little. Between these it is a straight line.
+# The time of a step by its rows, in steps of one row: SmolLM2 on two threads of a CPU with AVX2. Between these it is a
+# straight line.
 MEASURED = {
     1: 1.0,
-    2: 1.85,
-    3: 2.36,
-    4: 2.80,
-    5: 3.62,
-    8: 4.76,
-    9: 5.58,
-    12: 6.63,
-    13: 7.38,
-    16: 8.60,
-    17: 9.21,
-    32: 16.2,
+    2: 1.41,
+    3: 1.59,
+    4: 1.77,
+    5: 1.87,
+    8: 2.62,
+    9: 3.17,
+    12: 3.74,
+    16: 4.58,
+    20: 5.36,
+    24: 6.21,
+    32: 8.19,
 }
 MOST = 32
 

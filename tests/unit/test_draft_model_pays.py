@@ -15,7 +15,6 @@ import pytest
 from pyllmcancel.step import StepItem, StepResult, StepRow
 from tests.support import fake_native
 from tests.support.driver import Driver
-from tests.unit.test_answer_drafts import cost
 
 MakeDriver = Callable[..., Driver]
 PROMPT_TOKEN = 0.06  # the time of a prompt's token, in steps of one row
@@ -24,7 +23,8 @@ ANSWER = 150  # tokens
 
 def cpu(n_rows: int) -> float:
     """Return the time of a step whose rows gain little, in steps of one row."""
-    return cost(n_rows) if n_rows <= 32 else cost(32) + PROMPT_TOKEN * (n_rows - 32)
+    few = 1.0 + 0.6 * (min(n_rows, 4) - 1)  # 2.8 of four
+    return few + 0.48 * (min(max(n_rows, 4), 32) - 4) + PROMPT_TOKEN * max(n_rows - 32, 0)
 
 
 def gpu(n_rows: int) -> float:

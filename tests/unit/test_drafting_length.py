@@ -10,19 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyllmcancel.drafting.length import (
-    FIRST_PAUSE,
+    ASSUMED_COST,
     MAX_AGE,
     MAX_ROWS,
-    TILE,
+    PAUSE,
+    SIZES,
     Acceptance,
     DraftLength,
     RowCosts,
     best_draft,
 )
-from pyllmcancel.drafting.loss_budget import LossBudget
+from pyllmcancel.drafting.loss_budget import BUDGET_PER_STEP, FIRST_BUDGET, LossBudget
 
 # Seconds of a step by its rows: tiles of four as on a CPU, cheap rows as on a GPU, and rows that gain nothing.
-TILES = {1: 1.0, 2: 1.7, 3: 2.2, 4: 2.0, 5: 2.5, 6: 2.6, 7: 2.7, 8: 2.6, 12: 3.4, 16: 4.2, 32: 8.0}
+TILES = {1: 1.0, 2: 1.4, 3: 1.6, 4: 1.8, 5: 1.9, 8: 2.6, 9: 3.2, 12: 3.7, 16: 4.6, 32: 8.2}
 CHEAP = {1: 1.0, 2: 1.02, 4: 1.04, 8: 1.1, 16: 1.2, 32: 1.5}
 LINEAR = {1: 1.0, 32: 32.0}
 SHAPES = {"tiles": TILES, "cheap": CHEAP, "linear": LINEAR}
@@ -42,7 +43,7 @@ def true_cost(shape: dict[int, float], n_rows: int) -> float:
 
 def measured(shape: dict[int, float]) -> RowCosts:
     costs = RowCosts()
-    for n_rows in (1, *range(1, MAX_ROWS + 1)) * 3:
+    for n_rows in (1, *SIZES) * 3:
         costs.observe(n_rows, true_cost(shape, n_rows))
     return costs
 
@@ -85,42 +86,30 @@ def test_costs_are_unknown_until_a_step_of_one_row() -> None:
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_measured_costs_are_recovered(shape: dict[int, float]) -> None:
     costs = measured(shape)
-    for n_rows in range(1, MAX_ROWS + 1):
+    for n_rows in (1, *SIZES):
         assert costs.of(n_rows) == pytest.approx(true_cost(shape, n_rows))
 
 
-def test_costs_lie_between_those_of_measured_neighbours() -> None:
+def test_a_size_that_is_not_measured_is_taken_to_be_as_cheap_as_the_one_before() -> None:
     costs = RowCosts()
-    for n_rows, seconds in ((1, 1.0), (1, 1.0), (4, 2.0), (4, 2.0), (8, 3.0), (8, 3.0)):
-        costs.observe(n_rows, seconds)
-    assert [costs.of(n) for n in (2, 3, 6)] == pytest.approx([4 / 3, 5 / 3, 2.5])
+    costs.observe(1, 1.0)
+    assert costs.of(4) == pytest.approx(1.0 + 3 * ASSUMED_COST)
+    for _ in range(3):
+        costs.observe(4, 1.3)
+    assert [costs.of(n) for n in (3, 8, 32)] == pytest.approx([1.2, 1.7, 4.1])
+    for _ in range(3):
+        costs.observe(8, 5.0)
+    assert [costs.of(n) for n in (4, 8, 16)] == pytest.approx([1.3, 5.0, 1.0 + 15 * ASSUMED_COST])
 
 
 @given(st.lists(st.tuples(st.integers(1, MAX_ROWS + 2), st.floats(1e-4, 10.0)), max_size=40))
-def test_every_cost_is_positive_and_beyond_the_measured_ones_more_rows_cost_more(
-    steps: list[tuple[int, float]],
-) -> None:
+def test_every_cost_is_positive_and_a_step_costs_no_less_than_one_row(steps: list[tuple[int, float]]) -> None:
     costs = RowCosts()
     for n_rows, seconds in [(1, 1.0), *steps]:
         costs.observe(n_rows, seconds)
-    largest = max((n for n, _ in steps if n <= MAX_ROWS), default=1)
-    found = [costs.of(n) or 0.0 for n in range(1, 2 * MAX_ROWS)]
-    assert min(found) > 0.0
-    beyond = range(largest + 1, MAX_ROWS + 1)
-    for sizes in ([n for n in beyond if n % TILE], [n for n in beyond if n % TILE == 0]):
-        assert all(found[one - 1] <= found[other - 1] * 1.000001 for one, other in pairwise(sizes))
-
-
-def test_a_whole_tile_is_not_judged_by_fewer_rows() -> None:
-    costs = RowCosts()
-    for n_rows, seconds in ((1, 1.0), (3, 2.9), (3, 2.9), (7, 2.4), (7, 2.4)):
-        costs.observe(n_rows, seconds)
-    assert costs.of(4) == pytest.approx(1.7)
-    assert best_length(0.7, costs, 5) == 3
-    beyond = RowCosts()
-    for n_rows, seconds in ((1, 1.0), (3, 2.9), (3, 2.9)):
-        beyond.observe(n_rows, seconds)
-    assert beyond.of(4) == pytest.approx(2.0)
+    one = costs.of(1) or 0.0
+    assert one > 0.0
+    assert all((costs.of(n) or 0.0) >= one for n in range(1, 2 * MAX_ROWS))
 
 
 def test_slow_steps_now_and_then_change_nothing() -> None:
@@ -129,14 +118,14 @@ def test_slow_steps_now_and_then_change_nothing() -> None:
         costs.observe(n_rows, 50.0)
         for n_usual in (1, 4):
             costs.observe(n_usual, true_cost(TILES, n_usual))
-    assert [costs.of(n) for n in (1, 4, 8)] == pytest.approx([1.0, 2.0, 2.6])
+    assert [costs.of(n) for n in (1, 4, 8)] == pytest.approx([1.0, 1.8, 2.6])
 
 
 def test_a_machine_that_gets_slower_changes_all_costs_alike() -> None:
     costs = measured(TILES)
     for _ in range(30):
-        costs.observe(4, 6.0)
-    assert [costs.of(n) for n in (1, 4, 8)] == pytest.approx([3.0, 6.0, 7.8])
+        costs.observe(4, 5.4)
+    assert [costs.of(n) for n in (1, 4, 8)] == pytest.approx([3.0, 5.4, 7.8])
 
 
 def test_one_slow_step_does_not_keep_a_number_of_rows_from_being_tried_again() -> None:
@@ -191,7 +180,7 @@ def test_the_best_length_is_within_three_percent_of_the_best_rate(shape: dict[in
 
 def test_a_step_full_of_other_sequences_has_no_drafts() -> None:
     costs = measured(TILES)
-    assert best_length(0.9, costs, MOST) == 7
+    assert best_length(0.9, costs, MOST) >= 6
     assert best_length(0.9, costs, MOST, n_other_rows=MAX_ROWS - 3) <= 2
     assert best_length(0.9, costs, MOST, n_other_rows=MAX_ROWS - 1) == 0
     assert best_length(0.9, costs, MOST, n_other_rows=2 * MAX_ROWS) == 0
@@ -204,11 +193,10 @@ def test_a_step_full_of_other_sequences_has_no_drafts() -> None:
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("p", [0.1, 0.3])
 def test_text_that_nobody_can_foretell_is_at_most_two_percent_slower(shape: dict[int, float], p: float) -> None:
-    costs = measured(shape)
     for seed in range(10):
         for n_tokens, limit in ((128, 1.02), (512, 1.01)):
-            assert seconds_per_token(shape, 0.0, costs, n_tokens=n_tokens, seed=seed) <= limit
-    slow = [seconds_per_token(shape, p, costs, n_tokens=128, seed=seed) for seed in range(10)]
+            assert seconds_per_token(shape, 0.0, measured(shape), n_tokens=n_tokens, seed=seed) <= limit
+    slow = [seconds_per_token(shape, p, measured(shape), n_tokens=128, seed=seed) for seed in range(10)]
     assert sum(slow) / len(slow) <= 1.02
 
 
@@ -221,16 +209,17 @@ def test_a_long_text_is_about_as_fast_as_with_the_best_constant_length(name: str
     assert sorted(found)[1] <= 1.1 * best_constant(shape, p)
 
 
-def test_drafts_that_do_not_pay_are_tried_again_more_and_more_rarely() -> None:
-    length, costs, drafted = DraftLength(Acceptance(0.0)), measured(CHEAP), []
-    for step in range(1000):
+def test_drafts_that_do_not_pay_are_tried_again_as_often_as_the_budget_allows() -> None:
+    length, costs, drafted = DraftLength(Acceptance(0.0)), measured(TILES), []
+    for step in range(3000):
         n_drafted = length.choose(costs, MOST)
         if n_drafted:
             drafted.append(step)
             length.learn(n_drafted, 0)
-    assert drafted[0] == FIRST_PAUSE
-    gaps = [later - earlier for earlier, later in pairwise(drafted)]
-    assert gaps == [(2 * FIRST_PAUSE << i) + 1 for i in range(len(gaps))]
+    assert drafted[0] == PAUSE
+    assert len(drafted) >= 8
+    lost = FIRST_BUDGET + BUDGET_PER_STEP * drafted[-1]
+    assert len(drafted) * (TILES[2] - 1.0) <= lost
 
 
 def test_drafts_that_pay_again_are_found() -> None:
@@ -246,6 +235,7 @@ def test_a_budget_may_be_shared() -> None:
     costs, budget = measured(TILES), LossBudget()
     first, second = (DraftLength(Acceptance(0.6), budget) for _ in range(2))
     n_drafted = first.choose(costs, MOST)
-    assert n_drafted == 3
+    assert n_drafted > 0
+    first.take(n_drafted, FIRST_BUDGET)
     first.learn(n_drafted, 0)
     assert second.choose(costs, MOST) == 0
