@@ -89,7 +89,7 @@ class Model {
     std::size_t longest_piece() const;
 
   private:
-    // Of a mapped file, frees the memory of pages that no product reads: those of weights that were copied, as panels are,
+    // Frees the memory of a mapped file's pages that no product reads: those of weights that were copied, as panels are,
     // and of matrices whose rows are looked up. Such rows are read from the file again.
     void free_copied_weights() const;
 

@@ -69,7 +69,7 @@ class RowCosts:
         return self._level * self._in_steps(n_rows) if self._levels and n_rows >= 1 else None
 
     def _in_steps(self, n_rows: int) -> float:
-        """Return a step's cost in steps of one row. Sizes without a measurement are taken to be cheap: they get tried."""
+        """Return a step's cost in steps of one row. Sizes that are not measured count as cheap, and get tried."""
         size = _size(n_rows)
         if len(self._further[size]) >= MIN_SAMPLES:
             return 1.0 + _median(self._further[size]) * (n_rows - 1)
