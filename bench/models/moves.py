@@ -228,20 +228,26 @@ class Killing:
         busy = {place for place in places.values() if place}
         victims = sorted(place for place in busy if self._n_ends[place] < KILLS_OF_A_PROCESS)
         self._chance.shuffle(victims)
-        await asyncio.gather(*(self._end(one, [one for _, one in live], places) for one in victims[:N_AT_ONCE][:most]))
+        # A process that stops is alone: until it counts as silent, another one's answers could be moved to it.
+        stops = self._chance.random() * 100 < N_STOPS
+        chosen = victims[: 1 if stops else min(N_AT_ONCE, most)]
+        pids = [self._server.processes()[victim] for victim in chosen]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP if stops else signal.SIGKILL)
+        asked = [one for _, one in live]
+        work = [self._follow(victim, asked, places) for victim in chosen]
+        work += [self._wake(pid) for pid in pids if stops]
+        await asyncio.gather(*work)
         await asyncio.gather(*tasks)
         for number, one in live:
             self._judge(number, one)
 
-    async def _end(self, victim: str, live: list[Asked], places: dict[str, str]) -> None:
-        pid = self._server.processes()[victim]
-        stops = self._chance.random() * 100 < N_STOPS
-        os.kill(pid, signal.SIGSTOP if stops else signal.SIGKILL)
+    async def _follow(self, victim: str, live: list[Asked], places: dict[str, str]) -> None:
+        """Follow the answers of a process that has just been killed or stopped, and cancel some of them."""
         killed_at = time.monotonic()
         moved = [one for one in live if places.get(one.id) == victim and not one.ended.is_set()]
         self._found.n_moved += len(moved)
         self._found.n_kills += 1
-        self._found.n_stops += stops
         self._n_ends[victim] += 1
         for one in moved:
             if self._chance.random() * N_CANCELS < 1.0:
@@ -252,10 +258,13 @@ class Killing:
             await asyncio.to_thread(one.ended.wait)
             if one.cancelled is None:
                 self._found.pauses.append(time.monotonic() - killed_at)
-        if stops:
-            await asyncio.sleep(max(0.0, killed_at + STOPPED - time.monotonic()))
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+
+    async def _wake(self, pid: int) -> None:
+        """Let a stopped process run on after some time; the server may have ended it."""
+        self._found.n_stops += 1
+        await asyncio.sleep(STOPPED)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
     def _ask(self) -> tuple[int, Asked]:
         self._n += 1

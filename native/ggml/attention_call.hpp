@@ -103,6 +103,9 @@ class Attention {
             clear_sums(merged(row));
         }
         for (int64_t block = 0; block < shape_.n_blocks; ++block) {
+            if (leaving::is_to_leave()) {
+                return; // and `run` leaves the others
+            }
             if (compute_block(item, block, sums)) {
                 for (int64_t row = 0; row < item.n_rows(); ++row) {
                     merge(merged(row), sums[row], scratch_.block + row * shape_.dv, shape_.dv);

@@ -144,7 +144,8 @@ void Model::free_copied_weights() const {
             continue;
         }
         auto & tensors = used[tensor->buffer];
-        if (!has_panels() || !is_only_looked_up(*handle(), name, tensor)) {
+        const bool is_multiplied = !has_panels() || tensor == handle()->output; // of a type without panels
+        if (is_multiplied || !is_only_looked_up(*handle(), name, tensor)) {
             auto * data = static_cast<char *>(tensor->data);
             tensors[data] = data + ggml_nbytes(tensor);
         }

@@ -96,8 +96,7 @@ class AnswerDrafts:
         n_other_rows
             The step's rows besides the one of the answer's last token.
         """
-        self._last = None
-        self.n_since_proposal = 0
+        self._begin_step()
         found = self._find(most)
         if found is None:
             return []
@@ -112,9 +111,14 @@ class AnswerDrafts:
 
     def look(self, most: int) -> int:
         """Look for up to `most` tokens that probably follow; returns how many there are, to be drafted or not."""
-        self._last, self.n_since_proposal = None, 0
+        self._begin_step()
         self._found = self._find(most)
         return 0 if self._found is None else len(self._found[1].tokens)
+
+    def _begin_step(self) -> None:
+        self._last, self.n_since_proposal = None, 0
+        for budget in self._budgets.values():
+            budget.count_step()
 
     @property
     def p_of_found(self) -> float:

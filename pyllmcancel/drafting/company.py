@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyllmcancel.drafting.length import best_draft
+from pyllmcancel.drafting.length import best_draft, price_of
 
 if TYPE_CHECKING:
     from pyllmcancel.drafting.answer_drafts import AnswerDrafts
@@ -28,11 +28,11 @@ def propose_alike(answers: Sequence[AnswerDrafts], costs: StepCosts, most: int) 
     """
     none: list[list[int]] = [[] for _ in answers]
     n_known = [answer.look(most) for answer in answers]
-    length = best_draft([answer.p_of_found for answer in answers], costs, min(n_known)).n_tokens
-    before, after = costs.of(len(answers)), costs.of(len(answers) * (1 + length))
-    if not length or before is None or after is None:
-        return none
-    price = max(after / before - 1.0, 0.0)  # of each: all wait for the step
-    if not all(answer.affords_found(price) for answer in answers):
-        return none
-    return [answer.take_found(length, price) for answer in answers]
+    ps = [answer.p_of_found for answer in answers]
+    length = min(n_known)
+    while length := best_draft(ps, costs, length).n_tokens:
+        price = price_of(len(answers) * length, costs, len(answers))  # of each: all wait for the step
+        if all(answer.affords_found(price) for answer in answers):
+            return [answer.take_found(length, price) for answer in answers]
+        length -= 1
+    return none

@@ -1,7 +1,6 @@
 """The number of tokens to draft, from the measured cost of steps and the learnt share of drafts that are accepted.
 
-A drafted token adds a row to a step. Rows cost less together than alone, in tiles of kernels: on a CPU four rows cost
-about two of one, and three may cost more than four. So costs are measured for each number of rows.
+A drafted token adds a row to a step. Rows cost less together than alone.
 
 Used by the engine thread only.
 """
@@ -45,36 +44,43 @@ class RowCosts:
     def __init__(self) -> None:
         self._levels: deque[float] = deque(maxlen=N_LEVELS)
         self._level = 0.0
-        self._further = [deque[float](maxlen=N_SAMPLES) for _ in SIZES]
+        self._further = {size: deque[float](maxlen=N_SAMPLES) for size in SIZES}
+        self._in_steps: list[float] = []  # what a step costs, in steps of one row, by its rows
         self._n_observed = 0
+        self._compare()
 
     def observe(self, n_rows: int, seconds: float) -> None:
         """Learn from a step that computed one token, or drafted tokens, of each of its sequences."""
         if not 1 <= n_rows <= MAX_ROWS or seconds <= 0.0 or (n_rows > 1 and not self._levels):
             return
         if n_rows > 1:
-            samples = self._further[_size(n_rows)]
+            samples = next(samples for size, samples in self._further.items() if n_rows <= size)
             samples.append(max(seconds / self._level - 1.0, 0.0) / (n_rows - 1))
             if len(samples) < MIN_SAMPLES:
                 return
-        self._levels.append(seconds / self._in_steps(n_rows))
+            self._compare()
+        self._levels.append(seconds / self._in_steps[n_rows - 1])
         self._level = _median(self._levels)
         self._n_observed += 1
         if self._n_observed % MAX_AGE == 0:
-            for samples in self._further:
+            for samples in self._further.values():
                 samples.clear()
+            self._compare()
 
     def of(self, n_rows: int) -> float | None:
         """Return the seconds of a step; None until a step of one row was observed."""
-        return self._level * self._in_steps(n_rows) if self._levels and n_rows >= 1 else None
+        if not self._levels or n_rows < 1:
+            return None
+        if n_rows > MAX_ROWS:
+            return self._level * self._in_steps[-1] * n_rows / MAX_ROWS
+        return self._level * self._in_steps[n_rows - 1]
 
-    def _in_steps(self, n_rows: int) -> float:
-        """Return a step's cost in steps of one row. Sizes that are not measured count as cheap, and get tried."""
-        size = _size(n_rows)
-        if len(self._further[size]) >= MIN_SAMPLES:
-            return 1.0 + _median(self._further[size]) * (n_rows - 1)
-        smaller = [_median(samples) for samples in self._further[:size] if len(samples) >= MIN_SAMPLES]
-        return 1.0 + min([*smaller[-1:], ASSUMED_COST]) * (n_rows - 1)
+    def _compare(self) -> None:
+        """Compare steps of all sizes with one of one row. Sizes that are not measured count as cheap, and get tried."""
+        self._in_steps, further = [1.0], ASSUMED_COST
+        for size, samples in self._further.items():
+            further = _median(samples) if len(samples) >= MIN_SAMPLES else min(further, ASSUMED_COST)
+            self._in_steps += [1.0 + further * n for n in range(len(self._in_steps), size)]
 
 
 class Acceptance:
@@ -150,6 +156,12 @@ def best_draft(
     return Best(best, 1.0 - rate_without / best_rate if best else 0.0)
 
 
+def price_of(n_drafted: int, costs: StepCosts, n_rows: int) -> float:
+    """Return the delay by so many more rows in a step of `n_rows`, in such steps. Each sequence of the step has it."""
+    before, after = costs.of(n_rows), costs.of(n_rows + n_drafted)
+    return max(after / before - 1.0, 0.0) if before and after else 0.0
+
+
 class DraftLength:
     """The lengths of a request's drafts from one source.
 
@@ -169,7 +181,6 @@ class DraftLength:
 
         The other parameters are those of `best_draft`. Call once in each step in which the source has a draft.
         """
-        self._budget.count_step()
         p = self.acceptance.p if self._n_idle < PAUSE else max(self.acceptance.p, PROBED_P)
         k, price = self._affordable(p, costs, most, n_other_rows, n_other_tokens)
         self.take(k, price)
@@ -178,14 +189,10 @@ class DraftLength:
     def _affordable(
         self, p: float, costs: StepCosts, most: int, n_other_rows: int, n_other_tokens: float
     ) -> tuple[int, float]:
-        """Return the best length that the budget affords, and its price: the delay by its rows, in steps without them.
-
-        Each sequence of the step has that delay.
-        """
-        without = costs.of(n_other_rows + 1)
+        """Return the best length that the budget affords, and its price."""
         k = most
         while k := best_draft([p], costs, k, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens).n_tokens:
-            price = max((costs.of(n_other_rows + 1 + k) or 0.0) / (without or 1.0) - 1.0, 0.0) * (1.0 + n_other_tokens)
+            price = price_of(k, costs, n_other_rows + 1) * (1.0 + n_other_tokens)
             if self.affords(price):
                 return k, price
             k -= 1
@@ -203,9 +210,8 @@ class DraftLength:
     def saved(self, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> float:
         """Return the share of the time without drafts that drafts would save, by what is known.
 
-        Call once in each step, if not `choose`. Drafts that the budget does not allow save nothing yet.
+        Drafts that the budget does not allow save nothing yet.
         """
-        self._budget.count_step()
         p = self.acceptance.p
         k, _ = self._affordable(p, costs, most, n_other_rows, n_other_tokens)
         return best_draft([p], costs, k, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens).saved
@@ -223,10 +229,6 @@ class DraftLength:
         self._budget.settle(self._price, n_accepted)
         if n_accepted == n_drafted:
             self._n_idle = PAUSE  # another one is tried at once
-
-
-def _size(n_rows: int) -> int:
-    return next((index for index, size in enumerate(SIZES) if n_rows <= size), len(SIZES) - 1)
 
 
 def _median(values: Iterable[float]) -> float:

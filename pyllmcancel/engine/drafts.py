@@ -247,7 +247,8 @@ class Drafts:
 
     def learn(self, items: list[StepItem], result: StepResult) -> None:
         """Learn what a step with these items cost."""
-        if self.sources and result.status is StepStatus.OK and self._may_draft(items):
+        decodes = result.status is StepStatus.OK and all(item.n_tokens == 1 for item in items)
+        if self.sources and decodes and self._may_draft(items):
             self._costs.observe(sum(item.n_rows for item in items), (result.decode_us + result.sample_us) / 1e6)
 
     def release(self, choices: Iterable[Choice]) -> None:

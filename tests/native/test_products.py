@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -107,3 +109,29 @@ def test_a_product_that_a_cancel_has_ended_leaves_nothing_behind(tmp_path: Path)
     world.open(context, 0, PROMPT)
     ok(context.step([(0, len(PROMPT))]))
     assert np.array_equal(context.logits(0), logits(path, len(PROMPT)))
+
+
+def test_a_step_that_a_cancel_has_left_somewhere_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Most of a step of so many tokens is attention, which is left between two blocks of cells."""
+    prompt = [(7 * n + 3) % 1000 for n in range(1500)]
+    path = write(tmp_path / "quantized.gguf", GGMLQuantizationType.Q4_1, experts=False)
+    world = World(_native, path.stem, path, load_model(path), options={})
+    context = world.context(n_ctx=2048, n_batch=2048, n_threads=2)
+    world.open(context, 0, prompt)
+    began = time.monotonic()
+    ok(context.step([(0, len(prompt))]))
+    seconds = time.monotonic() - began
+    expected = np.array(context.logits(0))
+    context.close(0, keep=False)
+    for share in range(9):
+        flag = _native.CancelFlag()
+        context.open(0, prompt, _native.Sampler(world.model, SamplingParams(temperature=0.0)), flag)
+        timer = threading.Timer(seconds * share / 10, flag.set)
+        timer.start()
+        status = context.step([(0, len(prompt))]).status
+        timer.join()
+        assert status in (StepStatus.ABORTED, StepStatus.OK)
+        context.close(0, keep=False)
+    world.open(context, 0, prompt)
+    ok(context.step([(0, len(prompt))]))
+    assert np.array_equal(context.logits(0), expected)

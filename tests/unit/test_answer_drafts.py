@@ -65,12 +65,12 @@ def tokens(seed: int, count: int) -> list[int]:
     return [chance.randrange(2000) for _ in range(count)]
 
 
-def test_a_copy_with_changes_is_faster_although_rows_are_expensive() -> None:
+def test_a_copy_with_changes_is_faster() -> None:
     source = tokens(1, 300)
     for n_between in (45, 100):
         changed = [5000 + n if n % n_between == n_between - 1 else token for n, token in enumerate(source)]
         seconds, drafts = decode([*source, 1, 2, 3, *source[:12]], changed[12:])
-        assert len(changed) - 12 > 1.2 * seconds, drafts.counts
+        assert len(changed) - 12 > 2.2 * seconds, drafts.counts
         assert drafts.counts[NGRAM].n_accepted > 0.7 * drafts.counts[NGRAM].n_drafted
 
 
@@ -107,18 +107,18 @@ def test_an_owner_whose_copies_were_right_begins_with_longer_drafts() -> None:
         decode([*other, 1, 2, 3, *other[:12]], other[12:], experience)
     after_others, _ = decode([*source, 1, 2, 3, *source[:12]], source[12:80], experience)
     assert after_others <= alone
-    assert after_others < 68 / 1.4
+    assert after_others < 68 / 3.4
 
 
 def test_a_long_copy_is_nearly_as_fast_as_rows_allow() -> None:
-    """Drafts become as long as a step can have. There 32 rows give 1.98 tokens in the time of one."""
+    """Drafts become as long as a step can have. There 32 rows give 3.9 tokens in the time of one."""
     experience = Experience()
     seconds = 0.0
     for number in range(8):
         source = tokens(number, 150)
         took, _ = decode([*source, 1, 2, 3, *source[:6]], source[6:], experience)
         seconds += took
-    assert 1.85 * seconds < 8 * 144
+    assert 3.4 * seconds < 8 * 144
 
 
 def test_a_draft_that_was_not_computed_counts_for_nothing() -> None:

@@ -51,9 +51,11 @@ def measured(shape: dict[int, float]) -> RowCosts:
 def seconds_per_token(shape: dict[int, float], p: float, costs: RowCosts, *, n_tokens: int, seed: int) -> float:
     """Simulate a request: measured times are noisy, and one in a hundred is five times too long."""
     rng = random.Random(seed)
-    length = DraftLength(Acceptance(0.6))
+    budget = LossBudget()
+    length = DraftLength(Acceptance(0.6), budget)
     n_done, seconds = 0, 0.0
     while n_done < n_tokens:
+        budget.count_step()
         n_drafted = length.choose(costs, MOST)
         n_accepted = 0
         while n_accepted < n_drafted and rng.random() < p:
@@ -210,8 +212,10 @@ def test_a_long_text_is_about_as_fast_as_with_the_best_constant_length(name: str
 
 
 def test_drafts_that_do_not_pay_are_tried_again_as_often_as_the_budget_allows() -> None:
-    length, costs, drafted = DraftLength(Acceptance(0.0)), measured(TILES), []
+    budget, costs, drafted = LossBudget(), measured(TILES), []
+    length = DraftLength(Acceptance(0.0), budget)
     for step in range(3000):
+        budget.count_step()
         n_drafted = length.choose(costs, MOST)
         if n_drafted:
             drafted.append(step)

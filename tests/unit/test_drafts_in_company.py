@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.drafting.answer_drafts import AnswerDrafts
+from pyllmcancel.drafting.company import propose_alike
+from pyllmcancel.drafting.experience import Experience
 from pyllmcancel.drafting.length import MAX_ROWS, best_draft
 from pyllmcancel.step import StepItem
 from tests.support.driver import Driver, Tracked
+from tests.unit.test_answer_drafts import cost, known_costs
+from tests.unit.test_answer_drafts import tokens as random_tokens
 from tests.unit.test_generation_params import Spelling
 
 MakeDriver = Callable[..., Driver]
@@ -133,6 +138,23 @@ def test_when_one_was_moved_into_the_gap_they_have_drafts_again(make_driver: Mak
 ])  # fmt: skip
 def test_the_length_is_the_one_that_pays(p: float, each: float, n_answers: int, expected: int) -> None:
     assert best_draft(n_answers * [p], Costs(each), 100).n_tokens == expected
+
+
+@pytest.mark.parametrize("n_answers", [2, 4])
+def test_copies_in_company_are_faster_with_the_costs_of_a_cpu(n_answers: int) -> None:
+    """The first draft is as long as an answer may lose; later ones become longer."""
+    costs, n_steps, seconds = known_costs(), 0, 0.0
+    texts = [random_tokens(number, 150) for number in range(n_answers)]
+    answers = [AnswerDrafts([*text, 1, 2, 3, *text[:12]], (), costs, Experience()) for text in texts]
+    place = 12
+    while place < 150:
+        drafts = propose_alike(answers, costs, min(MAX_ROWS // n_answers - 1, 150 - place - 1))
+        n_tokens = 1 + len(drafts[0])
+        seconds += cost(n_answers * n_tokens) / cost(n_answers)
+        for answer, text in zip(answers, texts, strict=True):
+            answer.follow(text[place : place + n_tokens])
+        place, n_steps = place + n_tokens, n_steps + 1
+    assert (2.0 if n_answers == 2 else 1.4) * seconds < 138, n_steps
 
 
 def test_one_answer_that_goes_on_otherwise_makes_all_drafts_shorter() -> None:
