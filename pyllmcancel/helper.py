@@ -216,7 +216,7 @@ class Helper:
             self._process.kill()  # close() may have come before there was a process to end
 
     def _ask(self, message: list[Any], seconds: float, pause: Pause) -> float:
-        """Until when there must be an answer."""
+        """Send a message; return until when it must be answered."""
         deadline = time.monotonic() + seconds
         text = json.dumps(message).encode()
         with self._ended_unless_done():

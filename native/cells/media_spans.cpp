@@ -3,7 +3,6 @@
 #include "platform/errors.hpp"
 
 #include <algorithm>
-#include <string>
 
 namespace pyllmcancel {
 

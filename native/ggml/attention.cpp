@@ -2,7 +2,8 @@
 //
 // ggml has three kernels, and the rows of the graph, the cells in use and the threads choose one. They round differently,
 // so that an answer would depend on its company, on how its prompt was cut into steps, and on the load of the machine.
-// Here a row has one arithmetic. It sees nothing but its own query, and the cells in the order in which they lie:
+// Here a row has one arithmetic, except for few rows over scattered unified cells, which are ggml's. It sees nothing but its
+// own query, and the cells in the order in which they lie:
 //
 //   - a score is a chain of fused multiply-adds over the head's elements, as in ggml's kernel for prompts;
 //   - cells are taken in tiles of 64, and tiles in blocks of 512, both counted from the first cell;

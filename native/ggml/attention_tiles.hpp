@@ -29,7 +29,7 @@ struct MaskedTile {
 };
 constexpr MaskedTile MASKED_TILE;
 
-// Maximum and sum of a row's weights, and, behind them, its weighted sum of values.
+// An online softmax: a row's largest score and its sum of weights. Its weighted values follow in memory.
 struct Sums {
     float maximum;
     float sum;

@@ -57,7 +57,7 @@ inline int32_t first_sum(__m256i sums) { return _mm_cvtsi128_si32(_mm256_castsi2
 
 inline int32_t second_sum(__m256i sums) { return _mm_cvtsi128_si32(_mm256_extracti128_si256(sums, 1)); }
 
-// As a half, as in ggml's blocks: a last bit that attention rounds otherwise, since unified cells lie elsewhere, is seldom seen.
+// Rounded to fp16, as in ggml's block_q8_1: that mostly hides last bits that attention varies with unified cells.
 inline float as_half(float value) { return _cvtsh_ss(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT)); }
 
 // OFFSET: what is added to each of the weights' codes.

@@ -1,8 +1,8 @@
 // Quantized weights as panels: eight rows of a matrix, interleaved, so that a vector holds four neighbouring elements of each.
 //
 // A panel holds eight rows of one of ggml's blocks. Its words are those of ggml's blocks (four bytes: the codes of four
-// elements, or their halves), of row 0 to 7 in turn. What a vector operation needs for all rows lies together, too: scales
-// as halves, and the scales of sub-blocks as bytes, those of two sub-blocks beside each other for each row.
+// elements, or their nibbles), of row 0 to 7 in turn. What a vector operation needs for all rows lies together, too: scales
+// as fp16, and the scales of sub-blocks as bytes, those of two sub-blocks beside each other for each row.
 
 #pragma once
 

@@ -64,7 +64,7 @@ bool is_looked_up(std::string_view name) {
     return ends_with(name, "_embd.weight") || ends_with(name, "embed_tokens.weight");
 }
 
-// Returns whether no product reads these weights: it reads panels that were made of them.
+// Returns whether only look-ups read these weights; a product, if there is one, reads the copy in panels.
 bool is_only_looked_up(const llama_model & model, const std::string & name, const ggml_tensor * weights) {
     return ggml_is_quantized(weights->type) && model.arch != LLM_ARCH_BITNET && is_looked_up(name);
 }

@@ -47,8 +47,8 @@ class Model {
 
     MemoryKind memory_kind() const;
 
-    // Returns whether a context's cells can be divided among its sequences: not tried with recurrent, hybrid and
-    // sliding-window memories.
+    // Returns whether a context's cells can be divided among its sequences: not with recurrent and hybrid
+    // memories.
     bool can_divide_cells() const;
 
     // The number of layers on each device, the output layer included, in the order of the layers.

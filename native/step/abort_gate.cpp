@@ -111,7 +111,7 @@ bool AbortGate::decide() noexcept {
     }
     // How long a step is is known after the first one has run to its end: until then only a unanimous abort is safe.
     const bool may_weigh = !only_unanimous_ && nodes_expected_ > 0;
-    const double done = may_weigh ? static_cast<double>(n_computed_) / nodes_expected_ : 1.0;
+    const double done = may_weigh ? static_cast<double>(n_computed_) / nodes_expected_ : 0.0;
     const bool abort =
         n_surviving_tokens == 0 || (may_weigh && worth_aborting(cost_, n_tokens_, n_surviving_tokens, done));
     spared_ = !abort;

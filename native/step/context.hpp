@@ -100,7 +100,7 @@ class Context {
 
     // As step(); then, in a step ahead, it may compute one more token for each of the same sequences.
     // That step begins by itself unless one of them has ended, is cancelled or at fault, cells are missing, or somebody has rung.
-    // While it is ahead, as StepResult tells, calls other than collect() and ring() throw ContextBusy.
+    // While it is ahead, as StepResult tells, calls that change the context throw ContextBusy, except collect().
     StepResult step_ahead(const std::vector<StepItem> & items, StepCost cost, std::vector<StepEnd> ends);
 
     // The result of the step ahead; with `goes_on` another may begin. Throws UsageError if none is ahead.

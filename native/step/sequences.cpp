@@ -121,14 +121,6 @@ int32_t Sequences::n_cells_of(const std::vector<int32_t> & seqs) const {
     return shared_cells_.count(seqs, lengths());
 }
 
-std::vector<llama_pos> Sequences::next_positions() const {
-    std::vector<llama_pos> positions;
-    for (const ContextSequence & sequence : *this) {
-        positions.push_back(sequence.media.position(sequence.n_committed));
-    }
-    return positions;
-}
-
 std::vector<int32_t> Sequences::lengths() const {
     std::vector<int32_t> lengths;
     for (const ContextSequence & sequence : *this) {

@@ -76,9 +76,8 @@ class Sequences : public SequenceTable<ContextSequence> {
     int32_t n_cells_of(const std::vector<int32_t> & seqs) const;
     int32_t n_cells_used() const { return shared_cells_.count(lengths()); }
 
-    // The committed tokens of every sequence, and the positions that follow them.
+    // The committed tokens of every sequence.
     std::vector<int32_t> lengths() const;
-    std::vector<llama_pos> next_positions() const;
 
   private:
     bool is_checkpoint_due(const ContextSequence & sequence, const StepItem & item) const;

@@ -157,7 +157,7 @@ def best_draft(
 
 
 def price_of(n_drafted: int, costs: StepCosts, n_rows: int) -> float:
-    """Return the delay by so many more rows in a step of `n_rows`, in such steps. Each sequence of the step has it."""
+    """Return the delay that drafted tokens are to a step of `n_rows`, in such steps. Each of its sequences has it."""
     before, after = costs.of(n_rows), costs.of(n_rows + n_drafted)
     return max(after / before - 1.0, 0.0) if before and after else 0.0
 

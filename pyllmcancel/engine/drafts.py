@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyllmcancel.constraints.healing import HealingConstraint, n_along
 from pyllmcancel.drafting.answer_drafts import AnswerDrafts, Reference
-from pyllmcancel.drafting.company import propose_alike
+from pyllmcancel.drafting.equal_lengths import propose_alike
 from pyllmcancel.drafting.experience import Experiences
 from pyllmcancel.drafting.length import RowCosts
 from pyllmcancel.drafting.lookup import LONGEST, TokenText

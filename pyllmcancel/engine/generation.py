@@ -50,8 +50,8 @@ DIVERGED = "the answer was begun on another server, and does not go on here as i
 
 
 class Generation:
-    """The workload that generates text. `request` and `fill` may be called from any thread, all else by the engine
-    thread only.
+    """The workload that generates text. `request`, `fill` and `ring` may be called from any thread, all else by the
+    engine thread only.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ class Generation:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def plan(self, observer: Observer) -> tuple[list[StepItem], list[Update]]:
-        """Return the scheduler's next step with its drafts, and with each constraint's allowed tokens set. A
+        """Admit requests, and return the next step with its drafts and with each constraint's allowed tokens set. A
         constraint that fails ends its request.
         """
         updates = self._started(self.scheduler.admit(), observer)

@@ -281,7 +281,7 @@ class EngineLoop:
             self._left += self._registry.take_back(others)
 
     def _note_ahead(self, step: ComputedStep) -> None:
-        """Return whether the step after this one has begun."""
+        """Note the step that has begun after this one, if one has: its members, its time, its cells."""
         items = self._workload.ahead
         self._step_began = time.monotonic() if items else None
         if items:

@@ -64,7 +64,7 @@ class Holds:
         held[session] = SessionHold(max(until, before.own), below)
 
     def reach(self, owner: str, request_id: str, arrived_at: float, lineage: Iterable[str]) -> bool:
-        """Return whether a request, which is being accepted, is held: by its id, its session, or an ancestor of the
+        """Use up a hold of this id. Return whether a request is held: by its id, its session, or an ancestor of the
         session. `lineage` names the session, its parent, and so on.
         """
         holds = self._of_owner.get(owner)

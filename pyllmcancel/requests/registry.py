@@ -236,9 +236,7 @@ class Registry:
             return cancelled
 
     def take_back(self, requests: Iterable[Request]) -> list[Request]:
-        """Return those of the requests that were taken over, or not offered: each ends without the engine thread's
-        next turn.
-        """
+        """End the offer. Return the requests that ended meanwhile: the engine thread only gives their slots back."""
         with self._lock:
             taken = [request for request in requests if request not in self._offered]
             self._offered.clear()

@@ -264,7 +264,6 @@ class Request:
         self.created_at = time.time()
         # Monotonic seconds: when its client asked, which may be well before the request is submitted.
         self.arrived_at = time.monotonic() if arrived_at is None else arrived_at
-        # Written by the registry, under its lock, until the request is accepted, and never after.
         self.superseded_by: str | None = None  # written by the registry, under its lock
         # Written by the responsible thread only.
         self.choices: list[Choice] = []

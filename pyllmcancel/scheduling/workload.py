@@ -97,7 +97,9 @@ class StepScheduler(Protocol):
 
 
 class Workload(Protocol):
-    """The part of generation and of embeddings that the loop uses. Called by the engine thread only."""
+    """The part of generation and of embeddings that the loop uses. Called by the engine thread only, but for
+    `ring`.
+    """
 
     @property
     def scheduler(self) -> StepScheduler: ...
@@ -164,7 +166,8 @@ class Workload(Protocol):
     def ring(self) -> None:
         """Prevent steps from beginning by themselves until `hush`; may be called from any thread."""
 
-    def hush(self) -> None: ...
+    def hush(self) -> None:
+        """Forget earlier rings: only later ones keep a step from beginning by itself."""
 
     def release(self, request: Request, *, keep: bool) -> None:
         """Give back the slots of a request that ends before it is complete; with `keep`, its cells stay cached."""

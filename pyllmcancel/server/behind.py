@@ -272,7 +272,7 @@ class Links:
 
 
 class FrontLinks:
-    """The outermost ASGI application of a server behind a front."""
+    """Has a server behind a front answer its requests by frames."""
 
     def __init__(self, app: ASGIApp, links: Links) -> None:
         self._app = app

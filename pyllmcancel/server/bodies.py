@@ -84,7 +84,7 @@ def reads(body_type: type[RequestBody], *, alone: bool = False) -> Any:
     """
 
     async def read(request: Request) -> Incoming[RequestBody]:
-        return incoming(request, await read_body(request, body_type), alone=alone)
+        return with_names_of_body(request, await read_body(request, body_type), alone=alone)
 
     if alone or issubclass(body_type, GeneratingBody):
         read.__dict__[GROUPED] = not alone
@@ -96,7 +96,7 @@ def reads_form(body_type: type[RequestBody]) -> Any:
 
     async def read(request: Request) -> Incoming[RequestBody]:
         parse = partial(form_fields, boundary=boundary_of(request))
-        return incoming(request, await _read(request, body_type, parse), alone=False)
+        return with_names_of_body(request, await _read(request, body_type, parse), alone=False)
 
     read.__dict__[GROUPED] = True
     return Depends(read)
@@ -113,7 +113,8 @@ def arriving_paths(routes: Iterable[BaseRoute]) -> dict[str, bool]:
     }
 
 
-def incoming(request: Request, body: Body, *, alone: bool) -> Incoming[Body]:
+def with_names_of_body(request: Request, body: Body, *, alone: bool) -> Incoming[Body]:
+    """Give the request the names in its body; a kept stream goes on without its connection."""
     if alone:
         arrive(request, Names())
     if alone or not isinstance(body, GeneratingBody):

@@ -19,7 +19,7 @@ from pyllmcancel.server.answer_events import SSE_HEADERS, AnswerEvents, worded
 from pyllmcancel.server.behind import link_of
 from pyllmcancel.server.delivered import DELTAS
 from pyllmcancel.server.errors.responses import ApiError, api_error
-from pyllmcancel.server.http.body_limit import body_is_used
+from pyllmcancel.server.http.body_limit import release_body
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import is_client_gone, mark_client_gone
 from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
@@ -135,7 +135,7 @@ class EngineResponse(Response, ABC):
         return self._stream.request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body_is_used(scope)
+        release_body(scope)
         cancel = partial(self._stream.cancel, CancelReason.DISCONNECT)
         connection = connection_of(scope)
         answering = nullcontext() if connection is None else connection.answering(self._stream.cancel)

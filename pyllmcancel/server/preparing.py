@@ -43,7 +43,7 @@ def request_of(scope: Scope) -> Request | None:
 
 
 def arrive(http: HttpRequest, names: Names) -> Request:
-    """Return the engine's request of an HTTP request, listed under these names.
+    """Return the engine's request of an HTTP request. The first call lists it; later ones replace its names.
 
     Raises
     ------

@@ -18,7 +18,7 @@ from pyllmcancel.server.chat.thinking import ThinkingFields
 from pyllmcancel.server.chat.tool_fields import Tool, ToolChoice
 from pyllmcancel.server.config import ReasoningFormat
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
-from pyllmcancel.server.wire.generation import MAX_LOGPROBS, GenerationBody
+from pyllmcancel.server.wire.generation import MAX_LOGPROBS, OpenAIBody
 from pyllmcancel.server.wire.sampling import extra
 from pyllmcancel.server.wire.sampling_fields import MAX_INT
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from pyllmcancel.server.media.parts import MediaPart
 
 
-class ChatBody(ThinkingFields, GenerationBody):
+class ChatBody(ThinkingFields, OpenAIBody):
     """The body of ``POST /v1/chat/completions``."""
 
     prompt_field = "messages"
     request_class = "chat"
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        **GenerationBody.refused_fields,
+        **OpenAIBody.refused_fields,
         "best_of": (1,),
         "echo": (),
         "input": (),

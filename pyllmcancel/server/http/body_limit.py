@@ -137,7 +137,7 @@ class Hold:
             self._taken = 0
 
 
-def body_is_used(scope: Scope) -> None:
+def release_body(scope: Scope) -> None:
     """Release the room of a request's body before the answer begins, which may take long: the content has been turned
     into the engine's input.
 

@@ -14,7 +14,7 @@ CLOSE = (b"connection", b"close")
 
 
 class PlainHeads:
-    """The outermost middleware: inside, a head has the form that most clients would send.
+    """Gives a head the form that most clients would send, before other middleware reads it.
 
     See RFC 9112, 3.2.2 and 6.3. The host in an absolute target, as for a proxy, replaces ``Host``. A ``Content-Length``
     beside ``Transfer-Encoding`` is ignored, and the connection ends with the answer: a proxy on the way may have used

@@ -86,7 +86,7 @@ def is_client_gone(scope: Scope) -> bool:
 
 
 class RequestContext:
-    """The outermost ASGI application.
+    """Gives each request its id and its line in the log; outside of all middleware.
 
     Parameters
     ----------

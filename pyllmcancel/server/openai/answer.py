@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fastapi import Request
 
     from pyllmcancel.events import Delta
-    from pyllmcancel.server.wire.generation import GenerationBody
+    from pyllmcancel.server.wire.generation import OpenAIBody
 
 # The facts besides the seed that a seed's answers depend on.
 FINGERPRINT = f"pyllmcancel-{__version__}"
@@ -41,7 +41,7 @@ class ChunkUsage(Answer):
     usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]
 
 
-def chunk_usage(body: GenerationBody) -> ChunkUsage:
+def chunk_usage(body: OpenAIBody) -> ChunkUsage:
     """Return the usage in every chunk but the last: as with OpenAI, null if usage was asked for, and else left out."""
     return {"usage": None} if body.includes_usage else {}
 

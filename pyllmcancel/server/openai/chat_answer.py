@@ -100,7 +100,7 @@ class ChatCompletionChunk(ChatEnvelope, ChunkUsage):
     choices: list[ChatChoiceChunk]
 
 
-class ChatDialect:
+class ChatChunks:
     """One request's answer."""
 
     def __init__(self, envelope: Envelope, model: Model, body: ChatBody, turn: ChatTurn) -> None:

@@ -15,7 +15,7 @@ from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.openai.logprobs import PromptText
 from pyllmcancel.server.wire.fields import TokenId
-from pyllmcancel.server.wire.generation import MAX_CHOICES, MAX_LOGPROBS, GenerationBody
+from pyllmcancel.server.wire.generation import MAX_CHOICES, MAX_LOGPROBS, OpenAIBody
 from pyllmcancel.server.wire.sampling import Switch, extra
 from pyllmcancel.server.wire.sampling_fields import MAX_INT
 from pyllmcancel.server.wire.tokens import check_tokens
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Tokens = Annotated[list[TokenId], Field(fail_fast=True)]
 
 
-class CompletionBody(GenerationBody):
+class CompletionBody(OpenAIBody):
     """The body of ``POST /v1/completions``."""
 
     request_class = "completion"
@@ -45,7 +45,7 @@ class CompletionBody(GenerationBody):
         description="Text, or tokens, or a list of either. Special tokens in a text are recognised.",
     )
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        **GenerationBody.refused_fields,
+        **OpenAIBody.refused_fields,
         "messages": (),
         "tool_choice": ("none", "auto"),
         "tools": (),

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.generate import EngineResponse
     from pyllmcancel.server.streams.reading import KeptResponse
-    from pyllmcancel.server.wire.generation import GenerationBody
+    from pyllmcancel.server.wire.generation import OpenAIBody
 
 
-class OpenAIDialect(Protocol):
+class OpenAIChunks(Protocol):
     """The answers of one of OpenAI's two endpoints."""
 
     def opening(self) -> Iterable[Mapping[str, Any]]: ...
@@ -37,10 +37,10 @@ class OpenAIDialect(Protocol):
 
 
 async def generate_with_extras(
-    incoming: Incoming[GenerationBody],
+    incoming: Incoming[OpenAIBody],
     prompts: Sequence[Sequence[int]],
     params: GenerationParams,
-    dialect: OpenAIDialect,
+    dialect: OpenAIChunks,
 ) -> EngineResponse | KeptResponse:
     """As `generate`, in an OpenAI dialect with llama-server's additions."""
     state, body = incoming.state, incoming.body
@@ -57,7 +57,7 @@ class WithExtras(Dialect):
 
     says_done = True
 
-    def __init__(self, dialect: OpenAIDialect, body: GenerationBody, model: Model, *, verbose: bool) -> None:
+    def __init__(self, dialect: OpenAIChunks, body: OpenAIBody, model: Model, *, verbose: bool) -> None:
         self._dialect = dialect
         self._model = model
         self._verbose = verbose

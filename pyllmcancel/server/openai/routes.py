@@ -12,7 +12,7 @@ from pyllmcancel.server.bodies import Incoming, prepared, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.openai.answer import envelope_of
-from pyllmcancel.server.openai.chat_answer import ChatCompletion, ChatCompletionChunk, ChatDialect
+from pyllmcancel.server.openai.chat_answer import ChatChunks, ChatCompletion, ChatCompletionChunk
 from pyllmcancel.server.openai.completion_answer import Completion, CompletionChunk, CompletionDialect
 from pyllmcancel.server.openai.completion_body import CompletionBody, read_prompts
 from pyllmcancel.server.openai.extras import generate_with_extras
@@ -48,5 +48,5 @@ async def completions(incoming: Annotated[Incoming[CompletionBody], reads(Comple
 async def chat_completions(incoming: Annotated[Incoming[ChatBody], reads(ChatBody)]) -> Any:
     model = incoming.state.engine.model
     turn = await chat_turn(incoming)
-    dialect = ChatDialect(envelope_of(incoming.http, "chatcmpl-"), model, incoming.body, turn)
+    dialect = ChatChunks(envelope_of(incoming.http, "chatcmpl-"), model, incoming.body, turn)
     return await generate_with_extras(incoming, [turn.tokens], turn.params, dialect)

@@ -44,7 +44,7 @@ class StreamOptions(RequestBody):
     )
 
 
-class GenerationBody(SamplingFields, FormFields, DraftFields, LoraFields, AcceptedFields, GeneratingBody):
+class OpenAIBody(SamplingFields, FormFields, DraftFields, LoraFields, AcceptedFields, GeneratingBody):
     """The fields that the two endpoints have in common."""
 
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"grammar_lazy": (), "grammar_triggers": ()}
@@ -131,7 +131,7 @@ class GenerationBody(SamplingFields, FormFields, DraftFields, LoraFields, Accept
     )
 
     @model_validator(mode="after")
-    def _with_other_names(self) -> GenerationBody:
+    def _with_other_names(self) -> OpenAIBody:
         found: dict[str, Any] = {} if self.options is None else self.options.for_body()
         for name, value in ({"n": self.n_cmpl} | found).items():
             if getattr(self, name) is None:
