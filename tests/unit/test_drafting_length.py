@@ -182,7 +182,7 @@ def test_the_best_length_is_within_three_percent_of_the_best_rate(shape: dict[in
 
 def test_a_step_full_of_other_sequences_has_no_drafts() -> None:
     costs = measured(TILES)
-    assert best_length(0.9, costs, MOST) >= 6
+    assert best_length(0.9, costs, MOST) == 6
     assert best_length(0.9, costs, MOST, n_other_rows=MAX_ROWS - 3) <= 2
     assert best_length(0.9, costs, MOST, n_other_rows=MAX_ROWS - 1) == 0
     assert best_length(0.9, costs, MOST, n_other_rows=2 * MAX_ROWS) == 0
@@ -239,7 +239,7 @@ def test_a_budget_may_be_shared() -> None:
     costs, budget = measured(TILES), LossBudget()
     first, second = (DraftLength(Acceptance(0.6), budget) for _ in range(2))
     n_drafted = first.choose(costs, MOST)
-    assert n_drafted > 0
+    assert n_drafted == 2
     first.take(n_drafted, FIRST_BUDGET)
     first.learn(n_drafted, 0)
     assert second.choose(costs, MOST) == 0
