@@ -42,6 +42,36 @@ test("the client never hangs up on what is superseded", () => {
   assert.ok(asked.every(({ signal }) => !signal.aborted));
 });
 
+test("the newest is asked again if an older one arrives later and supersedes it", async () => {
+  const { pane, asked, type } = bench(true);
+  for (const text of ["a", "ab"]) type(text);
+  asked[1].onPiece("lost");
+  asked[1].end({ outcome: "cancelled", code: "superseded" });
+  await settled();
+  assert.deepEqual(asked.map(({ request }) => request.place.before), ["a", "ab", "ab"]);
+  assert.equal(pane.newest.id, "p-3");
+  assert.equal(pane.suggestion, "");
+  asked[2].onPiece("c");
+  asked[0].end({ outcome: "cancelled", code: "superseded" });
+  asked[2].end({ outcome: "finished" });
+  await settled();
+  assert.equal(asked.length, 3);
+  assert.equal(pane.suggestion, "c");
+  assert.deepEqual(outcomes(pane), ["cancelled", "finished"]);
+});
+
+test("what is stopped or dismissed is not asked again", async () => {
+  for (const leave of [(pane) => pane.stop(), (pane) => pane.dismiss()]) {
+    const { pane, asked, type } = bench(true);
+    type("a");
+    leave(pane);
+    asked[0].end({ outcome: "cancelled", code: "superseded" });
+    await settled();
+    assert.equal(asked.length, 1);
+    assert.deepEqual(outcomes(pane), ["cancelled"]);
+  }
+});
+
 test("only the newest answer is grey text", () => {
   const { pane, asked, type } = bench(false);
   type("a");
@@ -184,7 +214,7 @@ test("an id is never used twice", () => {
 test("pieces that come after the end change nothing", async () => {
   const { pane, asked, type } = bench(true);
   type("a");
-  asked[0].end({ outcome: "cancelled", code: "superseded" });
+  asked[0].end({ outcome: "cancelled", code: "explicit" });
   await settled();
   asked[0].onPiece("late");
   assert.equal(pane.requests[0].text, "");

@@ -27,7 +27,8 @@ export function Composer({ chats, conversation, answering, onSend, onSettings })
   }, [conversation.id]);
   useLayoutEffect(() => { fit(field.current); }, [text]);
   useEffect(() => { if (!isBusy) setRefusal((said) => (said === BUSY ? null : said)); }, [isBusy]);
-  useEffect(() => { if (matchMedia("(hover: hover)").matches) field.current.focus(); }, [conversation.id]);
+  // Before it is drawn: later the focus may be where a quick person has put it.
+  useLayoutEffect(() => { if (matchMedia("(hover: hover)").matches) field.current.focus(); }, [conversation.id]);
 
   // The person may have typed, or opened another conversation, while files were read.
   const latest = () => chats.unsent.get(conversation.id) ?? NOTHING;

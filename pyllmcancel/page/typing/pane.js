@@ -120,9 +120,8 @@ export class Pane {
     // Only the newest of requests that supersede each other needs to be sent.
     if (this.#supersedes) for (const request of waiting) this.#end(request, { outcome: "unsent" });
     else if (waiting.length >= LIMITS.waiting) { this.unsent += 1; return; }
-    this.#numbered += 1;
     const request = {
-      id: `${this.#name}-${this.#numbered}`, number: this.requests.length + 1, place, after: lastKeys(place.before),
+      id: this.#nextId(), number: this.requests.length + 1, place, after: lastKeys(place.before),
       keyAt: this.#now(), sentAt: null, firstAt: null, obsoleteAt: null, endedAt: null,
       text: "", tokens: 0, tokensWhenObsolete: 0, ending: null, entry: null, controller: new AbortController(),
     };
@@ -149,9 +148,23 @@ export class Pane {
       if (request.firstAt === null && request.text.trim() !== "") request.firstAt = this.#now();
       this.#draw();
     };
-    const ending = await this.#ask(request, { signal: request.controller.signal, onPiece });
+    let ending = await this.#ask(request, { signal: request.controller.signal, onPiece });
+    while (this.#isOvertaken(request, ending)) {
+      Object.assign(request, { id: this.#nextId(), text: "", tokens: 0, firstAt: null });
+      ending = await this.#ask(request, { signal: request.controller.signal, onPiece });
+    }
     this.#end(request, ending);
     this.#sendNext();
+  }
+
+  // True if an older request has superseded the newest: it was sent before, on another connection, and arrived later.
+  #isOvertaken(request, { code }) {
+    return code === "superseded" && request === this.newest && request.endedAt === null && request.obsoleteAt === null;
+  }
+
+  #nextId() {
+    this.#numbered += 1;
+    return `${this.#name}-${this.#numbered}`;
   }
 
   #end(request, ending) {
