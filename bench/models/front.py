@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 ROUNDS = 150
 N_TOKENS = 64
 N_IDLE = 1_000
+SETTLED = 0.1  # seconds, many times a cancel
 OPTIONS = ("--models-max", "2", "--parallel", "4", "--max-queue", str(N_IDLE + 100), "--ctx-size", "8192")
 OPTIONS_OF_CACHE = ("--cache-ram", "0")
 # By the issue, in milliseconds.
@@ -160,6 +161,7 @@ async def part(report: Report, server: FrontServer, client: Client, rounds: int,
             stream = await client.open(way, 1_500)
             await stream.times(3)
             left[stream.id] = way, stream.close()
+            await asyncio.sleep(SETTLED)  # or the next request's arrival would delay the ending
     await collect_cancels(server, client, left, samples)
     spent = await spent_by_front(server, client, rounds)
     tell(report, samples, spent, name)

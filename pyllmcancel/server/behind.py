@@ -2,9 +2,9 @@
 
 The front names a request's link by the header `LINK`. After the head of a plain 200 this server writes frames, until
 the front closes the connection. Frames of the answer itself (its start, its body, its end) come between frames that say
-how far the request is. One of the last frames says how the request ended, so the front knows the ending exactly when
-its computation has stopped. That frame comes after the answer if the request outlives the answer. A frame is a byte
-that names its kind, the length of its content as four bytes, and the content.
+how far the request is. One frame says how the request ended, so the front knows the ending exactly when its computation
+has stopped: at once if it was cancelled, after the answer if the request outlives the answer, else before its end. A
+frame is a byte that names its kind, the length of its content as four bytes, and the content.
 
 The front writes commands after its request, each a line: the reason of a cancel, or that the client has left. If the
 front closes the connection before the end, its request is cancelled, as any client's.
@@ -21,7 +21,8 @@ import asyncio
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect
@@ -34,9 +35,11 @@ from pyllmcancel.server.http.request_context import CREATED, REQUEST, created_at
 from pyllmcancel.server.promise import prompt_digest
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from pyllmcancel.events import Delta
+    from pyllmcancel.events import Delta, Ending
     from pyllmcancel.requests.request import Request
     from pyllmcancel.server.http.connection import Connection
 
@@ -157,6 +160,16 @@ class Link:
         names = request.session, request.parent, request.supersede, request.priority
         size = request.n_prompt_tokens, len(request.choices), request.params.max_tokens
         self._write_soon(frame(ACCEPTED, as_json([names, size, request.adapters, promise])))
+        request.ended.add_done_callback(partial(self._ended, asyncio.get_running_loop()))
+
+    def _ended(self, loop: asyncio.AbstractEventLoop, _: Future[Ending]) -> None:
+        """Have the ending of a cancelled request sent, from any thread: the application's answer takes longer."""
+        if self._request is not None and self._request.cancellation.requested:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._write_ending)
+
+    def _write_ending(self) -> None:
+        self._write(self._ending())
 
     def is_new(self, delta: Delta) -> bool:
         """Return whether a delta, the next one of its choice, has not been delivered."""

@@ -122,6 +122,8 @@ async def test_a_command_cancels_a_request_for_its_reason(reason: str) -> None:
         await line.until(END)
         told = await line.until(ENDED)
         assert (told["finish_reason"], told["reason"]) == ("cancelled", reason)
+        # The answer's last words, and its end, are written later.
+        assert line.kinds[-3:] == [ENDED, BODY, END]
 
 
 async def test_a_command_that_came_with_the_request_is_not_lost() -> None:
