@@ -572,7 +572,7 @@ class Context:
 
     Obey these rules: one thread at a time (a second one gets ContextBusy while a step runs); `open` an idle seq_id,
     `step` it, `close` it; arrays from `logits` show the last step only, and the next one overwrites them. While a step
-    is ahead, `collect` it: all calls but `ring`, `hush` and those for constants get ContextBusy.
+    is ahead, `collect` it: all calls but `forbid_ahead`, `allow_ahead` and those for constants get ContextBusy.
     """
 
     model: Model
@@ -794,10 +794,10 @@ class Context:
             No step is ahead.
         """
 
-    def ring(self) -> None:
-        """Let no step begin ahead, until `hush`; may be called from any thread."""
+    def forbid_ahead(self) -> None:
+        """Let no step begin ahead, until `allow_ahead`; may be called from any thread."""
 
-    def hush(self) -> None: ...
+    def allow_ahead(self) -> None: ...
     def raise_at(self, poll: int, flag: CancelFlag, *, n_later: int = 0) -> None:
         """For tests: raise `flag` at the given graph node, from 1, of the next step or of one `n_later` steps later."""
 

@@ -83,8 +83,8 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
             const vector[StepItem] & items, StepCost cost, vector[StepEnd] ends
         ) except +translate_exception
         CppStepResult collect(cbool goes_on) except +translate_exception
-        void ring()
-        void hush()
+        void forbid_ahead()
+        void allow_ahead()
         void check_at_rest() except +translate_exception
         int32_t first_state(int32_t seq) except +translate_exception
         void follow(

@@ -66,7 +66,7 @@ cdef class Context:
 
     Obey these rules: one thread at a time (a second one gets ContextBusy while a step runs); `open` an idle seq_id,
     `step` it, `close` it; arrays from `logits` show the last step only, and the next one overwrites them. While a step
-    is ahead, `collect` it: all calls but `ring`, `hush` and those for constants get ContextBusy.
+    is ahead, `collect` it: all calls but `forbid_ahead`, `allow_ahead` and those for constants get ContextBusy.
     """
 
     cdef unique_ptr[CppContext] c_obj
@@ -232,11 +232,11 @@ cdef class Context:
         return StepResult(STATUSES[<int> result.status], rows, result.spared, result.polls, result.decode_us,
                           result.sample_us, result.n_threads, result.began_us, result.ahead)
 
-    def ring(self):
-        self.c_obj.get().ring()
+    def forbid_ahead(self):
+        self.c_obj.get().forbid_ahead()
 
-    def hush(self):
-        self.c_obj.get().hush()
+    def allow_ahead(self):
+        self.c_obj.get().allow_ahead()
 
     def raise_at(self, int poll, CancelFlag flag not None, *, int n_later=0):
         self.c_obj.get().raise_at(poll, flag.c_obj, n_later)

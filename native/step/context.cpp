@@ -199,7 +199,7 @@ StepResult Context::compute(const std::vector<StepItem> & items, StepCost cost) 
     sequences_.save_checkpoints(items);
     // A recurrent or hybrid memory loses the survivors' state in an abort. Divided cells may take several graphs a step, and
     // the nodes of one do not tell how far the step has come.
-    const bool only_unanimous = !sequences_.keeps_truth() || !params_.kv_unified;
+    const bool only_unanimous = !sequences_.survives_abort() || !params_.kv_unified;
     StepResult result{
         runner_.run(calls::decode, sequences_.members(items), cost, only_unanimous, adapters), 0, {}, false};
     const int64_t begin = now_us();
@@ -364,8 +364,8 @@ void Context::choose(const StepItem & item, int32_t last_row, StepRow & row) {
         if (params_.heads) {
             keep_state_of_guess(sequence, last_row + i);
         }
-        const bool foretold = i < item.n_drafted() && item.draft[static_cast<std::size_t>(i)] == token;
-        if (!foretold || llama_vocab_is_eog(model_->vocab(), token)) {
+        const bool as_drafted = i < item.n_drafted() && item.draft[static_cast<std::size_t>(i)] == token;
+        if (!as_drafted || llama_vocab_is_eog(model_->vocab(), token)) {
             return;
         }
         ++sequence.n_committed;

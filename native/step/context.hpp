@@ -91,7 +91,7 @@ class Context {
     StepResult step(const std::vector<StepItem> & items, StepCost cost);
 
     // Returns whether items may have drafts: not where a rejected one cannot be undone.
-    bool can_draft() const noexcept { return sequences_.keeps_truth(); }
+    bool can_draft() const noexcept { return sequences_.survives_abort(); }
 
     // context_ahead.cpp: a step that begins before the last one's result is read.
 
@@ -106,9 +106,9 @@ class Context {
     // The result of the step ahead; with `goes_on` another may begin. Throws UsageError if none is ahead.
     StepResult collect(bool goes_on);
 
-    // From any thread: lets no step begin ahead, until hush().
-    void ring() noexcept { rung_.store(true, std::memory_order_release); }
-    void hush() noexcept { rung_.store(false, std::memory_order_release); }
+    // From any thread: lets no step begin ahead, until allow_ahead().
+    void forbid_ahead() noexcept { ahead_forbidden_.store(true, std::memory_order_release); }
+    void allow_ahead() noexcept { ahead_forbidden_.store(false, std::memory_order_release); }
 
     // Lets the compute threads sleep until the next step; between steps they spin.
     void rest() { runner_.rest(); }
@@ -228,7 +228,7 @@ class Context {
     Sequences sequences_;
     std::shared_ptr<const MediaRows> rows_; // of the picture in the step, or in the last one that had one
     Present present_; // of the thread that computes steps ahead; written by others only while none is ahead
-    std::atomic<bool> rung_{false};
+    std::atomic<bool> ahead_forbidden_{false};
     StepsAhead::Owner steps_ahead_; // from the first one on; after all the others, which its thread uses
 };
 

@@ -32,7 +32,7 @@ StepResult Context::collect(bool goes_on) {
 
 // Makes the step after the present one the present one, if nothing speaks against it that can be known here.
 bool Context::advance(const StepResult & result) {
-    if (rung_.load(std::memory_order_acquire) || result.status != StepStatus::ok) {
+    if (ahead_forbidden_.load(std::memory_order_acquire) || result.status != StepStatus::ok) {
         return false;
     }
     for (std::size_t i = 0; i < result.rows.size(); ++i) {

@@ -16,10 +16,10 @@ int32_t Context::first_state(int32_t seq) const {
 }
 
 void Context::follow(int32_t seq, const Context & model, int32_t of, int32_t first, int32_t n_tokens) {
+    const BusyGuard guard = runner_.enter();
     if (!params_.heads || !sequences_.at(seq).open) {
         throw UsageError("only an open sequence of a context of heads follows another");
     }
-    const BusyGuard guard = runner_.enter();
     model.check_at_rest();
     ContextSequence & sequence = sequences_.at(seq);
     const HiddenRows & states = model.sequences_.at(of).states;

@@ -21,7 +21,7 @@ bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens, std::size
         throw UsageError("a prefix can be shared only with another, idle sequence, and only as far as it is computed");
     }
     // A checkpoint would not do: it restores the sequence that it is of.
-    if (!sequences_.keeps_truth() || !sequences_.window_covers(from, n_tokens) ||
+    if (!sequences_.survives_abort() || !sequences_.window_covers(from, n_tokens) ||
         (!params_.kv_unified && !can_swap())) {
         return false;
     }

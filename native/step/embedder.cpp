@@ -94,7 +94,7 @@ EmbedResult Embedder::step(const std::vector<StepItem> & items, StepCost cost) {
     texts_.check(items, n_batch(), /* whole */ !splits_);
     fill_batch(items);
     const auto compute = !memory_ || !llama_model_has_decoder(model_->handle()) ? calls::encode : calls::decode;
-    EmbedResult result{runner_.run(compute, texts_.members(items), cost, !keeps_truth(), texts_.adapters_of(items)),
+    EmbedResult result{runner_.run(compute, texts_.members(items), cost, !survives_abort(), texts_.adapters_of(items)),
                        {}};
     if (result.status == StepStatus::ok) {
         int32_t place = 0;
@@ -134,7 +134,7 @@ void Embedder::rewind(int32_t seq, int32_t n_tokens) {
 // may be half written, and begins again from nothing.
 void Embedder::roll_back(const std::vector<StepItem> & items) {
     for (const StepItem & item : items) {
-        rewind(item.seq, keeps_truth() ? texts_.at(item.seq).n_committed : 0);
+        rewind(item.seq, survives_abort() ? texts_.at(item.seq).n_committed : 0);
     }
 }
 

@@ -76,7 +76,7 @@ class Embedder {
 
   private:
     // Returns whether an abort leaves the committed cells as they were. Without memory there are none.
-    bool keeps_truth() const noexcept { return kind_ == MemoryKind::attention || kind_ == MemoryKind::none; }
+    bool survives_abort() const noexcept { return kind_ == MemoryKind::attention || kind_ == MemoryKind::none; }
     void rewind(int32_t seq, int32_t n_tokens);
     void fill_batch(const std::vector<StepItem> & items);
     void roll_back(const std::vector<StepItem> & items);

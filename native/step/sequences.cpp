@@ -14,7 +14,7 @@ Sequences::Sequences(llama_context * context, const Model & model, const Context
     shared_cells_.resize(params.n_seq_max);
 }
 
-bool Sequences::keeps_truth() const noexcept { return kind_ == MemoryKind::attention || params_.trust_any_memory; }
+bool Sequences::survives_abort() const noexcept { return kind_ == MemoryKind::attention || params_.trust_any_memory; }
 
 bool Sequences::window_covers(int32_t seq, int32_t n_tokens) const {
     return n_swa_ <= 0 || llama_memory_seq_pos_min(llama_get_memory(context_), seq) <=
@@ -23,7 +23,7 @@ bool Sequences::window_covers(int32_t seq, int32_t n_tokens) const {
 
 int32_t Sequences::least_reusable(int32_t seq) const {
     const int32_t n_committed = at(seq).n_committed;
-    if (!keeps_truth()) {
+    if (!survives_abort()) {
         return n_committed;
     }
     if (n_swa_ <= 0) {
@@ -43,16 +43,16 @@ int32_t Sequences::common_prefix(int32_t seq, const std::vector<llama_token> & t
         return 0;
     }
     // A recurrent state is that of its last token, and cannot be rolled back.
-    const bool directly = keeps_truth() ? window_covers(seq, n_tokens) : n_tokens == sequence.n_committed;
+    const bool directly = survives_abort() ? window_covers(seq, n_tokens) : n_tokens == sequence.n_committed;
     return directly ? n_tokens : sequence.checkpoints.latest(n_tokens);
 }
 
-void Sequences::rewind(int32_t seq, int32_t n_tokens, bool state_is_true) {
+void Sequences::rewind(int32_t seq, int32_t n_tokens, bool state_is_intact) {
     ContextSequence & sequence = at(seq);
     llama_memory_t memory = llama_get_memory(context_);
     n_tokens = sequence.media.whole(n_tokens);
     const bool directly =
-        keeps_truth() ? window_covers(seq, n_tokens) : state_is_true && n_tokens == sequence.n_committed;
+        survives_abort() ? window_covers(seq, n_tokens) : state_is_intact && n_tokens == sequence.n_committed;
     const bool rewound =
         n_tokens > 0 && (directly || sequence.checkpoints.restore(context_, seq, n_tokens)) &&
         (calls::remove_cells(memory, seq, sequence.media.position(n_tokens), -1) || params_.trust_any_memory);
@@ -70,7 +70,7 @@ void Sequences::roll_back(const std::vector<StepItem> & items) {
     for (const StepItem & item : items) {
         const ContextSequence & sequence = at(item.seq);
         const int32_t n_committed = sequence.n_committed;
-        rewind(item.seq, keeps_truth() ? n_committed : sequence.checkpoints.latest(n_committed), false);
+        rewind(item.seq, survives_abort() ? n_committed : sequence.checkpoints.latest(n_committed), false);
     }
 }
 

@@ -35,7 +35,7 @@ class Sequences : public SequenceTable<ContextSequence> {
     MemoryKind memory_kind() const noexcept { return kind_; }
 
     // Returns whether an abort leaves the committed cells as they were.
-    bool keeps_truth() const noexcept;
+    bool survives_abort() const noexcept;
 
     // Returns whether llama.cpp has a cell for each committed token, for as long as it is committed: not where a state
     // stands for all of them, or where a sliding window forgets.
@@ -54,9 +54,9 @@ class Sequences : public SequenceTable<ContextSequence> {
     int32_t common_prefix(int32_t seq, const std::vector<llama_token> & tokens, int32_t most, int32_t n_held = 0) const;
 
     // Have `seq` hold exactly its first `n_tokens` tokens, or none if the memory cannot be restored; or what is before a
-    // picture, if they end inside one where no prefix may. `state_is_true` is
+    // picture, if they end inside one where no prefix may. `state_is_intact` is
     // false after a step that did not return ok: a recurrent state is then unknown, also at the committed length.
-    void rewind(int32_t seq, int32_t n_tokens, bool state_is_true = true);
+    void rewind(int32_t seq, int32_t n_tokens, bool state_is_intact = true);
 
     // Whole sequences can always be removed.
     void clear(int32_t seq) { rewind(seq, 0); }

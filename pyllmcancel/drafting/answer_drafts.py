@@ -1,4 +1,4 @@
-"""The drafts of one answer: of all texts that may foretell it, the one that agrees with its end for longest.
+"""The drafts of one answer: of all texts that may predict it, the one that agrees with its end for longest.
 
 Where no text does, or only for a few tokens, a draft model or the model's own heads may propose the tokens.
 
@@ -18,13 +18,13 @@ from pyllmcancel.drafting.sources import NGRAM, PAST, PREDICTION, SOURCES
 
 # Tokens that must agree. Two common tokens in a row occur in any text.
 SHORTEST = {PAST: 2, PREDICTION: 2, NGRAM: 3}
-# Tokens that agree: such a match mostly goes on, whatever its source is. A text that nobody can foretell has none. So
+# Tokens that agree: such a match mostly goes on, whatever its source is. A text that nobody can predict has none. So
 # drafts from long matches are learnt about apart, and have a budget of their own.
 LONG = 8
 
 
 class Reference(NamedTuple):
-    """A text that may foretell the answer, and the source that it comes from."""
+    """A text that may predict the answer, and the source that it comes from."""
 
     source: str
     text: TokenText

@@ -50,7 +50,7 @@ class Past:
     def n_bytes(self) -> int:
         return SIZE * len(self.text) + OVERHEAD
 
-    def foretold(self, n_prompt: int) -> int:
+    def certain(self, n_prompt: int) -> int:
         """Return the end of the generated part that goes on after the first `n_prompt` tokens, or `n_prompt`."""
         return next((end for begin, end in self.spans if begin <= n_prompt < end), n_prompt)
 
@@ -105,7 +105,7 @@ class PastAnswers:
         key
             All that the answer depends on besides the tokens before it. If the answer also depends on where it began
             (a seed, a grammar, penalties of generated tokens), the length of the prompt is part of the key. None if
-            the answer cannot be foretold.
+            the answer is not known before.
         """
         n_prompt, text = len(prompt), TokenText(prompt)
         text.extend(answer)
@@ -121,7 +121,7 @@ class PastAnswers:
             self._discard_oldest(owner)
         self._make_room()
 
-    def foretold(self, owner: str, prompt: Tokens, key: Hashable | None) -> list[int]:
+    def certain(self, owner: str, prompt: Tokens, key: Hashable | None) -> list[int]:
         """Return the tokens that are certain to follow `prompt`: they were generated after the same tokens under the
         same key.
 
@@ -133,7 +133,7 @@ class PastAnswers:
         found: list[int] = []
         for past in self._newest_first(owner):
             if past.key == key and past.text.begins_with(text):
-                end = past.foretold(len(text))
+                end = past.certain(len(text))
                 if end - len(text) > len(found):
                     found = past.text[len(text) : end]
         return found

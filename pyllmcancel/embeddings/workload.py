@@ -166,7 +166,7 @@ class Embedding:
         """Finish none: texts have no time limits other than their request's deadline."""
         return []
 
-    def heed_readers(self, _requests: Iterable[Request]) -> None:
+    def pause_unread(self, _requests: Iterable[Request]) -> None:
         """Pause none: an answer has no more events than its request has texts."""
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
@@ -208,10 +208,10 @@ class Embedding:
     def take_late(self) -> None:
         """Return none: see `ahead`."""
 
-    def ring(self) -> None:
+    def forbid_ahead(self) -> None:
         """Do nothing: see `ahead`."""
 
-    def hush(self) -> None:
+    def allow_ahead(self) -> None:
         """Do nothing: see `ahead`."""
 
     def maintain(self) -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.engine")
 
 MAX_EXPECTED = 4096  # tokens of a past answer that a new prompt goes along
-MAX_FORETOLD = 1024  # tokens that are delivered at once: others wait for that, some ten milliseconds
+MAX_CERTAIN = 1024  # tokens that are delivered at once: others wait for that, some ten milliseconds
 PATIENCE = 16  # tokens without a draft until steps run ahead, and until drafts are tried again
 
 
@@ -79,10 +79,10 @@ class Drafts:
         choice = request.choices[0]
         key = answer_key(choice)
         if key is not None:
-            choice.foretold = self._foretold(choice, key)[: min(choice.max_tokens, MAX_FORETOLD)]
-            choice.sampler.accept_prompt(choice.foretold)  # for penalties, which look at past tokens
+            choice.certain = self._certain(choice, key)[: min(choice.max_tokens, MAX_CERTAIN)]
+            choice.sampler.accept_prompt(choice.certain)  # for penalties, which look at past tokens
 
-    def _foretold(self, choice: Choice, key: Hashable) -> list[int]:
+    def _certain(self, choice: Choice, key: Hashable) -> list[int]:
         """Return the tokens that are certain to follow a choice's prompt.
 
         Of the tokens that go along a text, fewer go along a longer one. So a token that was the likeliest of all, or of
@@ -90,7 +90,7 @@ class Drafts:
         """
         text = choice.given_back
         keys = [key, *(forced_key(key, choice, text[:length]) for length in range(1, len(text) + 1))]
-        found = (self._past.foretold(choice.request.owner, choice.prompt, one) for one in keys)
+        found = (self._past.certain(choice.request.owner, choice.prompt, one) for one in keys)
         return max((tokens[: n_along(tokens, text, self._piece)] for tokens in found), key=len)
 
     def attach(self, items: list[StepItem], choices: Sequence[Choice]) -> list[StepItem]:
@@ -199,7 +199,7 @@ class Drafts:
         most = min(most, choice.max_tokens - len(choice.generated) - 1)
         if choice.request.params.draft_max is not None:
             most = min(most, choice.request.params.draft_max)
-        if item.n_tokens < choice.n_pending or choice.foretold or choice.n_described or choice.next_media:
+        if item.n_tokens < choice.n_pending or choice.certain or choice.n_described or choice.next_media:
             return 0
         return most
 
@@ -265,7 +265,7 @@ class Drafts:
             key = answer_key(choice)
             n_forced = choice.constraint.n_tokens if isinstance(choice.constraint, HealingConstraint) else 0
             forced, free = choice.generated[:n_forced], choice.generated[n_forced:]
-            if forced and key is not None and self._foretold(choice, key)[:n_forced] != forced:
+            if forced and key is not None and self._certain(choice, key)[:n_forced] != forced:
                 under = forced_key(key, choice, choice.given_back)
                 self._past.remember(request.owner, choice.prompt, choice.generated, under)
             # Tokens that had to go along a text count as the prompt's: alone the model may choose others.

@@ -98,7 +98,7 @@ class Engine(Calls):
         self.media: MediaLibrary | None = workload.media
         self.trace = StepTrace(TRACED_STEPS)
         self.registry = Registry(self.config.max_queue, self.config.max_running)
-        self.registry.ring = workload.ring
+        self.registry.forbid_ahead = workload.forbid_ahead
         self._observers = Observers(observer or NullObserver())
         self._endings = Endings(self.registry, self._observers)
         self._watcher = Watcher(self._endings.cancel, self._endings.shut_down)
@@ -111,7 +111,7 @@ class Engine(Calls):
         self._slots: Slots | None = None
         if isinstance(workload, Generation):
             workload.on_change(self.registry.wake)
-            self._slots = Slots(workload, self._loop.errands, self.registry.wake)
+            self._slots = Slots(workload, self._loop.jobs, self.registry.wake)
         self.stopped: Future[None] = Future()
         self._pid = os.getpid()
         # None of the engine's threads refers to the engine, so that a dropped engine is collected.

@@ -52,12 +52,12 @@ def placed(config: EngineConfig, native: Any, progress: Callable[[float], bool |
     if not placement.fit or placement.split_mode == "tensor":  # llama.cpp cannot measure a split by tensors
         return config
     path = config.model or packaged_model_path()
-    heed(progress)
+    check_cancelled(progress)
     sketch = native.Model.load(path, placement=placement, without_weights=True)
     options = options_for(sketch, config)
 
     def measure(placement: Placement, n_ctx: int) -> Sequence[DeviceUse]:
-        heed(progress)
+        check_cancelled(progress)
         uses: Sequence[DeviceUse] = native.memory_use(path, placement, **options | {"n_ctx": n_ctx})
         return uses
 
@@ -67,7 +67,7 @@ def placed(config: EngineConfig, native: Any, progress: Callable[[float], bool |
     return replace(config, placement=fit(placement, n_layers, measure, options["n_ctx"], fitted, reserved=reserved))
 
 
-def heed(progress: Callable[[float], bool | None] | None) -> None:
+def check_cancelled(progress: Callable[[float], bool | None] | None) -> None:
     if progress is not None and progress(0.0) is False:
         raise LoadCancelled("the load was cancelled while the model's placement was measured")
 

@@ -50,8 +50,8 @@ DIVERGED = "the answer was begun on another server, and does not go on here as i
 
 
 class Generation:
-    """The workload that generates text. `request`, `fill` and `ring` may be called from any thread, all else by the
-    engine thread only.
+    """The workload that generates text. `request`, `fill` and `forbid_ahead` may be called from any thread, all else
+    by the engine thread only.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class Generation:
                     updates.append(self._finish_choice(choice, late))
         return updates
 
-    def heed_readers(self, requests: Iterable[Request]) -> None:
+    def pause_unread(self, requests: Iterable[Request]) -> None:
         """Pause requests whose sinks are full, or whose prefixes are being read from the disk, and resume them when
         that is over.
         """
@@ -227,7 +227,7 @@ class Generation:
                 request.status = RequestStatus.PREFILL
                 observer.request_admitted(request)
             updates += prompt_progress(choice)
-            updates += self._take_foretold(choice, observer)
+            updates += self._take_certain(choice, observer)
             if self._encoding is not None and choice.media and choice.seq is not None:
                 self._encoding.want(choice)
         return updates
@@ -251,7 +251,7 @@ class Generation:
                 continue
             try:
                 # Tokens that are known already are computed with the prompt, and are delivered after this step.
-                masks = masks_along(after(choice.constraint, choice.foretold), item.draft)
+                masks = masks_along(after(choice.constraint, choice.certain), item.draft)
             except ConstraintError as error:
                 updates.append(self._fail(choice.request, str(error), error.param, keep=True))
                 continue
@@ -305,11 +305,11 @@ class Generation:
     def take_late(self) -> StepResult | None:
         return self._steps.take_late()
 
-    def ring(self) -> None:
-        self.context.ring()
+    def forbid_ahead(self) -> None:
+        self.context.forbid_ahead()
 
-    def hush(self) -> None:
-        self.context.hush()
+    def allow_ahead(self) -> None:
+        self.context.allow_ahead()
 
     def rest(self) -> None:
         self.context.rest()
@@ -343,7 +343,7 @@ class Generation:
             choice.n_committed += row.n_tokens
             choice.prompt_logprobs += [TokenLogprobs(*described) for described in row.described]
             updates += prompt_progress(choice)
-            updates += self._take_foretold(choice, observer)
+            updates += self._take_certain(choice, observer)
             n_before = len(choice.generated)
             updates += self._take_tokens(choice, row.sampled, observer)
             if choice.drafts is not None:
@@ -353,13 +353,13 @@ class Generation:
                 updates.append(self._fail(choice.request, FAULTS[row.fault], blamed(choice, row.fault), keep=False))
         return updates
 
-    def _take_foretold(self, choice: Choice, observer: Observer) -> list[Update]:
+    def _take_certain(self, choice: Choice, observer: Observer) -> list[Update]:
         """Generate what certainly follows the prompt, once that is computed."""
-        if not choice.foretold or choice.n_committed < len(choice.prompt):
+        if not choice.certain or choice.n_committed < len(choice.prompt):
             return []
-        foretold, choice.foretold = choice.foretold, ()
-        updates = self._take_tokens(choice, [SampledToken(token) for token in foretold], observer)
-        choice.n_foretold = len(choice.generated)
+        certain, choice.certain = choice.certain, ()
+        updates = self._take_tokens(choice, [SampledToken(token) for token in certain], observer)
+        choice.n_certain = len(choice.generated)
         return updates
 
     def _take_tokens(self, choice: Choice, sampled: Iterable[SampledToken], observer: Observer) -> list[Update]:

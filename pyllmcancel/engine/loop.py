@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyllmcancel.engine.errands import Errands
+from pyllmcancel.engine.jobs import Jobs
 from pyllmcancel.errors import said
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.observer import PartState, StepPart, StepRecord
@@ -84,7 +84,7 @@ class EngineLoop:
         self._observer = observer
         self._trace = trace
         self._outbox = Outbox()
-        self.errands = Errands()
+        self.jobs = Jobs()
         self._running: list[Request] = []
         self._n_steps = 0
         self._last_step: StepRecord | None = None
@@ -99,7 +99,7 @@ class EngineLoop:
         """Work until the registry is closed and everything has ended."""
         while self._workload.ahead or self._computes() or self._wait_for_work():
             self.turn()
-        self.errands.close()
+        self.jobs.close()
         self._workload.close()
 
     def turn(self) -> None:
@@ -118,14 +118,14 @@ class EngineLoop:
 
     def _turn_at_rest(self) -> None:
         # Before anything is looked at: news that arrive from here on keep the next step from running ahead.
-        self._workload.hush()
+        self._workload.allow_ahead()
         # Before admission: a request that supersedes another finds its slot and cells given back. Endings are published
         # before admission, which may copy cells.
         self._end_cancelled()
-        self.errands.run_ready()
+        self.jobs.run_ready()
         self._report(self._workload.expire(self._running))
         # Before admission, too: the next request may wait for nothing but a slot that is given back here.
-        self._workload.heed_readers(self._running)
+        self._workload.pause_unread(self._running)
         self._publish()
         self._admit()
         self._step_began = time.monotonic()  # a draft model may compute
@@ -151,7 +151,7 @@ class EngineLoop:
     def bury(self, died_of: BaseException) -> None:
         """End every request before the thread dies of an error. If this call raises, call it again."""
         self._step_began = None
-        self.errands.close()
+        self.jobs.close()
         self._outbox.flush()  # the thread may have died while it wrote an ending
         failure: Exception | None = None
         for request in self._registry.take_all(died_of):

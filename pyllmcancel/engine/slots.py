@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from pyllmcancel.engine.errands import Errand
+from pyllmcancel.engine.jobs import Job
 from pyllmcancel.engine.state_identity import state_identity
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyllmcancel._native import SwappedPrefix
-    from pyllmcancel.engine.errands import Errands
     from pyllmcancel.engine.generation import Generation
+    from pyllmcancel.engine.jobs import Jobs
     from pyllmcancel.scheduling.swap_space import Fetched
 
 T = TypeVar("T")
@@ -31,16 +31,16 @@ class Slots:
 
     Parameters
     ----------
-    errands
+    jobs
         Those of the engine thread.
     wake
         Wakes the engine thread.
     """
 
-    def __init__(self, generation: Generation, errands: Errands, wake: Callable[[], object]) -> None:
+    def __init__(self, generation: Generation, jobs: Jobs, wake: Callable[[], object]) -> None:
         self._generation = generation
         self._scheduler = generation.scheduler
-        self._errands = errands
+        self._jobs = jobs
         self._wake = wake
 
     def copy(self, owner: str, number: int) -> Future[Fetched | None]:
@@ -56,10 +56,10 @@ class Slots:
         return self._ask(partial(self._scheduler.erase_slot, owner, number), owner, number)
 
     def _ask(self, call: Callable[[], T], owner: str, number: int) -> Future[T]:
-        errand = Errand(call, lambda: not self._scheduler.slot_is_busy(owner, number))
-        self._errands.add(errand)
+        job = Job(call, lambda: not self._scheduler.slot_is_busy(owner, number))
+        self._jobs.add(job)
         self._wake()
-        return errand.result
+        return job.result
 
     def state_identity(self, known: Path) -> str:
         """Return the identity of everything that a state in a file depends on. Reads whole files that are not `known`,

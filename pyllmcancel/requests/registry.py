@@ -65,7 +65,7 @@ class Registry:
         self._closed = False
         self._died_of: BaseException | None = None
         # Called with the lock held whenever there is news for the engine thread, so it must be quick. Set once.
-        self.ring: Callable[[], object] = lambda: None
+        self.forbid_ahead: Callable[[], object] = lambda: None
 
     # -- into and out of the tables -----------------------------------------------------------------------------------
 
@@ -278,7 +278,7 @@ class Registry:
 
     def _tell(self) -> None:
         self._news = True
-        self.ring()
+        self.forbid_ahead()
         self._changed.notify_all()
 
     def seal(self, request: Request) -> CancelReason | None:

@@ -55,7 +55,7 @@ class Choice:
     adapted: Adapted = UNADAPTED  # the adapters that compute its tokens
     generated: list[int] = field(default_factory=list)
     given_back: bytes = b""  # the text of the prompt's last word, with which the answer has to begin
-    foretold: Sequence[int] = ()  # tokens that certainly come next, to be generated once the prompt is computed
+    certain: Sequence[int] = ()  # tokens that certainly come next, to be generated once the prompt is computed
     known: Sequence[int] = ()  # the answer's first tokens, if it was begun elsewhere: they are generated again
     seq: int | None = None  # set while the choice holds a slot
     n_committed: int = 0  # a copy of `Context.n_committed`, written by the engine thread; kept without a slot
@@ -70,7 +70,7 @@ class Choice:
     finish_reason: FinishReason | None = None
     constraint: Constraint | None = None
     drafts: AnswerDrafts | None = None  # from its first decode step on
-    n_foretold: int = 0  # generated tokens that were foretold
+    n_certain: int = 0  # generated tokens that were certain
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)  # kept until the next delta takes them along
 
     @property
@@ -81,7 +81,7 @@ class Choice:
     def tokens_from(self, first: int) -> list[int]:
         """Return the known tokens from that number on; no others are copied."""
         found: list[int] = []
-        for part in (self.prompt, self.generated, self.foretold):
+        for part in (self.prompt, self.generated, self.certain):
             found += part[first:]
             first = max(0, first - len(part))
         return found
@@ -92,9 +92,9 @@ class Choice:
         counts = {} if self.drafts is None else self.drafts.counts
         for source in SOURCES:
             n_drafted, n_accepted = counts.get(source, (0, 0))
-            n_foretold = self.n_foretold if source == PAST else 0
-            if n_drafted or n_foretold or (predicted and source == PREDICTION):
-                yield Drafted(source, n_drafted + n_foretold, n_accepted + n_foretold)
+            n_certain = self.n_certain if source == PAST else 0
+            if n_drafted or n_certain or (predicted and source == PREDICTION):
+                yield Drafted(source, n_drafted + n_certain, n_accepted + n_certain)
 
     def next_known(self, most: int) -> Sequence[int]:
         """Return up to `most` of the tokens that are to be generated again, for an answer that was begun elsewhere."""
@@ -103,7 +103,7 @@ class Choice:
 
     @property
     def n_known(self) -> int:
-        return len(self.prompt) + len(self.generated) + len(self.foretold)
+        return len(self.prompt) + len(self.generated) + len(self.certain)
 
     @property
     def n_pending(self) -> int:

@@ -43,7 +43,7 @@ class NamedSlots:
         """Note that a choice leaves `n_committed` tokens in `seq`."""
         if choice.leads:
             number = number_of(choice)
-            left = Left((choice.prompt, choice.generated, choice.foretold), n_committed, choice.adapted)
+            left = Left((choice.prompt, choice.generated, choice.certain), n_committed, choice.adapted)
             self._left.put(choice.request.owner, seq if number is None else number, left)
 
     def put(self, owner: str, number: int, tokens: Sequence[int], adapted: Adapted = UNADAPTED) -> None:

@@ -98,7 +98,7 @@ class StepScheduler(Protocol):
 
 class Workload(Protocol):
     """The part of generation and of embeddings that the loop uses. Called by the engine thread only, but for
-    `ring`.
+    `forbid_ahead`.
     """
 
     @property
@@ -107,7 +107,7 @@ class Workload(Protocol):
     def expire(self, requests: Iterable[Request]) -> list[Update]:
         """Finish running requests that have exceeded a time limit of their own."""
 
-    def heed_readers(self, requests: Iterable[Request]) -> None:
+    def pause_unread(self, requests: Iterable[Request]) -> None:
         """Pause running requests whose sinks are full, and resume them when they are not."""
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
@@ -127,7 +127,7 @@ class Workload(Protocol):
 
     def computes(self, request: Request) -> bool:
         """Return whether a step can compute for this running request: not while it is paused, or waits for another
-        thread, which rings when the wait is over.
+        thread, which wakes the registry when the wait is over.
         """
 
     def maintain(self) -> None:
@@ -163,11 +163,11 @@ class Workload(Protocol):
         Returns None otherwise. This call is allowed beside that step.
         """
 
-    def ring(self) -> None:
-        """Prevent steps from beginning by themselves until `hush`; may be called from any thread."""
+    def forbid_ahead(self) -> None:
+        """Prevent steps from beginning by themselves until `allow_ahead`; may be called from any thread."""
 
-    def hush(self) -> None:
-        """Forget earlier rings: only later ones keep a step from beginning by itself."""
+    def allow_ahead(self) -> None:
+        """Take back earlier calls of `forbid_ahead`: only later ones keep a step from beginning by itself."""
 
     def release(self, request: Request, *, keep: bool) -> None:
         """Give back the slots of a request that ends before it is complete; with `keep`, its cells stay cached."""

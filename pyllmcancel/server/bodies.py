@@ -147,7 +147,7 @@ async def _read(request: Request, body_type: type[RequestBody], parse: Callable[
     del text
     body, ignored = await prepared(request, work)
     note(request.scope, ignored)
-    body.heed(state.engine)
+    body.check_against(state.engine)
     return body
 
 

@@ -134,8 +134,8 @@ class ChatBody(ThinkingFields, OpenAIBody):
         # A grammar that is not the client's own is that of its tools.
         return "tools" if param == "grammar" and self.answer_form() is None else super().own_name(param)
 
-    def heed(self, engine: Engine) -> None:
-        super().heed(engine)
+    def check_against(self, engine: Engine) -> None:
+        super().check_against(engine)
         if self.verbosity not in (None, "medium"):
             self.ignore("verbosity")
 

@@ -137,7 +137,7 @@ class RequestBody(Sent):
 
     _ignored: Ignored | None = PrivateAttr(None)  # set once, by the reader of the body
 
-    def heed(self, engine: Engine) -> None:
+    def check_against(self, engine: Engine) -> None:
         """Compare the body with the engine; InvalidRequestError if the engine cannot serve it."""
 
     def ignore(self, field: str) -> None:

@@ -147,7 +147,7 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, LoraFields, AcceptedFi
         """The seconds of silence before a ping, 0 for no pings; None: the server's default."""
         return None if self.sse_ping_interval is None else max(0, self.sse_ping_interval)
 
-    def heed(self, engine: Engine) -> None:
+    def check_against(self, engine: Engine) -> None:
         options = None if self.options is None else self.options.num_ctx
         for name, given in (("num_ctx", self.num_ctx), ("options.num_ctx", options)):
             if given is not None and given > engine.n_ctx:

@@ -13,7 +13,7 @@ from pyllmcancel.errors import EngineClosedError
 
 
 @dataclass(slots=True, eq=False)
-class Errand:
+class Job:
     """A call that is made between two steps, as soon as `is_ready` returns True."""
 
     call: Callable[[], Any]
@@ -29,32 +29,32 @@ class Errand:
             self.result.set_exception(error)
 
 
-class Errands:
-    """The errands that wait. Each gets a result, or EngineClosedError.
+class Jobs:
+    """The jobs that wait. Each gets a result, or EngineClosedError.
 
     May be used from any thread, but for `run_ready`, which the engine thread calls.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting = deque[Errand]()
+        self._waiting = deque[Job]()
         self._closed = False
 
-    def add(self, errand: Errand) -> None:
-        """Have an errand run; EngineClosedError if nothing runs any more."""
+    def add(self, job: Job) -> None:
+        """Have a job run; EngineClosedError if nothing runs any more."""
         with self._lock:
             if self._closed:
                 raise EngineClosedError("the engine is closed")
-            self._waiting.append(errand)
+            self._waiting.append(job)
 
     def run_ready(self) -> None:
         with self._lock:
             waiting = tuple(self._waiting)
-        for errand in waiting:
-            if errand.result.cancelled() or errand.is_ready():
+        for job in waiting:
+            if job.result.cancelled() or job.is_ready():
                 with self._lock:
-                    self._waiting.remove(errand)
-                errand.run()
+                    self._waiting.remove(job)
+                job.run()
 
     def close(self) -> None:
         """Fail what waits. Idempotent."""
@@ -62,6 +62,6 @@ class Errands:
             self._closed = True
             left = list(self._waiting)
             self._waiting.clear()
-        for errand in left:
-            if errand.result.set_running_or_notify_cancel():
-                errand.result.set_exception(EngineClosedError("the engine was closed"))
+        for job in left:
+            if job.result.set_running_or_notify_cancel():
+                job.result.set_exception(EngineClosedError("the engine was closed"))
