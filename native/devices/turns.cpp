@@ -1,6 +1,7 @@
 #include "devices/turns.hpp"
 
 #include "platform/steady_clock.hpp"
+#include "platform/waiting.hpp"
 
 #include <algorithm>
 
@@ -20,7 +21,7 @@ void Turns::begin(Kind kind) {
     int & mine = n_waiting_[static_cast<int>(kind)];
     const int & others = n_waiting_[static_cast<int>(other_than(kind))];
     ++mine;
-    changed_.wait(lock, [&] { return !taken_ && (last_ != kind || others == 0); });
+    platform::wait(changed_, lock, [&] { return !taken_ && (last_ != kind || others == 0); });
     --mine;
     taken_ = true;
     last_ = kind;

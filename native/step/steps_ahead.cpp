@@ -1,8 +1,8 @@
 #include "step/steps_ahead.hpp"
 
 #include "platform/errors.hpp"
+#include "platform/waiting.hpp"
 
-#include <chrono>
 #include <utility>
 
 namespace pyllmcancel {
@@ -10,13 +10,6 @@ namespace {
 
 // llama.cpp and ggml build graphs recursively; some systems give a thread half a megabyte.
 constexpr std::size_t STACK_BYTES = std::size_t{16} << 20;
-
-// As condition_variable::wait(), which GCC 12 moved into its library: a wheel that calls it would not run on older systems.
-template <typename Predicate>
-void wait_without_limit(std::condition_variable & condition, std::unique_lock<std::mutex> & lock, Predicate holds) {
-    while (!condition.wait_for(lock, std::chrono::hours(1), holds)) {
-    }
-}
 
 } // namespace
 
@@ -69,7 +62,7 @@ StepResult StepsAhead::wait(std::unique_lock<std::mutex> & lock, bool goes_on) {
     goes_on_ = goes_on;
     waiting_ = true;
     for_thread_.notify_one();
-    wait_without_limit(for_user_, lock, [this] { return handed_over_; });
+    platform::wait(for_user_, lock, [this] { return handed_over_; });
     handed_over_ = false;
     waiting_ = false;
     if (error_ || !result_.ahead) {
@@ -87,7 +80,7 @@ void StepsAhead::work() {
     for (bool follows = false;;) {
         if (!follows) {
             std::unique_lock<std::mutex> lock(mutex_);
-            wait_without_limit(for_thread_, lock, [this] { return wanted_ || closing_; });
+            platform::wait(for_thread_, lock, [this] { return wanted_ || closing_; });
             if (closing_) {
                 return;
             }
@@ -109,7 +102,7 @@ bool StepsAhead::hand_over(StepResult result, std::exception_ptr error) {
     bool follows = false;
     {
         std::unique_lock<std::mutex> lock(mutex_);
-        wait_without_limit(for_thread_, lock, [this] { return (waiting_ && !handed_over_) || closing_; });
+        platform::wait(for_thread_, lock, [this] { return (waiting_ && !handed_over_) || closing_; });
         if (closing_) {
             return false;
         }
