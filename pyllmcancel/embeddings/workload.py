@@ -206,7 +206,7 @@ class Embedding:
         raise UsageError("no step is ahead")
 
     def take_late(self) -> None:
-        """Return none: see `ahead`."""
+        """Return None: see `ahead`."""
 
     def forbid_ahead(self) -> None:
         """Do nothing: see `ahead`."""

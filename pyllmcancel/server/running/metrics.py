@@ -171,8 +171,8 @@ class EngineMetrics:
             self._spared.inc()
 
     def _clock_turn(self, record: StepRecord) -> None:
-        """Return the seconds since the former step, if a request was in both steps: otherwise the engine may have
-        been idle.
+        """Observe the time since the former step, if a request was in both steps: otherwise the engine may have been
+        idle.
         """
         former, self._last_step = self._last_step, record
         if former is None:
