@@ -16,7 +16,7 @@ class CancelReason(StrEnum):
     """The reason why a request was cancelled. The list is closed."""
 
     # A new reason also needs an HTTP status in `pyllmcancel.server.errors.responses` and a line in docs/cancelling.md.
-    # If its client gets no error, ``error_told`` in `pyllmcancel.server.generate` has to know it.
+    # If its client gets no error, ``client_error`` in `pyllmcancel.server.generate` has to know it.
     DISCONNECT = "disconnect"
     STALLED = "stalled"
     SUPERSEDED = "superseded"

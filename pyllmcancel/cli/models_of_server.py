@@ -47,7 +47,7 @@ def show(arguments: argparse.Namespace) -> int:
             failures.append(str(status["error"]))
         size = one["size"] if "size" in one else one["meta"]["size"]
         counts = (str(one.get("running", "-")), str(one.get("waiting", "-")))
-        rows.append((one["id"], told(one), in_units(size), *counts))
+        rows.append((one["id"], status_words(one), in_units(size), *counts))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         sys.stdout.write("  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip() + "\n")
@@ -55,7 +55,7 @@ def show(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def told(model: dict[str, Any]) -> str:
+def status_words(model: dict[str, Any]) -> str:
     """Return a model's status in words. A server of one model has none: it is loaded."""
     status = model.get("status", {"value": "loaded"})
     if status.get("failed"):

@@ -105,7 +105,7 @@ class Guidance:
         InvalidRequestError
             With llguidance's own message; the error names `param`.
         """
-        with panics_told(param):
+        with panics_reported(param):
             matcher = LLMatcher(self.tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=SILENT, limits=LIMITS)
         if matcher.is_error():
             raise InvalidRequestError(_own_words(matcher.get_error()), param)
@@ -126,7 +126,7 @@ class Guidance:
             grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides={"lenient": lenient})
         except ValueError as error:  # the parser's: 128 nested objects are too many
             raise InvalidRequestError(_own_words(str(error)), param) from error
-        with panics_told(param):
+        with panics_reported(param):
             is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, self.tokenizer, limits=LIMITS)
         if is_error:
             raise InvalidRequestError(_own_words(messages[0]), param)
@@ -176,7 +176,7 @@ class GuidedConstraint:
 
 
 @contextmanager
-def panics_told(param: str) -> Iterator[None]:
+def panics_reported(param: str) -> Iterator[None]:
     """Make an error of the request of a panic in llguidance: some that it does not catch itself are no `Exception`."""
     try:
         yield

@@ -66,7 +66,7 @@ async def begun_by(worker: Worker, message: Message, stack: ExitStack) -> tuple[
 async def list_of_each(message: Message, owner: str, workers: Sequence[Worker], answer: Answer) -> None:
     """Send a request for streams to all workers, and their lists to the client as one; an error of one as it is."""
     found: list[Any] = []
-    for worker, one in zip(workers, await asyncio.gather(*(told_by(one, message) for one in workers)), strict=True):
+    for worker, one in zip(workers, await asyncio.gather(*(answer_of(one, message) for one in workers)), strict=True):
         if one is None:
             note_unreached(answer.scope, [worker])
             continue
@@ -79,7 +79,7 @@ async def list_of_each(message: Message, owner: str, workers: Sequence[Worker], 
     return await answer.whole(200, headers, content)
 
 
-async def told_by(worker: Worker, message: Message) -> tuple[Head, bytes] | None:
+async def answer_of(worker: Worker, message: Message) -> tuple[Head, bytes] | None:
     """Return a worker's whole answer; None if it does not come in time."""
     method, target, headers, body = message.parts
     try:

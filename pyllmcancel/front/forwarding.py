@@ -17,7 +17,7 @@ from fastapi import Request
 from pyllmcancel.front.upstream import Broken, Exchange, Head
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
-from pyllmcancel.server.from_front import FORWARDED, INTERNAL, owner_told
+from pyllmcancel.server.from_front import FORWARDED, INTERNAL, owner_header
 from pyllmcancel.server.http.connection import connection_of
 from pyllmcancel.server.http.request_context import mark_client_gone, request_id_of
 from pyllmcancel.server.requests.visible import may_see_all
@@ -83,7 +83,7 @@ class Message:
         query: bytes = scope.get("query_string", b"")
         kept = [(name, value) for name, value in scope["headers"] if name not in OF_REQUEST]
         kept.append((b"x-request-id", request_id_of(scope).encode()))
-        kept.append(owner_told(scope, sees_all=may_see_all(Request(scope))))
+        kept.append(owner_header(scope, sees_all=may_see_all(Request(scope))))
         client = scope.get("client")
         if client is not None:
             kept.append((FORWARDED, str(client[0]).encode("latin-1")))

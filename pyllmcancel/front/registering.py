@@ -37,7 +37,7 @@ class Registering:
         self._key = key
         self._tls = ssl.create_default_context(cafile=front.ca) if front.place.scheme == "https" else None
         self._said = Registration(port=port, secure=secure, url=front.own)
-        self._told: str | None = ""  # what the log has said last; None: that it is registered
+        self._logged: str | None = ""  # what the log has said last; None: that it is registered
         self._task = asyncio.create_task(self._keep_saying(), name="register at the front")
 
     async def _keep_saying(self) -> None:
@@ -55,8 +55,8 @@ class Registering:
                 why = "it does not take the worker key" if status == 401 else f"it answers with status {status}"
         except (OSError, Broken, ValueError) as error:
             why = str(error) or "it does not answer"
-        if why != self._told:
-            self._told = why
+        if why != self._logged:
+            self._logged = why
             shown = f"{self._place.host}:{self._place.port}"
             if why is None:
                 logger.info("registered at the front %s", shown)

@@ -25,7 +25,7 @@ from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Exchange, Heade
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.behind import ACCEPTED, AGAIN, BODY, CLOSED, END, ENDED, LEFT, LINK, START, STATE
 from pyllmcancel.server.delivered import Promise
-from pyllmcancel.server.http.request_context import ARRIVED, arrival_told
+from pyllmcancel.server.http.request_context import ARRIVED, arrival_header
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
@@ -204,7 +204,7 @@ class Relay:
         delivered, left_at = self._delivery.delivered, self.left_at
         head, body = delivered.as_head(), bytes(delivered.body or b"")
         sizes = b"%d,%d" % (len(head), len(body)) if head else b"1"
-        headers = [(ARRIVED, arrival_told(self._answer.scope, left_at, process.clock_ahead)), (LINK, sizes)]
+        headers = [(ARRIVED, arrival_header(self._answer.scope, left_at, process.clock_ahead)), (LINK, sizes)]
         headers += [(AGAIN, b"1")] if self._was_accepted else []
         begun = await connected(message, process.address, headers, head + body if head else b"")
         self.request.process, self._is_accepted, self._is_given_away = process, False, False

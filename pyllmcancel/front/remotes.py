@@ -80,7 +80,7 @@ class Remotes:
         self._resolve = resolve or resolved
         self._until = dict.fromkeys(places, math.inf)  # when a worker is forgotten, unless it says more
         self._hosts: dict[Place, list[str]] = {}  # the addresses of names
-        self._told: dict[Place, str] = {}  # why a name could not be looked up, as the log has it
+        self._logged: dict[Place, str] = {}  # why a name could not be looked up, as the log has it
         self._workers: dict[Address, RemoteWorker] = {}
         self._changed = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
@@ -108,12 +108,12 @@ class Remotes:
         try:
             async with asyncio.timeout(RESOLVED_WITHIN):
                 self._hosts[place] = await self._resolve(place.host)
-            self._told.pop(place, None)
+            self._logged.pop(place, None)
         except (OSError, UnicodeError) as error:  # known addresses stay: no worker is lost with a name server
             why = str(error) or f"no answer in {RESOLVED_WITHIN:g} s"
-            if self._told.get(place) != why:
+            if self._logged.get(place) != why:
                 logger.warning("the name %s cannot be looked up: %s", place.host, why)
-            self._told[place] = why
+            self._logged[place] = why
 
     async def register(self, content: bytes, scope: Scope) -> Said:
         """Take what a worker says of itself; ApiError if it is wrong."""

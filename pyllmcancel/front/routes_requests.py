@@ -72,7 +72,7 @@ async def props(request: Request) -> Any:
     process = found.keeper.serving(spec)
     if process is not None:
         with suppress(Broken, OSError, ValueError):  # it is about to end
-            status, told, response = await told_by(process.address, request)
+            status, told, response = await answer_of(process.address, request)
             return response if several or status != 200 else told | {"is_sleeping": False}
     if not several:
         return props_of_all(found.keeper, found) | {"is_sleeping": found.keeper.model(spec.name).asleep}
@@ -85,7 +85,7 @@ async def metrics(request: Request) -> Response:
     check_may_see_all(request)
     keeper = router_of(request).keeper
     ready = keeper.ready()
-    told = await asyncio.gather(*(told_by(one.address, request) for one in ready), return_exceptions=True)
+    told = await asyncio.gather(*(answer_of(one.address, request) for one in ready), return_exceptions=True)
     note_unreached(
         request.scope, [one for one, answer in zip(ready, told, strict=True) if isinstance(answer, ApiError)]
     )
@@ -128,7 +128,7 @@ def escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-async def told_by(address: Address, request: Request) -> tuple[int, Any, Response]:
+async def answer_of(address: Address, request: Request) -> tuple[int, Any, Response]:
     """Return the status, the content and the whole of a process's answer to this request; ApiError if it is late."""
     message = Message.of(request.scope, b"")
     try:

@@ -153,7 +153,7 @@ class RemoteWorker(Worker):
     def __init__(self, address: Address, listener: RemoteListener) -> None:
         super().__init__("", "", address)
         self._listener = listener
-        self._told = ""  # what the log has said of it last
+        self._logged = ""  # what the log has said of it last
         self._boot = ""  # of its present start
         self._looks: list[asyncio.Future[None]] = []  # of those that wait for the next look
         self._best_trip = float("inf")  # the shortest time of a question and its answer
@@ -212,7 +212,7 @@ class RemoteWorker(Worker):
         if not self.is_ready:
             head, body = await ask(self.address, MODELS)
             entry = json.loads(body)["data"][0]
-            self.n_slots, self.is_ready, self._told = slots, True, ""
+            self.n_slots, self.is_ready, self._logged = slots, True, ""
             self.name = self.name or head.get(SERVED_BY).decode("latin-1")
             self._listener.has_come(self, list(dict.fromkeys([entry["id"], *entry["aliases"]])))
         self._listener.has_requests(self, int(told["waiting"]) + int(told["running"]), asked_at)
@@ -222,8 +222,8 @@ class RemoteWorker(Worker):
             self._listener.is_stuck(self)
 
     def _is_away(self, why: str, *, silent: bool = False) -> None:
-        if self._told != why:
-            self._told = why
+        if self._logged != why:
+            self._logged = why
             logger.warning("the worker at %s cannot be used: %s", self.shown, why)
         if self.is_ready:
             self.is_ready = False

@@ -174,11 +174,11 @@ class Marks:
 
     def is_new(self, delta: Delta) -> bool:
         """Return whether a delta, the next one of its choice, is not delivered yet."""
-        n_told = len(self._delivered.tokens.get(delta.index, ()))
+        n_delivered = len(self._delivered.tokens.get(delta.index, ()))
         if delta.prompt_done is not None:
-            return not n_told
+            return not n_delivered
         self._n_seen[delta.index] += 1
-        return self._n_seen[delta.index] > n_told
+        return self._n_seen[delta.index] > n_delivered
 
     def has(self, part: int) -> bool:
         """Return whether the events of this part are delivered."""

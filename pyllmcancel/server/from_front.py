@@ -164,7 +164,7 @@ class FromFront(Keyed):
             scope["client"] = client.decode("latin-1"), 0
 
 
-def owner_told(scope: Scope, *, sees_all: bool) -> tuple[bytes, bytes]:
+def owner_header(scope: Scope, *, sees_all: bool) -> tuple[bytes, bytes]:
     """Return the header that tells a worker who has sent a request to the front."""
     return OWNER_TOLD, b"%d%d%b" % (is_admin(scope), sees_all, owner_of(scope).encode())
 

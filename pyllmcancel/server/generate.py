@@ -24,7 +24,7 @@ from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import is_client_gone, mark_client_gone
 from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
 from pyllmcancel.server.origin import key_by
-from pyllmcancel.server.preparing import engine_failure_told, prepare, working
+from pyllmcancel.server.preparing import engine_failure_reported, prepare, working
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.reading import KeptResponse
 
@@ -96,7 +96,7 @@ async def submit(
             with working(engine, request):
                 engine.fill(request, prompts, params, sink)
         promise = None if link is None else link.go_on(request, await state.digest())
-        with engine_failure_told(engine):
+        with engine_failure_reported(engine):
             engine.accept(request)
     except InvalidRequestError as error:
         # The engine calls the field a prompt; this client's body may name it otherwise.
@@ -152,10 +152,10 @@ class EngineResponse(Response, ABC):
 
     @abstractmethod
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer, or call `error_told` and send the error that it returns."""
+        """Send the answer, or call `client_error` and send the error that it returns."""
 
 
-def error_told(scope: Scope, error: RequestCancelled | RequestFailed | ApiError) -> ApiError | None:
+def client_error(scope: Scope, error: RequestCancelled | RequestFailed | ApiError) -> ApiError | None:
     """Return the error that a client gets if its request did not complete; None if it has left, or does not read."""
     if isinstance(error, RequestCancelled) and error.reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
         mark_client_gone(scope)
@@ -181,7 +181,7 @@ class WholeResponse(EngineResponse):
             response = await worded(self._stream, lambda usage: whole_answer(self._dialect.whole(deltas, usage), usage))
             await self._dialect.keep()
         except (RequestCancelled, RequestFailed, ApiError) as error:
-            told = error_told(scope, error)
+            told = client_error(scope, error)
             if told is None:
                 return
             response = told.response_to(scope)
@@ -210,5 +210,5 @@ class EventStreamResponse(EngineResponse):
             await send({"type": "http.response.body", "body": events, "more_body": True})
 
         await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
-        if await self._events.write_to(write, partial(error_told, scope)):
+        if await self._events.write_to(write, partial(client_error, scope)):
             await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -54,7 +54,7 @@ def arrive(http: HttpRequest, names: Names) -> Request:
     """
     engine, request = state_of(http).engine, request_of(http.scope)
     if request is None:
-        with engine_failure_told(engine):
+        with engine_failure_reported(engine):
             request = engine.arrive(**plain_origin(http), **names._asdict())
         http.scope["state"][REQUEST] = request
     else:
@@ -63,7 +63,7 @@ def arrive(http: HttpRequest, names: Names) -> Request:
 
 
 @contextmanager
-def engine_failure_told(engine: Engine) -> Iterator[None]:
+def engine_failure_reported(engine: Engine) -> Iterator[None]:
     """Report an engine that has failed. It is closed, too, but unlike at a shutdown there is nothing to wait for."""
     try:
         yield

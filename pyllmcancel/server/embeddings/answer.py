@@ -19,8 +19,8 @@ from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFai
 from pyllmcancel.requests.token_stream import AsyncStream, LoopSink
 from pyllmcancel.server.behind import link_of
 from pyllmcancel.server.bodies import prepared
-from pyllmcancel.server.generate import EngineResponse, error_told
-from pyllmcancel.server.preparing import engine_failure_told, working
+from pyllmcancel.server.generate import EngineResponse, client_error
+from pyllmcancel.server.preparing import engine_failure_reported, working
 from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wordi
     sink = LoopSink(asyncio.get_running_loop())
     with working(engine, request):
         engine.fill_texts(request, tokens, sink, incoming.body.timeout)
-    with engine_failure_told(engine):
+    with engine_failure_reported(engine):
         engine.accept(request)
     if (link := link_of(incoming.http.scope)) is not None:
         link.accepted(request, None)
@@ -150,7 +150,7 @@ class TextsResponse(EngineResponse):
                 # Written in a thread: thousands of numbers would delay the events of other requests.
                 entries |= await asyncio.to_thread(self._entries, batch)
         except (RequestCancelled, RequestFailed) as error:
-            told = error_told(scope, error)
+            told = client_error(scope, error)
             if told is None:
                 return
             response: Response = told.response_to(scope)

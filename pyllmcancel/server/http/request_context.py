@@ -60,13 +60,13 @@ def left_at_of(scope: Scope) -> float | None:
     return left_at
 
 
-def arrival_told(scope: Scope, left_at: float | None, ahead: float) -> bytes:
+def arrival_header(scope: Scope, left_at: float | None, ahead: float) -> bytes:
     """Return the value of `ARRIVED`, by a monotonic clock that is `ahead` seconds ahead: 0 on the same machine."""
     left = "" if left_at is None else f" {left_at + ahead!r}"
     return f"{arrival_of(scope) + ahead!r}{left}".encode()
 
 
-def told_arrival(scope: Scope, now: float) -> tuple[float, float | None]:
+def arrival_of_header(scope: Scope, now: float) -> tuple[float, float | None]:
     """Return the times that the process in front says; now for an arrival if it says none, or a later one."""
     told = next((value for name, value in scope["headers"] if name == ARRIVED), b"").split(b" ")
     with suppress(ValueError):
@@ -111,7 +111,7 @@ class RequestContext:
         request_id = given if given is not None and sane else new_request_id()
         scope.setdefault("state", {})["request_id"] = request_id
         began = time.monotonic()
-        told = told_arrival(scope, began) if self._is_behind else (began, None)
+        told = arrival_of_header(scope, began) if self._is_behind else (began, None)
         scope["state"].update(zip(("arrived_at", "left_at"), told, strict=True))
         ids = dict.fromkeys(shape_of(scope).id_headers, request_id)
         status = 0

@@ -105,19 +105,19 @@ class IgnoredLog:
     """Logs one line for each client and field. Used in the event loop only."""
 
     def __init__(self) -> None:
-        self._told: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def tell(self, scope: Scope, names: Iterable[str]) -> None:
         client = owner_of(scope) or (scope.get("client") or ("a client",))[0]
         for name in names:
-            known = (client, name) in self._told
-            self._told[client, name] = None
-            self._told.move_to_end((client, name))
+            known = (client, name) in self._logged
+            self._logged[client, name] = None
+            self._logged.move_to_end((client, name))
             if not known:
                 facts = {"request_id": scope["state"]["request_id"], "client": client, "field": name}
                 logger.warning("%s sends %s, which has no effect here", client, name, extra=facts)
-        while len(self._told) > MAX_LOGGED_PAIRS:
-            self._told.popitem(last=False)
+        while len(self._logged) > MAX_LOGGED_PAIRS:
+            self._logged.popitem(last=False)
 
 
 def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> IgnoredFields:

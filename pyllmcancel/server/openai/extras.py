@@ -88,7 +88,7 @@ class WithExtras(Dialect):
             yield self._timed(chunk, choice, self._per_token)
         for last in chunks[-1:]:
             timed = self._timed(last, choice, self._per_token or (ended and not self._usage_comes_last))
-            yield self._told(timed, choice) if ended else timed
+            yield self._with_verbose(timed, choice) if ended else timed
 
     def closing(self, usage: Usage) -> Iterable[Mapping[str, Any]]:
         for chunk in self._dialect.closing(usage):
@@ -98,11 +98,11 @@ class WithExtras(Dialect):
         whole = self._timed(self._dialect.whole(deltas, usage), self._choices[0], wanted=True)
         if self._verbose:
             self._texts[0] = [delta.text for delta in deltas if delta.index == 0]
-            whole = self._told(whole, self._choices[0])
+            whole = self._with_verbose(whole, self._choices[0])
         # Clients that ask every endpoint for llama-server's own fields get a whole answer.
         return chosen(whole, self._fields or ()) or whole
 
-    def _told(self, chunk: Mapping[str, Any], choice: Choice) -> Mapping[str, Any]:
+    def _with_verbose(self, chunk: Mapping[str, Any], choice: Choice) -> Mapping[str, Any]:
         if not self._verbose:
             return chunk
         text = "".join(self._texts[choice.index])

@@ -48,7 +48,7 @@ class Conversation:
                 case MessageItem(role="assistant"):
                     self._said(self._own_text(item))
                 case MessageItem(role=role):
-                    self._told(role, content_of(item.content))
+                    self._add_message(role, content_of(item.content))
                 case ReasoningItem():
                     self._thought(item)
                 case CallItem(status="incomplete") | CustomCallItem(status="incomplete"):
@@ -72,7 +72,7 @@ class Conversation:
             raise InvalidRequestError("pictures and sounds are the user's, never in the model's own message", "input")
         return content
 
-    def _told(self, role: str, content: str | list[ContentPart]) -> None:
+    def _add_message(self, role: str, content: str | list[ContentPart]) -> None:
         self._turn = None
         self.messages.append({"role": role, "content": content})
 
@@ -93,7 +93,7 @@ class Conversation:
             if isinstance(item, ForeignItem):
                 self._ignore(f"input.{item.type}")
         elif item.is_users:
-            self._told("user", text)
+            self._add_message("user", text)
         else:
             self._append(text)
             self._has_answered = False

@@ -19,20 +19,20 @@ class CustomInput:
 
     Attributes
     ----------
-    told
+    text
         The text that could be read so far.
     """
 
     def __init__(self) -> None:
         self._fragments: list[str] = []
-        self._told: list[str] = []
+        self._texts: list[str] = []
         self._unread = ""
         self._opened = False
         self._closed = False
 
     @property
-    def told(self) -> str:
-        return "".join(self._told)
+    def text(self) -> str:
+        return "".join(self._texts)
 
     def feed(self, fragment: str) -> str:
         """Return the text that this fragment adds to what can be read."""
@@ -51,7 +51,7 @@ class CustomInput:
         self._unread = self._unread[found.end() :]
         self._closed = self._unread.startswith('"')
         text = read(found[0])
-        self._told.append(text)
+        self._texts.append(text)
         return text
 
     def finish(self) -> str:
@@ -59,10 +59,10 @@ class CustomInput:
 
         If the arguments are not such an object, the text is all of them, as the model wrote them.
         """
-        told = self.told
+        before = self.text
         whole = input_in("".join(self._fragments))
-        rest = whole.removeprefix(told) if whole.startswith(told) else ""
-        self._told.append(rest)
+        rest = whole.removeprefix(before) if whole.startswith(before) else ""
+        self._texts.append(rest)
         return rest
 
 

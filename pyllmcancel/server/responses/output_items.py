@@ -172,14 +172,14 @@ class OpenCustomCall(OpenCall):
 
     def end(self) -> Iterator[EventFields]:
         yield from self._delta(self._input.finish())
-        yield "response.custom_tool_call_input.done", {"input": self._input.told}
+        yield "response.custom_tool_call_input.done", {"input": self._input.text}
 
     def _delta(self, text: str) -> Iterator[EventFields]:
         if text:
             yield "response.custom_tool_call_input.delta", {"delta": text}
 
     def item(self, status: ItemStatus) -> OutputItem:
-        return self._call("custom_tool_call", status, name=self._tool.name, input=self._input.told)
+        return self._call("custom_tool_call", status, name=self._tool.name, input=self._input.text)
 
 
 class OpenSearch(OpenCall):

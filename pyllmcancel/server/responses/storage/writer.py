@@ -128,7 +128,7 @@ class Writer:
                 for piece in pieces:
                     self._commit([piece])
                 return
-            outcomes = [self._outcome_of_one(pieces[0], told(error))]
+            outcomes = [self._outcome_of_one(pieces[0], shown(error))]
         for piece, outcome in zip(pieces, outcomes, strict=True):
             if piece.stores and (isinstance(outcome, DiskFullError) or not isinstance(outcome, Exception)):
                 self._note_room(outcome)
@@ -142,7 +142,7 @@ class Writer:
         try:
             return self._attempt([piece])[0]
         except Exception as again:
-            return told(again)
+            return shown(again)
         finally:
             self._connection.execute("PRAGMA secure_delete = ON")
 
@@ -189,6 +189,6 @@ class Writer:
                 self._connection.close()
 
 
-def told(error: Exception) -> Exception:
+def shown(error: Exception) -> Exception:
     """Return the error that the caller gets, without any message of SQLite's."""
     return not_done(error) if isinstance(error, sqlite3.Error) else error
