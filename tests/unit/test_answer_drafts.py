@@ -99,17 +99,6 @@ def test_an_owner_whose_texts_go_on_otherwise_is_soon_not_slower() -> None:
     assert seconds < 1.01 * 6 * 52
 
 
-def test_an_owner_whose_copies_were_right_begins_with_longer_drafts() -> None:
-    source, experience = tokens(1, 300), Experience()
-    alone, _ = decode([*source, 1, 2, 3, *source[:12]], source[12:80])
-    for number in range(5):
-        other = tokens(80 + number, 300)
-        decode([*other, 1, 2, 3, *other[:12]], other[12:], experience)
-    after_others, _ = decode([*source, 1, 2, 3, *source[:12]], source[12:80], experience)
-    assert after_others <= alone
-    assert after_others < 68 / 3.4
-
-
 def test_a_long_copy_is_nearly_as_fast_as_rows_allow() -> None:
     """Drafts become as long as a step can have. There 32 rows give 3.9 tokens in the time of one."""
     experience = Experience()

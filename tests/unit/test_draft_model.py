@@ -12,11 +12,9 @@ import pytest
 from pyllmcancel.engine.draft_model import MAX_FAILURES
 from pyllmcancel.errors import Error
 from pyllmcancel.events import FinishReason
-from pyllmcancel.requests.request import Choice
 from pyllmcancel.step import StepItem, StepResult, StepStatus
 from tests.support import fake_native
-from tests.support.driver import CHUNK, Driver, Tracked, complete
-from tests.unit.test_generation_params import Spelling
+from tests.support.driver import Driver, Tracked, complete
 
 MakeDriver = Callable[..., Driver]
 PROMPT = "a prompt of forty tokens, about that many"
@@ -84,44 +82,6 @@ def drafted_first(driver: Driver) -> Tracked:
     return tracked
 
 
-def test_a_model_that_agrees_saves_steps(drafting: Driver) -> None:
-    tracked, n_steps = asked(drafting)
-    assert tracked.sink.tokens() == tracked.expected
-    n_prompt_steps = -(-len(PROMPT) // CHUNK)
-    assert n_steps < n_prompt_steps + LENGTH / 3
-    assert n_drafted(drafting) > LENGTH / 2
-
-
-def test_a_model_that_disagrees_changes_no_token(make_driver: MakeDriver) -> None:
-    driver = drafting_driver(make_driver)
-    answer = "this is nothing that the draft model says, which knows no answers"
-    driver.model.answers[PROMPT.encode()] = answer.encode()
-    tracked, n_steps = asked(driver, max_tokens=100)
-    assert tracked.sink.text() == answer
-    assert n_steps >= len(answer)
-    assert n_drafted(driver) > 0
-
-
-@pytest.mark.parametrize("options", [{"temperature": 1.0, "seed": 7}, {"n": 3}])
-def test_samples_are_those_without(make_driver: MakeDriver, options: dict[str, Any]) -> None:
-    answers = []
-    for driver in (make_driver(), drafting_driver(make_driver)):
-        tracked, _ = asked(driver, **options)
-        tracked.expected = tracked.sink.tokens()
-        answers.append([tracked.sink.tokens(index) for index in range(options.get("n", 1))])
-    assert answers[0] == answers[1]
-
-
-def test_a_constraint_is_obeyed_within_a_draft(make_driver: MakeDriver) -> None:
-    word = b"yes, of course"
-    other = fake_native.Model()
-    other.answers[PROMPT.encode()] = b"yes, of cabbage"
-    driver = drafting_driver(make_driver, draft=other)
-    tracked, _ = asked(driver, constraint=Spelling(word))
-    tracked.expected = list(word)
-    assert (tracked.sink.text(), tracked.ending.finish_reason) == (word.decode(), FinishReason.STOP)
-
-
 def test_a_text_that_agrees_for_long_comes_first(make_driver: MakeDriver) -> None:
     driver = drafting_driver(make_driver, draft_sources=("prediction", "model"))
     steps = DraftSteps(driver)
@@ -131,14 +91,6 @@ def test_a_text_that_agrees_for_long_comes_first(make_driver: MakeDriver) -> Non
     assert tracked.sink.text() == text.decode()
     assert n_steps < len(text) / 3
     assert len(steps.items) < 10
-
-
-@pytest.mark.parametrize("kv_unified", [True, False])
-def test_neighbours_get_their_own_tokens(make_driver: MakeDriver, kv_unified: bool) -> None:
-    driver = drafting_driver(make_driver, kv_unified=kv_unified)
-    both = [driver.submit(prompt, max_tokens=30, settle=False) for prompt in (PROMPT, "another one")]
-    driver.run_to_the_end()
-    assert [tracked.sink.tokens() for tracked in both] == [tracked.expected for tracked in both]
 
 
 def test_sequences_are_drafted_for_together(drafting: Driver) -> None:
@@ -174,22 +126,6 @@ def test_nothing_is_drafted_for_a_client_that_has_left(drafting: Driver) -> None
     draft_context(drafting).gate.let_through()
     assert tracked.ending.finish_reason is FinishReason.CANCELLED
     assert (len(drafting.watcher.steps), len(steps.items)) == (n_steps, n_draft_steps)
-
-
-def test_a_neighbour_goes_on_when_a_shared_draft_is_cancelled(drafting: Driver) -> None:
-    leaving = drafting.submit(PROMPT, max_tokens=LENGTH)
-    staying = drafting.submit("another one", max_tokens=LENGTH)
-    gate = draft_context(drafting).gate
-    gate.hold()
-    drafting.gate.open()
-    while len(gate.wait_held().items) < 2:
-        gate.let_through()
-    drafting.engine.cancel(leaving.request)
-    gate.open()
-    assert staying.ending.finish_reason is FinishReason.LENGTH
-    assert leaving.ending.finish_reason is FinishReason.CANCELLED
-    drafting.settle()
-    assert staying.sink.tokens() == staying.expected
 
 
 @pytest.mark.parametrize("n_before", [0, 1, 2, 4])
@@ -292,17 +228,6 @@ def test_nobody_else_goes_on_from_them(drafting: Driver, options: dict[str, Any]
     assert steps.n_tokens() > len(longer)
 
 
-def test_a_draft_costs_the_new_tokens_only(drafting: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    copied: list[int] = []
-    draft_context(drafting).before_open = lambda tokens: copied.append(len(tokens))
-    known = Choice.tokens_from
-    monkeypatch.setattr(Choice, "tokens_from", lambda *parts: (copied.append(len(found := known(*parts))), found)[1])
-    tracked, _ = asked(drafting)
-    n_known = tracked.request.choices[0].n_known
-    assert n_known < sum(copied) < 6 * n_known  # as often as a token is known, drafted for and found to be true
-    assert complete(tracked)
-
-
 @pytest.mark.parametrize("kv_unified", [True, False])
 def test_a_preempted_answer_is_drafted_for_again(make_driver: MakeDriver, kv_unified: bool) -> None:
     driver = drafting_driver(make_driver, parallel=1, kv_unified=kv_unified)
@@ -336,25 +261,6 @@ def test_an_improbable_token_ends_a_draft(make_driver: MakeDriver) -> None:
     n_steps = [asked(drafting_driver(make_driver, draft_p_min=p))[1] for p in (0.0, 0.2, 1.0)]
     assert n_steps[0] < n_steps[1] < n_steps[2]
     assert n_steps[2] >= LENGTH
-
-
-def test_a_model_that_is_never_sure_is_asked_less_often(make_driver: MakeDriver) -> None:
-    driver = drafting_driver(make_driver, draft_p_min=1.0)
-    steps = DraftSteps(driver)
-    tracked, n_steps = asked(driver, max_tokens=200)
-    assert tracked.sink.tokens() == tracked.expected
-    assert len(steps.items) < n_steps / 4
-
-
-def test_the_answers_end_is_not_drafted(drafting: Driver) -> None:
-    answer = b"an answer that ends before its limit"
-    draft = draft_context(drafting).model
-    for model in (drafting.model, draft):
-        model.answers[PROMPT.encode()] = answer
-    tracked, n_steps = asked(drafting)
-    assert (tracked.sink.text(), tracked.ending.finish_reason) == (answer.decode(), FinishReason.STOP)
-    assert n_steps < len(answer) / 2
-    assert n_drafted(drafting) <= len(answer)
 
 
 def test_the_engine_may_be_closed_during_a_draft(drafting: Driver) -> None:

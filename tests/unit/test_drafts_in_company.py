@@ -155,8 +155,3 @@ def test_copies_in_company_are_faster_with_the_costs_of_a_cpu(n_answers: int) ->
             answer.follow(text[place : place + n_tokens])
         place, n_steps = place + n_tokens, n_steps + 1
     assert (2.6 if n_answers == 2 else 1.7) * seconds < 138, n_steps
-
-
-def test_one_answer_that_goes_on_otherwise_makes_all_drafts_shorter() -> None:
-    lengths = [best_draft([0.98, p], Costs(0.3), 100).n_tokens for p in (0.98, 0.5, 0.0)]
-    assert lengths[0] > lengths[1] >= lengths[2]
