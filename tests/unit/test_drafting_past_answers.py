@@ -107,16 +107,6 @@ def test_only_what_was_generated_after_the_same_tokens_under_the_same_key_is_for
     assert past.foretold("ann", asked, None) == []
 
 
-def test_the_rest_of_an_answer_is_foretold_to_a_prompt_along_it_and_to_no_other() -> None:
-    past = some_past()
-    past.remember("ann", [2, 3], [4, 5, 6], KEY)
-    assert past.foretold("ann", [2, 3], KEY) == [4, 5, 6]
-    assert past.foretold("ann", [2, 3, 4, 5], KEY) == [6]
-    for prompt in ([2], [2, 3, 4, 5, 6], [2, 4], [2, 3, 5], []):
-        assert past.foretold("ann", prompt, KEY) == []
-    assert past.foretold("ann", [2, 3], "another") == past.foretold("bob", [2, 3], KEY) == []
-
-
 def test_a_sequence_that_goes_on_replaces_its_beginning_and_one_that_ends_sooner_is_dropped() -> None:
     past = some_past()
     past.remember("ann", [2], [3, 4], KEY)
