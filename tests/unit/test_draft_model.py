@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -14,32 +13,19 @@ from pyllmcancel.errors import Error
 from pyllmcancel.events import FinishReason
 from pyllmcancel.step import StepItem, StepResult, StepStatus
 from tests.support import fake_native
-from tests.support.driver import Driver, Tracked, complete
+from tests.support.driver import Driver, Tracked, complete, recorded_steps
+from tests.unit.test_drafts import PROMPT, asked
 
 MakeDriver = Callable[..., Driver]
-PROMPT = "a prompt of forty tokens, about that many"
 LENGTH = 60
 
 
-@dataclass
-class DraftSteps:
-    """Records the steps of a driver's draft context."""
+def recorded_drafts(driver: Driver) -> list[list[StepItem]]:
+    return recorded_steps(draft_context(driver))
 
-    driver: Driver
-    items: list[list[StepItem]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        assert self.driver.draft_context is not None
-        context, step = self.driver.draft_context, self.driver.draft_context.step
-
-        def recorded(items: Any, **options: Any) -> StepResult:
-            self.items.append(list(items))
-            return step(self.items[-1], **options)
-
-        context.step = recorded  # type: ignore[method-assign]
-
-    def n_tokens(self) -> int:
-        return sum(item.n_tokens for items in self.items for item in items)
+def n_tokens(steps: list[list[StepItem]]) -> int:
+    return sum(item.n_tokens for items in steps for item in items)
 
 
 def drafting_driver(make_driver: MakeDriver, **options: Any) -> Driver:
@@ -55,14 +41,6 @@ def drafting(make_driver: MakeDriver) -> Driver:
 def draft_context(driver: Driver) -> fake_native.Context:
     assert driver.draft_context is not None
     return driver.draft_context
-
-
-def asked(driver: Driver, prompt: str | list[int] = PROMPT, **options: Any) -> tuple[Tracked, int]:
-    """Ask, and let everything be computed; returns the request, and the number of the model's steps."""
-    before = len(driver.watcher.steps)
-    tracked = driver.submit(prompt, settle=False, **{"max_tokens": LENGTH} | options)
-    driver.run_to_the_end()
-    return tracked, len(driver.watcher.steps) - before
 
 
 def n_drafted(driver: Driver) -> int:
@@ -84,48 +62,48 @@ def drafted_first(driver: Driver) -> Tracked:
 
 def test_a_text_that_agrees_for_long_comes_first(make_driver: MakeDriver) -> None:
     driver = drafting_driver(make_driver, draft_sources=("prediction", "model"))
-    steps = DraftSteps(driver)
+    steps = recorded_drafts(driver)
     text = b"what the client expects, word for word, and all of it is said"
     driver.model.answers[PROMPT.encode()] = text
     tracked, n_steps = asked(driver, prediction=tuple(text), max_tokens=100)
     assert tracked.sink.text() == text.decode()
     assert n_steps < len(text) / 3
-    assert len(steps.items) < 10
+    assert len(steps) < 10
 
 
 def test_sequences_are_drafted_for_together(drafting: Driver) -> None:
-    steps = DraftSteps(drafting)
+    steps = recorded_drafts(drafting)
     for prompt in (PROMPT, "another one"):
         drafting.submit(prompt, max_tokens=LENGTH, settle=False)
     drafting.run_to_the_end()
-    assert any([item.n_tokens for item in items] == [1, 1] for items in steps.items)
+    assert any([item.n_tokens for item in items] == [1, 1] for items in steps)
 
 
 @pytest.mark.parametrize("n_before", range(5))
 def test_a_cancel_ends_a_draft_at_any_step(drafting: Driver, n_before: int) -> None:
-    steps = DraftSteps(drafting)
+    steps = recorded_drafts(drafting)
     tracked = drafted_first(drafting)
     gate = draft_context(drafting).gate
     for _ in range(n_before):
         gate.let_through()
         gate.wait_held()
-    n_steps, n_draft_steps = len(drafting.watcher.steps), len(steps.items)
+    n_steps, n_draft_steps = len(drafting.watcher.steps), len(steps)
     assert drafting.engine.cancel(tracked.request)
     assert tracked.ending.finish_reason is FinishReason.CANCELLED
-    assert (len(drafting.watcher.steps), len(steps.items)) == (n_steps, n_draft_steps)
+    assert (len(drafting.watcher.steps), len(steps)) == (n_steps, n_draft_steps)
     gate.open()
     again, _ = asked(drafting)
     assert again.sink.tokens() == again.expected
 
 
 def test_nothing_is_drafted_for_a_client_that_has_left(drafting: Driver) -> None:
-    steps = DraftSteps(drafting)
+    steps = recorded_drafts(drafting)
     tracked = drafted_first(drafting)
-    n_steps, n_draft_steps = len(drafting.watcher.steps), len(steps.items)
+    n_steps, n_draft_steps = len(drafting.watcher.steps), len(steps)
     tracked.client.left = True
     draft_context(drafting).gate.let_through()
     assert tracked.ending.finish_reason is FinishReason.CANCELLED
-    assert (len(drafting.watcher.steps), len(steps.items)) == (n_steps, n_draft_steps)
+    assert (len(drafting.watcher.steps), len(steps)) == (n_steps, n_draft_steps)
 
 
 @pytest.mark.parametrize("n_before", [0, 1, 2, 4])
@@ -153,13 +131,13 @@ def test_a_failed_step_costs_an_answer_its_drafts(
 def test_a_model_that_fails_again_and_again_is_not_used_any_more(
     drafting: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    steps = DraftSteps(drafting)
+    steps = recorded_drafts(drafting)
     draft_context(drafting).next_status.extend([StepStatus.FAILED_COMPUTE] * 100)
     with caplog.at_level(logging.WARNING):
         for number in range(MAX_FAILURES + 2):
             tracked, _ = asked(drafting, f"prompt {number}", max_tokens=20)
             assert tracked.sink.tokens() == tracked.expected
-    assert len(steps.items) == MAX_FAILURES
+    assert len(steps) == MAX_FAILURES
     assert "not used any more" in caplog.text
     assert draft_context(drafting).n_cells_used == 0
 
@@ -205,27 +183,27 @@ def test_idle_prefixes_give_way(make_driver: MakeDriver) -> None:
 
 def test_no_drafts_beyond_the_draft_models_context(make_driver: MakeDriver) -> None:
     driver = drafting_driver(make_driver, draft=fake_native.Model(n_ctx_train=64))
-    steps = DraftSteps(driver)
+    steps = recorded_drafts(driver)
     tracked, _ = asked(driver, max_tokens=100)
     assert tracked.sink.tokens() == tracked.expected
-    assert 0 < steps.n_tokens() < 100
+    assert 0 < n_tokens(steps) < 100
 
 
 def test_an_owner_goes_on_from_its_own_tokens(drafting: Driver) -> None:
     first, _ = asked(drafting, owner="alice")
     longer = [*PROMPT.encode(), *first.sink.tokens()]
-    steps = DraftSteps(drafting)
+    steps = recorded_drafts(drafting)
     asked(drafting, longer, owner="alice", max_tokens=8)
-    assert steps.n_tokens() < len(longer) / 2
+    assert n_tokens(steps) < len(longer) / 2
 
 
 @pytest.mark.parametrize("options", [{"owner": "bob"}, {"owner": "alice", "reuse_prefix": False}])
 def test_nobody_else_goes_on_from_them(drafting: Driver, options: dict[str, Any]) -> None:
     first, _ = asked(drafting, owner="alice")
     longer = [*PROMPT.encode(), *first.sink.tokens()]
-    steps = DraftSteps(drafting)
+    steps = recorded_drafts(drafting)
     asked(drafting, longer, max_tokens=8, **options)
-    assert steps.n_tokens() > len(longer)
+    assert n_tokens(steps) > len(longer)
 
 
 @pytest.mark.parametrize("kv_unified", [True, False])

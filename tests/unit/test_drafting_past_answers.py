@@ -186,15 +186,6 @@ def test_each_owner_and_the_owners_are_limited(monkeypatch: pytest.MonkeyPatch) 
     assert [text[:] for text in past.texts("ann")] == [[5] * 19 + [3]]
 
 
-def test_texts_are_the_newest_within_what_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    past = some_past()
-    for token in range(2, 22):
-        past.remember("ann", [token], [3], KEY)
-    assert [text[0] for text in past.texts("ann")] == list(range(21, 21 - past_answers.MAX_TEXTS, -1))
-    monkeypatch.setattr(past_answers, "MAX_SEARCHED", 6)
-    assert [text[0] for text in past.texts("ann")] == [21, 20, 19]
-
-
 def test_the_comparison_of_bytes_is_limited() -> None:
     past = some_past()
     past.remember("ann", [7] * 2000, [3], KEY)
