@@ -30,17 +30,6 @@ def leave_when_planned(driver: Driver, tracked: Tracked) -> None:
     scheduler.maintain = leave_and_maintain  # type: ignore[method-assign]
 
 
-def test_a_client_that_leaves_between_two_steps_is_not_in_the_second(driver: Driver) -> None:
-    stays, leaves = (driver.submit(prompt, max_tokens=6) for prompt in ("stays", "leaves"))
-    driver.step()
-    leave_when_planned(driver, leaves)
-    driver.step()
-    assert_left(leaves)
-    assert driver.holds(stays)
-    driver.run_to_the_end()
-    assert stays.sink.tokens() == stays.expected
-
-
 def test_a_step_that_was_planned_and_not_computed_takes_no_turn(make_driver: Callable[..., Driver]) -> None:
     """Prompts and decodes take turns: it is the decodes' turn still."""
     driver = make_driver(memory_kind="recurrent", parallel=3)

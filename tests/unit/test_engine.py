@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.cancellation import Cancellation
 from pyllmcancel.engine.choices import MAX_CHOICES
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError
 from tests.support.driver import Driver, complete
@@ -86,26 +85,3 @@ def test_each_request_has_one_line_for_its_ending(driver: Driver, caplog: pytest
         driver.run_to_the_end()
     endings = [line.split()[1] for line in lines(caplog) if " cancelled (" in line or " finished (" in line]
     assert sorted(endings) == ["r0", "r1", "r2", "r3"]
-
-
-def test_a_line_of_the_log_looks_at_no_other_request(
-    make_driver: Callable[..., Driver], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver = make_driver(parallel=1)
-    for number in range(3):
-        driver.submit(request_id=f"r{number}")
-    looked_at: list[object] = []
-    requested = Cancellation.requested
-
-    def counted(cancellation: Cancellation) -> bool:
-        looked_at.append(cancellation)
-        return cancellation._reason is not None
-
-    monkeypatch.setattr(Cancellation, "requested", property(counted))
-    with caplog.at_level(logging.INFO, "pyllmcancel.engine"):
-        added = driver.submit(request_id="last", settle=False)
-        driver.engine.cancel(added.request)
-    monkeypatch.setattr(Cancellation, "requested", requested)
-    assert {cancellation for cancellation in looked_at if cancellation is not added.request.cancellation} == set()
-    assert [line for line in lines(caplog) if line.endswith("waiting 2, running 1")], "without it"
-    driver.run_to_the_end()

@@ -212,23 +212,6 @@ def feed_of(driver: Driver, most: int = 3, *, several: bool = False) -> Feed:
     return feed
 
 
-async def test_readers_that_see_the_same_are_given_the_same_bytes(driver: Driver) -> None:
-    feed = feed_of(driver)
-    everything, types = Audience(None), frozenset({"added"})
-    with (
-        feed.reader(everything, "", print) as a,
-        feed.reader(everything, "", print) as b,
-        feed.reader(Audience(None, types), "", print) as filtered,
-    ):
-        driver.submit()
-        feed.flush()
-        read = feed.read(a)
-        assert read
-        assert read is feed.read(b)
-        assert feed.read(a) == b""
-        assert feed.read(filtered).count(b"event: ") == 1
-
-
 async def test_without_readers_the_engine_has_no_recorder_and_nothing_is_remembered(driver: Driver) -> None:
     feed = feed_of(driver)
     driver.submit()

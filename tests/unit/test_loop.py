@@ -186,15 +186,6 @@ def test_what_a_failed_request_has_computed_is_not_kept(driver: Driver, fault: L
     assert driver.context.n_cells_used == 0
 
 
-@pytest.mark.parametrize("status", FAILURES)
-def test_a_failed_step_of_several_fails_no_request_that_does_not_fail_alone(driver: Driver, status: StepStatus) -> None:
-    both = [driver.submit(f"request {number}", max_tokens=5) for number in range(2)]
-    driver.step_until(lambda: len(driver.gate.held().items) == 2)
-    driver.context.next_status.append(status)
-    driver.run_to_the_end()
-    assert all(complete(tracked) for tracked in both)
-
-
 def test_a_context_without_room_makes_the_newest_wait_and_fails_none(driver: Driver) -> None:
     both = [driver.submit([number] * 30, max_tokens=5) for number in range(2)]
     driver.context.lose_cells(driver.context.n_ctx - 50)  # fewer than the scheduler counts on
