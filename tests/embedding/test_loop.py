@@ -221,35 +221,31 @@ def test_a_text_that_does_not_fit_is_first_in_the_next_step(rig: Rig) -> None:
     rig.finish()
 
 
-def test_a_neighbour_in_the_aborted_step_gets_its_vector_in_the_next(rig: Rig) -> None:
+def held_together(rig: Rig, *texts: list[int]) -> list[Request]:
+    """Submit requests of a text each, whose steps have a known cost, and wait for the one that they share."""
     warm = rig.submit(text(9, 4))
     rig.step()
     warm.ended.result(TEST_LIMIT)
-    neighbour_text = text(7, 4)
-    blocker = rig.submit(text(8, 30))
+    rig.submit(text(8, 30))
     rig.held()
-    victim, neighbour = rig.submit(text(1, 20)), rig.submit(neighbour_text)
+    requests = [rig.submit(one) for one in texts]
     rig.step()
-    blocker.ended.result(TEST_LIMIT)
-    assert rig.held() == [(1, 20), (7, 4)]
+    assert rig.held() == [(one[0], len(one)) for one in texts]
+    return requests
+
+
+def test_a_neighbour_in_the_aborted_step_gets_its_vector_in_the_next(rig: Rig) -> None:
+    victim, neighbour = held_together(rig, text(1, 20), text(7, 4))
     rig.engine.cancel(victim)
     assert victim.ended.result(TEST_LIMIT).finish_reason is FinishReason.CANCELLED
     assert rig.held() == [(7, 4)]
     rig.finish()
-    rig.check_complete(neighbour, neighbour_text)
+    rig.check_complete(neighbour, text(7, 4))
     assert [record.status for record in rig.watcher.steps] == ["ok", "ok", "aborted", "ok"]
 
 
 def test_a_step_that_is_not_worth_aborting_is_finished_for_the_neighbour_alone(rig: Rig) -> None:
-    warm = rig.submit(text(9, 4))
-    rig.step()
-    warm.ended.result(TEST_LIMIT)
-    blocker = rig.submit(text(8, 30))
-    rig.held()
-    victim, neighbour = rig.submit(text(1, 4)), rig.submit(text(7, 20))
-    rig.step()
-    blocker.ended.result(TEST_LIMIT)
-    rig.held()
+    victim, neighbour = held_together(rig, text(1, 4), text(7, 20))
     rig.gate.move_on(0.5)
     rig.engine.cancel(victim)
     rig.step()

@@ -102,18 +102,6 @@ def test_numbers_of_rows_that_do_not_occur_are_measured_anew() -> None:
 # -- acceptance -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("p", [0.0, 0.2, 0.5, 0.8, 0.95, 1.0])
-def test_the_probability_is_learnt_from_drafts_whose_ends_are_not_tried(p: float) -> None:
-    rng, acceptance, found = random.Random(5), Acceptance(0.5), []
-    for _ in range(2000):
-        n_accepted = 0
-        while n_accepted < 6 and rng.random() < p:
-            n_accepted += 1
-        acceptance.learn(6, n_accepted)
-        found.append(acceptance.p)
-    assert sum(found[200:]) / len(found[200:]) == pytest.approx(p, abs=0.04)
-
-
 # -- lengths ----------------------------------------------------------------------------------------------------------
 
 

@@ -49,13 +49,6 @@ def test_a_text_is_continued_from_an_earlier_place_than_its_end(text: list[int],
         assert all(going_on[i] == going_on[i - period] for i in range(len(text), len(going_on)))
 
 
-@pytest.mark.parametrize("shortest", [3, 4, 8, 16])
-def test_no_shorter_end_is_looked_for_than_asked(shortest: int) -> None:
-    text = [*range(20), 77]
-    assert continuation(text[20 - shortest : 20], TokenText(text), 5, shortest=shortest) is not None
-    assert continuation([99, *text[21 - shortest : 20]], TokenText(text), 5, shortest=shortest) is None
-
-
 def test_hits_across_the_borders_of_tokens_are_none_and_are_given_up() -> None:
     # The bytes of (1, 1) lie in (256, 256, 256), one byte further.
     assert continuation([1, 1], TokenText([256] * 5), 1) is None

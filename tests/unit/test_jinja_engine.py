@@ -134,15 +134,12 @@ def test_a_template_that_takes_a_tool_is_given_it_as_it_is() -> None:
     [
         ("a\n{% for %}", "line 2: Expected an expression, got 'end of statement block'"),
         ("a\n\n{{ 'x", 'line 3: unexpected char "\'" at 6'),
-        ("{% if yes %}\nx", "line 2: Unexpected end of template. "),
         ("{% include 'x' %}", "line 1: no loader for this environment specified"),
         ("\n\n{{ raise_exception('no\n\nsuch\trole') }}", "line 3: no such role"),
         ("\n{{ missing.name }}", "line 2: 'missing' is undefined"),
         ("\n{{ 1 + 'x' }}", "line 2: unsupported operand type(s) for +: 'int' and 'str'"),
-        ("\n{{ 'x' + nothing }}", 'line 2: can only concatenate str (not "NoneType") to str'),
         ("{% macro f() %}\n\n{{ 1 / 0 }}{% endmacro %}\n\n{{ f() }}", "line 3: division by zero"),
         ("\n{{ missing | tojson }}", "line 2: Undefined is not JSON"),
-        ("{{ [].pop() }}", "line 1: pop from empty list"),
         ("{{ raise_exception('') }}", "line 1: "),
     ],
 )
@@ -184,17 +181,11 @@ def test_a_range_is_not_as_long_as_a_template_likes() -> None:
     [
         "''.__class__.__mro__",
         "''['__class__']['__mro__']",
-        "(''|attr('__class__')).__mro__",
         "'{0.__class__.__mro__}'.format('')",
-        "('{0.__class__.__mro__}'|attr('format'))('')",
-        "(['']|map(attribute='__class__')|first).__mro__",
         "cycler.__init__.__globals__.os",
-        "raise_exception.__globals__.json",
-        "self.__init__.__globals__.os",
         "lipsum.__globals__.os",
         "(strftime_now|attr('__globals__')).sys",
         "messages.__class__.__base__.__subclasses__()",
-        "(messages|groupby('role')|first).__class__.mro",
         "tojson.__globals__",
     ],
 )

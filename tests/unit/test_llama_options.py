@@ -268,13 +268,10 @@ def test_values_are_taken_as_they_are() -> None:
     [
         ("serve --paralel 4", "--parallel"),
         ("serve --cxt_size=4", "--ctx-size"),
-        ("serve --ubatch 4", "--ubatch-size"),
-        ("serve --prot 4", "--port"),
         ("serve --no-metric", "--no-metrics"),
         ("srve", "serve"),
         ("bench canc", "cancel"),
         ("bench cancel --concurency 4", "--concurrency"),
-        ("models --jsn", "--json"),
         ("serve --flash-atn on --hots x", "--flash-attn?; did you mean --host"),
     ],
 )
