@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -144,62 +146,40 @@ def test_a_neighbour_in_the_middle_of_its_text_goes_on_after_an_abort(make_embed
     assert StepStatus.ABORTED in found
 
 
-class Intruder:
-    """Stands where a flag stands, and enters the embedder instead."""
-
-    def __init__(self, embedder: Any) -> None:
-        self._embedder = embedder
-        self.refused = False
-
-    def __call__(self) -> None:
-        try:
-            self._embedder.close(1)
-        except ContextBusy:
-            self.refused = True
+def retried(call: Callable[[], Any]) -> Any:
+    """Call until no other thread is in the embedder."""
+    while True:
+        with suppress(ContextBusy):
+            return call()
 
 
 def test_a_second_thread_is_refused_while_a_step_computes_and_the_step_is_unharmed(make_embed_world: Any) -> None:
     world = make_embed_world("real encoder mean")
     expected = world.alone(VICTIM)
     embedder = world.embedder()
-    intruder, done = Intruder(embedder), threading.Event()
+    refused, done = threading.Event(), threading.Event()
 
     def intrude() -> None:
-        while not done.is_set() and not intruder.refused:
-            intruder()
+        while not (done.is_set() or refused.is_set()):
+            try:
+                embedder.close(1)
+            except ContextBusy:
+                refused.set()
 
     thread = threading.Thread(target=intrude)
     thread.start()
     try:
         for _ in range(2000):
-            if intruder.refused:
+            retried(lambda: world.open(embedder, 0, VICTIM))
+            (row,) = ok(retried(lambda: embedder.step([(0, 60)])))
+            retried(lambda: embedder.close(0))
+            np.testing.assert_array_equal(row.embedding, expected)
+            if refused.is_set():
                 break
-            step_alone(world, embedder, expected)
     finally:
         done.set()
         thread.join()
-    assert intruder.refused
-
-
-def step_alone(world: EmbedWorld, embedder: Any, expected: np.ndarray) -> None:
-    """One text; of two threads that meet one is refused, and it may be this one."""
-    try:
-        world.open(embedder, 0, VICTIM)
-    except ContextBusy:
-        return
-    while True:
-        try:
-            (row,) = ok(embedder.step([(0, 60)]))
-            break
-        except ContextBusy:
-            continue
-    while True:
-        try:
-            embedder.close(0)
-            break
-        except ContextBusy:
-            continue
-    np.testing.assert_array_equal(row.embedding, expected)
+    assert refused.is_set()
 
 
 FORKING = """

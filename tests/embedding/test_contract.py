@@ -229,14 +229,6 @@ def test_a_text_that_must_be_seen_whole_is_not_taken_in_parts(
         embedder.step([(0, 25)])
 
 
-def test_without_being_told_a_model_pools_as_its_file_says(make_embed_world: Callable[[str], EmbedWorld]) -> None:
-    found = {
-        kind: make_embed_world(f"real {kind} mean").embedder(pooling=None).pooling
-        for kind in ("encoder", "decoder", "ranker")
-    }
-    assert found == {"encoder": Pooling.MEAN, "decoder": Pooling.LAST, "ranker": Pooling.RANK}
-
-
 def test_a_model_that_says_nothing_does_not_pool(make_embed_world: Callable[[str], EmbedWorld]) -> None:
     with pytest.raises(ContextError, match="does not pool"):
         make_embed_world("real attention last").embedder(pooling=None)

@@ -8,17 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine.engine import Engine
-from pyllmcancel.errors import InvalidRequestError, QueueFullError, TextLengthError
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.pooling import Pooling
-from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.requests.request import Request
-from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.scheduling.scheduler import Occupancy
 from pyllmcancel.step import StepStatus
 from tests.support import fake_embedder
@@ -192,17 +188,6 @@ def test_an_owner_that_has_fewer_requests_admitted_is_next(make_rig: Callable[..
     rig.finish()
 
 
-def test_a_higher_priority_goes_first_in_its_owners_turn(make_rig: Callable[..., Rig]) -> None:
-    rig = make_rig(parallel=3)
-    rig.submit(*(text(10 + n, 30) for n in range(3)))
-    rig.held()
-    rig.submit(*(text(20 + n, 30) for n in range(2)), priority=1)
-    for first in (20, 21, 11):
-        rig.step()
-        assert rig.held() == [(first, 30)]
-    rig.finish()
-
-
 @pytest.mark.parametrize("kind", ["attention", "recurrent"])
 def test_owners_have_equal_shares_of_a_step_for_their_long_texts(make_rig: Callable[..., Rig], kind: str) -> None:
     rig = make_rig(kind=kind, pooling=Pooling.LAST, parallel=4, n_ctx=1024)
@@ -236,59 +221,31 @@ def test_a_text_that_does_not_fit_is_first_in_the_next_step(rig: Rig) -> None:
     rig.finish()
 
 
-def test_only_as_many_requests_as_there_are_slots_take_turns(rig: Rig) -> None:
-    requests = [rig.submit(text(n, 30), text(n + 10, 30)) for n in range(3)]
-    rig.held()
-    rig.step()
-    rig.held()
-    assert [request.status for request in requests] == [RequestStatus.PREFILL] * 2 + [RequestStatus.WAITING]
-    rig.finish()
-
-
-def test_a_cancel_in_the_middle_of_a_list_stops_the_step_and_nothing_more_is_computed(rig: Rig) -> None:
-    request = rig.submit(*[text(n, 10) for n in range(50)])
-    rig.held()
-    rig.step()
-    rig.held()
-    assert rig.engine.cancel(request, CancelReason.DISCONNECT)
-    ending = request.ended.result(TEST_LIMIT)
-    assert (ending.finish_reason, ending.cancel_reason) == (FinishReason.CANCELLED, CancelReason.DISCONNECT)
-    assert ending.phase is RequestStatus.PREFILL
-    assert ending.usage.prompt_tokens == 30
-    assert ending.cancel_latency is not None
-    assert [record.status for record in rig.watcher.steps] == ["ok", "aborted"]
-    assert len(rig.vectors(request)) == 3
-
-
-def test_a_neighbour_in_the_aborted_step_gets_its_vector_in_the_next(rig: Rig) -> None:
+def held_together(rig: Rig, *texts: list[int]) -> list[Request]:
+    """Submit requests of a text each, whose steps have a known cost, and wait for the one that they share."""
     warm = rig.submit(text(9, 4))
     rig.step()
     warm.ended.result(TEST_LIMIT)
-    neighbour_text = text(7, 4)
-    blocker = rig.submit(text(8, 30))
+    rig.submit(text(8, 30))
     rig.held()
-    victim, neighbour = rig.submit(text(1, 20)), rig.submit(neighbour_text)
+    requests = [rig.submit(one) for one in texts]
     rig.step()
-    blocker.ended.result(TEST_LIMIT)
-    assert rig.held() == [(1, 20), (7, 4)]
+    assert rig.held() == [(one[0], len(one)) for one in texts]
+    return requests
+
+
+def test_a_neighbour_in_the_aborted_step_gets_its_vector_in_the_next(rig: Rig) -> None:
+    victim, neighbour = held_together(rig, text(1, 20), text(7, 4))
     rig.engine.cancel(victim)
     assert victim.ended.result(TEST_LIMIT).finish_reason is FinishReason.CANCELLED
     assert rig.held() == [(7, 4)]
     rig.finish()
-    rig.check_complete(neighbour, neighbour_text)
+    rig.check_complete(neighbour, text(7, 4))
     assert [record.status for record in rig.watcher.steps] == ["ok", "ok", "aborted", "ok"]
 
 
 def test_a_step_that_is_not_worth_aborting_is_finished_for_the_neighbour_alone(rig: Rig) -> None:
-    warm = rig.submit(text(9, 4))
-    rig.step()
-    warm.ended.result(TEST_LIMIT)
-    blocker = rig.submit(text(8, 30))
-    rig.held()
-    victim, neighbour = rig.submit(text(1, 4)), rig.submit(text(7, 20))
-    rig.step()
-    blocker.ended.result(TEST_LIMIT)
-    rig.held()
+    victim, neighbour = held_together(rig, text(1, 4), text(7, 20))
     rig.gate.move_on(0.5)
     rig.engine.cancel(victim)
     rig.step()
@@ -298,81 +255,21 @@ def test_a_step_that_is_not_worth_aborting_is_finished_for_the_neighbour_alone(r
     assert rig.watcher.steps[-1].spared
 
 
-def test_a_waiting_request_that_is_cancelled_leaves_at_once(rig: Rig) -> None:
-    rig.submit(text(1, 30))
-    rig.submit(text(2, 30))
-    rig.held()
-    waiting = rig.submit(text(3, 30))
-    rig.engine.cancel(waiting)
-    assert waiting.ended.done()
-    rig.finish()
-    assert all(entry[0] != waiting.id for record in rig.watcher.steps for entry in record.sequences)
-
-
-def test_a_newer_request_of_a_key_supersedes_the_older(rig: Rig) -> None:
-    old = rig.submit(*[text(n, 10) for n in range(50)], supersede="s")
-    rig.held()
-    new = rig.submit(text(1, 3), supersede="s")
-    assert old.ended.result(TEST_LIMIT).cancel_reason is CancelReason.SUPERSEDED
-    rig.finish()
-    rig.check_complete(new, text(1, 3))
-
-
-def test_a_deadline_ends_a_request(rig: Rig) -> None:
-    request = rig.submit(text(1, 30), timeout=0.01)
-    assert request.ended.result(TEST_LIMIT).cancel_reason is CancelReason.DEADLINE
-
-
-def test_a_shutdown_cancels_what_is_left(make_rig: Callable[..., Rig]) -> None:
-    rig = make_rig()
-    request = rig.submit(text(1, 30))
-    rig.held()
-    rig.engine.close()
-    assert request.ended.result(TEST_LIMIT).cancel_reason is CancelReason.SHUTDOWN
-
-
-def test_compute_threads_rest_when_no_step_follows(rig: Rig) -> None:
-    request = rig.submit(text(1, 30), text(2, 30), text(3, 30))
-    rig.gate.open()
-    request.ended.result(TEST_LIMIT)
-    rig.engine.close()
-    assert 1 <= rig.embedder.n_rests <= 2
-
-
-def test_a_full_queue_refuses(make_rig: Callable[..., Rig]) -> None:
-    rig = make_rig(parallel=1, max_queue=1)
-    rig.submit(text(1, 30))
-    rig.held()
-    rig.submit(text(2, 30))
-    with pytest.raises(QueueFullError):
-        rig.submit(text(3, 30))
-    rig.finish()
-
-
-def test_one_text_at_fault_fails_its_request_alone(rig: Rig) -> None:
-    rig.embedder.faulty.add((1, 1, 1))
-    blocker = rig.submit(text(8, 30))
-    rig.held()
-    good, bad = rig.submit(text(2, 4)), None
-    bad = rig.submit(text(1, 3), text(3, 4))
-    rig.finish()
-    blocker.ended.result(TEST_LIMIT)
-    ending = bad.ended.result(TEST_LIMIT)
-    assert ending.finish_reason is FinishReason.ERROR
-    assert ending.error is not None
-    assert "text 0" in ending.error
-    rig.check_complete(good, text(2, 4))
-
-
-def test_a_step_that_fails_is_repeated_text_by_text_and_the_culprit_fails_alone(rig: Rig) -> None:
-    rig.embedder.faults[1, 1] = StepStatus.FAILED_COMPUTE
-    blocker = rig.submit(text(8, 30))
+@pytest.mark.parametrize("of_the_step", [False, True])
+def test_one_text_at_fault_fails_its_request_alone(rig: Rig, *, of_the_step: bool) -> None:
+    """Its numbers are none, or the step fails, and is repeated text by text."""
+    if of_the_step:
+        rig.embedder.faults[1, 1] = StepStatus.FAILED_COMPUTE
+    else:
+        rig.embedder.faulty.add((1, 1, 1))
+    rig.submit(text(8, 30))
     rig.held()
     good, bad = rig.submit(text(2, 4), text(4, 4)), rig.submit(text(1, 3), text(3, 4))
     rig.finish()
-    blocker.ended.result(TEST_LIMIT)
     ending = bad.ended.result(TEST_LIMIT)
     assert ending.finish_reason is FinishReason.ERROR
+    assert ending.error is not None
+    assert of_the_step or "text 0" in ending.error
     rig.check_complete(good, text(2, 4), text(4, 4))
 
 
@@ -414,32 +311,3 @@ def test_a_step_without_room_begins_its_newest_text_again_later(make_rig: Callab
     for request, one in ((blocker, text(8, 32)), (first, text(1, 10)), (second, text(2, 10))):
         rig.check_complete(request, one)
     assert [record.status for record in rig.watcher.steps][:2] == ["ok", "no_room"]
-
-
-def test_what_can_never_be_served_is_refused_by_name(rig: Rig) -> None:
-    for texts in ([], [[]], [[1], [300]], [[1, -1]], [[1]] * 2049):
-        with pytest.raises(InvalidRequestError) as caught:
-            rig.submit(*texts)
-        assert caught.value.param == "input"
-    with pytest.raises(TextLengthError, match=r"text 1 is too large: 33 tokens, but this model embeds at most 32"):
-        rig.submit([1], text(1, 33))
-    with pytest.raises(InvalidRequestError) as late:
-        rig.submit([1], timeout=-1.0)
-    assert late.value.param == "timeout"
-
-
-def test_it_does_not_generate(rig: Rig) -> None:
-    with pytest.raises(InvalidRequestError, match="does not generate"):
-        rig.engine.submit([[1]], GenerationParams(sampling=SamplingParams()), RecordingSink())
-
-
-def test_a_summary_counts_texts_and_their_slots(rig: Rig) -> None:
-    request = rig.submit(text(1, 30), text(2, 10), request_id="mine")
-    rig.held()
-    summary = request.summary()
-    assert (summary.id, summary.n, summary.prompt_tokens, summary.prompt_tokens_done) == ("mine", 2, 40, 0)
-    assert len(summary.slots) == 1
-    assert rig.engine.occupancy().slots == 1
-    rig.finish()
-    (ended,) = rig.engine.registry.history()
-    assert (ended.prompt_tokens_done, ended.completion_tokens, ended.slots) == (40, 0, ())

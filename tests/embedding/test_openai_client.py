@@ -84,16 +84,6 @@ def test_one_text_and_tokens(client: openai.OpenAI, expected: np.ndarray) -> Non
     assert tokens.usage.prompt_tokens == 6
 
 
-def test_bad_input_is_a_bad_request_error(client: openai.OpenAI) -> None:
-    for options in ({"input": []}, {"input": ["the cat " * 200]}):
-        with pytest.raises(openai.BadRequestError) as caught:
-            client.embeddings.create(model="any", **options)
-        assert caught.value.param == "input"
-    with pytest.raises(openai.BadRequestError) as refused:
-        client.completions.create(model="any", prompt="hello")
-    assert "does not generate" in str(refused.value)
-
-
 def test_a_time_out_of_the_client_is_cancelled(server: ServerProcess, client: openai.OpenAI) -> None:
     mine = fresh_id()
     with pytest.raises(openai.APITimeoutError):

@@ -93,15 +93,6 @@ async def test_equal_documents_keep_their_order(site: Site) -> None:
     assert [one["index"] for one in body["results"]] == list(range(20))
 
 
-async def test_hundreds_of_documents_are_one_request(site: Site) -> None:
-    documents = [f"document {number}" for number in range(500)]
-    body = (await site.rank("query", documents=documents).end()).json()
-    assert [one["index"] for one in body["results"]] == [index for index, _ in ranked("query", documents)]
-    text = (await site.begin("GET", "/metrics").end()).body.decode()
-    assert 'pyllmcancel_requests_total{outcome="stop"} 1.0' in text
-    assert f"pyllmcancel_prompt_tokens_total {float(sum(5 + len(one) for one in documents))}" in text
-
-
 async def test_special_tokens_stand_where_llama_server_puts_them(site: Site) -> None:
     site.model.special_tokens = {"bos": 1, "eos": 2, "sep": 3}
     site.model.adds_bos = site.model.adds_eos = site.model.adds_sep = True
@@ -161,22 +152,15 @@ BAD = {
     ),
     "no query": ({"documents": ["a"]}, "query"),
     "an empty query": ({"query": "", "documents": ["a"]}, "query"),
-    "a query of another type": ({"query": ["q"], "documents": ["a"]}, "query"),
     "a query that fills the context": ({"query": "q" * 64, "documents": ["a"]}, "query"),
-    "a query that is much too long": ({"query": "q" * 5000, "documents": ["a"]}, "query"),
     "a long query that nothing cuts": ({"query": "q" * 64, "texts": ["a"], "truncate": True}, "query"),
     "no documents": ({"query": "q"}, "documents"),
     "an empty list": ({"query": "q", "documents": []}, "documents"),
-    "null": ({"query": "q", "documents": None}, "documents"),
-    "a number": ({"query": "q", "documents": 123}, "documents"),
     "numbers": ({"query": "q", "documents": [1, 2, 3]}, "documents"),
-    "a text": ({"query": "q", "documents": "a"}, "documents"),
     "an object without a text": ({"query": "q", "documents": [{"title": "a"}]}, "documents"),
     "too many": ({"query": "q", "documents": ["a"] * 2049}, "documents"),
     "too long a document": ({"query": "q", "documents": ["a", "b" * 64]}, "documents"),
-    "a far too long document": ({"query": "q", "documents": ["a", "b" * 5000]}, "documents"),
     "both lists": ({"query": "q", "documents": ["a"], "texts": ["a"]}, "texts"),
-    "objects as texts": ({"query": "q", "texts": [{"text": "a"}]}, "texts"),
     "none of them": ({"query": "q", "documents": ["a"], "top_n": 0}, "top_n"),
     "a stream": ({"query": "q", "documents": ["a"], "stream": True}, "stream"),
     "other fields": ({"query": "q", "documents": [{"text": "a"}], "rank_fields": ["title"]}, "rank_fields"),
@@ -233,19 +217,3 @@ async def test_other_models_do_not_rank() -> None:
     async with open_site() as site, open_world() as world:
         for answer in (await site.begin("POST", "/v1/rerank", body).end(), await world.post("/v1/rerank", body)):
             assert (answer.status, answer.json()["error"]["message"]) == (400, "this model does not rank documents")
-
-
-async def test_a_cancel_by_id_ends_all_documents(site: Site) -> None:
-    site.gate.hold()
-    asked = site.begin("POST", "/v1/rerank", {"query": "q", "documents": DOCUMENTS}, x_request_id="mine")
-    await site.held()
-    told = (await site.begin("POST", "/v1/requests/mine/cancel").end()).json()
-    assert (told["outcome"], told["reason"]) == ("cancelled", "explicit")
-    answer = await asked.end()
-    assert (answer.status, answer.json()["error"]["code"]) == (499, "explicit")
-
-
-async def test_a_score_that_is_no_number_fails_its_request_alone(site: Site) -> None:
-    site.embedder.faulty.add(tuple(b"qbad"))
-    good, bad = site.rank("q", documents=["good"]), site.rank("q", documents=["fine", "bad"])
-    assert ((await bad.end()).status, (await good.end()).status) == (500, 200)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyllmcancel._native import Embedder, Model
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.request import Embedded
@@ -123,11 +122,6 @@ def test_an_encoder_cannot_be_made_to_generate(embedder_files: dict[str, Path]) 
         Engine.load(EngineConfig(model=embedder_files["encoder"], threads=N_THREADS, pooling="none"))
 
 
-def test_who_wants_embeddings_is_told_that_a_model_would_generate(model_files: dict[str, Path]) -> None:
-    with pytest.raises(ContextError, match="does not pool"):
-        Engine.load(EngineConfig(model=model_files["attention"], threads=N_THREADS, embeddings=True))
-
-
 def test_a_text_beyond_the_positions_of_an_encoder_is_refused_and_the_longest_is_not(
     embedder_files: dict[str, Path],
 ) -> None:
@@ -211,10 +205,3 @@ def test_a_storm_of_cancels_leaves_nothing_behind_and_harms_no_other_request(emb
             np.testing.assert_allclose([found[n] for n in range(40)], expected, atol=2e-3)
         assert engine.registry.wait_until_empty(TEST_LIMIT)
         assert engine.occupancy() == Occupancy()
-
-
-def test_a_texts_length_tells_nothing_of_a_word_piece_vocabulary(embedder_files: dict[str, Path]) -> None:
-    model = Model.load(embedder_files["encoder"])
-    assert model.longest_piece() == 0
-    embedder = Embedder(model, n_ctx=64, n_seq_max=1, n_batch=64, n_threads=2)
-    assert embedder.n_threads == 2

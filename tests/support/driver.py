@@ -27,6 +27,7 @@ from pyllmcancel.requests.observer import NullObserver, StepRecord
 from pyllmcancel.requests.request import Origin, Request
 from pyllmcancel.requests.token_stream import ThreadSink, ThreadStream
 from pyllmcancel.scheduling.disk_floor import DiskFloor
+from pyllmcancel.step import StepItem, StepResult
 from tests.support import fake_native
 from tests.support.step_gate import TEST_LIMIT
 
@@ -362,6 +363,21 @@ def in_thread(work: Callable[[], object]) -> Iterator[None]:
     assert not thread.is_alive(), "the thread hangs"
     if errors:
         raise errors[0]
+
+
+def recorded_steps(context: fake_native.Context, *, at_least: int = 1) -> list[list[StepItem]]:
+    """Return a list to which each later step of at least so many sequences adds its items."""
+    found: list[list[StepItem]] = []
+    step = context.step
+
+    def recorded(items: Iterable[StepItem], **options: Any) -> StepResult:
+        parts = list(items)
+        if len(parts) >= at_least:
+            found.append(parts)
+        return step(parts, **options)
+
+    context.step = recorded  # type: ignore[method-assign]
+    return found
 
 
 def complete(tracked: Tracked) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from pyllmcancel.adapters import Adapter, Scales
-from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.events import FinishReason
 from tests.support.driver import AHEAD, MEMORIES, Driver, Tracked
@@ -34,23 +33,6 @@ def done(driver: Driver, tracked: Tracked) -> Tracked:
     assert tracked.ending.finish_reason is FinishReason.LENGTH
     assert tracked.sink.tokens() == tracked.expected
     return tracked
-
-
-def test_requests_of_several_sets_at_once_get_what_they_get_alone(driver: Driver) -> None:
-    tracked = [asked(driver, scales=scales, max_tokens=8) for scales in (*SETS, ACTIVATED, FIRST)]
-    tracked.append(asked(driver, f"{PROMPT}<go>{PROMPT}", ACTIVATED, max_tokens=8))
-    driver.run_to_the_end()
-    assert [one.sink.tokens() for one in tracked] == [one.expected for one in tracked]
-
-
-def test_a_cancel_in_a_step_of_one_set_leaves_the_others_alone(driver: Driver) -> None:
-    tracked = [asked(driver, scales=scales, max_tokens=12) for scales in SETS]
-    for victim in (tracked[1], tracked[3]):
-        driver.step_until(lambda victim=victim: driver.holds(victim) and bool(victim.sink.deltas))  # type: ignore[misc]
-        driver.cancel(victim)
-    driver.run_to_the_end()
-    assert [one.ending.cancel_reason for one in tracked] == [None, CancelReason.EXPLICIT, None, CancelReason.EXPLICIT]
-    assert [one.sink.tokens() for one in tracked[::2]] == [one.expected for one in tracked[::2]]
 
 
 def test_a_scale_that_is_nothing_in_single_precision_is_none(driver: Driver) -> None:
@@ -135,34 +117,6 @@ def test_no_set_waits_for_ever_beside_a_stream_of_others(make_driver: Callable[.
     driver.step(60)  # 13 steps of its own, and others' turns between them
     assert patient.ended
     assert not any(other.ended for other in others)
-
-
-def test_scales_that_are_set_hold_for_later_requests(make_driver: Callable[..., Driver]) -> None:
-    driver = make_driver(adapters=ADAPTERS, parallel=3)
-    table = driver.engine.adapters
-    before = driver.submit(PROMPT, max_tokens=6)
-    driver.step(2)
-    table.set_scales([(0, 1.0)])
-    after = driver.submit(PROMPT, max_tokens=6)
-    table.set_scales([])
-    driver.run_to_the_end()
-    assert (before.request.adapters, after.request.adapters) == ((), FIRST)
-    assert [one.sink.tokens() for one in (before, after)] == [before.expected, after.expected]
-    assert [adapter.scale for adapter in table.loaded()] == [0.0, 0.0, 0.0]
-    assert after.request.summary().adapters == FIRST
-
-
-@pytest.mark.parametrize("scales", [[(3, 1.0)], [(-1, 1.0)], [(0, float("nan"))], [(0, 1e30)]], ids=str)
-def test_scales_of_no_adapter_and_no_size_are_refused(
-    make_driver: Callable[..., Driver], scales: list[tuple[int, float]]
-) -> None:
-    driver = make_driver(adapters=ADAPTERS)
-    with pytest.raises(InvalidRequestError) as refused:
-        driver.engine.adapters.set_scales(scales)
-    assert refused.value.param == "lora"
-    with pytest.raises(InvalidRequestError) as refused:
-        driver.submit(PROMPT, adapters=tuple(scales))
-    assert refused.value.param == "lora"
 
 
 def test_two_activated_adapters_are_refused(make_driver: Callable[..., Driver]) -> None:

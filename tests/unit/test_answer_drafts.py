@@ -6,46 +6,19 @@ import random
 
 from pyllmcancel.drafting.answer_drafts import AnswerDrafts
 from pyllmcancel.drafting.experience import Experience
-from pyllmcancel.drafting.length import MAX_ROWS, RowCosts
 from pyllmcancel.drafting.sources import NGRAM
+from tests.unit.test_drafting_length import TILES, measured, true_cost
 
-# The time of a step by its rows, in steps of one row: SmolLM2 on two threads of a CPU with AVX2. Between these it is a
-# straight line.
-MEASURED = {
-    1: 1.0,
-    2: 1.41,
-    3: 1.59,
-    4: 1.77,
-    5: 1.87,
-    8: 2.62,
-    9: 3.17,
-    12: 3.74,
-    16: 4.58,
-    20: 5.36,
-    24: 6.21,
-    32: 8.19,
-}
 MOST = 32
 
 
 def cost(n_rows: int) -> float:
-    below = max(n for n in MEASURED if n <= n_rows)
-    above = min(n for n in MEASURED if n >= n_rows)
-    share = (n_rows - below) / (above - below) if above > below else 0.0
-    return MEASURED[below] + share * (MEASURED[above] - MEASURED[below])
-
-
-def known_costs() -> RowCosts:
-    costs = RowCosts()
-    for _ in range(4):
-        for n_rows in range(1, MAX_ROWS + 1):
-            costs.observe(n_rows, cost(n_rows))
-    return costs
+    return true_cost(TILES, n_rows)
 
 
 def decode(prompt: list[int], answer: list[int], experience: Experience | None = None) -> tuple[float, AnswerDrafts]:
     """Decode an answer with drafts; returns the time, in steps of one row."""
-    costs = known_costs()
+    costs = measured(TILES)
     drafts = AnswerDrafts([*prompt, answer[0]], (), costs, experience or Experience())
     place, seconds = 1, 0.0
     while place < len(answer):
@@ -99,17 +72,6 @@ def test_an_owner_whose_texts_go_on_otherwise_is_soon_not_slower() -> None:
     assert seconds < 1.01 * 6 * 52
 
 
-def test_an_owner_whose_copies_were_right_begins_with_longer_drafts() -> None:
-    source, experience = tokens(1, 300), Experience()
-    alone, _ = decode([*source, 1, 2, 3, *source[:12]], source[12:80])
-    for number in range(5):
-        other = tokens(80 + number, 300)
-        decode([*other, 1, 2, 3, *other[:12]], other[12:], experience)
-    after_others, _ = decode([*source, 1, 2, 3, *source[:12]], source[12:80], experience)
-    assert after_others <= alone
-    assert after_others < 68 / 3.4
-
-
 def test_a_long_copy_is_nearly_as_fast_as_rows_allow() -> None:
     """Drafts become as long as a step can have. There 32 rows give 3.9 tokens in the time of one."""
     experience = Experience()
@@ -123,7 +85,7 @@ def test_a_long_copy_is_nearly_as_fast_as_rows_allow() -> None:
 
 def test_a_draft_that_was_not_computed_counts_for_nothing() -> None:
     source = tokens(1, 60)
-    drafts = AnswerDrafts([*source, *source[:20]], (), known_costs(), Experience())
+    drafts = AnswerDrafts([*source, *source[:20]], (), measured(TILES), Experience())
     assert drafts.propose(MOST)
     drafts.cut(0)
     drafts.follow(source[20:21])

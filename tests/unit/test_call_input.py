@@ -40,7 +40,6 @@ def test_members_are_told_when_they_are_whole() -> None:
     ("text", "expected"),
     [
         ("", {}),
-        ("  ", {}),
         ("{", {}),
         ('{"a": 1, "b": "cut o', {"a": 1}),
         ('{"a": 1, "b": [1, 2', {"a": 1}),
@@ -55,15 +54,12 @@ def test_an_input_that_breaks_off_has_only_members_that_are_whole(text: str, exp
     ("text", "whole"),
     [
         ("ls -l", {}),
-        ("[1, 2]", {}),
         ('"text"', {}),
         ("{a: 1}", {}),
-        ("{'a': 1}", {}),
         ('{"a": 1, b}', {"a": 1}),
         ('{"a": 1, "b": nul, "c": 2}', {"a": 1}),
         ('{"a": 1,}', {"a": 1}),
         ('{"a": 1} and more', {"a": 1}),
-        ('{"a": 1}{"b": 2}', {"a": 1}),
         ('{"a": 1]', {"a": 1}),
         ("{,}", {}),
         ('{"a": "\\x"}', {}),

@@ -72,6 +72,26 @@ NEXT: dict[str, tuple[Thinking | None, bool, dict[str, Any], str, set[int] | Non
     "a budget without reasoning": (THINKING, False, {"budget": 1}, "<thin air, and more of it", FREE),
     "reasoning behind a text": (THINKING, False, {"budget": 12}, "Well. <think>abcdefghijkl", {*b"<"}),
     "reasoning behind the half of its mark": (THINKING, False, {"budget": 12}, "<thin<think>abcdefghijkl", {*b"<"}),
+    "an answer": (THINKING, True, {}, "", {*b" \n12<"}),
+    "half of the mark of reasoning": (THINKING, True, {}, "<", {*b"t"}),
+    "reasoning": (THINKING, True, {}, "<think>", FREE),
+    "the text behind reasoning": (THINKING, True, {}, "<think>1 < 2, </thinking> is no end</think>\n\n2", {EOS}),
+    "a text without reasoning": (THINKING, True, {}, "1", {EOS}),
+    "reasoning that is over in the prompt": (OVER, True, {}, "", {*b" \n12"}),
+    "a call behind reasoning that is over": (OVER, True, {"marks": ["[call"]}, "", {*b" \n12["}),
+    "a text behind reasoning that is over": (OVER, True, {"marks": ["[call"]}, "1", {EOS}),
+    "<think> or <tool_call>": (THINKING, True, {"marks": [MARK]}, "<t", {*b"ho"}),
+    "a call or a text behind reasoning": (THINKING, True, {"marks": [MARK]}, "<think>hm</think>", {*b" \n12<"}),
+    "half of a call's mark": (THINKING, True, {"marks": [MARK]}, "<think>hm</think><", {*b"t"}),
+    "a call behind reasoning": (THINKING, True, {"marks": [MARK]}, f"<think>hm</think>{MARK}", FREE),
+    "the second reasoning": (THINKING, False, {"budget": 12}, "<think>abcd</think>Well. <think>", {*b"<"}),
+    "the third reasoning": (
+        THINKING,
+        False,
+        {"budget": 12},
+        "<think>abcd</think>Well. <think></think>Well. <think>",
+        {*b"<"},
+    ),
 }
 
 
@@ -81,31 +101,6 @@ def test_what_may_come_next(digit: Guide, case: str) -> None:
     constraint = guide(thinking, digit if formed else None, **options)
     write(constraint, text)
     assert allowed(constraint) == expected
-
-
-def test_an_answer_begins_with_its_text_or_with_reasoning(digit: Guide) -> None:
-    constraint = guide(THINKING, digit)
-    assert allowed(constraint) == {*b" \n12<"}
-    write(constraint, "<")
-    assert allowed(constraint) == {*b"t"}
-    write(constraint, "think>")
-    assert allowed(constraint) is FREE
-    write(constraint, "1 < 2, </thinking> is no end</think>")
-    write(constraint, "\n\n2")
-    assert allowed(constraint) == {EOS}
-
-
-def test_a_text_without_reasoning(digit: Guide) -> None:
-    constraint = guide(THINKING, digit)
-    assert write(constraint, "1") == guide(None, digit)._text.accept(ord("1"))  # type: ignore[union-attr]
-    assert allowed(constraint) == {EOS}
-
-
-def test_behind_reasoning_that_is_over_in_the_prompt_is_the_text_or_a_call(digit: Guide) -> None:
-    assert allowed(guide(OVER, digit)) == {*b" \n12"}
-    constraint = guide(OVER, digit, marks=["[call"])
-    assert allowed(constraint) == {*b" \n12["}
-    assert write(constraint, "1")
 
 
 def test_bytes_behind_the_end_in_its_own_token_belong_to_the_text(digit: Guide) -> None:
@@ -119,18 +114,6 @@ def test_bytes_behind_the_end_in_its_own_token_belong_to_the_text(digit: Guide) 
     assert allowed(constraint) == {EOS}
 
 
-def test_a_call_may_come_behind_reasoning(digit: Guide) -> None:
-    constraint = guide(THINKING, digit, marks=[MARK])
-    write(constraint, "<t")
-    assert allowed(constraint) == {*b"ho"}  # <think> or <tool_call>
-    write(constraint, "hink>hm</think>")
-    assert allowed(constraint) == {*b" \n12<"}
-    write(constraint, "<")
-    assert allowed(constraint) == {*b"t"}
-    write(constraint, MARK[1:])
-    assert allowed(constraint) is FREE
-
-
 # -- budgets ----------------------------------------------------------------------------------------------------------
 
 
@@ -142,14 +125,6 @@ def test_reasoning_ends_with_its_budget(text: bool, digit: Guide) -> None:
         assert allowed(constraint) == {byte}
         constraint.accept(byte)
     assert allowed(constraint) == ({*b" \n12"} if text else FREE)
-
-
-def test_all_reasoning_of_an_answer_has_one_budget() -> None:
-    constraint = guide(THINKING, None, budget=12)
-    write(constraint, "<think>abcd</think>Well. <think>")
-    assert allowed(constraint) == {*b"<"}
-    write(constraint, "</think>Well. <think>")
-    assert allowed(constraint) == {*b"<"}
 
 
 def test_a_mark_of_reasoning_behind_a_calls_recipient_begins_its_arguments() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,91 +14,71 @@ from pyllmcancel.chat.order import Message
 from pyllmcancel.errors import InvalidRequestError
 
 
-def written(message: Message) -> str:
-    calls = "".join(f"<call {call['function']['arguments']}>" for call in message.get("tool_calls", []))
+def written(message: Message, most_calls: int) -> str:
+    shown = message.get("tool_calls", [])[:most_calls]
+    calls = "".join(f"<call {call['function']['arguments']}>" for call in shown)
     return f"[{message['role']}]{message['content']}{calls}"
 
 
+Rule = Callable[[Message | None, Message], bool]
+"""Whether something is done to a message, by the one before it and itself."""
+
+
+def never(_before: Message | None, _message: Message) -> bool:
+    return False
+
+
+@dataclass
 class Template:
-    """Takes what `refuses` does not find, and writes what `leaves_out` does not."""
+    """Takes the messages that `refuses` does not name, and writes those that `omits` does not name."""
 
-    def refuses(self, _before: Message | None, _message: Message) -> bool:
-        return False
-
-    def leaves_out(self, _before: Message | None, _message: Message) -> bool:
-        return False
-
-    def order(self, messages: list[Message]) -> list[Message]:
-        return messages
+    refuses: Rule = never
+    omits: Rule = never
+    system_first: bool = False
+    most_calls: int = 9
 
     def render(self, messages: list[Message]) -> str:
-        pairs = list(zip([None, *messages], self.order(messages), strict=False))
+        ordered = sorted(messages, key=lambda message: self.system_first and message["role"] != "system")
+        pairs = list(zip([None, *messages], ordered, strict=False))
         if any(self.refuses(before, message) for before, message in pairs):
             raise InvalidRequestError("no", "messages")
-        return "".join(written(message) for before, message in pairs if not self.leaves_out(before, message))
-
-
-def is_late_system(before: Message | None, message: Message) -> bool:
-    return message["role"] == "system" and before is not None and before["role"] != "system"
-
-
-class RefusesLateSystem(Template):
-    def refuses(self, before: Message | None, message: Message) -> bool:
-        return is_late_system(before, message)
-
-
-class LeavesLateSystemOut(Template):
-    def leaves_out(self, before: Message | None, message: Message) -> bool:
-        return is_late_system(before, message)
-
-
-class PutsSystemFirst(Template):
-    def order(self, messages: list[Message]) -> list[Message]:
-        return sorted(messages, key=lambda message: message["role"] != "system")
-
-
-class LeavesSecondSystemOut(Template):
-    def leaves_out(self, before: Message | None, message: Message) -> bool:
-        return before is not None and before["role"] == message["role"] == "system"
-
-
-class KnowsNoSystem(Template):
-    def refuses(self, _before: Message | None, message: Message) -> bool:
-        return bool(message["role"] == "system")
-
-
-class WantsLongerAnswers(Template):
-    def refuses(self, _before: Message | None, message: Message) -> bool:
-        return message["role"] == "assistant" and not (message["content"] or "tool_calls" in message)
-
-
-class WantsAlternation(Template):
-    def refuses(self, before: Message | None, message: Message) -> bool:
-        if message["role"] == "tool" or "tool_calls" in message:
-            return False
-        return before is not None and bool(message["role"] == before["role"])
-
-
-class BeginsWithUser(Template):
-    def refuses(self, before: Message | None, message: Message) -> bool:
-        return message["role"] == "assistant" and (before is None or before["role"] == "system")
-
-
-class RefusesTextAfterResult(Template):
-    def refuses(self, before: Message | None, message: Message) -> bool:
-        return before is not None and before["role"] == "tool" and message["role"] == "user"
-
-
-class RefusesStrayResults(Template):
-    def refuses(self, before: Message | None, message: Message) -> bool:
-        return message["role"] == "tool" and (
-            before is None or not (before["role"] == "tool" or "tool_calls" in before)
+        return "".join(
+            written(message, self.most_calls) for before, message in pairs if not self.omits(before, message)
         )
 
 
-class WritesOneCall(Template):
-    def render(self, messages: list[Message]) -> str:
-        return super().render([m | {"tool_calls": m["tool_calls"][:1]} if "tool_calls" in m else m for m in messages])
+def late_system(before: Message | None, message: Message) -> bool:
+    return message["role"] == "system" and before is not None and before["role"] != "system"
+
+
+def second_system(before: Message | None, message: Message) -> bool:
+    return before is not None and before["role"] == message["role"] == "system"
+
+
+def any_system(_before: Message | None, message: Message) -> bool:
+    return bool(message["role"] == "system")
+
+
+def empty_answer(_before: Message | None, message: Message) -> bool:
+    return message["role"] == "assistant" and not (message["content"] or "tool_calls" in message)
+
+
+def same_role(before: Message | None, message: Message) -> bool:
+    if message["role"] == "tool" or "tool_calls" in message:
+        return False
+    return before is not None and bool(message["role"] == before["role"])
+
+
+def answer_first(before: Message | None, message: Message) -> bool:
+    return message["role"] == "assistant" and (before is None or before["role"] == "system")
+
+
+def text_after_result(before: Message | None, message: Message) -> bool:
+    return before is not None and before["role"] == "tool" and message["role"] == "user"
+
+
+def stray_result(before: Message | None, message: Message) -> bool:
+    return message["role"] == "tool" and (before is None or not (before["role"] == "tool" or "tool_calls" in before))
 
 
 def ids(message: Message) -> list[Any]:
@@ -104,35 +86,32 @@ def ids(message: Message) -> list[Any]:
     return [*called, message.get("tool_call_id")] if message["role"] == "tool" else called
 
 
-class WantsIds(Template):
-    def refuses(self, _before: Message | None, message: Message) -> bool:
-        return not all(ids(message))
+def missing_ids(_before: Message | None, message: Message) -> bool:
+    return not all(ids(message))
 
 
-class WantsShortIds(Template):
-    def refuses(self, _before: Message | None, message: Message) -> bool:
-        return any(len(call_id or "") != 9 for call_id in ids(message))
+def long_ids(_before: Message | None, message: Message) -> bool:
+    return any(len(call_id or "") != 9 for call_id in ids(message))
 
 
 @pytest.mark.parametrize(
     ("template", "expected"),
     [
         (Template(), []),
-        (RefusesLateSystem(), ["no_late_system"]),
-        (LeavesLateSystemOut(), ["no_late_system"]),
-        (PutsSystemFirst(), ["no_late_system"]),
-        (LeavesSecondSystemOut(), ["one_system"]),
-        (KnowsNoSystem(), ["no_late_system", "no_system"]),
-        (WantsLongerAnswers(), ["no_empty_answer"]),
-        (WantsAlternation(), ["joined_turns", "one_system"]),
-        (BeginsWithUser(), ["user_first"]),
-        (RefusesTextAfterResult(), ["text_in_result"]),
-        (RefusesStrayResults(), ["answered_calls"]),
-        (WritesOneCall(), ["single_calls"]),
-        (WantsIds(), ["known_ids"]),
-        (WantsShortIds(), ["known_ids", "short_ids"]),
+        (Template(late_system), ["no_late_system"]),
+        (Template(omits=late_system), ["no_late_system"]),
+        (Template(system_first=True), ["no_late_system"]),
+        (Template(omits=second_system), ["one_system"]),
+        (Template(any_system), ["no_late_system", "no_system"]),
+        (Template(empty_answer), ["no_empty_answer"]),
+        (Template(same_role), ["joined_turns", "one_system"]),
+        (Template(answer_first), ["user_first"]),
+        (Template(text_after_result), ["text_in_result"]),
+        (Template(stray_result), ["answered_calls"]),
+        (Template(most_calls=1), ["single_calls"]),
+        (Template(missing_ids), ["known_ids"]),
+        (Template(long_ids), ["known_ids", "short_ids"]),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Template) else "",
 )
 def test_a_template_needs_what_makes_it_take_and_write_everything(template: Template, expected: list[str]) -> None:
     assert found_needs(template.render) == expected
@@ -147,4 +126,4 @@ def test_a_template_that_refuses_everything_needs_nothing() -> None:
 
 def test_a_slow_machine_finds_the_same_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.process_time", itertools.count(0.0, 100.0).__next__)
-    assert found_needs(KnowsNoSystem().render) == ["no_late_system", "no_system"]
+    assert found_needs(Template(any_system).render) == ["no_late_system", "no_system"]

@@ -17,8 +17,6 @@ from pyllmcancel.server.http.client_watch import ClientWatch, TcpInfo, prepare, 
 from pyllmcancel.server.limits import UNSENT_BYTES, Limits
 from tests.support.http_process import until
 
-NOTHING = TcpInfo(0, 0.0, 0.0, 0, 0)
-
 
 class Clock:
     """Stands where an event loop stands: timers go off when a test lets time pass."""
@@ -177,19 +175,6 @@ def test_where_the_system_does_not_tell_only_keepalive_ends_a_silence(rig: Rig) 
 # -- stalls -----------------------------------------------------------------------------------------------------------
 
 
-def closed_window(rig: Rig, at: float) -> None:
-    """From now on bytes wait, and the client takes none; it is heard all the time."""
-    rig.clock.pass_until(at)
-    rig.unsent, rig.sent_at = 100, at
-
-
-def test_a_reader_that_takes_nothing_has_stalled_when_its_time_is_up(rig: Rig) -> None:
-    watch = rig.watch(client_timeout=20.0, reader_stall=60.0)
-    closed_window(rig, 7.0)
-    watch.bytes_wait()
-    assert rig.gone_by(1_000.0) == [(CancelReason.STALLED, 67.0)]
-
-
 def test_time_counts_from_when_bytes_wait_not_from_when_some_were_sent_last(rig: Rig) -> None:
     watch = rig.watch(client_timeout=0.0, reader_stall=60.0)
     rig.clock.pass_until(500.0)
@@ -249,13 +234,6 @@ def test_nothing_is_watched_after_the_end(rig: Rig) -> None:
     assert rig.gone_by(1_000.0) == []
 
 
-def test_both_can_be_off(rig: Rig) -> None:
-    watch = rig.watch(client_timeout=0.0, reader_stall=0.0)
-    watch.bytes_wait()
-    rig.clock.pass_until(10_000.0)
-    assert (rig.gone, rig.clock.n_calls) == ([], 0)
-
-
 # -- the kernel -------------------------------------------------------------------------------------------------------
 
 
@@ -274,11 +252,6 @@ def test_a_connection_is_probed_and_its_kernel_keeps_little(pair: tuple[socket.s
     found = [pair[0].getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in options]
     assert found == [10, 1, 10, UNSENT_BYTES]
     assert pair[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-
-
-def test_without_a_time_nothing_is_probed(pair: tuple[socket.socket, socket.socket]) -> None:
-    prepare(pair[0], 0.0)
-    assert pair[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
 
 
 def known(connection: socket.socket) -> TcpInfo:

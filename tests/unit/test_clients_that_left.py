@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.observer import StepRecord
-from tests.support.driver import Driver, Tracked, complete
+from tests.support.driver import Driver, Tracked
 
 
 def assert_left(tracked: Tracked) -> None:
@@ -30,31 +28,6 @@ def leave_when_planned(driver: Driver, tracked: Tracked) -> None:
         maintain()
 
     scheduler.maintain = leave_and_maintain  # type: ignore[method-assign]
-
-
-@pytest.mark.parametrize("n_steps", [0, 1, 3])
-def test_a_client_that_leaves_during_a_step_is_in_no_later_step(driver: Driver, n_steps: int) -> None:
-    stays, leaves = (driver.submit(prompt, max_tokens=6) for prompt in ("stays", "leaves"))
-    driver.step(1 + n_steps)
-    assert driver.holds(leaves)
-    leaves.client.left = True
-    driver.step()
-    assert_left(leaves)
-    assert driver.holds(stays)
-    driver.run_to_the_end()
-    assert complete(stays)
-    assert stays.sink.tokens() == stays.expected
-
-
-def test_a_client_that_leaves_between_two_steps_is_not_in_the_second(driver: Driver) -> None:
-    stays, leaves = (driver.submit(prompt, max_tokens=6) for prompt in ("stays", "leaves"))
-    driver.step()
-    leave_when_planned(driver, leaves)
-    driver.step()
-    assert_left(leaves)
-    assert driver.holds(stays)
-    driver.run_to_the_end()
-    assert stays.sink.tokens() == stays.expected
 
 
 def test_a_step_that_was_planned_and_not_computed_takes_no_turn(make_driver: Callable[..., Driver]) -> None:
@@ -82,22 +55,3 @@ def test_when_the_only_one_leaves_no_step_follows(driver: Driver) -> None:
     driver.step()
     assert_left(leaves)
     assert leaves.n_steps_at_end == 3
-
-
-def test_a_client_that_has_left_the_queue_is_never_admitted(driver: Driver) -> None:
-    blockers = [driver.submit("blocker", max_tokens=1) for _ in range(2)]
-    waits, follows = driver.submit("waits"), driver.submit("follows")
-    waits.client.left = True
-    driver.step_until(lambda: all(blocker.ended for blocker in blockers))
-    assert_left(waits)
-    assert waits.request.admitted_at is None
-    driver.run_to_the_end()
-    assert complete(follows)
-
-
-def test_an_earlier_reason_wins(driver: Driver) -> None:
-    tracked = driver.submit(max_tokens=6)
-    driver.step()
-    tracked.client.left = True
-    driver.cancel(tracked)
-    assert tracked.ending.cancel_reason is CancelReason.EXPLICIT

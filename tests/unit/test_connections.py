@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from pyllmcancel.server.http.connections import Connections, Turns
+from pyllmcancel.server.http.connections import Connections
 from pyllmcancel.server.http.protocol import AT_ONCE, WatchfulProtocol
 from pyllmcancel.server.limits import Limits
 
@@ -36,12 +36,6 @@ def admitted(connections: Connections, names: str, address: str = "here") -> lis
     clients = [Client(name, address) for name in names]
     assert all(map(connections.admit, clients))
     return clients
-
-
-def test_the_one_that_has_waited_longest_makes_room() -> None:
-    connections = Connections(2, 2)
-    first, second, _third = admitted(connections, "abc")
-    assert (first.is_open, second.is_open, len(connections)) == (False, True, 2)
 
 
 def test_one_that_has_its_request_stays_and_waits_anew_after_its_answer() -> None:
@@ -124,36 +118,6 @@ def test_one_that_reads_on_begins_anew_when_it_stops_again() -> None:
     connections.gone(third)
     connections.blocks(third)
     assert first.is_open, "what is gone blocks nothing"
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [("10.1.2.3", True), ("10.2.0.1", False), ("192.0.2.7", True), ("::1", False), ("fd00::7", True)],
-)
-def test_trusted_proxies_are_addresses_or_networks(host: str, expected: bool) -> None:
-    connections = Connections(2, 2, proxies=("10.1.0.0/16", "192.0.2.7", "fd00::/8"))
-    assert connections.is_proxy(host) == expected
-    assert not Connections(2, 2).is_proxy(host)
-
-
-def test_at_the_end_those_whose_clients_do_not_read_have_stalled() -> None:
-    connections = Connections(10, 10)
-    reads, blocks, left = admitted(connections, "abc")
-    connections.blocks(blocks)
-    connections.blocks(left)
-    connections.gone(left)
-    connections.end_blocked()
-    assert [client.is_open for client in (reads, blocks, left)] == [True, False, True]
-
-
-@pytest.mark.anyio
-async def test_one_begins_in_each_turn_of_the_loop() -> None:
-    turns, begun = Turns(), list[int]()
-    for n in range(3):
-        turns.wait(partial(begun.append, n))
-    for n in range(4):
-        assert begun == list(range(n))[:3]
-        await asyncio.sleep(0)
 
 
 def protocol_of(app: ASGIApp) -> partial[WatchfulProtocol]:

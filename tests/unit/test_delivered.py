@@ -34,12 +34,6 @@ def test_a_mark_counts_when_its_bytes_have_come() -> None:
     assert front.can_go_on
 
 
-def test_tokens_without_text_count_at_once() -> None:
-    front, marks = delivered(), Marks(None)
-    front.note_mark(marks.mark(DELTAS, 0, [told(0, 5)]))
-    assert list(front.known(0)) == [5]
-
-
 def test_the_token_that_ends_an_answer_is_no_known_one() -> None:
     front, marks = delivered(), Marks(None)
     front.note_mark(marks.mark(DELTAS, 0, [told(0, 5), Delta(0, "", finish_reason=FinishReason.STOP)]))
@@ -93,17 +87,6 @@ def test_the_next_server_tells_only_what_is_new() -> None:
     progress = Delta(0, "", prompt_done=3)
     seen = [progress, told(1, 8), told(0, 7), told(1, 6), told(0, 9), told(0, 4), Delta(2, "", prompt_done=3)]
     assert [later.is_new(one) for one in seen] == [False, False, False, True, False, True, True]
-
-
-def test_everything_is_read_as_it_was_written() -> None:
-    front, marks = delivered(), Marks(None)
-    front.note_mark(marks.mark(ALL, 3, [told(0, 7)]))
-    front.add(b"abc")
-    read = Delivered.read(front.as_head(), b"abc")
-    assert (read.n_bytes, read.part, read.promise) == (3, ALL, PROMISE)
-    assert read.body == bytearray(b"abc")
-    assert list(read.known(0)) == [7]
-    assert list(read.known(1)) == []
 
 
 @pytest.mark.parametrize("head", [b"", b"[]", b"[1,2,3,4]", b'[0,0,{"a":[1]},null]', b'[0,0,{"0":[99999999999]},null]'])

@@ -15,29 +15,11 @@ def feed(text: bytes, *stop: str) -> tuple[list[str], Detokenizer]:
     return [detokenizer.feed(byte) for byte in text], detokenizer
 
 
-def test_text_comes_at_once_when_nothing_holds_it_back() -> None:
-    pieces, _ = feed(b"abc")
-    assert pieces == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("character", ["é", "€", "😀"])
-def test_a_multi_byte_character_comes_whole(character: str) -> None:
-    pieces, detokenizer = feed(character.encode())
-    assert pieces[:-1] == [""] * (len(pieces) - 1)
-    assert pieces[-1] == character
-    assert detokenizer.flush() == ""
-
-
 def test_an_unfinished_character_becomes_a_replacement_at_the_end() -> None:
     pieces, detokenizer = feed("é".encode()[:1])
     assert pieces == [""]
     assert detokenizer.flush() == "\ufffd"
     assert detokenizer.flush() == ""
-
-
-def test_bytes_that_are_no_text_become_replacements() -> None:
-    pieces, _ = feed(b"a\xffb")
-    assert "".join(pieces) == "a\ufffdb"
 
 
 @pytest.mark.parametrize(
@@ -58,12 +40,6 @@ def test_a_stop_string_ends_the_text_and_is_not_in_it(
     in_one = Detokenizer(lambda _: text.encode(), stop)
     for text_out, detokenizer in (("".join(pieces), in_bytes), (in_one.feed(0), in_one)):
         assert (text_out, detokenizer.stopped_by, detokenizer.flush()) == (expected, stopped_by, held_back)
-
-
-def test_what_only_looked_like_a_stop_string_is_given_out() -> None:
-    pieces, detokenizer = feed(b"<enter", "<end>")
-    assert pieces == ["", "", "", "<ent", "e", "r"]
-    assert detokenizer.stopped_by is None
 
 
 @given(st.text(max_size=30), st.integers(1, 5))

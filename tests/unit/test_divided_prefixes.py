@@ -62,12 +62,6 @@ def test_with_nothing_to_be_remembered_the_least_recently_used_is_lost() -> None
     assert cache.find([7, 8, 9], running=[0]) == PrefixMatch(2), "though 1 is next to the one who runs"
 
 
-def test_without_swapping_nothing_is_lost_as_long_as_another_is_empty() -> None:
-    cache = divided([9] * 60, LONG, n_seq_max=3, n_bytes=0)
-    cache.take(PrefixMatch(0, None, 1), running=())
-    assert cache.find([7, 8, 9], running=[0]) == PrefixMatch(2)
-
-
 def test_nothing_is_copied_while_a_request_computes() -> None:
     cache = divided(LONG, LONG[::-1], n_seq_max=3)
     cache.take(PrefixMatch(2), running=())
@@ -110,13 +104,6 @@ def test_an_idle_prefix_that_is_too_long_to_copy_does_not_hide_others() -> None:
     assert cache.find(prompt, running=[0]) == PrefixMatch(1, 0, 20), "the one who runs has it too"
 
 
-def test_of_a_long_swapped_prefix_a_few_tokens_are_not_worth_the_copy() -> None:
-    cache = divided([*LONG, *range(60, 220)], n_seq_max=2)
-    cache.take(PrefixMatch(0), running=())
-    assert cache.find([*LONG[:20], 255], running=[0]).swapped is None
-    assert cache.find([*LONG[:40], 255], running=[0]).swapped is not None
-
-
 def test_a_request_that_comes_back_computes_beside_the_running_ones() -> None:
     cache = divided([9] * 60, LONG[::-1], [8] * 60, LONG)
     cache.take(PrefixMatch(0, None, 60), running=())
@@ -128,15 +115,6 @@ def test_a_request_that_comes_back_computes_beside_the_running_ones() -> None:
     assert cache.find([*LONG, 255], running=[2]) == PrefixMatch(3, None, 60), "is there already"
 
 
-def test_no_prefix_is_moved_at_the_cost_of_a_longer_one() -> None:
-    cache = divided([9] * 60, LONG[::-1], [8] * 60, LONG, n_bytes=0)
-    for seq in (0, 2, 3):
-        cache.take(PrefixMatch(seq, None, 1), running=())
-        cache.give_back(seq)
-    cache.take(PrefixMatch(0, None, 60), running=())
-    assert cache.find([*LONG, 255], running=[0]) == PrefixMatch(3, None, 60)
-
-
 def test_where_nothing_can_be_copied_nothing_is_shared_or_moved() -> None:
     """Without flash attention."""
     cache = cache_of(context_with([9] * 60, [], [], LONG, kv_unified=False, flash_attention=0))
@@ -144,11 +122,3 @@ def test_where_nothing_can_be_copied_nothing_is_shared_or_moved() -> None:
     assert cache.find([*LONG, 255], running=[0]) == PrefixMatch(3, None, 60)
     assert cache.find([*LONG[:20], 255], running=[0]) == PrefixMatch(1)
     assert cache.find([9] * 61, running=[0]) == PrefixMatch(1)
-
-
-def test_a_long_neighbour_is_not_copied_for_its_beginning() -> None:
-    context = context_with([*LONG, *range(60, 220)], open_seqs=(0,), kv_unified=False)
-    cache = cache_of(context)
-    cache.take(PrefixMatch(0, None, 1), running=RUNNING)
-    assert cache.find([*LONG[:20], 255], running=[0]) == PrefixMatch(1)
-    assert cache.find([*LONG, 255], running=[0]) == PrefixMatch(1, 0, 60)

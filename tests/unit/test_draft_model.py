@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -12,36 +11,21 @@ import pytest
 from pyllmcancel.engine.draft_model import MAX_FAILURES
 from pyllmcancel.errors import Error
 from pyllmcancel.events import FinishReason
-from pyllmcancel.requests.request import Choice
 from pyllmcancel.step import StepItem, StepResult, StepStatus
 from tests.support import fake_native
-from tests.support.driver import CHUNK, Driver, Tracked, complete
-from tests.unit.test_generation_params import Spelling
+from tests.support.driver import Driver, Tracked, complete, recorded_steps
+from tests.unit.test_drafts import PROMPT, asked
 
 MakeDriver = Callable[..., Driver]
-PROMPT = "a prompt of forty tokens, about that many"
 LENGTH = 60
 
 
-@dataclass
-class DraftSteps:
-    """Records the steps of a driver's draft context."""
+def recorded_drafts(driver: Driver) -> list[list[StepItem]]:
+    return recorded_steps(draft_context(driver))
 
-    driver: Driver
-    items: list[list[StepItem]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        assert self.driver.draft_context is not None
-        context, step = self.driver.draft_context, self.driver.draft_context.step
-
-        def recorded(items: Any, **options: Any) -> StepResult:
-            self.items.append(list(items))
-            return step(self.items[-1], **options)
-
-        context.step = recorded  # type: ignore[method-assign]
-
-    def n_tokens(self) -> int:
-        return sum(item.n_tokens for items in self.items for item in items)
+def n_tokens(steps: list[list[StepItem]]) -> int:
+    return sum(item.n_tokens for items in steps for item in items)
 
 
 def drafting_driver(make_driver: MakeDriver, **options: Any) -> Driver:
@@ -57,14 +41,6 @@ def drafting(make_driver: MakeDriver) -> Driver:
 def draft_context(driver: Driver) -> fake_native.Context:
     assert driver.draft_context is not None
     return driver.draft_context
-
-
-def asked(driver: Driver, prompt: str | list[int] = PROMPT, **options: Any) -> tuple[Tracked, int]:
-    """Ask, and let everything be computed; returns the request, and the number of the model's steps."""
-    before = len(driver.watcher.steps)
-    tracked = driver.submit(prompt, settle=False, **{"max_tokens": LENGTH} | options)
-    driver.run_to_the_end()
-    return tracked, len(driver.watcher.steps) - before
 
 
 def n_drafted(driver: Driver) -> int:
@@ -84,112 +60,50 @@ def drafted_first(driver: Driver) -> Tracked:
     return tracked
 
 
-def test_a_model_that_agrees_saves_steps(drafting: Driver) -> None:
-    tracked, n_steps = asked(drafting)
-    assert tracked.sink.tokens() == tracked.expected
-    n_prompt_steps = -(-len(PROMPT) // CHUNK)
-    assert n_steps < n_prompt_steps + LENGTH / 3
-    assert n_drafted(drafting) > LENGTH / 2
-
-
-def test_a_model_that_disagrees_changes_no_token(make_driver: MakeDriver) -> None:
-    driver = drafting_driver(make_driver)
-    answer = "this is nothing that the draft model says, which knows no answers"
-    driver.model.answers[PROMPT.encode()] = answer.encode()
-    tracked, n_steps = asked(driver, max_tokens=100)
-    assert tracked.sink.text() == answer
-    assert n_steps >= len(answer)
-    assert n_drafted(driver) > 0
-
-
-@pytest.mark.parametrize("options", [{"temperature": 1.0, "seed": 7}, {"n": 3}])
-def test_samples_are_those_without(make_driver: MakeDriver, options: dict[str, Any]) -> None:
-    answers = []
-    for driver in (make_driver(), drafting_driver(make_driver)):
-        tracked, _ = asked(driver, **options)
-        tracked.expected = tracked.sink.tokens()
-        answers.append([tracked.sink.tokens(index) for index in range(options.get("n", 1))])
-    assert answers[0] == answers[1]
-
-
-def test_a_constraint_is_obeyed_within_a_draft(make_driver: MakeDriver) -> None:
-    word = b"yes, of course"
-    other = fake_native.Model()
-    other.answers[PROMPT.encode()] = b"yes, of cabbage"
-    driver = drafting_driver(make_driver, draft=other)
-    tracked, _ = asked(driver, constraint=Spelling(word))
-    tracked.expected = list(word)
-    assert (tracked.sink.text(), tracked.ending.finish_reason) == (word.decode(), FinishReason.STOP)
-
-
 def test_a_text_that_agrees_for_long_comes_first(make_driver: MakeDriver) -> None:
     driver = drafting_driver(make_driver, draft_sources=("prediction", "model"))
-    steps = DraftSteps(driver)
+    steps = recorded_drafts(driver)
     text = b"what the client expects, word for word, and all of it is said"
     driver.model.answers[PROMPT.encode()] = text
     tracked, n_steps = asked(driver, prediction=tuple(text), max_tokens=100)
     assert tracked.sink.text() == text.decode()
     assert n_steps < len(text) / 3
-    assert len(steps.items) < 10
-
-
-@pytest.mark.parametrize("kv_unified", [True, False])
-def test_neighbours_get_their_own_tokens(make_driver: MakeDriver, kv_unified: bool) -> None:
-    driver = drafting_driver(make_driver, kv_unified=kv_unified)
-    both = [driver.submit(prompt, max_tokens=30, settle=False) for prompt in (PROMPT, "another one")]
-    driver.run_to_the_end()
-    assert [tracked.sink.tokens() for tracked in both] == [tracked.expected for tracked in both]
+    assert len(steps) < 10
 
 
 def test_sequences_are_drafted_for_together(drafting: Driver) -> None:
-    steps = DraftSteps(drafting)
+    steps = recorded_drafts(drafting)
     for prompt in (PROMPT, "another one"):
         drafting.submit(prompt, max_tokens=LENGTH, settle=False)
     drafting.run_to_the_end()
-    assert any([item.n_tokens for item in items] == [1, 1] for items in steps.items)
+    assert any([item.n_tokens for item in items] == [1, 1] for items in steps)
 
 
 @pytest.mark.parametrize("n_before", range(5))
 def test_a_cancel_ends_a_draft_at_any_step(drafting: Driver, n_before: int) -> None:
-    steps = DraftSteps(drafting)
+    steps = recorded_drafts(drafting)
     tracked = drafted_first(drafting)
     gate = draft_context(drafting).gate
     for _ in range(n_before):
         gate.let_through()
         gate.wait_held()
-    n_steps, n_draft_steps = len(drafting.watcher.steps), len(steps.items)
+    n_steps, n_draft_steps = len(drafting.watcher.steps), len(steps)
     assert drafting.engine.cancel(tracked.request)
     assert tracked.ending.finish_reason is FinishReason.CANCELLED
-    assert (len(drafting.watcher.steps), len(steps.items)) == (n_steps, n_draft_steps)
+    assert (len(drafting.watcher.steps), len(steps)) == (n_steps, n_draft_steps)
     gate.open()
     again, _ = asked(drafting)
     assert again.sink.tokens() == again.expected
 
 
 def test_nothing_is_drafted_for_a_client_that_has_left(drafting: Driver) -> None:
-    steps = DraftSteps(drafting)
+    steps = recorded_drafts(drafting)
     tracked = drafted_first(drafting)
-    n_steps, n_draft_steps = len(drafting.watcher.steps), len(steps.items)
+    n_steps, n_draft_steps = len(drafting.watcher.steps), len(steps)
     tracked.client.left = True
     draft_context(drafting).gate.let_through()
     assert tracked.ending.finish_reason is FinishReason.CANCELLED
-    assert (len(drafting.watcher.steps), len(steps.items)) == (n_steps, n_draft_steps)
-
-
-def test_a_neighbour_goes_on_when_a_shared_draft_is_cancelled(drafting: Driver) -> None:
-    leaving = drafting.submit(PROMPT, max_tokens=LENGTH)
-    staying = drafting.submit("another one", max_tokens=LENGTH)
-    gate = draft_context(drafting).gate
-    gate.hold()
-    drafting.gate.open()
-    while len(gate.wait_held().items) < 2:
-        gate.let_through()
-    drafting.engine.cancel(leaving.request)
-    gate.open()
-    assert staying.ending.finish_reason is FinishReason.LENGTH
-    assert leaving.ending.finish_reason is FinishReason.CANCELLED
-    drafting.settle()
-    assert staying.sink.tokens() == staying.expected
+    assert (len(drafting.watcher.steps), len(steps)) == (n_steps, n_draft_steps)
 
 
 @pytest.mark.parametrize("n_before", [0, 1, 2, 4])
@@ -217,13 +131,13 @@ def test_a_failed_step_costs_an_answer_its_drafts(
 def test_a_model_that_fails_again_and_again_is_not_used_any_more(
     drafting: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    steps = DraftSteps(drafting)
+    steps = recorded_drafts(drafting)
     draft_context(drafting).next_status.extend([StepStatus.FAILED_COMPUTE] * 100)
     with caplog.at_level(logging.WARNING):
         for number in range(MAX_FAILURES + 2):
             tracked, _ = asked(drafting, f"prompt {number}", max_tokens=20)
             assert tracked.sink.tokens() == tracked.expected
-    assert len(steps.items) == MAX_FAILURES
+    assert len(steps) == MAX_FAILURES
     assert "not used any more" in caplog.text
     assert draft_context(drafting).n_cells_used == 0
 
@@ -269,38 +183,27 @@ def test_idle_prefixes_give_way(make_driver: MakeDriver) -> None:
 
 def test_no_drafts_beyond_the_draft_models_context(make_driver: MakeDriver) -> None:
     driver = drafting_driver(make_driver, draft=fake_native.Model(n_ctx_train=64))
-    steps = DraftSteps(driver)
+    steps = recorded_drafts(driver)
     tracked, _ = asked(driver, max_tokens=100)
     assert tracked.sink.tokens() == tracked.expected
-    assert 0 < steps.n_tokens() < 100
+    assert 0 < n_tokens(steps) < 100
 
 
 def test_an_owner_goes_on_from_its_own_tokens(drafting: Driver) -> None:
     first, _ = asked(drafting, owner="alice")
     longer = [*PROMPT.encode(), *first.sink.tokens()]
-    steps = DraftSteps(drafting)
+    steps = recorded_drafts(drafting)
     asked(drafting, longer, owner="alice", max_tokens=8)
-    assert steps.n_tokens() < len(longer) / 2
+    assert n_tokens(steps) < len(longer) / 2
 
 
 @pytest.mark.parametrize("options", [{"owner": "bob"}, {"owner": "alice", "reuse_prefix": False}])
 def test_nobody_else_goes_on_from_them(drafting: Driver, options: dict[str, Any]) -> None:
     first, _ = asked(drafting, owner="alice")
     longer = [*PROMPT.encode(), *first.sink.tokens()]
-    steps = DraftSteps(drafting)
+    steps = recorded_drafts(drafting)
     asked(drafting, longer, max_tokens=8, **options)
-    assert steps.n_tokens() > len(longer)
-
-
-def test_a_draft_costs_the_new_tokens_only(drafting: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    copied: list[int] = []
-    draft_context(drafting).before_open = lambda tokens: copied.append(len(tokens))
-    known = Choice.tokens_from
-    monkeypatch.setattr(Choice, "tokens_from", lambda *parts: (copied.append(len(found := known(*parts))), found)[1])
-    tracked, _ = asked(drafting)
-    n_known = tracked.request.choices[0].n_known
-    assert n_known < sum(copied) < 6 * n_known  # as often as a token is known, drafted for and found to be true
-    assert complete(tracked)
+    assert n_tokens(steps) > len(longer)
 
 
 @pytest.mark.parametrize("kv_unified", [True, False])
@@ -336,25 +239,6 @@ def test_an_improbable_token_ends_a_draft(make_driver: MakeDriver) -> None:
     n_steps = [asked(drafting_driver(make_driver, draft_p_min=p))[1] for p in (0.0, 0.2, 1.0)]
     assert n_steps[0] < n_steps[1] < n_steps[2]
     assert n_steps[2] >= LENGTH
-
-
-def test_a_model_that_is_never_sure_is_asked_less_often(make_driver: MakeDriver) -> None:
-    driver = drafting_driver(make_driver, draft_p_min=1.0)
-    steps = DraftSteps(driver)
-    tracked, n_steps = asked(driver, max_tokens=200)
-    assert tracked.sink.tokens() == tracked.expected
-    assert len(steps.items) < n_steps / 4
-
-
-def test_the_answers_end_is_not_drafted(drafting: Driver) -> None:
-    answer = b"an answer that ends before its limit"
-    draft = draft_context(drafting).model
-    for model in (drafting.model, draft):
-        model.answers[PROMPT.encode()] = answer
-    tracked, n_steps = asked(drafting)
-    assert (tracked.sink.text(), tracked.ending.finish_reason) == (answer.decode(), FinishReason.STOP)
-    assert n_steps < len(answer) / 2
-    assert n_drafted(drafting) <= len(answer)
 
 
 def test_the_engine_may_be_closed_during_a_draft(drafting: Driver) -> None:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyllmcancel.drafting.length import (
-    ASSUMED_COST,
     MAX_AGE,
     MAX_ROWS,
     PAUSE,
@@ -75,35 +74,6 @@ def best_constant(shape: dict[int, float], p: float) -> float:
 # -- costs ------------------------------------------------------------------------------------------------------------
 
 
-def test_costs_are_unknown_until_a_step_of_one_row() -> None:
-    costs = RowCosts()
-    costs.observe(4, 1.0)
-    assert costs.of(1) is costs.of(4) is None
-    assert best_length(1.0, costs, MOST) == 0
-    costs.observe(1, 0.5)
-    assert costs.of(1) == 0.5
-    assert costs.of(0) is None
-
-
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_measured_costs_are_recovered(shape: dict[int, float]) -> None:
-    costs = measured(shape)
-    for n_rows in (1, *SIZES):
-        assert costs.of(n_rows) == pytest.approx(true_cost(shape, n_rows))
-
-
-def test_a_size_that_is_not_measured_is_taken_to_be_as_cheap_as_the_one_before() -> None:
-    costs = RowCosts()
-    costs.observe(1, 1.0)
-    assert costs.of(4) == pytest.approx(1.0 + 3 * ASSUMED_COST)
-    for _ in range(3):
-        costs.observe(4, 1.3)
-    assert [costs.of(n) for n in (3, 8, 32)] == pytest.approx([1.2, 1.7, 4.1])
-    for _ in range(3):
-        costs.observe(8, 5.0)
-    assert [costs.of(n) for n in (4, 8, 16)] == pytest.approx([1.3, 5.0, 1.0 + 15 * ASSUMED_COST])
-
-
 @given(st.lists(st.tuples(st.integers(1, MAX_ROWS + 2), st.floats(1e-4, 10.0)), max_size=40))
 def test_every_cost_is_positive_and_a_step_costs_no_less_than_one_row(steps: list[tuple[int, float]]) -> None:
     costs = RowCosts()
@@ -114,28 +84,11 @@ def test_every_cost_is_positive_and_a_step_costs_no_less_than_one_row(steps: lis
     assert all((costs.of(n) or 0.0) >= one for n in range(1, 2 * MAX_ROWS))
 
 
-def test_slow_steps_now_and_then_change_nothing() -> None:
-    costs = measured(TILES)
-    for n_rows in (1, 4, 8):
-        costs.observe(n_rows, 50.0)
-        for n_usual in (1, 4):
-            costs.observe(n_usual, true_cost(TILES, n_usual))
-    assert [costs.of(n) for n in (1, 4, 8)] == pytest.approx([1.0, 1.8, 2.6])
-
-
 def test_a_machine_that_gets_slower_changes_all_costs_alike() -> None:
     costs = measured(TILES)
     for _ in range(30):
         costs.observe(4, 5.4)
     assert [costs.of(n) for n in (1, 4, 8)] == pytest.approx([3.0, 5.4, 7.8])
-
-
-def test_one_slow_step_does_not_keep_a_number_of_rows_from_being_tried_again() -> None:
-    costs = RowCosts()
-    for _ in range(5):
-        costs.observe(1, 1.0)
-    costs.observe(2, 9.0)
-    assert best_length(0.6, costs, 1) == 1
 
 
 def test_numbers_of_rows_that_do_not_occur_are_measured_anew() -> None:
@@ -147,27 +100,6 @@ def test_numbers_of_rows_that_do_not_occur_are_measured_anew() -> None:
 
 
 # -- acceptance -------------------------------------------------------------------------------------------------------
-
-
-@given(st.floats(0.0, 1.0), st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=30))
-def test_an_estimate_is_a_probability(prior: float, drafts: list[tuple[int, int]]) -> None:
-    acceptance = Acceptance(prior)
-    assert acceptance.p == pytest.approx(prior)
-    for n_drafted, n_accepted in drafts:
-        acceptance.learn(n_drafted, min(n_drafted, n_accepted))
-        assert 0.0 <= acceptance.p <= 1.0
-
-
-@pytest.mark.parametrize("p", [0.0, 0.2, 0.5, 0.8, 0.95, 1.0])
-def test_the_probability_is_learnt_from_drafts_whose_ends_are_not_tried(p: float) -> None:
-    rng, acceptance, found = random.Random(5), Acceptance(0.5), []
-    for _ in range(2000):
-        n_accepted = 0
-        while n_accepted < 6 and rng.random() < p:
-            n_accepted += 1
-        acceptance.learn(6, n_accepted)
-        found.append(acceptance.p)
-    assert sum(found[200:]) / len(found[200:]) == pytest.approx(p, abs=0.04)
 
 
 # -- lengths ----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pyllmcancel.drafting.lookup import LENGTHS, LONGEST, MAX_SEARCHED, Match, TokenText, continuation
+from pyllmcancel.drafting.lookup import LENGTHS, MAX_SEARCHED, Match, TokenText, continuation
 
 FEW = st.sampled_from([0, 1, 2, 256, 257, 65536, -1])  # tokens whose bytes look alike, across borders too
 TEXT = st.lists(FEW, max_size=60)
@@ -47,36 +47,6 @@ def test_a_text_is_continued_from_an_earlier_place_than_its_end(text: list[int],
         period = len(text) - found.position
         assert going_on[len(text) :] == going_on[found.position : found.position + most]
         assert all(going_on[i] == going_on[i - period] for i in range(len(text), len(going_on)))
-
-
-def test_a_text_that_repeats_itself_to_its_end_goes_round() -> None:
-    text = [9, 1, 2, 3, 1, 2, 3, 1, 2, 3]
-    assert continuation(text, TokenText(text), 7, before=len(text)) == Match([1, 2, 3, 1, 2, 3, 1], 4, 7)
-
-
-def test_another_text_is_not_continued_beyond_its_end() -> None:
-    assert continuation([1, 2], TokenText([1, 2, 3]), 7) == Match([3], 2, 2)
-    assert continuation([2, 3], TokenText([1, 2, 3]), 7) is None
-
-
-def test_a_longer_end_is_preferred_to_a_newer_place() -> None:
-    text = TokenText([1, 2, 3, 4, 50, 9, 3, 4, 60])
-    assert continuation([1, 2, 3, 4], text, 1) == Match([50], 4, 4)
-    assert continuation([8, 3, 4], text, 1) == Match([60], 2, 8)
-
-
-@pytest.mark.parametrize("shortest", [3, 4, 8, 16])
-def test_no_shorter_end_is_looked_for_than_asked(shortest: int) -> None:
-    text = [*range(20), 77]
-    assert continuation(text[20 - shortest : 20], TokenText(text), 5, shortest=shortest) is not None
-    assert continuation([99, *text[21 - shortest : 20]], TokenText(text), 5, shortest=shortest) is None
-
-
-def test_the_end_of_a_suffix_suffices() -> None:
-    text = [*range(40)]
-    assert continuation(range(100, 130), TokenText(text), 4) is None
-    whole, end = (continuation(suffix, TokenText(text), 4) for suffix in (text[:30], text[30 - LONGEST : 30]))
-    assert whole == end == Match([30, 31, 32, 33], LONGEST, 30)
 
 
 def test_hits_across_the_borders_of_tokens_are_none_and_are_given_up() -> None:

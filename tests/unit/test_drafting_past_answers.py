@@ -71,14 +71,6 @@ def test_a_prompt_that_ends_in_a_token_gets_the_rest_of_the_token_and_then_the_s
     assert past.expected("ann", [2, 2, 3], 100) == []
 
 
-def test_control_tokens_must_be_the_same() -> None:
-    past = some_past()
-    past.remember("ann", [2, END, 3], [4, 4], KEY)
-    assert past.expected("ann", [2, END], 100) == [3, 4, 4]
-    for other in ([2, 1], [2, 3], [2, END, END], [END, 2], [2, 3, END]):
-        assert past.expected("ann", other, 100) == []
-
-
 def test_a_tokenizer_that_changes_the_rest_of_a_token_gives_nothing() -> None:
     past = PastAnswers(PIECES.__getitem__, lambda text: [2, *tokenize(text)], most_bytes=1 << 20)
     past.remember("ann", [2], [7, 4], KEY)
@@ -115,16 +107,6 @@ def test_only_what_was_generated_after_the_same_tokens_under_the_same_key_is_cer
     assert past.certain("ann", asked, None) == []
 
 
-def test_the_rest_of_an_answer_is_certain_to_a_prompt_along_it_and_to_no_other() -> None:
-    past = some_past()
-    past.remember("ann", [2, 3], [4, 5, 6], KEY)
-    assert past.certain("ann", [2, 3], KEY) == [4, 5, 6]
-    assert past.certain("ann", [2, 3, 4, 5], KEY) == [6]
-    for prompt in ([2], [2, 3, 4, 5, 6], [2, 4], [2, 3, 5], []):
-        assert past.certain("ann", prompt, KEY) == []
-    assert past.certain("ann", [2, 3], "another") == past.certain("bob", [2, 3], KEY) == []
-
-
 def test_a_sequence_that_goes_on_replaces_its_beginning_and_one_that_ends_sooner_is_dropped() -> None:
     past = some_past()
     past.remember("ann", [2], [3, 4], KEY)
@@ -138,13 +120,6 @@ def test_a_sequence_that_goes_on_replaces_its_beginning_and_one_that_ends_sooner
     assert past.certain("ann", [2], KEY) == [3, 4, 5]
     assert past.certain("ann", [2, 3, 4, 5, 6], KEY) == []
     assert past.certain("ann", [2, 3, 4, 5, 6, 6], KEY) == [7]
-
-
-def test_the_longest_of_several_answers_is_certain() -> None:
-    past = some_past()
-    past.remember("ann", [2], [3, 4, 5], KEY)
-    past.remember("ann", [2], [3, 6], KEY)
-    assert past.certain("ann", [2], KEY) == [3, 4, 5]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["ann", "bob"]), TOKENS, TOKENS, st.sampled_from([KEY, None])), max_size=8))
@@ -209,15 +184,6 @@ def test_each_owner_and_the_owners_are_limited(monkeypatch: pytest.MonkeyPatch) 
     past.remember("ann", [5] * 19, [3], KEY)
     past.remember("ann", [6] * 20, [3], KEY)
     assert [text[:] for text in past.texts("ann")] == [[5] * 19 + [3]]
-
-
-def test_texts_are_the_newest_within_what_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    past = some_past()
-    for token in range(2, 22):
-        past.remember("ann", [token], [3], KEY)
-    assert [text[0] for text in past.texts("ann")] == list(range(21, 21 - past_answers.MAX_TEXTS, -1))
-    monkeypatch.setattr(past_answers, "MAX_SEARCHED", 6)
-    assert [text[0] for text in past.texts("ann")] == [21, 20, 19]
 
 
 def test_the_comparison_of_bytes_is_limited() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.engine.drafts import answer_key
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.events import FinishReason
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS
@@ -101,18 +100,6 @@ def test_what_is_known_ends_with_a_stop_string(drafting: Driver) -> None:
     assert asked(drafting)[1] == 0
 
 
-def test_no_owner_profits_from_anothers_answers(drafting: Driver) -> None:
-    _, n_steps = asked(drafting, owner="alice")
-    tracked, n_steps_of_another = asked(drafting, owner="bob")
-    assert tracked.sink.text() == ANSWER.decode()
-    assert n_steps_of_another == n_steps
-    drafted = [part.n_drafted for step in drafting.watcher.steps for part in step.sequences if part.owner == "bob"]
-    drafted_before = [
-        part.n_drafted for step in drafting.watcher.steps for part in step.sequences if part.owner == "alice"
-    ]
-    assert drafted == drafted_before
-
-
 def test_a_request_may_refuse_what_is_remembered(drafting: Driver) -> None:
     _, n_steps = asked(drafting, reuse_prefix=False)
     assert asked(drafting, reuse_prefix=False)[1] == n_steps
@@ -132,19 +119,6 @@ def test_with_other_parameters_the_past_is_a_draft(make_driver: MakeDriver, othe
     assert n_steps_drafted > 0
     if "logit_bias" not in other:
         assert n_steps_drafted < n_steps / 2
-
-
-def test_a_remembered_answer_keeps_no_biases(drafting: Driver) -> None:
-    biases = tuple((number % 50 + 200, -0.001) for number in range(5_000))
-    tracked, _ = asked(drafting, logit_bias=biases)
-    key = answer_key(tracked.request.choices[0])
-    assert key is not None
-    assert len(key) < 100
-    # Equal ones give the same key.
-    again, n_steps = asked(drafting, logit_bias=biases)
-    assert (again.sink.text(), n_steps) == (ANSWER.decode(), 0)
-    other, _ = asked(drafting, logit_bias=biases[1:])
-    assert answer_key(other.request.choices[0]) != key
 
 
 def test_an_answer_in_its_prompt_takes_few_steps(drafting: Driver) -> None:
@@ -240,16 +214,6 @@ def test_where_nothing_can_be_undone_nothing_is_drafted(make_driver: MakeDriver,
     for _ in range(2):
         tracked, n_steps = asked(driver, prediction=tuple(ANSWER))
         assert (tracked.sink.text(), n_steps > len(ANSWER)) == (ANSWER.decode(), True)
-
-
-def test_neighbours_in_a_step_get_their_own_tokens(make_driver: MakeDriver) -> None:
-    driver = make_driver(draft_sources=ALL)
-    driver.model.answers[b"write it"] = FILE.encode()
-    first = driver.submit("write it", max_tokens=100, prediction=tuple(FILE.encode()))
-    second = driver.submit("something else", max_tokens=30, prediction=tuple(FILE.encode()))
-    driver.run_to_the_end()
-    assert first.sink.text() == FILE
-    assert second.sink.tokens() == second.expected
 
 
 def test_a_draft_takes_no_cell_of_others(make_driver: MakeDriver) -> None:

@@ -12,9 +12,10 @@ from pyllmcancel.drafting.equal_lengths import propose_alike
 from pyllmcancel.drafting.experience import Experience
 from pyllmcancel.drafting.length import MAX_ROWS, best_draft
 from pyllmcancel.step import StepItem
-from tests.support.driver import Driver, Tracked
-from tests.unit.test_answer_drafts import cost, known_costs
+from tests.support.driver import Driver, Tracked, recorded_steps
+from tests.unit.test_answer_drafts import cost
 from tests.unit.test_answer_drafts import tokens as random_tokens
+from tests.unit.test_drafting_length import TILES, measured
 from tests.unit.test_generation_params import Spelling
 
 MakeDriver = Callable[..., Driver]
@@ -41,17 +42,7 @@ def driver_of(make_driver: MakeDriver, **options: Any) -> Driver:
 
 def steps_of(driver: Driver) -> list[list[StepItem]]:
     """Record the steps of two and more sequences."""
-    found: list[list[StepItem]] = []
-    step = driver.context.step
-
-    def recorded(items: Any, **options: Any) -> Any:
-        parts = list(items)
-        if len(parts) > 1:
-            found.append(parts)
-        return step(parts, **options)
-
-    driver.context.step = recorded  # type: ignore[method-assign]
-    return found
+    return recorded_steps(driver.context, at_least=2)
 
 
 def ask(driver: Driver, prompts: list[str], **options: Any) -> None:
@@ -143,7 +134,7 @@ def test_the_length_is_the_one_that_pays(p: float, each: float, n_answers: int, 
 @pytest.mark.parametrize("n_answers", [2, 4])
 def test_copies_in_company_are_faster_with_the_costs_of_a_cpu(n_answers: int) -> None:
     """The first draft is as long as an answer may lose; later ones become longer."""
-    costs, n_steps, seconds = known_costs(), 0, 0.0
+    costs, n_steps, seconds = measured(TILES), 0, 0.0
     texts = [random_tokens(number, 150) for number in range(n_answers)]
     answers = [AnswerDrafts([*text, 1, 2, 3, *text[:12]], (), costs, Experience()) for text in texts]
     place = 12
@@ -155,8 +146,3 @@ def test_copies_in_company_are_faster_with_the_costs_of_a_cpu(n_answers: int) ->
             answer.follow(text[place : place + n_tokens])
         place, n_steps = place + n_tokens, n_steps + 1
     assert (2.6 if n_answers == 2 else 1.7) * seconds < 138, n_steps
-
-
-def test_one_answer_that_goes_on_otherwise_makes_all_drafts_shorter() -> None:
-    lengths = [best_draft([0.98, p], Costs(0.3), 100).n_tokens for p in (0.98, 0.5, 0.0)]
-    assert lengths[0] > lengths[1] >= lengths[2]

@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.cancellation import Cancellation
-from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.engine.choices import MAX_CHOICES
-from pyllmcancel.errors import ContextLengthError, EngineClosedError, InvalidRequestError, QueueFullError
-from pyllmcancel.events import FinishReason
-from tests.support.driver import Driver, RecordingSink, complete
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError
+from tests.support.driver import Driver, complete
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "an empty prompt": ([], {}, "prompt"),
@@ -44,20 +41,6 @@ def test_what_can_never_be_served_is_refused_and_changes_nothing(
     assert complete(key_holder)
 
 
-def test_a_prompt_without_room_for_an_answer_says_how_long_it_may_be(driver: Driver) -> None:
-    with pytest.raises(ContextLengthError, match="600 tokens, but the context has room for 511"):
-        driver.submit([1] * 600)
-
-
-def test_a_full_queue_refuses(make_driver: Callable[..., Driver]) -> None:
-    driver = make_driver(parallel=1, max_queue=1)
-    driver.submit()
-    driver.submit()
-    with pytest.raises(QueueFullError):
-        driver.submit()
-    driver.run_to_the_end()
-
-
 def test_a_closed_engine_refuses(driver: Driver) -> None:
     driver.engine.close()
     with pytest.raises(EngineClosedError):
@@ -70,36 +53,6 @@ def test_a_full_queue_is_free_again_at_once_when_a_waiter_is_cancelled(make_driv
     waiter = driver.submit()
     driver.engine.cancel(waiter.request)
     driver.answered()
-
-
-def test_several_prompts_are_choices_of_one_request(driver: Driver) -> None:
-    sink, prompts = RecordingSink(), [list(b"one"), list(b"two")]
-    driver.gate.open()
-    driver.engine.submit(prompts, generation_params(temperature=0.0, max_tokens=3, n=2), sink)
-    assert sink.ending().usage.completion_tokens == 12
-    expected = [driver.model.greedy(prompt, 3) for prompt in prompts for _ in range(2)]
-    assert [sink.tokens(index) for index in range(4)] == expected
-
-
-def test_a_request_gets_an_id_if_it_brings_none(driver: Driver) -> None:
-    first, second = driver.submit(), driver.submit()
-    assert re.fullmatch(r"req-[0-9a-f]{16}", first.request.id)
-    assert first.request.id != second.request.id
-    driver.run_to_the_end()
-
-
-def test_cancelling_a_session_that_does_not_exist_finds_nothing(driver: Driver) -> None:
-    assert driver.engine.cancel_session("nobody") is None
-
-
-def test_an_engine_between_steps_is_not_stalled(driver: Driver) -> None:
-    assert driver.engine.stalled_for() == 0.0
-
-
-def test_an_engine_inside_a_step_says_since_when(driver: Driver) -> None:
-    driver.submit()
-    assert driver.engine.stalled_for() > 0.0
-    driver.run_to_the_end()
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -132,41 +85,3 @@ def test_each_request_has_one_line_for_its_ending(driver: Driver, caplog: pytest
         driver.run_to_the_end()
     endings = [line.split()[1] for line in lines(caplog) if " cancelled (" in line or " finished (" in line]
     assert sorted(endings) == ["r0", "r1", "r2", "r3"]
-
-
-def test_a_line_of_the_log_looks_at_no_other_request(
-    make_driver: Callable[..., Driver], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver = make_driver(parallel=1)
-    for number in range(3):
-        driver.submit(request_id=f"r{number}")
-    looked_at: list[object] = []
-    requested = Cancellation.requested
-
-    def counted(cancellation: Cancellation) -> bool:
-        looked_at.append(cancellation)
-        return cancellation._reason is not None
-
-    monkeypatch.setattr(Cancellation, "requested", property(counted))
-    with caplog.at_level(logging.INFO, "pyllmcancel.engine"):
-        added = driver.submit(request_id="last", settle=False)
-        driver.engine.cancel(added.request)
-    monkeypatch.setattr(Cancellation, "requested", requested)
-    assert {cancellation for cancellation in looked_at if cancellation is not added.request.cancellation} == set()
-    assert [line for line in lines(caplog) if line.endswith("waiting 2, running 1")], "without it"
-    driver.run_to_the_end()
-
-
-def test_a_summary_shows_where_a_request_stands(driver: Driver) -> None:
-    tracked = driver.submit([1] * 40, session="s", request_id="r")
-    driver.step()
-    summary = tracked.request.summary()
-    assert (summary.id, summary.status, summary.session, summary.n) == ("r", "prefill", "s", 1)
-    assert (summary.prompt_tokens, summary.prompt_tokens_done, summary.completion_tokens) == (40, 16, 0)
-    assert summary.slots == (tracked.request.choices[0].seq,)
-    assert summary.ending is None
-    driver.cancel(tracked)
-    (ended,) = driver.engine.registry.history()
-    assert ended.ending is not None
-    assert ended.ending.finish_reason is FinishReason.CANCELLED
-    assert ended.slots == ()

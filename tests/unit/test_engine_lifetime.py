@@ -40,13 +40,6 @@ def assert_dropping_ends_it(engines: list[Engine]) -> None:
         assert not thread.is_alive()
 
 
-def test_an_engine_that_is_dropped_is_collected_and_its_threads_end() -> None:
-    engine, _ = an_engine()
-    engines = [engine]
-    del engine
-    assert_dropping_ends_it(engines)
-
-
 def test_metrics_that_watch_an_engine_do_not_keep_it() -> None:
     metrics = EngineMetrics()
     engine, _ = an_engine(metrics)

@@ -29,16 +29,6 @@ def family(families: Families, name: str, owner: str = "") -> list[str]:
     return [session.name for session in found.family()]
 
 
-def test_a_session_has_any_number_of_live_requests(families: Families) -> None:
-    requests = [joined(families, str(number), session="s") for number in range(3)]
-    session = families.find("", "s")
-    assert session is not None
-    assert list(session.live.values()) == requests
-    families.leave(requests[1])
-    assert session.summary().requests == ("0", "2")
-    assert session.summary().n_requests == 3
-
-
 def test_a_session_is_remembered_after_its_last_request(families: Families) -> None:
     families.leave(joined(families, session="child", parent="parent"))
     assert families.count_live() == 0
@@ -129,11 +119,3 @@ def test_sessions_with_live_requests_are_never_forgotten(families: Families) -> 
         families.declare("", "one too many")
     families.declare("another", "of another owner")
     assert len(families.sessions()) == MAX_SESSIONS + 1
-
-
-def test_two_owners_may_use_the_same_names(families: Families) -> None:
-    families.declare("a", "child", "parent")
-    families.declare("b", "parent", "child")
-    assert family(families, "parent", "a") == ["parent", "child"]
-    assert family(families, "child", "b") == ["child", "parent"]
-    assert [session.owner for session in families.sessions("a")] == ["a", "a"]

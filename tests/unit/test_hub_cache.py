@@ -68,11 +68,6 @@ def test_what_is_not_whole_is_not_listed(filled: Repository) -> None:
     assert OLD in str(cached_models()[1].path)
 
 
-def test_a_cache_that_is_not_there_has_nothing(cache: Path) -> None:
-    assert cached_models() == []
-    assert Repository("user/Model").snapshots() == []
-
-
 def test_where_links_are_impossible_files_are_moved(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, "no links here")

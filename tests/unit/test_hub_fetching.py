@@ -56,21 +56,6 @@ def test_a_model_comes_whole_and_is_not_asked_for_again(hub: StandIn) -> None:
     assert [asked.path for asked in hub.asked] == [f"/api/models/{NAME}?blobs=true"]
 
 
-def test_progress_goes_from_nothing_to_everything(hub: StandIn) -> None:
-    hub.faults.append(hub.silent(1_500_000))
-    seen = []
-
-    def progress(fraction: float) -> bool:
-        seen.append(fraction)
-        if fraction >= 0.5:
-            hub.released.set()
-        return True
-
-    fetch(hub, progress=progress)
-    assert seen == sorted(seen)
-    assert 0.5 in seen
-
-
 def test_a_slow_hub_is_waited_for(hub: StandIn) -> None:
     taken, seen = threading.Semaphore(0), [0.0]
 
@@ -175,16 +160,6 @@ def test_a_hub_that_does_not_answer_the_first_question_is_told(hub: StandIn, mon
         fetch(hub)
 
 
-def test_a_busy_hub_is_told_and_waited_for(hub: StandIn) -> None:
-    hub.refusal = (503, {})
-    with pytest.raises(
-        HubError, match=r"cannot answer now .status 503.: try again later; and user/Model is not in the"
-    ):
-        fetch(hub)
-    hub.refusal = None
-    assert fetch(hub).read_bytes() == CONTENT
-
-
 def test_a_divided_model_comes_in_all_its_parts(hub: StandIn) -> None:
     hub.add(NAME, PARTS | {FILE: CONTENT})
     first = fetch(hub, f"{NAME}:q8_0")
@@ -211,13 +186,6 @@ def test_offline_nothing_is_asked(hub: StandIn, caplog: pytest.LogCaptureFixture
         assert fetch(hub, offline=True) == path
     assert hub.asked == []
     assert f"serving {FILE} from the cache, without a check for a newer one (--offline)" in caplog.text
-
-
-def test_without_a_hub_the_cache_serves(hub: StandIn, caplog: pytest.LogCaptureFixture) -> None:
-    path = fetch(hub)
-    with caplog.at_level(logging.INFO):
-        assert fetch(None) == path
-    assert "http://127.0.0.1:9 cannot be reached" in caplog.text
 
 
 def test_a_newer_model_takes_the_place_of_the_cached_one(hub: StandIn) -> None:

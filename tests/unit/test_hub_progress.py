@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from pyllmcancel.hub import progress
-from pyllmcancel.hub.progress import Progress, in_time, in_units
+from pyllmcancel.hub.progress import Progress
 
 
 def test_there_are_lines_now_and_then(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -25,16 +25,3 @@ def test_there_are_lines_now_and_then(monkeypatch: pytest.MonkeyPatch, caplog: p
         "downloading user/model: 1.1 GB of 4.0 GB (26 %), 10.0 MB/s, 5 min left",
         "downloading user/model: 1.1 GB of 4.0 GB (26 %), 0 B/s",
     ]
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (5_200_000, "5.2 MB"), (4_700_000_000_000, "4700.0 GB")],
-)
-def test_sizes(size: int, text: str) -> None:
-    assert in_units(size) == text
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (89, "89 s"), (120, "2 min"), (7200, "2.0 h")])
-def test_times(seconds: float, text: str) -> None:
-    assert in_time(seconds) == text

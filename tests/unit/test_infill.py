@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.chat.infill import MAX_AROUND, STRIDES, Gap, Snippet, cut, fim_prompt, infill_prompt
+from pyllmcancel.chat.infill import STRIDES, Gap, Snippet, cut, fim_prompt, infill_prompt
 from pyllmcancel.errors import InvalidRequestError
 from tests.support import fake_native
 
@@ -23,23 +23,10 @@ def gap(prefix: str = "", suffix: str = "") -> Gap:
     return Gap(list(prefix.encode()), list(suffix.encode()))
 
 
-def test_prefix_and_suffix_stand_in_the_models_own_tokens() -> None:
-    assert fim_prompt(fim_model(), "ab", "cd") == [PRE, *b"ab", SUF, *b"cd", MID]
-
-
 def test_a_model_that_begins_texts_with_a_token_gets_it_first() -> None:
     model = fim_model(bos=BOS)
     model.adds_bos = True
     assert fim_prompt(model, "a", "") == [BOS, PRE, *b"a", SUF, MID]
-
-
-@pytest.mark.parametrize("missing", ["fim_pre", "fim_suf", "fim_mid"])
-def test_a_model_without_these_tokens_cannot_fill_a_gap(missing: str) -> None:
-    model = fim_model()
-    del model.special_tokens[missing]
-    with pytest.raises(InvalidRequestError, match=missing) as caught:
-        fim_prompt(model, "a", "b")
-    assert caught.value.param == "suffix"
 
 
 def test_snippets_come_first_in_the_tokens_of_a_repository() -> None:
@@ -52,11 +39,6 @@ def test_snippets_come_first_in_the_tokens_of_a_repository() -> None:
 def test_without_these_tokens_snippets_are_plain_text() -> None:
     tokens = infill_prompt(fim_model(), gap("a", "b"), [Snippet("x.py", "one")], ROOM)
     assert tokens == [*b"--- x.py ---\none\n\n", PRE, *b"a", SUF, *b"b", MID]
-
-
-def test_without_snippets_there_is_no_repository() -> None:
-    model = fim_model(fim_rep=REP, fim_sep=SEP)
-    assert infill_prompt(model, gap("a", "b"), [], ROOM) == fim_prompt(model, "a", "b")
 
 
 def test_the_last_snippets_stay_and_none_is_cut() -> None:
@@ -99,11 +81,6 @@ def test_a_growing_prefix_keeps_its_beginning_for_many_tokens() -> None:
     text, suffix = list(range(2000)), [0] * 500
     beginnings = [cut(Gap(text[:length], suffix), 400).prefix[0] for length in range(1000, 1300)]
     assert len(set(beginnings)) <= 300 // (300 // STRIDES) + 1
-
-
-def test_however_large_the_context_what_surrounds_the_gap_is_limited() -> None:
-    tokens = infill_prompt(fim_model(), Gap([7] * 10_000, [8] * 10_000), [], 100_000)
-    assert len(tokens) <= MAX_AROUND + 3
 
 
 def test_without_room_for_the_special_tokens_there_is_no_prompt() -> None:

@@ -25,48 +25,11 @@ VARIABLES: dict[str, Any] = {
 }
 
 EXPRESSIONS = {
-    # Texts are characters.
     "text[::-1]": "a😀é",
-    "text | list | join('-')": "é-😀-a",
-    "text.index('a')": "2",
-    "'%-5s|' | format(text)": "é😀a  |",
-    # Formats.
-    "'%s-%d' | format('a', 3)": "a-3",
-    # Texts are taken apart and put together.
-    "'  x '.strip() ~ '|' ~ '  x '.lstrip() ~ '|'": "x|x |",
-    "'a' * 3 ~ 'b'": "aaab",
-    "['a', 1] | join('+')": "a+1",
-    "'x' in 'text'": "True",
-    # None, truth and numbers are written as Python writes them.
-    "none": "None",
-    "nothing": "None",
     "'a' ~ nothing": "aNone",
-    "yes": "True",
-    "[yes, nothing, 1.0, 'a']": "[True, None, 1.0, 'a']",
-    "{'a': [1, 'b']}": "{'a': [1, 'b']}",
-    "1 / 2": "0.5",
     "2 ** 70": "1180591620717411303424",
-    "(1, 2)": "(1, 2)",
-    # Lists, tuples and mappings.
-    "schema.type in ('string', 'number')": "False",
-    "schema['type'][1:]": "['null']",
-    "numbers[-1] ~ numbers[:-1] | string": "2[3, 1]",
-    "numbers + [4]": "[3, 1, 2, 4]",
-    "schema.items is mapping": "False",
-    "schema['items'] is mapping": "True",
-    "'yes' if empty.items else 'no'": "yes",
-    "'yes' if empty['items'] else 'no'": "yes",  # a method is true; gpt-oss asks so for what an array holds
-    "empty.get('items', 'none')": "none",
-    "range(3) | list ~ range(5, 0, -2) | list": "[0, 1, 2][5, 3, 1]",
-    # Filters and tests.
-    "people | selectattr('age') | map(attribute='name') | list": "['Ann', 'Bob']",
-    "people | map(attribute='age', default=0) | sum": "8",
-    "missing | default('x') ~ ('' | default('y', true))": "xy",
-    "missing is defined or nothing is none": "True",
-    "numbers is sequence and numbers is iterable and numbers is not string": "True",
-    "'a' is string and 1 is number and 1.0 is float and true is boolean": "True",
+    "'yes' if empty.items else 'no'": "yes",  # a method is true; gpt-oss asks so for what an array holds
     "'<b>' | e": "&lt;b&gt;",
-    "'a\nb' | indent(2)": "a\n  b",
     # JSON.
     "messages[0].content | tojson": '"<b>ü</b> \'q\' & \\"d\\""',
     "schema | tojson": '{"type": ["string", "null"], "items": {"type": "integer"}}',
@@ -81,18 +44,12 @@ EXPRESSIONS = {
 BLOCKS = {
     "{% for n in numbers %}{% if n == 1 %}{% continue %}{% endif %}{{ n }}{% endfor %}": "32",
     "{% for n in numbers %}{% if loop.index == 2 %}{% break %}{% endif %}{{ n }}{% endfor %}": "3",
-    "{% for k, v in schema.items() %}{{ k }};{% endfor %}": "type;items;",
-    "{% for c in text %}{{ c }} {% endfor %}": "é 😀 a ",
-    "{% set ns = namespace(n=0) %}{% for n in numbers %}{% set ns.n = ns.n + n %}{% endfor %}{{ ns.n }}": "6",
-    "{% set x %}a{{ 1 }}{% endset %}{{ x }}{{ x is string }}": "a1True",
-    "{% macro f() %}[{{ caller('x') }}]{% endmacro %}{% call(a) f() %}{{ a }}{% endcall %}": "[x]",
     "{% generation %}{{ text }}{% endgeneration %}": "é😀a",
     "{% set l = [1] %}{% set _ = l.append(2) %}{{ l }}": "[1, 2]",
     "  {% if yes %}\n  x\n  {% endif %}\n": "  x\n",
     "{%- if yes -%}\n a \n{%- endif %}\n\nb": "a\nb",
     "a\r\nb\n": "a\nb",
     "{{ text }}\n\n": "é😀a\n",
-    "{% autoescape true %}{{ '<' }}{% endautoescape %}": "&lt;",
 }
 
 
@@ -177,15 +134,12 @@ def test_a_template_that_takes_a_tool_is_given_it_as_it_is() -> None:
     [
         ("a\n{% for %}", "line 2: Expected an expression, got 'end of statement block'"),
         ("a\n\n{{ 'x", 'line 3: unexpected char "\'" at 6'),
-        ("{% if yes %}\nx", "line 2: Unexpected end of template. "),
         ("{% include 'x' %}", "line 1: no loader for this environment specified"),
         ("\n\n{{ raise_exception('no\n\nsuch\trole') }}", "line 3: no such role"),
         ("\n{{ missing.name }}", "line 2: 'missing' is undefined"),
         ("\n{{ 1 + 'x' }}", "line 2: unsupported operand type(s) for +: 'int' and 'str'"),
-        ("\n{{ 'x' + nothing }}", 'line 2: can only concatenate str (not "NoneType") to str'),
         ("{% macro f() %}\n\n{{ 1 / 0 }}{% endmacro %}\n\n{{ f() }}", "line 3: division by zero"),
         ("\n{{ missing | tojson }}", "line 2: Undefined is not JSON"),
-        ("{{ [].pop() }}", "line 1: pop from empty list"),
         ("{{ raise_exception('') }}", "line 1: "),
     ],
 )
@@ -227,17 +181,11 @@ def test_a_range_is_not_as_long_as_a_template_likes() -> None:
     [
         "''.__class__.__mro__",
         "''['__class__']['__mro__']",
-        "(''|attr('__class__')).__mro__",
         "'{0.__class__.__mro__}'.format('')",
-        "('{0.__class__.__mro__}'|attr('format'))('')",
-        "(['']|map(attribute='__class__')|first).__mro__",
         "cycler.__init__.__globals__.os",
-        "raise_exception.__globals__.json",
-        "self.__init__.__globals__.os",
         "lipsum.__globals__.os",
         "(strftime_now|attr('__globals__')).sys",
         "messages.__class__.__base__.__subclasses__()",
-        "(messages|groupby('role')|first).__class__.mro",
         "tojson.__globals__",
     ],
 )

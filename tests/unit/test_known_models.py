@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import shutil
 import threading
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from pyllmcancel.hub import wheels
 from pyllmcancel.hub.known import KNOWN, KnownModel, models_folder
 from pyllmcancel.hub.wheels import NamedModel
 from pyllmcancel.models import PACKAGED_NAME
-from pyllmcancel.system import lock
 from tests.support.hub import LIMIT, StandIn
 from tests.support.package_index import Index, known
 from tests.support.small_model import CONTENT, NOBODY, WHEEL, fetch, in_cache, paths
@@ -57,24 +55,6 @@ def test_one_that_is_given_up_goes_on_at_the_next_start(hub: StandIn, small: Kno
     assert hub.asked[-1].range == "bytes=1000000-"
 
 
-def test_with_nobody_in_reach_one_line_says_so(small: KnownModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", NOBODY)
-    with pytest.raises(
-        HubError, match=r"^small cannot be downloaded: 127.0.0.1 cannot be reached, or broke off: .*refused"
-    ):
-        fetch(small)
-    assert in_cache() == []
-
-
-def test_a_disk_without_room_is_reported_before_a_byte_comes(
-    hub: StandIn, small: KnownModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**12, 10**12, 1_000_000))
-    with pytest.raises(HubError, match=r"^the model cannot be stored: .* needs 3.0 MB more, but .* 1.0 MB left"):
-        fetch(small)
-    assert hub.contents_asked == []
-
-
 def test_a_folder_that_cannot_be_made_is_reported(
     small: KnownModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,31 +62,6 @@ def test_a_folder_that_cannot_be_made_is_reported(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(HubError, match=r"the model cannot be stored: .*/file/pyllmcancel.*: Not a directory"):
         fetch(small)
-
-
-def test_of_two_that_want_it_one_waits(hub: StandIn, small: KnownModel, caplog: pytest.LogCaptureFixture) -> None:
-    found: list[Path] = []
-    waits = threading.Event()
-
-    class Waits(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if "another process is downloading small: waiting for it" in record.getMessage():
-                waits.set()
-
-    logger, handler = logging.getLogger("pyllmcancel.hub"), Waits()
-    logger.addHandler(handler)
-    other = threading.Thread(target=lambda: found.append(fetch(small)))
-    models_folder().mkdir(parents=True)
-    try:
-        with caplog.at_level(logging.INFO), small.path.with_suffix(".lock").open("w") as file:
-            lock(file, lambda: None)
-            other.start()
-            assert waits.wait(LIMIT)
-            small.path.write_bytes(CONTENT)
-    finally:
-        other.join(LIMIT)
-        logger.removeHandler(handler)
-    assert (found, hub.asked) == ([small.path], [])
 
 
 def test_two_at_once_download_it_once(hub: StandIn, small: KnownModel) -> None:

@@ -248,11 +248,6 @@ def test_their_verbosity_is_a_level_of_the_log(given: str, level: str) -> None:
     assert parsed(*given.split()).log_level == level
 
 
-@pytest.mark.parametrize("option", ["-v", "--verbose", "--log-verbose"])
-def test_a_verbose_server_logs_all_and_its_answers_tell_more(option: str) -> None:
-    assert (parsed(option).log_level, config_of(option).verbose, config_of().verbose) == ("debug", True, False)
-
-
 def test_samplers_have_their_letters() -> None:
     # Of what they have and we do not, adaptive-p, the options are refused.
     assert {letter: name for letter, name in sampler_letters().items() if name != "adaptive_p"} == SAMPLER_LETTERS
@@ -273,13 +268,10 @@ def test_values_are_taken_as_they_are() -> None:
     [
         ("serve --paralel 4", "--parallel"),
         ("serve --cxt_size=4", "--ctx-size"),
-        ("serve --ubatch 4", "--ubatch-size"),
-        ("serve --prot 4", "--port"),
         ("serve --no-metric", "--no-metrics"),
         ("srve", "serve"),
         ("bench canc", "cancel"),
         ("bench cancel --concurency 4", "--concurrency"),
-        ("models --jsn", "--json"),
         ("serve --flash-atn on --hots x", "--flash-attn?; did you mean --host"),
     ],
 )

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.llama_server.launcher import OWN, translate
-from tests.llama_server.table import page
-from tests.llama_server.verdicts import UNEXPLAINED, Result, Verdict, Verdicts
+from tests.llama_server.verdicts import UNEXPLAINED, Result, Verdicts
 
 RULES = """\
 [[not_applicable]]
@@ -48,25 +47,6 @@ def test_a_result_is_judged_by_the_first_rule_that_fits(verdicts: Verdicts, resu
 def test_a_rule_that_names_no_test_is_stale(verdicts: Verdicts) -> None:
     assert [rule.why for rule in verdicts.stale(["unit/a.py::test"])] == ["their words"]
     assert verdicts.stale(["unit/a.py::test", "unit/b.py::test_one[x]"]) == []
-
-
-def test_the_real_rules_can_be_read() -> None:
-    assert not Verdicts().applies("unit/test_compat_gcp.py::test_predict")
-    assert Verdicts().applies("unit/test_tokenize.py::test_tokenize_detokenize")
-
-
-def test_the_page_counts_the_tests_by_the_reason_why_they_did_not_pass() -> None:
-    verdicts = [
-        Verdict("unit/a.py::test_x[1]", "passed", ""),
-        Verdict("unit/a.py::test_x[2]", "passed", ""),
-        Verdict("unit/b.py::test_y[1]", "failed", "this | that"),
-        Verdict("unit/b.py::test_y[2]", "failed", "this | that"),
-        Verdict("unit/c.py::test_z", "not applicable", "needs what is not here"),
-    ]
-    text = page(verdicts)
-    assert "| 5 | 2 | 2 | 0 | 1 |" in text
-    assert "## Failed\n\n| why | tests |\n|---|---|\n| this \\| that | b.py (2) |" in text
-    assert "## Not applicable\n\n| why | tests |\n|---|---|\n| needs what is not here | c.py (1) |" in text
 
 
 def test_options_are_passed_on_but_for_downloads() -> None:

@@ -37,19 +37,6 @@ def engine() -> Iterator[Engine]:
         yield engine
 
 
-def test_it_begins_at_once_tells_its_progress_and_brings_the_engine(engine: Engine) -> None:
-    held = HeldLoad()
-    with closing(begin(held)) as loading:
-        assert held.begun.wait(LIMIT)
-        assert loading.progress == 0.5
-        assert not loading.future.done()
-        held.bring(engine)
-        assert loading.future.result(LIMIT) is engine
-        assert loading.progress == 1.0
-        assert not engine.registry.closed
-    assert engine.registry.closed
-
-
 def test_a_model_that_must_be_fetched_is_fetched_before(engine: Engine, tmp_path: Path) -> None:
     held, come, loaded = HeldLoad(), threading.Event(), []
     held.bring(engine)
@@ -91,16 +78,6 @@ def test_whatever_ends_the_load_is_kept_until_it_is_asked_for(error: BaseExcepti
     held.bring(error)
     with closing(begin(held)) as loading:
         assert loading.future.exception(LIMIT) is error
-
-
-def test_given_up_it_ends_as_cancelled() -> None:
-    held = HeldLoad()
-    loading = begin(held)
-    assert held.begun.wait(LIMIT)
-    loading.give_up()
-    assert isinstance(loading.future.exception(LIMIT), LoadCancelled)
-    loading.close()
-    loading.close()
 
 
 def test_who_stops_waiting_does_not_cancel_it(engine: Engine) -> None:

@@ -8,13 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.errors import RequestFailed
 from pyllmcancel.events import FinishReason, RequestStatus, Usage
-from pyllmcancel.requests.observer import StepPart
 from pyllmcancel.step import LogitFault, StepStatus
 from tests.support import fake_native
 from tests.support.driver import Driver, Tracked, complete
-from tests.support.fake_model import EOS, NOTHING
 from tests.support.step_gate import TEST_LIMIT
 
 MakeDriver = Callable[..., Driver]
@@ -141,54 +138,6 @@ def test_an_ending_is_published_before_its_prefix_is_copied_for_the_next_request
     assert waiting.request.status is not RequestStatus.WAITING
 
 
-def test_a_request_ends_at_its_length(driver: Driver) -> None:
-    tracked = driver.answered(max_tokens=3)
-    assert tracked.ending.finish_reason is FinishReason.LENGTH
-    assert tracked.sink.tokens() == tracked.expected
-    assert [delta.finish_reason for delta in tracked.sink.deltas] == [None, None, FinishReason.LENGTH]
-
-
-def test_without_a_limit_a_request_ends_when_the_context_is_full(make_driver: MakeDriver) -> None:
-    driver = make_driver(n_ctx=40)
-    tracked = driver.answered([7] * 30, max_tokens=None)
-    assert tracked.ending.finish_reason is FinishReason.LENGTH
-    assert tracked.ending.usage == Usage(30, 10, 0)
-
-
-def test_the_models_own_end_is_a_stop_and_its_token_is_not_delivered(driver: Driver) -> None:
-    tracked = answers(driver, "yes")
-    assert tracked.ending.finish_reason is FinishReason.STOP
-    assert tracked.sink.text() == "yes"
-    assert EOS not in tracked.sink.tokens()
-
-
-def test_a_stop_string_ends_the_answer_before_itself(driver: Driver) -> None:
-    tracked = answers(driver, "one two three four", stop=("two", "four"))
-    tracked.expected = list(b"one two")
-    assert tracked.ending.finish_reason is FinishReason.STOP
-    assert tracked.sink.text() == "one "
-    assert tracked.sink.deltas[-1].stop_text == "two"
-
-
-def test_text_held_back_for_a_stop_string_comes_with_the_last_delta(driver: Driver) -> None:
-    tracked = answers(driver, "no stop, st", stop=("stop!", "sto."))
-    assert tracked.sink.text() == "no stop, st"
-    assert tracked.sink.deltas[-1].text == "st"
-
-
-def test_a_character_of_several_tokens_comes_in_one_piece(driver: Driver) -> None:
-    tracked = answers(driver, "héllo €")
-    assert tracked.sink.text() == "héllo €"
-    assert all("\ufffd" not in delta.text for delta in tracked.sink.deltas)
-
-
-def test_usage_counts_prompt_completion_and_cached_tokens(driver: Driver) -> None:
-    first = driver.answered("the same prompt", max_tokens=2)
-    again = driver.answered("the same prompt", max_tokens=2)
-    assert first.ending.usage == Usage(15, 2, 0)
-    assert again.ending.usage == Usage(15, 2, 14)
-
-
 def test_a_cancelled_request_reports_what_had_been_computed_and_a_retry_goes_on_there(driver: Driver) -> None:
     tracked = driver.submit([5] * 60)
     driver.step(2)
@@ -197,40 +146,6 @@ def test_a_cancelled_request_reports_what_had_been_computed_and_a_retry_goes_on_
     assert tracked.ending.phase is RequestStatus.PREFILL
     retry = driver.answered([5] * 60)
     assert retry.ending.usage.cached_tokens == 32
-
-
-def test_a_prompt_shared_by_several_choices_counts_once(make_driver: MakeDriver) -> None:
-    driver = make_driver(parallel=3)
-    tracked = driver.answered([5] * 20, n=3, max_tokens=2)
-    assert tracked.ending.usage == Usage(20, 6, 0)
-
-
-def test_choices_end_together_and_each_with_a_reason(make_driver: MakeDriver) -> None:
-    driver = make_driver(parallel=3)
-    tracked = driver.answered(n=3, max_tokens=2)
-    tracked.sink.ending()
-    reasons = {delta.index: delta.finish_reason for delta in tracked.sink.deltas}
-    assert reasons == dict.fromkeys(range(3), FinishReason.LENGTH)
-    assert len(tracked.sink.endings) == 1
-
-
-def test_choices_with_a_temperature_differ_by_their_seeds(make_driver: MakeDriver) -> None:
-    driver = make_driver(parallel=2)
-    tracked = driver.submit(n=2, max_tokens=12, temperature=1.0, seed=3)
-    driver.gate.open()
-    tracked.ending  # noqa: B018 - waits
-    outputs = [tracked.sink.tokens(index) for index in range(2)]
-    driver.tracked.clear()  # the invariants compare with greedy output
-    assert outputs[0] != outputs[1]
-
-
-def test_logprobs_come_with_each_token(driver: Driver) -> None:
-    tracked = driver.answered(max_tokens=2, n_logprobs=3)
-    for delta in tracked.sink.deltas:
-        (entry,) = delta.logprobs
-        assert entry.token == delta.tokens[0] == entry.top["token"][0]
-        assert entry.logprob == pytest.approx(float(entry.top["logprob"][0]))
-        assert len(entry.top) == 3
 
 
 @pytest.mark.parametrize("fault", [LogitFault.NOT_FINITE, LogitFault.ALL_EQUAL, LogitFault.GRAMMAR, *FAILURES])
@@ -271,23 +186,6 @@ def test_what_a_failed_request_has_computed_is_not_kept(driver: Driver, fault: L
     assert driver.context.n_cells_used == 0
 
 
-def test_a_grammar_that_allows_nothing_says_so(driver: Driver) -> None:
-    tracked = driver.submit(grammar=NOTHING, stream=True)
-    tracked.fails = True
-    driver.run_to_the_end()
-    with pytest.raises(RequestFailed, match="grammar"):
-        next(tracked.stream)
-
-
-@pytest.mark.parametrize("status", FAILURES)
-def test_a_failed_step_of_several_fails_no_request_that_does_not_fail_alone(driver: Driver, status: StepStatus) -> None:
-    both = [driver.submit(f"request {number}", max_tokens=5) for number in range(2)]
-    driver.step_until(lambda: len(driver.gate.held().items) == 2)
-    driver.context.next_status.append(status)
-    driver.run_to_the_end()
-    assert all(complete(tracked) for tracked in both)
-
-
 def test_a_context_without_room_makes_the_newest_wait_and_fails_none(driver: Driver) -> None:
     both = [driver.submit([number] * 30, max_tokens=5) for number in range(2)]
     driver.context.lose_cells(driver.context.n_ctx - 50)  # fewer than the scheduler counts on
@@ -305,23 +203,6 @@ def test_a_request_that_finds_no_room_alone_fails(driver: Driver) -> None:
     assert tracked.ending.error == "the context has no room for this request"
 
 
-def test_the_trace_shows_who_computed_what_and_how_it_went(make_driver: MakeDriver) -> None:
-    driver = make_driver(gpu=True)
-    first = driver.submit("first", max_tokens=3)
-    driver.step()
-    second = driver.submit([9] * 30)
-    driver.step()
-    driver.cancel(second)
-    records = driver.engine.trace.snapshot()
-    assert [record.status for record in records] == ["ok", "ok", "aborted"]
-    assert records[-1].sequences == (
-        StepPart(first.request.id, 0, "decode", 1, 0),
-        StepPart(second.request.id, 0, "prefill", 15, 1),
-    )
-    assert records[-1].n_tokens == 16
-    driver.run_to_the_end()
-
-
 def test_a_spared_step_finishes_for_the_survivor_and_gives_the_cancelled_one_nothing(driver: Driver) -> None:
     survivor, victim = driver.submit("survivor", max_tokens=9), driver.submit("victim", max_tokens=9)
     driver.step(3)
@@ -334,26 +215,6 @@ def test_a_spared_step_finishes_for_the_survivor_and_gives_the_cancelled_one_not
     assert len(victim.sink.tokens()) == n_tokens
     driver.run_to_the_end()
     assert complete(survivor)
-
-
-def test_an_observer_that_fails_leaves_no_reader_waiting(make_driver: MakeDriver) -> None:
-    driver = make_driver(parallel=2)
-    both = [driver.submit(f"request {number}") for number in range(3)]
-    driver.watcher.on_step_done = fail
-    driver.gate.open()
-    assert {tracked.ending.finish_reason for tracked in both} == {FinishReason.ERROR}
-    assert driver.engine.failure == "RuntimeError: a defect"
-    driver.engine.close()
-    forget(driver)
-
-
-def fail(_event: object) -> None:
-    raise RuntimeError("a defect")
-
-
-def forget(driver: Driver) -> None:
-    """A dead engine keeps none of its promises but one, which these tests have checked."""
-    driver.dead = True
 
 
 def test_the_record_of_a_step_tells_how_many_threads_computed_it(driver: Driver) -> None:

@@ -44,9 +44,3 @@ def test_an_engines_turn_is_clocked_between_two_steps_of_one_request() -> None:
     text = metrics.exposition().decode()
     assert "pyllmcancel_engine_turn_seconds_count 1.0" in text
     assert "pyllmcancel_engine_turn_seconds_sum 0.5" in text
-
-
-def test_lags_of_the_event_loop_are_exported() -> None:
-    metrics = EngineMetrics()
-    metrics.loop_lagged(0.25)
-    assert "pyllmcancel_event_loop_lag_seconds_sum 0.25" in metrics.exposition().decode()
