@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.server.responses.storage.database import RESERVE, DiskFullError, StoreFullError
+from pyllmcancel.server.responses.storage.database import RESERVE, StoreFullError
 from pyllmcancel.server.responses.storage.store import Store
-from tests.support.stores import LIMIT, Disk, Stores, add, response, status_of
+from tests.support.stores import LIMIT, Disk, Stores, add, add_many, response, status_of
 
 pytest_plugins = ("tests.support.store_fixtures",)
 
@@ -73,23 +73,9 @@ def outcomes(done: Callable[[int], Any], numbers: range) -> list[Any]:
     return found
 
 
-def test_deleting_makes_room_on_a_full_disk(opened: Stores, disk: Disk) -> None:
-    store = opened(disk.store, max_bytes=1 << 30)
-    for number in range(10):
-        add(store, f"r{number}", text=KIB * (300 if number == 5 else 20))
-    disk.fill()
-    assert DiskFullError in outcomes(lambda n: add(store, f"more{n}", text=KIB * 20), range(100))
-    deleted = outcomes(lambda n: store.delete("", f"r{n}").result(LIMIT), range(10))
-    assert deleted == [True] * 10
-    add(store, "new", text=KIB * 200)
-    assert status_of(store, "new") == "completed"
-    assert not store.full
-
-
 def test_what_is_deleted_goes_back_to_the_disk(opened: Stores, disk: Disk) -> None:
     store = opened(disk.store, max_bytes=1 << 30)
-    for number in range(4):
-        add(store, f"r{number}", text=KIB * 900)
+    add_many(store, "r", 4, text=KIB * 900)
     disk.fill()
     size = disk.store.stat().st_size
     for number in range(4):
@@ -102,8 +88,7 @@ def test_what_is_deleted_goes_back_to_the_disk(opened: Stores, disk: Disk) -> No
 def test_a_store_starts_on_a_full_disk(opened: Stores, disk: Disk) -> None:
     store = opened(disk.store)
     add(store, "a")
-    for number in range(20):
-        add(store, f"running{number}", status="in_progress")
+    add_many(store, "running", 20, status="in_progress")
     store.close()
     disk.fill()
     store = opened(disk.store)
@@ -112,22 +97,9 @@ def test_a_store_starts_on_a_full_disk(opened: Stores, disk: Disk) -> None:
     assert store.delete("", "a").result(LIMIT)
 
 
-def test_where_there_is_no_room_to_begin_storing_begins_when_there_is(opened: Stores, disk: Disk) -> None:
-    disk.fill()
-    store = opened(disk.store)
-    assert store.full
-    with pytest.raises(DiskFullError, match="no room"):
-        add(store, "a")
-    disk.empty()
-    add(store, "a")
-    assert status_of(store, "a") == "completed"
-    assert not store.full
-
-
 def test_what_was_acknowledged_on_a_full_disk_is_there_at_the_next_start(opened: Stores, disk: Disk) -> None:
     store = opened(disk.store, max_bytes=1 << 30)
-    for number in range(10):
-        add(store, f"r{number}", text=KIB * 20)
+    add_many(store, "r", 10, text=KIB * 20)
     disk.fill()
     for number in range(5):
         store.delete("", f"r{number}").result(LIMIT)
