@@ -101,6 +101,19 @@ def test_a_conversation_that_is_too_long_is_refused(opened: Stores, monkeypatch:
 # -- the next start ---------------------------------------------------------------------------------------------------
 
 
+def test_what_is_acknowledged_is_there_at_the_next_start(opened: Stores) -> None:
+    store = opened()
+    add(store, "a")
+    add(store, "b", status="queued")
+    store.finish("", response("b", text="more"), b"log").result(LIMIT)
+    store.close()
+    store = opened()
+    kept = store.get("", "b").result(LIMIT)
+    assert kept is not None
+    assert (json.loads(kept.response)["text"], kept.log) == ("more", b"log")
+    assert status_of(store, "a") == "completed"
+
+
 def test_what_was_running_is_failed_at_the_next_start(opened: Stores) -> None:
     store = opened()
     add(store, "a", status="queued")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.server.responses.storage.database import RESERVE, StoreFullError
+from pyllmcancel.server.responses.storage.database import RESERVE, DiskFullError, StoreFullError
 from pyllmcancel.server.responses.storage.store import Store
 from tests.support.stores import LIMIT, Disk, Stores, add, add_many, response, status_of
 
@@ -71,6 +71,31 @@ def outcomes(done: Callable[[int], Any], numbers: range) -> list[Any]:
         except StoreFullError as error:
             found.append(type(error))
     return found
+
+
+def test_deleting_makes_room_on_a_full_disk(opened: Stores, disk: Disk) -> None:
+    store = opened(disk.store, max_bytes=1 << 30)
+    for number in range(10):
+        add(store, f"r{number}", text=KIB * (300 if number == 5 else 20))
+    disk.fill()
+    assert DiskFullError in outcomes(lambda n: add(store, f"more{n}", text=KIB * 20), range(100))
+    deleted = outcomes(lambda n: store.delete("", f"r{n}").result(LIMIT), range(10))
+    assert deleted == [True] * 10
+    add(store, "new", text=KIB * 200)
+    assert status_of(store, "new") == "completed"
+    assert not store.full
+
+
+def test_where_there_is_no_room_to_begin_storing_begins_when_there_is(opened: Stores, disk: Disk) -> None:
+    disk.fill()
+    store = opened(disk.store)
+    assert store.full
+    with pytest.raises(DiskFullError, match="no room"):
+        add(store, "a")
+    disk.empty()
+    add(store, "a")
+    assert status_of(store, "a") == "completed"
+    assert not store.full
 
 
 def test_what_is_deleted_goes_back_to_the_disk(opened: Stores, disk: Disk) -> None:
