@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gguf import GGUFWriter
 
-from bench.side_by_side.aiperf import RUNS, arguments, outcomes, run_aiperf, summarise
+from bench.side_by_side.aiperf import RUNS, arguments, outcomes, summarise
 from bench.side_by_side.aiperf_tokenizer import UnsuitableVocabularyError, write_tokenizer
 from pyllmcancel.models import packaged_model_path
 
@@ -48,51 +48,6 @@ def test_a_summary_is_read_from_the_files_of_a_run(tmp_path: Path) -> None:
     assert (found["ok"], found["cancelled"]) == (1, 1)
     assert found["tokens_per_second"] == 31.5
     assert found["ttft_p50_ms"] is None
-
-
-def test_a_run_without_answers_has_rows_only(tmp_path: Path) -> None:
-    (tmp_path / "profile_export.jsonl").write_text(json.dumps(CUT) + "\n")
-    found = summarise(tmp_path)
-    assert (found["requests"], found["cancelled"], found["tokens_per_second"]) == (1, 1, None)
-
-
-@pytest.mark.parametrize(
-    ("name", "rate", "delay"),
-    [("10-percent", "10.0", "0.5"), ("50-percent", "50.0", "1.0"), ("30-percent", "30.0", "0.0")],
-)
-def test_the_runs_are_those_of_the_page(name: str, rate: str, delay: str) -> None:
-    found = options(name)
-    assert (found["--request-cancellation-rate"], found["--request-cancellation-delay"]) == (rate, delay)
-
-
-def test_without_a_rate_aiperf_is_not_told_to_cancel() -> None:
-    assert "--request-cancellation-rate" not in options("none")
-
-
-@pytest.fixture
-def fake_aiperf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program that writes down what it sees of its environment."""
-    program = tmp_path / "aiperf"
-    program.write_text('#!/bin/sh\nenv > "$SEEN"\necho hello\nexit 3\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("AIPERF", str(program))
-    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
-    return tmp_path / "seen"
-
-
-def test_aiperf_sees_no_switch_that_would_send_it_to_the_network(
-    fake_aiperf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "profile_export.jsonl").write_text("an older run's")
-    options = arguments(RUNS[0], url="http://h:1", model="m", tokenizer=tmp_path, out=out)
-    assert run_aiperf(options, out) == 3
-    assert "HF_HUB_OFFLINE" not in fake_aiperf.read_text()
-    assert "DO_NOT_TRACK=1" in fake_aiperf.read_text()
-    assert (out / "console.log").read_text() == "hello\n"
-    assert not (out / "profile_export.jsonl").exists()
 
 
 def test_the_tokenizer_is_the_models_own(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from tests.support.scripted_server import (
 pytestmark = pytest.mark.anyio
 
 ANSWER = stream(token("a"), token("b", "length"), USAGE)
-FOR_EVER = 3600.0
 MakeClient = Callable[..., Client]
 Begin = Callable[..., Awaitable[tuple[Call, Peer, Received]]]
 
@@ -108,18 +107,6 @@ async def test_the_client_stays_for_the_delay_and_then_hangs_up(begin: Begin) ->
     assert exchange.outcome is Outcome.CANCELLED
     assert exchange.latency is not None
     assert exchange.latency >= 0.05
-
-
-async def test_a_reply_that_is_done_before_the_delay_is_a_success(begin: Begin) -> None:
-    call, peer, _ = await begin(cut_after=FOR_EVER)
-    peer.send(ANSWER)
-    assert (await call.ended()).outcome is Outcome.OK
-
-
-async def test_an_error_before_the_delay_is_that_error(begin: Begin) -> None:
-    call, peer, _ = await begin(cut_after=FOR_EVER)
-    peer.send(whole({"error": {"message": "no"}}, "400 Bad Request"))
-    assert (await call.ended()).error == "http_400"
 
 
 async def test_a_cut_in_mid_stream_keeps_the_tokens_that_had_come(begin: Begin) -> None:

@@ -74,14 +74,7 @@ def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatc
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        ["--percent", "101"],
-        ["--percent", "ten"],
-        ["--delay", "2..1"],
-        ["--requests", "0"],
-    ],
-    ids=" ".join,
+    "options", [["--percent", "101"], ["--percent", "ten"], ["--delay", "2..1"], ["--requests", "0"]], ids=" ".join
 )
 def test_a_bad_option_is_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

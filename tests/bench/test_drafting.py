@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import random
 from typing import Any
 
 import pytest
 
-from bench.drafting.__main__ import SCENARIOS, parse
-from bench.drafting.edits import FORMS, PREDICTED, Made, edits
+from bench.drafting.edits import Made
 from bench.drafting.edits import table as table_of_edits
-from bench.drafting.results import (
-    Result,
-    interval,
-    other_answers,
-    ratio_of_sums,
-)
-from bench.drafting.servers import LLAMA, OFF, ON, contenders, drafts, in_turn, said
-from bench.drafting.texts import PREFIX, PURPOSES, Function, Place, functions, place_in, purpose_of
+from bench.drafting.results import interval, other_answers, ratio_of_sums
+from bench.drafting.servers import LLAMA, OFF, ON
+from bench.drafting.texts import PURPOSES, Place, functions, purpose_of
 from bench.drafting.throughput import compared, row
-from bench.drafting.typing_along import HURRIED, PATIENT, SAMPLED, Stroke, Typing, stroke
+from bench.drafting.typing_along import PATIENT, Stroke, Typing, stroke
 from bench.drafting.typing_along import table as table_of_typing
 from pyllmcancel.bench.client import Ask, Exchange, Outcome
-
-FUNCTION = Function(
-    "shapes.py",
-    "area",
-    ("class Square:", "    side = 1", ""),
-    ("    def area(self):", *(f"        total = {n}" for n in range(11)), "        return total"),
-)
 
 
 def exchange(**changed: Any) -> Exchange:
@@ -56,40 +42,7 @@ def test_no_file_serves_both_purposes() -> None:
     assert all(purpose_of(file) == "measuring" for file in measuring)
 
 
-def test_the_same_seed_chooses_the_same_functions() -> None:
-    one, other = (functions("tuning", random.Random(2))[:9] for _ in range(2))
-    assert one == other
-    assert one != functions("tuning", random.Random(3))[:9]
-
-
-def test_a_function_is_whole_and_loses_the_indentation_of_its_class() -> None:
-    for function in functions("tuning", random.Random(1))[:40]:
-        (definition,) = ast.parse(function.source).body
-        assert isinstance(definition, ast.FunctionDef)
-        assert definition.name == function.name
-
-
-def test_a_place_is_at_the_beginning_of_a_line_within_the_function() -> None:
-    for function in functions("measuring", random.Random(1))[:40]:
-        prefix = place_in(function, random.Random(1)).prefix
-        whole = "\n".join([*function.before, *function.lines, ""])
-        assert prefix.endswith("\n")
-        assert len(prefix) <= PREFIX
-        assert f"\n{prefix}" in f"\n{whole}"
-
-
 # -- typing ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_hurried_person_waits_at_each_third_key() -> None:
-    assert [key for key in range(1, 10) if HURRIED.waits(key)] == [3, 6, 9]
-    assert all(PATIENT.waits(key) for key in range(1, 10))
-
-
-def test_each_sampled_key_has_a_seed_of_its_own_and_greedy_ones_have_none() -> None:
-    seeds = [SAMPLED.fields(key)["seed"] for key in range(5)]
-    assert len(set(seeds)) == 5
-    assert "seed" not in PATIENT.fields(1)
 
 
 def test_a_key_within_a_token_is_told_from_one_at_its_end() -> None:
@@ -117,27 +70,6 @@ def test_typing_is_compared_with_that_without_drafts_and_answers_with_the_refere
 # -- edits -------------------------------------------------------------------------------------------------------------
 
 
-def test_an_edit_asks_for_the_function_under_its_third_name() -> None:
-    edit = next(one for one in edits("tuning", 50, 1) if one.function.name.isidentifier())
-    old, before, new = edit.names
-    assert edit.prompt.count(f"def {old}(") == edit.prompt.count(f"def {before}(") == 1
-    assert f"def {new}(" not in edit.prompt
-    assert f"Function `{new}`:" in edit.prompt
-    assert edit.messages[-1]["content"].startswith(f"Rename `{before}` to `{new}`")
-
-
-def test_edits_are_of_functions_that_fit_three_times_into_a_slot() -> None:
-    some = edits("measuring", 500, 1)
-    assert len(some) > 100
-    assert max(len(edit.prompt) for edit in some) < 2 * 1300
-
-
-def test_only_one_form_brings_a_prediction_and_it_is_the_right_answer() -> None:
-    (edit,) = edits("tuning", 1, 1)
-    assert [form for form in FORMS if "prediction" in form.fields(edit)] == [PREDICTED]
-    assert PREDICTED.fields(edit)["prediction"] == {"type": "content", "content": edit.source(edit.names[2])}
-
-
 def made(decoding: float, said: str) -> Made:
     return Made("completion", "shapes.py", 101, decoding, decoding + 1.0, 0.9, 80, 60, said)
 
@@ -163,25 +95,11 @@ def test_clients_are_compared_by_all_their_turns_together() -> None:
 # -- answers and statistics --------------------------------------------------------------------------------------------
 
 
-def test_answers_are_compared_by_their_tokens_where_there_are_some() -> None:
-    assert said(exchange(tokens=[5, 6, 7])) == [5, 6, 7]
-    assert said(exchange()) == ("ab", 3)
-
-
-def test_answers_without_drafts_count_none() -> None:
-    assert drafts([exchange(), exchange(timings={"predicted_n": 3})]) == {"drafted": 0, "accepted": 0}
-
-
 def test_a_reference_is_not_compared_with_itself() -> None:
     some = strokes(1.0, "a", "b")
     assert other_answers(some, some) is None
     assert other_answers(some, None) is None
     assert other_answers(some, strokes(2.0, "a", "b")) == 0
-
-
-def test_each_turn_begins_with_another_server() -> None:
-    subjects: dict[str, Any] = {"a": 1, "b": 2, "c": 3}
-    assert ["".join(name for name, _ in in_turn(subjects, turn)) for turn in range(4)] == ["abc", "bca", "cab", "abc"]
 
 
 def test_pairs_make_the_interval_of_a_ratio_narrow() -> None:
@@ -195,24 +113,3 @@ def test_pairs_make_the_interval_of_a_ratio_narrow() -> None:
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
-
-
-def test_a_table_shows_what_was_not_measured_as_a_dash() -> None:
-    result = Result("some", ("name", "ms"), [["a", None], ["b", 12.34]])
-    assert " ".join(result.text().split()) == "some name ms a - b 12.3"
-
-
-def test_only_known_scenarios_are_run() -> None:
-    assert parse(["--model", "m.gguf"]).scenarios == list(SCENARIOS)
-    with pytest.raises(SystemExit):
-        parse(["speed", "--model", "m.gguf"])
-
-
-def test_ours_is_started_with_the_given_options_and_llama_server_with_each_kind_of_draft() -> None:
-    found = contenders(["--spec-type", "none"], [])
-    assert found[OFF].options == ("--spec-type", "none")
-    assert found[ON].options == ()
-    assert [one.options for name, one in found.items() if name.startswith(f"{LLAMA} ")] == [
-        ("--spec-type", "ngram-simple"),
-        ("--spec-type", "ngram-mod"),
-    ]

@@ -92,7 +92,3 @@ async def test_a_server_that_is_not_there_is_a_failed_connection(make_client: Ma
     exchange = await make_client(url=f"http://127.0.0.1:{port}").ask(ASK)
     assert (exchange.outcome, exchange.error) == (Outcome.ERROR, ErrorKind.CONNECT_FAILED)
     assert str(port) in exchange.detail
-
-
-def test_every_kind_is_explained() -> None:
-    assert all(kind.text for kind in ErrorKind)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +11,7 @@ from gguf.quants import dequantize
 
 from bench.gpu import products
 from bench.gpu.ledger import Ledger, TimeOverError
-from bench.gpu.plan import FULL, TOY, servers, tables
 from bench.random_model import FORMATS, SHAPES, matrices
-from tests.support.http_process import until
 
 MINUTES = 9 * 60.0
 WHEEL = "pyllmcancel-0.1.0-cp311-abi3-linux_x86_64.whl"
@@ -52,14 +48,6 @@ def test_a_measurement_that_takes_longer_than_is_left_does_not_begin(path: Path)
         ledger.wants("long", 1000.0)
 
 
-@pytest.mark.parametrize("sizes", [FULL, TOY], ids=["full", "toy"])
-def test_every_measurement_fits_in_a_run_and_has_a_name_of_its_own(sizes: object) -> None:
-    for subject in sizes.models:  # type: ignore[attr-defined]
-        found = [(server.name, part) for server in servers(subject, sizes) for part in server.parts]  # type: ignore[arg-type]
-        assert len({(name, part.name) for name, part in found}) == len(found)
-        assert max(part.seconds for _, part in found) < MINUTES / 2
-
-
 def test_builds_come_back_from_archives_that_are_small_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "PART", 1000)
     made, folder, other = (tmp_path / name for name in ("made", "folder", "other"))
@@ -73,21 +61,8 @@ def test_builds_come_back_from_archives_that_are_small_enough(tmp_path: Path, mo
     assert len(list(folder.iterdir())) > 5
     assert all(part.stat().st_size <= 1000 for part in folder.iterdir())
     assert products.unpack(folder, other)
-    assert {file.name: file.read_bytes() for file in other.iterdir()} == {
-        WHEEL: content,
-        "llama-server": content[::-1],
-    }
+    assert {file.name: file.read_bytes() for file in other.iterdir()} == {WHEEL: content, "llama-server": content[::-1]}
     assert not products.unpack(made, other)
-
-
-def test_archives_of_which_the_first_is_missing_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # It is written last.
-    monkeypatch.setattr(products, "PART", 100)
-    make_products(tmp_path)
-    products.pack(tmp_path, tmp_path)
-    assert len(products.archives(tmp_path)) > 1
-    products.archives(tmp_path)[0].unlink()
-    assert not products.unpack(tmp_path, tmp_path / "other")
 
 
 @pytest.mark.parametrize("cut", ["build", "pack", "install"])
@@ -115,56 +90,10 @@ def test_a_run_that_is_cut_while_it_provides_the_builds_is_made_up_for(
     assert sorted(path.name for path in made.iterdir()) == sorted([*MADE, "site", "venv"])
 
 
-def test_builds_for_another_device_are_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "BUILD", tmp_path / "build")
-    make_products(tmp_path)
-    products.pack(tmp_path, tmp_path)
-    with pytest.raises(SystemExit, match="built with cuda, not vulkan"):
-        products.provide(tmp_path, "vulkan", "", MINUTES)
-
-
 def make_products(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in MADE.items():
         (folder / name).write_bytes(content)
-
-
-def test_a_build_that_takes_too_long_is_ended_with_everything_that_it_started(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    # The grandchild holds the pipe open for as long as it lives.
-    command = ["sh", "-c", f"sh -c 'exec 3>{pipe}; sleep 1000; true'; true"]
-    with pytest.raises(TimeOverError, match="run again"):
-        products.run_until(time.monotonic() + 1.0, command)
-    until(lambda: is_closed(reader), bool)
-    os.close(reader)
-
-
-def is_closed(reader: int) -> bool:
-    try:
-        return os.read(reader, 1) == b""
-    except BlockingIOError:
-        return False
-
-
-def test_a_build_that_fails_says_so() -> None:
-    with pytest.raises(SystemExit, match="false ended with status 1"):
-        products.run_until(time.monotonic() + 60.0, ["false"])
-
-
-def test_tables_have_a_row_for_each_measurement() -> None:
-    rows = [{"name": "a", "rate": 1.23456}, {"name": "b", "rate": 2.0}, {"name": "c", "counted": [{"nodes": 90}]}]
-    assert "\n".join(tables(rows)).splitlines() == [
-        "| name | rate |",
-        "| --- | ---: |",
-        "| a | 1.235 |",
-        "| b | 2 |",
-        "",
-        "| name | nodes |",
-        "| --- | ---: |",
-        "| c | 90 |",
-    ]
 
 
 def test_blocks_of_q4_k_have_the_deviation_that_was_asked_for() -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-from bench.peers import PEERS, NotAvailableError, Settings, another_build
-from bench.peers.programs import find_program, find_python
+from bench.peers import PEERS, NotAvailableError, Settings
 from bench.peers.running import TimedLog
 
 SETTINGS = Settings(model=Path("/models/m.gguf"), port=8123, threads=2, parallel=4, ctx_size=8192)
@@ -37,42 +35,12 @@ def test_every_peer_is_told_the_model_the_port_and_the_threads(name: str) -> Non
     assert "threads 2" in command
 
 
-def test_a_peer_without_batching_gets_the_context_of_one_slot(installed: Path) -> None:
-    command = PEERS["llama-cpp-python"].command(SETTINGS)
-    assert command[0] == str(installed)
-    assert command[command.index("--n_ctx") + 1] == "2048"
-
-
-@pytest.mark.parametrize("built", [True, False], ids=["in its sources", "installed"])
-def test_another_build_runs_its_own_code(tmp_path: Path, built: bool) -> None:
-    if built:
-        (tmp_path / "pyllmcancel").mkdir()
-        (tmp_path / "pyllmcancel" / "_native.abi3.so").touch()
-    ours = PEERS["pyllmcancel"].command(SETTINGS)
-    python = str(tmp_path / ".venv" / "bin" / "python")
-    path = f"PYTHONPATH={tmp_path if built else ''}"
-    assert another_build(tmp_path).command(SETTINGS) == ["env", path, python, *ours[1:]]
-
-
 def test_a_missing_program_is_reported_with_the_place_and_the_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LLAMA_SERVER", str(tmp_path / "nowhere"))
     with pytest.raises(NotAvailableError, match=r"nowhere; LLAMA_SERVER names another place"):
         PEERS["llama-server"].command(SETTINGS)
-
-
-def test_without_a_variable_the_default_place_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SOME_PROGRAM", raising=False)
-    program = tmp_path / "some-program"
-    program.touch(mode=0o755)
-    assert find_program("SOME_PROGRAM", program) == str(program)
-
-
-def test_a_python_without_the_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PEERS_PYTHON", sys.executable)
-    with pytest.raises(NotAvailableError, match="no_such_package is not installed"):
-        find_python("no_such_package")
 
 
 def test_our_log_tells_when_a_client_has_left() -> None:

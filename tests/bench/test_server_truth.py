@@ -82,15 +82,6 @@ def test_a_process_that_never_rests_is_given_up(worker: subprocess.Popen[str]) -
         watch_until_quiet(worker.pid, began, give_up=0.2)
 
 
-def test_cpu_used_until_rest_is_counted(worker: subprocess.Popen[str]) -> None:
-    tell(worker)
-    burn(worker.pid, 0.01)
-    before = cpu_seconds(worker.pid)
-    stopped = tell(worker)
-    stop = watch_until_quiet(worker.pid, stopped)
-    assert 0.0 <= stop.cpu_seconds <= cpu_seconds(worker.pid) - before
-
-
 def test_cpu_time_of_threads_that_have_ended_still_counts(worker: subprocess.Popen[str]) -> None:
     used = [cpu_seconds(worker.pid)]
     for _ in range(3):

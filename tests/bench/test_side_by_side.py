@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.side_by_side.__main__ import carry_out, first_line
+from bench.side_by_side.__main__ import carry_out
 from bench.side_by_side.cancel_in_company import steps_of
 from bench.side_by_side.conditions import CpuTimes, cpu_times, stolen_percent
 from bench.side_by_side.load import batch_figures, speed_figures
-from bench.side_by_side.measurement import Figures, Measurement, Subject
-from bench.side_by_side.measurements import MEASUREMENTS
+from bench.side_by_side.measurement import Figures, Measurement
 from bench.side_by_side.parts import OtherRunError, Part, PartStore, describe_run, read_parts, schedule
-from bench.side_by_side.process import memory
 from pyllmcancel.bench.client import Ask, Exchange, Outcome
 
 
@@ -35,10 +32,6 @@ def test_in_each_round_another_peer_comes_first() -> None:
         *((2, "b"), (2, "tool"), (2, "a")),
         *((3, "tool"), (3, "a"), (3, "b")),
     ]
-
-
-def test_rounds_can_be_limited() -> None:
-    assert [part.round for part in schedule([MEASUREMENT], ["a"], most_rounds=1)] == [1, 1]
 
 
 def test_a_measured_part_is_kept(tmp_path: Path) -> None:
@@ -68,21 +61,10 @@ def test_a_resumed_run_remembers_all_its_commands(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run.json").read_text())["commands"] == ["first", "second"]
 
 
-def test_a_resumed_run_remembers_the_peers_of_all_its_commands(tmp_path: Path) -> None:
-    for peer in ("pyllmcancel", "before"):
-        describe_run(tmp_path, described(peers={peer: {"version": "1"}}))
-    assert list(json.loads((tmp_path / "run.json").read_text())["peers"]) == ["pyllmcancel", "before"]
-
-
 def test_runs_under_other_conditions_are_not_mixed(tmp_path: Path) -> None:
     describe_run(tmp_path, described())
     with pytest.raises(OtherRunError, match="another threads"):
         describe_run(tmp_path, described(threads=1))
-
-
-def test_every_measurement_says_in_a_line_what_it_is() -> None:
-    lines = [first_line(name) for name in MEASUREMENTS]
-    assert all(line.endswith((".", "?")) for line in lines), lines
 
 
 def exchange(outcome: Outcome, token_at: list[float], *, tokens: int | None = None) -> Exchange:
@@ -135,17 +117,6 @@ def test_the_steps_of_one_request_are_found_among_others() -> None:
         {"started_at": 10.5, "seconds": 0.5, "sequences": [other]},
     ]
     assert steps_of(steps, "mine") == [(10.0, 10.5, 1)]
-
-
-def test_a_process_has_memory() -> None:
-    found = memory(os.getpid())
-    assert 1 < found["allocated"] <= found["resident"] <= found["peak"]
-
-
-@pytest.mark.parametrize(("seconds", "expected"), [(-1.0, 4), (float("inf"), 10)])
-def test_attempts_end_with_their_time_but_not_before_the_fewest(seconds: float, expected: int) -> None:
-    subject = Subject(None, None, effort=0.5, seed=1)  # type: ignore[arg-type]
-    assert list(subject.attempts(most=20, seconds=seconds, at_least=4)) == list(range(expected))
 
 
 def test_stolen_time_is_a_share_of_what_was_wanted() -> None:

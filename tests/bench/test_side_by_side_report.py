@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from bench.report.__main__ import REMARKS, microbenchmarks, report
+from bench.report.__main__ import report
 from bench.report.aims import AIMS, Verdict
 from bench.report.pictures import draw_all
 from bench.report.results import Results, seconds
-from bench.report.sections import SECTIONS, Row, at, markdown, share, speed_rows
+from bench.report.sections import SECTIONS, Row, at, markdown, share
 from bench.side_by_side.measurements import MEASUREMENTS
 
 RUN: dict[str, Any] = {
@@ -68,15 +67,6 @@ def test_a_table_has_a_column_for_each_peer_and_the_ratio() -> None:
     ]
 
 
-def test_a_table_has_no_column_for_a_peer_without_figures() -> None:
-    found = results(
-        part("stop-then-next", "pyllmcancel", {"stop_to_first_token": [0.5]}),
-        part("stop-then-next", "llama-server", {"not_measured": "no such thing"}),
-    )
-    assert markdown(found, [STOP_ROW]) == ["|  | pyllmcancel |", "| --- | ---: |", "| first token | 500 ms |"]
-    assert found.gaps() == [("stop-then-next", "llama-server", "no such thing")]
-
-
 def test_a_share_is_of_the_sums() -> None:
     found = results(
         part("m", "pyllmcancel", {"part": 1.0, "whole": 10.0}, 1),
@@ -112,20 +102,6 @@ def test_a_few_long_gaps_miss_the_aim_for_the_mean_alone() -> None:
 @pytest.mark.parametrize(("ours", "theirs", "expected"), [(0.1, 0.0, Verdict.MISSED), (0.0, 0.1, Verdict.UNKNOWN)])
 def test_no_aim_is_met_by_a_gap_of_zero(ours: float, theirs: float, expected: Verdict) -> None:
     assert verdict("itl", speeds({"itl": [ours]}, {"itl": [theirs]})) is expected
-
-
-def test_speed_is_shown_with_the_longest_gaps_and_the_mean() -> None:
-    found = speeds({"ttft": [1.0], "itl": [0.05] * 99 + [0.55], "tpot": [0.2]}, {})
-    assert markdown(found, speed_rows("throughput-1", 1))[2:] == [
-        "| 1 client: TTFT p50 | 1.00 s |",
-        "| 1 client: ITL p50 | 50.0 ms |",
-        "| 1 client: ITL p99 | 55.0 ms |",
-        "| 1 client: TPOT p50 | 200 ms |",
-    ]
-
-
-def test_every_remark_is_about_an_aim() -> None:
-    assert set(tomllib.loads(REMARKS.read_text(encoding="utf-8"))) <= {aim.key for aim in AIMS}
 
 
 class Asked(Results):
@@ -181,38 +157,3 @@ def test_the_report_names_machine_commit_and_what_was_tried() -> None:
     assert "smaller steps" in text
     assert "nothing" not in text.split("Where one was missed:")[1].split("##")[0]
     assert "a trial" not in text
-
-
-def test_a_plot_is_drawn_only_of_what_was_measured(tmp_path: Path) -> None:
-    (tmp_path / "goodput.png").write_bytes(b"of an earlier run")
-    drawn = draw_all(stops([0.3], [11.0]), tmp_path)
-    assert set(drawn) == {"stop-then-next"}
-    assert drawn["stop-then-next"].read_bytes().startswith(b"\x89PNG")
-    assert not (tmp_path / "goodput.png").exists()
-
-
-def micro(name: str, model: str, **row: object) -> dict[str, object]:
-    code = {"commit": "c" * 40, "dirty": False}
-    return {"name": name, "title": "so long it takes", "unit": "ms", "code": code, "rows": [{"model": model, **row}]}
-
-
-def test_the_microbenchmarks_of_all_models_stand_in_one_table() -> None:
-    documents = [
-        micro("abort-latency", "small", median=1.25, min=0.5),
-        micro("abort-latency", "large", median=12.0, min=5.0),
-        micro("callback-cost", "small", nodes=900),
-    ]
-    lines = microbenchmarks(documents)
-    assert "at commit cccccccccccc," in lines[2]
-    assert [line for line in lines if line.startswith("#")] == [
-        "## The core on its own",
-        "### abort-latency",
-        "### callback-cost",
-    ]
-    assert "So long it takes; in ms where the column does not say otherwise." in lines
-    assert lines.index("| small | 1.25 |") + 1 == lines.index("| large | 12 |")
-    assert "| small | 900 |" in lines
-
-
-def test_without_microbenchmarks_the_report_does_not_speak_of_them() -> None:
-    assert microbenchmarks([]) == []

@@ -32,11 +32,14 @@ def form(number: int) -> bytes:
     return apply(family, tools=TOOLS, tool_choice=choice, reasoning_format=reasoning_format)
 
 
-def write_forms(folder: Path) -> None:
-    """For the compiled target."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write_files(forms: Path, inputs: Path) -> None:
+    """Write the forms and the first inputs, for the compiled target."""
+    forms.mkdir(parents=True, exist_ok=True)
     for number in range(N_FORMS):
-        (folder / f"{number:03}").write_bytes(form(number))
+        (forms / f"{number:03}").write_bytes(form(number))
+    inputs.mkdir(parents=True, exist_ok=True)
+    for name, data in first_inputs():
+        (inputs / name).write_bytes(data)
 
 
 def first_inputs() -> Iterator[tuple[str, bytes]]:

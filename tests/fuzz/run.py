@@ -25,10 +25,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 OUT = ROOT / "build" / "fuzz"
 CORPUS = HERE / "corpus"
-PYTHON = (
-    *("blocks", "bodies", "items", "prefix_files"),
-    *("presets", "schemas", "sessions", "templates", "utf8"),
-)
+PYTHON = (*("blocks", "bodies", "items", "prefix_files"), *("presets", "schemas", "sessions", "templates", "utf8"))
 FORMS = OUT / "forms"
 CCACHE = ("ccache",) if shutil.which("ccache") else ()
 GGML = "vendor/llama.cpp/ggml"
@@ -101,7 +98,8 @@ def libfuzzer_arguments(target: str, seconds: int) -> list[str]:
     dictionary = (f"-dict={words}",) if words.exists() else ()
     limits = [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048", "-max_len=65536"]
     said = ("-print_final_stats=1", f"-artifact_prefix={OUT}/{target}-")
-    return [*limits, *dictionary, *said, str(found), str(CORPUS / target)]
+    known = (str(CORPUS / target),) if (CORPUS / target).exists() else ()
+    return [*limits, *dictionary, *said, str(found), *known]
 
 
 def lay_out_plainly(target: str) -> None:
@@ -145,9 +143,9 @@ def main() -> None:
     else:
         program = str(build_native(options.target))
         if options.target == "answers":
-            from tests.fuzz.answers import write_forms
+            from tests.fuzz.answers import write_files
 
-            write_forms(FORMS)
+            write_files(FORMS, OUT / "answers")
             os.environ["PYLLMCANCEL_FORMS"] = str(FORMS)
         os.execv(program, [program, *libfuzzer_arguments(options.target, options.seconds)])
 

@@ -184,13 +184,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "utf8": utf8,
 }
 # The targets whose inputs are JSON, and the number of bytes before it.
-JSON_HEADS = {
-    "blocks": 1,
-    "bodies": 1,
-    "items": 0,
-    "prefix_files": 0,
-    "schemas": 0,
-}
+JSON_HEADS = {"blocks": 1, "bodies": 1, "items": 0, "prefix_files": 0, "schemas": 0}
 
 
 @cache

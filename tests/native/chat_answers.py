@@ -129,10 +129,7 @@ ANSWERS = [
     Answer(MISTRAL, PLAIN, content=PLAIN),
     Answer(MISTRAL, '[TOOL_CALLS]get_weather[ARGS]{"city": "Köln", "days": 3}', calls=[DAYS]),
     Answer(
-        MISTRAL,
-        '[TOOL_CALLS]get_weather[CALL_ID]abcdefghi[ARGS]{"city": "Köln"}',
-        calls=[WEATHER],
-        ids=["abcdefghi"],
+        MISTRAL, '[TOOL_CALLS]get_weather[CALL_ID]abcdefghi[ARGS]{"city": "Köln"}', calls=[WEATHER], ids=["abcdefghi"]
     ),
     Answer(
         MISTRAL,
@@ -162,12 +159,7 @@ ANSWERS = [
     Answer(HERMES, tagged(DAYS), calls=[DAYS]),
     Answer(HERMES, tagged(WEATHER) + "\n" + tagged(SUM), calls=[WEATHER, SUM]),
     Answer(COMMAND_R, f"<|START_RESPONSE|>{PLAIN}<|END_RESPONSE|>", content=PLAIN),
-    Answer(
-        COMMAND_R,
-        f"<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>{PLAIN}<|END_RESPONSE|>",
-        PLAIN,
-        "Hm.",
-    ),
+    Answer(COMMAND_R, f"<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>{PLAIN}<|END_RESPONSE|>", PLAIN, "Hm."),
     Answer(
         COMMAND_R,
         '<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "get_weather", '

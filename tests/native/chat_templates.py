@@ -37,11 +37,7 @@ PAST_CALL = [
         "role": "assistant",
         "content": "",
         "tool_calls": [
-            {
-                "id": CALL_ID,
-                "type": "function",
-                "function": {"name": "get_weather", "arguments": '{"city": "Köln"}'},
-            }
+            {"id": CALL_ID, "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Köln"}'}}
         ],
     },
     {"role": "tool", "tool_call_id": CALL_ID, "name": "get_weather", "content": '{"sky": "cloudy"}'},

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pyllmcancel import _native
@@ -100,6 +101,13 @@ class World:
 def ok(result: Any) -> list[StepRow]:
     assert result.status is StepStatus.OK
     return result.rows
+
+
+def mask_of(n_vocab: int, *tokens: int) -> np.ndarray:
+    """Return the mask that allows only these tokens, shape (ceil(n_vocab / 32),)."""
+    bits = np.zeros((n_vocab + 31) // 32 * 32, np.uint8)
+    bits[list(tokens)] = 1
+    return np.packbits(bits, bitorder="little").view(np.uint32)
 
 
 REAL = ("attention", "sliding-window", "recurrent", "hybrid")

@@ -75,13 +75,6 @@ def beside_one_that_stays(world: World, **options: Any) -> np.ndarray:
     return generate(context, 1)
 
 
-def test_of_divided_cells_nothing_is_seen_of_others(packaged: World, cells: dict[str, int]) -> None:
-    options = {"kv_unified": False, "n_ctx": 1024} | cells
-    expected = alone(packaged, **options)
-    np.testing.assert_array_equal(beside_one_that_leaves(packaged, **options), expected)
-    np.testing.assert_array_equal(beside_one_that_stays(packaged, **options), expected)
-
-
 def test_of_unified_cells_nothing_is_seen_of_others_as_long_as_ones_own_lie_in_order(
     packaged: World, cells: dict[str, int]
 ) -> None:

@@ -71,24 +71,7 @@ def test_a_grammar_that_wants_a_call_allows_it(world: World, answer: Answer) -> 
     assert Dictated(world, **grammar_of(form)).say(answer.text)
 
 
-FRAGMENTS = [
-    "<",
-    "<tool_call>",
-    "</think>",
-    "{",
-    "]",
-    '"',
-    "\\",
-    "\n",
-    "ö",
-    "1",
-    "-",
-    ",",
-    "<|end|>",
-    "[ARGS]",
-    "null",
-    "\\u1",
-]
+FRAGMENTS = [*'<{]"\\\nö1-,', "<tool_call>", "</think>", "<|end|>", "[ARGS]", "null", "\\u1"]
 
 
 def spoiled(text: str, chance: random.Random) -> str:
@@ -231,6 +214,11 @@ def test_parts_come_as_soon_as_they_are_certain() -> None:
     assert parser.feed('"b"') == [("arguments", 0, ' "b"')]
 
 
+def form_of(*parsers: dict[str, Any]) -> bytes:
+    """Return the form of an answer that the first of these parsers reads."""
+    return json.dumps({"parser": json.dumps({"parsers": parsers, "rules": {}, "root": 0})}).encode()
+
+
 def test_a_form_without_a_parser_is_content() -> None:
     assert parse(b"{}", "<think> any", "thing").content == "<think> anything"
 
@@ -243,13 +231,9 @@ def test_a_form_without_a_parser_is_content() -> None:
         b'{"parser": "{"}',
         b'{"parser": "{}"}',
         b'{"parser": 1}',
-        json.dumps({"parser": json.dumps({"parsers": [], "rules": {}, "root": 0})}).encode(),
-        json.dumps(
-            {"parser": json.dumps({"parsers": [{"type": "tag", "tag": "x", "child": 7}], "rules": {}, "root": 0})}
-        ).encode(),
-        json.dumps(
-            {"parser": json.dumps({"parsers": [{"type": "ref", "name": "x"}], "rules": {}, "root": 0})}
-        ).encode(),
+        form_of(),
+        form_of({"type": "tag", "tag": "x", "child": 7}),
+        form_of({"type": "ref", "name": "x"}),
     ],
 )
 def test_what_is_no_form_is_refused(form: bytes) -> None:
@@ -258,6 +242,4 @@ def test_what_is_no_form_is_refused(form: bytes) -> None:
 
 
 def test_a_form_that_goes_round_in_circles_is_left() -> None:
-    parsers = [{"type": "sequence", "children": [0]}]
-    form = json.dumps({"parser": json.dumps({"parsers": parsers, "rules": {}, "root": 0})}).encode()
-    assert parse(form, "some text").content == "some text"
+    assert parse(form_of({"type": "sequence", "children": [0]}), "some text").content == "some text"

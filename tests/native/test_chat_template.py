@@ -42,13 +42,6 @@ def test_every_template_renders_and_parses_plain_content(name: str) -> None:
     assert parsed.calls == []
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if template(name).caps["supports_tool_calls"]])
-def test_a_past_call_and_its_result_are_rendered(name: str) -> None:
-    prompt = json.loads(apply(name, PAST_CALL, tools=TOOLS))["prompt"]
-    assert "get_weather" in prompt
-    assert "cloudy" in prompt
-
-
 def test_caps_have_the_names_of_llama_cpp() -> None:
     caps = template("Qwen-Qwen3-0.6B").caps
     assert caps["supports_tools"]
@@ -143,14 +136,6 @@ def test_reasoning_is_to_come_has_begun_or_is_over(
 ) -> None:
     found = thinking(name, **inputs)
     assert (found.begun, found.over) == (begun, over)
-
-
-def test_a_schema_constrains_the_whole_answer() -> None:
-    form = json.loads(
-        apply("Qwen-Qwen3-0.6B", json_schema={"type": "object", "properties": {"a": {"type": "integer"}}})
-    )
-    assert not form["grammar_lazy"]
-    assert "root ::=" in form["grammar"]
 
 
 def test_old_templates_can_be_rendered_without_jinja() -> None:

@@ -20,9 +20,7 @@ SETS: tuple[Scales, ...] = ((), FIRST, SECOND, ((0, 0.5), (1, 1.0)))
 
 @pytest.fixture(scope="module", params=[*(f"real {kind}" for kind in REAL), *(f"fake {kind}" for kind in FAKE)])
 def adapted(
-    request: pytest.FixtureRequest,
-    make_world: Callable[[str], World],
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, make_world: Callable[[str], World], tmp_path_factory: pytest.TempPathFactory
 ) -> World:
     """Every kind of memory, with two adapters."""
     world = make_world(request.param)

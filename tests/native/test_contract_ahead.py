@@ -87,17 +87,14 @@ def test_logprobs_come_with_steps_ahead(world: World) -> None:
 
 def test_without_leave_no_step_runs_ahead(world: World) -> None:
     context = world.context()
+    with pytest.raises(UsageError):
+        context.collect(goes_on=False)
     begun(world, context, 1)
     assert not context.step([(0, 1)]).ahead
     assert begin(context, [0]).ahead
     assert not context.collect(goes_on=False).ahead
     with pytest.raises(UsageError):
         context.collect(goes_on=True)
-
-
-def test_a_context_that_has_never_run_ahead_has_nothing_to_collect(world: World) -> None:
-    with pytest.raises(UsageError):
-        world.context().collect(goes_on=False)
 
 
 def test_a_prompt_that_is_not_at_its_end_has_no_step_ahead(world: World) -> None:

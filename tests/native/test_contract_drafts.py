@@ -10,7 +10,7 @@ import pytest
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS, LogitFault, StepItem, StepRow, StepStatus
-from tests.native.conftest import World, ok
+from tests.native.conftest import World, mask_of, ok
 
 PROMPT = [(7 * n + 3) % 250 for n in range(40)]
 OTHER = [(11 * n + 5) % 250 for n in range(30)]
@@ -216,9 +216,3 @@ def test_a_draft_ends_with_the_context(drafting_world: World) -> None:
         context.step([StepItem(0, 1, [1] * 3)])
     (row,) = ok(context.step([StepItem(0, 1, [1] * 2)]))
     assert context.tokens(0) == [*prompt, first.token, *tokens_of(row)]
-
-
-def mask_of(n_vocab: int, *tokens: int) -> np.ndarray:
-    bits = np.zeros((n_vocab + 31) // 32 * 32, np.uint8)
-    bits[list(tokens)] = 1
-    return np.packbits(bits, bitorder="little").view(np.uint32)

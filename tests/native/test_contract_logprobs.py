@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from pyllmcancel.errors import UsageError
-from pyllmcancel.step import LogitFault
-from tests.native.conftest import World, ok
+from tests.native.conftest import World, mask_of, ok
 
 PROMPT = [(7 * n + 3) % 250 for n in range(40)]
-
-
-def mask_of(n_vocab: int, *tokens: int) -> np.ndarray:
-    words = np.zeros((n_vocab + 31) // 32, np.uint32)
-    for token in tokens:
-        words[token // 32] |= np.uint32(1 << (token % 32))
-    return words
 
 
 @pytest.mark.parametrize("chunks", [(32, 8), (1, 20, 19)])
@@ -80,23 +71,3 @@ def test_a_mask_restricts_the_next_choice_only(world: World, temperature: float)
     assert row.token == wanted
     tokens = {ok(context.step([(0, 1)]))[0].token for _ in range(4)}
     assert tokens != {wanted}
-
-
-def test_a_mask_is_taken_back_with_none(world: World) -> None:
-    context = world.context()
-    sampler = world.sampler()
-    context.open(0, PROMPT, sampler, world.native.CancelFlag())
-    free = world.alone(PROMPT, 1)[0]
-    sampler.restrict(mask_of(world.model.n_vocab, (free + 1) % 250))
-    sampler.restrict(None)
-    (row,) = ok(context.step([(0, len(PROMPT))]))
-    assert row.token == free
-
-
-def test_a_mask_that_allows_nothing_is_a_fault_of_the_row(world: World) -> None:
-    context = world.context()
-    sampler = world.sampler()
-    context.open(0, PROMPT, sampler, world.native.CancelFlag())
-    sampler.restrict(mask_of(world.model.n_vocab))
-    (row,) = ok(context.step([(0, len(PROMPT))]))
-    assert (row.token, row.fault) == (-1, LogitFault.GRAMMAR)

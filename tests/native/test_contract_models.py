@@ -12,7 +12,6 @@ from pyllmcancel.errors import LoadCancelled, ModelLoadError, UsageError
 from tests.native.conftest import World
 
 PROMPT = [(7 * n + 3) % 250 for n in range(40)]
-OTHER = [(11 * n + 5) % 250 for n in range(30)]
 
 
 def test_a_model_knows_what_it_remembers_with(world: World) -> None:
@@ -22,13 +21,6 @@ def test_a_model_knows_what_it_remembers_with(world: World) -> None:
 def test_a_missing_file_is_a_load_error_that_names_it(world: World, tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"missing\.gguf"):
         world.native.Model.load(tmp_path / "missing.gguf")
-
-
-def test_a_file_of_text_is_a_load_error(world: World, tmp_path: Path) -> None:
-    path = tmp_path / "text.gguf"
-    path.write_text("This is no model.")
-    with pytest.raises(ModelLoadError, match=r"text\.gguf"):
-        world.native.Model.load(path)
 
 
 def test_loading_reports_progress_up_to_one(world: World) -> None:

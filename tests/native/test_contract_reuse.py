@@ -29,11 +29,6 @@ def test_closing_is_idempotent(world: World) -> None:
     assert context.n_committed(0) == context.n_cells_used == 0
 
 
-def test_a_closed_sequence_keeps_what_it_has_computed_and_no_more(world: World) -> None:
-    context = world.idle(PROMPT, 25)
-    assert context.tokens(0) == PROMPT[:25]
-
-
 def test_a_kept_prefix_is_gone_on_from(world: World) -> None:
     context = world.idle(PROMPT[:25], 25)
     assert context.common_prefixes(PROMPT)[0] == 25

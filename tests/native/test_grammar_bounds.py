@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import LogitFault
 from tests.native.conftest import World, ok
 
@@ -163,12 +162,3 @@ def test_no_character_begins_that_cannot_be_completed(world: World) -> None:
 def test_a_grammar_that_would_grow_beyond_bounds_is_refused(world: World, grammar: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         world.sampler(grammar=grammar)
-
-
-def test_choices_share_what_their_grammar_was_compiled_to(world: World) -> None:
-    first = world.sampler(grammar='root ::= "a"{3}')
-    # A text that could not be compiled shows that it is not.
-    second = world.native.Sampler(world.model, SamplingParams(temperature=0.0, grammar="no grammar"), first)
-    context = world.context()
-    context.open(0, PROMPT, second, world.native.CancelFlag())
-    assert b"".join(map(world.model.piece, world.run(context, 0, 1))) in (b"a", b"aa", b"aaa")

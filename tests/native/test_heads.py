@@ -92,15 +92,6 @@ def test_a_model_has_heads_only_if_they_are_loaded(models: dict[str, Model], tmp
             Context(without, n_ctx=64, n_seq_max=1, n_batch=16, n_threads=1, **options)
 
 
-def test_heads_and_states_change_no_token_of_the_model(models: dict[str, Model]) -> None:
-    answers = []
-    for n_states in (0, 128):
-        pair = Pair(models[TOKEN], n_states=n_states)
-        pair.open(0, PROMPT)
-        answers.append(pair.answer(0, N_ANSWERED))
-    assert answers[0] == answers[1]
-
-
 @pytest.mark.parametrize("reads", [STATE, "window"])
 def test_each_token_goes_with_the_state_that_it_was_chosen_from(models: dict[str, Model], reads: str) -> None:
     pair = Pair(models[reads])

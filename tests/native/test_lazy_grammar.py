@@ -6,14 +6,13 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pyllmcancel import _native
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import LogitFault
 from tests.native.chat_templates import ALL, TOOLS, apply
-from tests.native.conftest import World, ok
+from tests.native.conftest import World, mask_of, ok
 
 PROMPT = [(7 * n + 3) % 250 for n in range(12)]
 CALL = 'root ::= "<call>" [0-9]{3} "</call>"'
@@ -46,9 +45,7 @@ class Dictated:
 
     def say_tokens(self, tokens: Iterable[int]) -> bool:
         for token in tokens:
-            mask = np.zeros((self.model.n_vocab + 31) // 32, np.uint32)
-            mask[token // 32] = 1 << (token % 32)
-            self.sampler.restrict(mask)
+            self.sampler.restrict(mask_of(self.model.n_vocab, token))
             row = self.step()
             if row.fault is not LogitFault.NONE:
                 assert row.fault is LogitFault.GRAMMAR

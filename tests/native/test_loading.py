@@ -164,10 +164,6 @@ def test_a_model_that_is_locked_into_memory_loads(model_files: dict[str, Path], 
     assert model.tokenize("hello")
 
 
-def test_a_sliding_window_is_known(model_files: dict[str, Path]) -> None:
-    assert Model.load(model_files["sliding-window"]).n_swa == 32
-
-
 def test_more_sequences_than_llama_cpp_has_are_refused(model_files: dict[str, Path]) -> None:
     model = Model.load(model_files["attention"])
     with pytest.raises(Exception, match="n_seq_max") as caught:

@@ -4,35 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pyllmcancel import _native
 from pyllmcancel.adapters import Adapter
 from pyllmcancel.errors import ModelLoadError
-from tests.native.conftest import World, ok
 from tests.support.broken_models import write_not_gguf
-from tests.support.device import load_model
 from tests.support.toy_adapters import write_adapter
-
-PROMPT = [(7 * n + 3) % 250 for n in range(12)]
-
-
-def logits(path: Path, *lora: tuple[Path, float]) -> np.ndarray:
-    world = World(_native, "attention", path, load_model(path, lora=[adapter for adapter, _ in lora]))
-    context = world.context()
-    world.open(context, 0, PROMPT, adapters=[(number, scale) for number, (_, scale) in enumerate(lora) if scale])
-    ok(context.step([(0, len(PROMPT))]))
-    return np.array(context.logits(0))
-
-
-def test_an_adapter_changes_the_logits_by_its_scale(model_files: dict[str, Path], tmp_path: Path) -> None:
-    model = model_files["attention"]
-    adapter = write_adapter(tmp_path / "adapter.gguf", model)
-    plain = logits(model)
-    changes = [np.abs(logits(model, (adapter, scale)) - plain).max() for scale in (0.0, 0.01, 1.0)]
-    assert changes[0] == 0.0
-    assert changes[0] < changes[1] < changes[2]
 
 
 def test_what_is_no_adapter_is_refused_by_name(model_files: dict[str, Path], tmp_path: Path) -> None:

@@ -72,24 +72,6 @@ def test_answers_to_pictures_are_the_same_alone_and_in_company(engine: Engine) -
     assert tokens_of(beside) == text
 
 
-def test_choices_share_a_picture(engine: Engine) -> None:
-    answer = stream(engine, prompt_of(engine, 3), n=3)
-    with answer as deltas:
-        found: dict[int, list[int]] = {}
-        for delta in deltas:
-            found.setdefault(delta.index, []).extend(delta.tokens)
-    assert found[0] == found[1] == found[2]
-
-
-def test_a_conversation_reuses_its_picture(engine: Engine) -> None:
-    prompt = prompt_of(engine, 4, 5)
-    first = stream(engine, prompt)
-    said = tokens_of(first)
-    longer = stream(engine, MediaPrompt([*prompt, *said, *engine.tokens(" and what else?")], prompt.runs))
-    assert len(tokens_of(longer)) == 12
-    assert longer.request.usage().cached_tokens >= len(prompt)
-
-
 def test_cancels_at_any_time_leave_the_next_answer_as_it_was(engine: Engine) -> None:
     prompt = prompt_of(engine, 6, 7)
     expected = tokens_of(stream(engine, prompt))

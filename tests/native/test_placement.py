@@ -53,10 +53,7 @@ def test_weights_can_be_kept_in_the_cpus_memory(path: Path) -> None:
 
 @pytest.mark.parametrize("variant", [None, "haswell"])
 def test_the_log_says_where_layers_are_and_which_back_end_the_cpu_has(
-    model_files: dict[str, Path],
-    variant: str | None,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    model_files: dict[str, Path], variant: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(_native, "cpu_variant", lambda: variant)
     with caplog.at_level("INFO", "pyllmcancel.engine"):
@@ -114,12 +111,6 @@ def test_what_is_not_there_is_refused_by_the_core_as_well(
         Model.load(model_files["attention"], placement=placement)
     with pytest.raises(UsageError, match=why):
         _native.memory_use(model_files["attention"], placement, **SIZES)
-
-
-def test_an_unknown_device_is_an_error_of_the_engine_before_the_file_is_read(tmp_path: Path) -> None:
-    config = EngineConfig(model=tmp_path / "missing.gguf", placement=Placement(devices=("GPU7",)))
-    with pytest.raises(UsageError, match="there is no device GPU7"):
-        Engine.load(config)
 
 
 def test_no_memory_of_a_device_is_taken_where_none_is_used(path: Path) -> None:
@@ -205,16 +196,7 @@ def test_auto_takes_fewer_layers_where_a_device_is_to_stay_free(path: Path) -> N
 
 
 @needs_device
-@pytest.mark.parametrize("n_gpu_layers", [0, 1, 2])
-def test_as_many_layers_are_offloaded_as_were_asked_for(path: Path, n_gpu_layers: int) -> None:
-    model = Model.load(path, placement=Placement(n_gpu_layers=n_gpu_layers))
-    assert model.layers_by_device.get("CPU", 0) == model.n_layer + 1 - n_gpu_layers
-
-
-@needs_device
-def test_a_context_that_no_device_can_hold_is_told_before_loading_with_what_would_fit(
-    tmp_path: Path,
-) -> None:
+def test_a_context_that_no_device_can_hold_is_told_before_loading_with_what_would_fit(tmp_path: Path) -> None:
     # Many layers: a device may refuse the cells of a single one that are too many.
     path = write_tiny_llama(tmp_path / "model.gguf", n_layer=24)
     (use,) = _native.memory_use(path, ALL, **SIZES)
@@ -232,10 +214,3 @@ def test_without_its_cells_a_layer_takes_less_of_a_device(model_files: dict[str,
     (elsewhere,) = _native.memory_use(model_files["attention"], ALL, **SIZES, kv_offload=False)
     assert (elsewhere.cells, elsewhere.weights) == (0, all_there.weights)
     assert all_there.cells > 0
-
-
-@needs_device
-def test_the_cpu_alone_is_told_apart_from_a_device(model_files: dict[str, Path]) -> None:
-    for placement, is_offloaded in ((CPU_ONLY, False), (ALL, True), (Placement(n_gpu_layers=0), False)):
-        model = Model.load(model_files["attention"], placement=placement)
-        assert Context(model, **SIZES, n_threads=1).is_offloaded == is_offloaded

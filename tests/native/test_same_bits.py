@@ -87,12 +87,7 @@ def differing(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def check_as_alone(
-    world: World,
-    context: Any,
-    prompt: list[int] = PROMPT,
-    *,
-    beside: tuple[int, ...] = (),
-    n_known: int | None = None,
+    world: World, context: Any, prompt: list[int] = PROMPT, *, beside: tuple[int, ...] = (), n_known: int | None = None
 ) -> None:
     """The prompt on sequence 1, of which `n_known` tokens are there already, is answered as it is alone."""
     world.open(context, 1, prompt)

@@ -112,10 +112,3 @@ def test_what_is_left_of_a_greedy_choice_is_certain(world: World) -> None:
     top = row.sampled[0].top_logprobs
     assert top is not None
     assert (top["token"].tolist(), top["logprob"].tolist()) == ([row.token], [0.0])
-
-
-def test_a_grammar_overrules_what_was_chosen_without_it(world: World) -> None:
-    (likeliest,) = world.alone(PROMPT, 1)
-    letter = "a" if world.model.piece(likeliest) != b"a" else "b"
-    (token,) = world.alone(PROMPT, 1, grammar=f'root ::= "{letter}"')
-    assert world.model.piece(token).decode() == letter

@@ -9,16 +9,12 @@ import numpy as np
 import pytest
 
 from pyllmcancel import _native
-from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine.calls import generation_params
-from pyllmcancel.engine.engine import Engine
-from pyllmcancel.errors import ContextLengthError, MediaError, UsageError
+from pyllmcancel.errors import ContextLengthError, UsageError
 from pyllmcancel.media.checks import DEFAULT_LIMITS
 from pyllmcancel.media.library import MediaLibrary
 from pyllmcancel.media.sounds import silence
 from pyllmcancel.media.values import Media, MediaKind
 from pyllmcancel.pausing import no_pause
-from pyllmcancel.requests.token_stream import ThreadSink, ThreadStream
 from tests.support.media_files import mp3, noise_wav
 from tests.support.threads import N_THREADS
 from tests.support.toy_projectors import ROWS, write_pair
@@ -120,34 +116,3 @@ def test_the_decoding_of_a_sound_ends_with_its_flag_and_its_time(hearing: Hearin
 def test_a_broken_sound_is_refused(hearing: Hearing, data: bytes) -> None:
     with pytest.raises(UsageError, match="it cannot be"):
         parts_of(hearing.encoder(), data)
-
-
-def test_a_sound_decides_the_answer(hearing: Hearing) -> None:
-    config = EngineConfig(
-        model=hearing.text,
-        mmproj=hearing.projector,
-        ctx_size=512,
-        parallel=1,
-        threads=N_THREADS,
-        flash_attn="off",
-        cache_type_k="f32",
-        cache_type_v="f32",
-        draft_sources=(),
-    )
-    with Engine.load(config) as engine:
-        library = engine.media
-        assert library is not None
-
-        def answer(seed: int) -> list[int]:
-            sounds = [Media.of(MediaKind.AUDIO, noise_wav(0.9, seed=seed))]
-            prompt = library.prepare(f"hear: {library.marker} what is it?", sounds)
-            sink = ThreadSink()
-            params = generation_params(temperature=0.0, max_tokens=12)
-            with ThreadStream(engine.submit([prompt], params, sink), engine, sink) as deltas:
-                return [token for delta in deltas for token in delta.tokens]
-
-        first, second = answer(1), answer(2)
-        assert first != second
-        assert answer(1) == first
-        with pytest.raises(MediaError, match="does not take"):
-            library.prepare(library.marker, [Media.of(MediaKind.IMAGE, b"")])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -133,28 +131,3 @@ def test_contexts_run_ahead_at_the_same_time(real_world: World) -> None:
     expected = generate_apart(apart, [0], 6)[0]
     for got in results:
         assert [row.token for result in got for row in ok(result)] == expected
-
-
-FORKING = """
-import os, sys
-from pyllmcancel._native import CancelFlag, Context, Model, Sampler
-from pyllmcancel.sampling import SamplingParams
-
-model = Model.load(sys.argv[1])
-context = Context(model, n_ctx=256, n_seq_max=1, n_batch=64, n_threads=2)
-context.open(0, [1, 2, 3], Sampler(model, SamplingParams()), CancelFlag())
-context.step([(0, 3)])
-assert context.step([(0, 1)], ends=[(100, ())]).ahead
-child = os.fork()
-if child == 0:
-    del context, model  # must not join threads that this process does not have
-    os._exit(7)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-context.collect(goes_on=False)
-"""
-
-
-def test_a_forked_child_that_drops_a_context_with_a_step_ahead_does_not_hang(slow_world: World) -> None:
-    script = [sys.executable, "-c", FORKING, str(slow_world.path)]
-    run = subprocess.run(script, capture_output=True, text=True, timeout=150, check=False)
-    assert (run.returncode, run.stdout.strip()) == (0, "7"), run.stderr

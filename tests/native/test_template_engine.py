@@ -15,20 +15,11 @@ from tests.native.chat_templates import ALL, PAST_CALL, QUESTION, TEMPLATES, TOO
 from tests.support.marks import mostly_long
 from tests.support.transformers_templates import rendered
 
-CAPS = dict.fromkeys(
-    [
-        "supports_string_content",
-        "supports_typed_content",
-        "supports_tools",
-        "supports_tool_calls",
-        "supports_parallel_tool_calls",
-        "supports_system_role",
-        "supports_preserve_reasoning",
-        "supports_reasoning_effort",
-        "supports_object_arguments",
-    ],
-    True,
+SUPPORTED = (
+    *("string_content", "typed_content", "tools", "tool_calls", "parallel_tool_calls", "system_role"),
+    *("preserve_reasoning", "reasoning_effort", "object_arguments"),
 )
+CAPS = {f"supports_{name}": True for name in SUPPORTED}
 # These are refused by transformers now and then: for what is said in jinja_engine.py of lists that are appended to, of
 # what `map` makes, of tools that there are not, of functions that are no tools, and in plain_tools.py.
 MORE_THAN_TRANSFORMERS = {

@@ -73,13 +73,6 @@ def test_cores_that_are_free_again_are_used_when_they_have_been_for_two_readings
     assert [machine.pass_time(room=2.0), machine.pass_time(room=2.0)] == [1, 2]
 
 
-def test_all_cores_that_are_free_again_are_used_at_once() -> None:
-    machine = Cores(8)
-    for _ in range(10):
-        machine.share_with(16)
-    assert machine.windows_until(8, room=8.0) == 2
-
-
 def test_a_core_that_is_free_now_and_then_is_not_used() -> None:
     machine = Cores(2)
     machine.share_with(1)
@@ -97,14 +90,6 @@ def test_programs_that_were_busy_during_a_long_rest_cost_no_more_time_than_it_ta
     machine = Cores(2)
     machine.policy.rest()
     assert machine.pass_time(room=1.0, passed=600 * WINDOW) == 1
-    assert machine.windows_until(2, room=2.0) == 2
-
-
-def test_when_too_many_threads_were_long_ago_it_takes_no_longer_than_ever() -> None:
-    machine = Cores(2)
-    machine.pass_time(room=1.0, passed=9 * WINDOW)
-    for _ in range(100):
-        machine.share_with(4)
     assert machine.windows_until(2, room=2.0) == 2
 
 
@@ -172,15 +157,6 @@ def test_without_adapting_the_number_of_threads_is_fixed(real_world: World) -> N
     context = real_world.context(n_threads=2)
     real_world.open(context, 0, [1, 2, 3])
     assert context.step([(0, 3)]).n_threads == context.n_threads == 2
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_an_engine_computes_with_the_threads_that_were_chosen(slow_world: World, threads: int) -> None:
-    config = EngineConfig(model=slow_world.path, threads=threads, ctx_size=256, parallel=1)
-    with Engine.load(config) as engine:
-        list(engine.generate([1, 2, 3], max_tokens=2))
-        assert engine.n_threads == threads
-        assert {record.threads for record in engine.trace.snapshot()} == {threads}
 
 
 def test_an_engine_that_was_told_none_adapts_them_to_its_cores(slow_world: World) -> None:

@@ -271,26 +271,6 @@ def test_every_name_in_the_picture_is_a_module_and_stands_there_once() -> None:
     assert set(names) <= sources().keys()
 
 
-def reading_list(title: str) -> list[str]:
-    """The files that a section of the page on the architecture names."""
-    section = (ROOT / "docs" / "architecture.md").read_text("utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
-    return re.findall(r"\]\(\.\./([^)]+)\)", section)
-
-
-@pytest.mark.parametrize("title", ["The life of a request", "The way of a cancel"])
-def test_the_page_says_in_six_files_how_it_works(title: str) -> None:
-    named = reading_list(title)
-    assert len(set(named)) == len(named) == 6
-    assert all((ROOT / path).is_file() for path in named)
-
-
-def test_the_life_of_a_request_goes_down_through_the_layers() -> None:
-    *ours, core = reading_list("The life of a request")
-    depths = [list(LAYERS).index(layer_of(path.removeprefix("pyllmcancel/")[:-3].replace("/", "."))) for path in ours]
-    assert depths == sorted(depths)
-    assert core.startswith("native/")
-
-
 @pytest.mark.parametrize(
     ("module", "added"),
     [

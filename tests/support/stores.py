@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,20 @@ class Disk:
 
     def empty(self) -> None:
         self._filling.unlink()
+
+
+def edit(path: Path, *statements: str) -> None:
+    """Change the file of a store that is closed."""
+    with sqlite3.connect(path) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+def add_many(store: Store, prefix: str, count: int, owner: str = "", **fields: Any) -> None:
+    """Add responses whose ids are `prefix` and a number."""
+    for number in range(count):
+        add(store, f"{prefix}{number}", owner, **fields)
 
 
 def add(store: Store, name: str, owner: str = "", **fields: Any) -> None:

@@ -22,9 +22,6 @@ from pyllmcancel.step import StepStatus
 from tests.support import fake_media, fake_native
 from tests.support.driver import MEMORIES, Driver, RecordingSink, Stop, Tracked
 from tests.support.fake_media import ROWS, png
-from tests.support.media_files import gif
-
-SIDE = int(DEFAULT_LIMITS.pixels**0.5) + 1  # of a square with too many pixels
 
 
 class CheapRows:
@@ -78,13 +75,6 @@ def test_a_picture_is_a_run_of_negative_tokens_of_its_own_content_and_owner() ->
         assert (run.start, run.end) == (41, 41 + ROWS)
         assert first[run.start : run.end] == run.chunk.tokens
         assert all(token < 0 for token in run.chunk.tokens)
-
-
-def test_an_answer_is_that_to_its_tokens() -> None:
-    with driver() as (made, library):
-        tracked = made.answered(prompt_of(library, picture(0), picture(1)))
-        assert tracked.sink.tokens() == tracked.expected
-        assert len(made.encoder.encoded) == 2
 
 
 def test_rows_of_a_picture_have_steps_of_their_own() -> None:
@@ -252,14 +242,6 @@ def test_drafts_of_a_text_never_lead_into_a_picture_of_a_past_prompt(company: in
             check_answer(answer)
 
 
-def test_a_cache_that_is_too_small_keeps_the_tokens_of_a_picture() -> None:
-    with driver(media_cache_mib=0) as (_, library):
-        first, again = prompt_of(library, picture()), prompt_of(library, picture())
-        assert library.cache_bytes == 0
-        assert first == again
-        assert first.runs[0].chunk is not again.runs[0].chunk
-
-
 def test_a_picture_in_a_prefix_that_is_lost_is_encoded_after_all() -> None:
     with driver(memory_kind="hybrid", media_cache_mib=0) as (made, library):
         prompt = prompt_of(library, picture())
@@ -280,32 +262,6 @@ def test_plain_tokens_of_a_picture_and_logprobs_of_a_prompt_with_one_are_refused
         params = generation_params(max_tokens=1, **options)
         with pytest.raises(InvalidRequestError):
             made.engine.submit([prompt if options else list(prompt)], params, RecordingSink())
-
-
-@pytest.mark.parametrize(
-    ("data", "word"),
-    [
-        (b"<svg/>", "SVG is not supported"),
-        (b"\x89PNG\r\n\x1a\n", "cut short"),
-        (png()[:16] + SIDE.to_bytes(4, "big") * 2 + png()[24:], "pixels"),
-        (b"\xff\xd8\xff" + b"\xff\xda" * 1000, "no header"),
-        (gif(), "two ways"),  # the fake core knows no GIF
-    ],
-)
-def test_files_that_are_no_pictures_are_refused_before_they_are_decoded(data: bytes, word: str) -> None:
-    with driver() as (made, library):
-        with pytest.raises(MediaError, match=word) as refused:
-            library.prepare(library.marker, [Media.of(MediaKind.IMAGE, data)])
-        assert refused.value.index == 0
-        assert refused.value.too_large == (word == "pixels")
-        assert made.encoder.encoded == []
-
-
-def test_a_picture_that_is_kept_is_not_checked_again() -> None:
-    with driver() as (_, library):
-        known = prompt_of(library, picture())
-        again = library.prepare(library.marker, [picture()], limits=DEFAULT_LIMITS._replace(pixels=1))
-        assert again.runs[0].chunk is known.runs[0].chunk
 
 
 # A prepared picture takes 16 bytes for each of its rows.
@@ -378,15 +334,6 @@ def test_a_prompt_that_does_not_fit_is_refused_before_all_of_its_pictures_are_de
         assert len(decoded) == 1
         counted = library.prepare(text, media, keeps=False)
         assert (len(counted), counted.runs) == (10 * (ROWS + 2), ())
-
-
-def test_headers_of_pictures_are_counted_once_however_many_there_are() -> None:
-    with driver() as (made, library):
-        counted = []
-        count = made.encoder.n_image_tokens
-        made.encoder.n_image_tokens = lambda *size: (counted.append(size), count(*size))[1]  # type: ignore[method-assign]
-        library.prepare(library.marker * 10, [picture(n) for n in range(10)], n_ctx=1_000)
-        assert len(counted) == 10
 
 
 class Hearing(fake_native.MediaEncoder):

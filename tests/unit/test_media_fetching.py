@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -175,38 +175,6 @@ async def test_an_answer_that_never_ends_is_cut_at_the_limit() -> None:
         await peer.left.wait()
 
 
-async def test_the_progress_may_end_a_fetch() -> None:
-    def no_more(_more: int) -> None:
-        raise MemoryError
-
-    async with serving(says(OK + b"\r\nabc")) as peer:
-        with pytest.raises(MemoryError):
-            await fetcher().fetch(f"http://here.test:{peer.port}/", no_more)
-        await peer.left.wait()
-
-
-async def test_a_cancelled_fetch_closes_its_connection() -> None:
-    begun, left = asyncio.Event(), asyncio.Event()
-
-    async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(OK + b"Content-Length: 100\r\n\r\na")
-        begun.set()
-        with suppress(ConnectionError):
-            await reader.read()
-        writer.transport.abort()
-        left.set()
-
-    async with await asyncio.start_server(trickle, LOOPBACK, 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        task = asyncio.create_task(fetcher().fetch(f"http://here.test:{port}/", ignore))
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await left.wait()
-
-
 # -- where it leads to ------------------------------------------------------------------------------------------------
 
 
@@ -278,16 +246,6 @@ async def test_an_unknown_name_and_a_closed_port_are_told_in_words() -> None:
         taken.bind((LOOPBACK, 0))
         with pytest.raises(BadMedia, match=r"here\.test cannot be reached"):
             await fetcher().fetch(f"http://here.test:{taken.getsockname()[1]}/", ignore)
-
-
-async def test_a_server_without_tls_is_not_reached_by_https() -> None:
-    async def close(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
-
-    async with await asyncio.start_server(close, LOOPBACK, 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        with pytest.raises(BadMedia, match="cannot be reached"):
-            await fetcher().fetch(f"https://here.test:{port}/", ignore)
 
 
 @pytest.mark.parametrize(

@@ -19,31 +19,20 @@ PNG = png()
 TEXT = b64encode(PNG).decode()
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        data_url(PNG),
-        data_url(PNG).replace("data:image/png;", "DATA:IMAGE/PNG;charset=x;").replace("base64,", "Base64,"),
-        data_url(PNG, "audio/wav"),
-        TEXT,
-        TEXT.rstrip("="),
-        data_url(PNG).rstrip("="),
-        data_url(PNG).replace("=", "%3D").replace("+", "%2B"),
-        b64encode(PNG, b"-_").decode().rstrip("="),
-        "\n".join(TEXT[at : at + 20] for at in range(0, len(TEXT), 20)),
-    ],
-    ids=[
-        "data url",
-        "spelled otherwise",
-        "of another kind",
-        "base64",
-        "unpadded",
-        "unpadded url",
-        "quoted",
-        "for urls",
-        "in lines",
-    ],
-)
+SPELLINGS = {
+    "data url": data_url(PNG),
+    "in capitals": data_url(PNG).replace("data:image/png;", "DATA:IMAGE/PNG;charset=x;").replace("base64,", "Base64,"),
+    "of another kind": data_url(PNG, "audio/wav"),
+    "base64": TEXT,
+    "unpadded": TEXT.rstrip("="),
+    "unpadded url": data_url(PNG).rstrip("="),
+    "quoted": data_url(PNG).replace("=", "%3D").replace("+", "%2B"),
+    "for urls": b64encode(PNG, b"-_").decode().rstrip("="),
+    "in lines": "\n".join(TEXT[at : at + 20] for at in range(0, len(TEXT), 20)),
+}
+
+
+@pytest.mark.parametrize("source", SPELLINGS.values(), ids=SPELLINGS)
 def test_bytes_in_the_body_are_decoded(source: str) -> None:
     assert read(source, NONE) == PNG
 
@@ -54,9 +43,7 @@ def test_bytes_in_the_body_are_decoded(source: str) -> None:
         ("malformed", "neither a URL nor valid base64: 'malformed'"),
         ("a" * 1_001, "neither a URL nor valid base64"),
         ("ünïcode=", "neither a URL nor valid base64"),
-        (TEXT.rstrip("=")[:-1], "valid base64")
-        if len(TEXT.rstrip("=")) % 4 == 2
-        else (TEXT[0] + "====", "valid base64"),
+        (TEXT[0] + "====", "valid base64"),
         (TEXT.replace("=", "") + "*", "valid base64"),
         ("", "empty"),
         ("data:image/png;base64,", "empty"),

@@ -21,6 +21,7 @@ from pyllmcancel.server.chat.turn import ChatTurn
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 USAGE = Usage(prompt_tokens=7, completion_tokens=5, cached_tokens=3)
 LAST = Delta(0, "", finish_reason=FinishReason.STOP)
+CUT = replace(LAST, finish_reason=FinishReason.LENGTH)
 
 
 class Script:
@@ -145,14 +146,9 @@ def test_the_beginning_knows_the_length_of_the_prompt() -> None:
     [
         (SAID, LAST, USAGE, ("end_turn", None)),
         (CALL, LAST, USAGE, ("tool_use", None)),
-        (CALL, replace(LAST, finish_reason=FinishReason.LENGTH), USAGE, ("max_tokens", None)),
-        (SAID, replace(LAST, finish_reason=FinishReason.LENGTH), USAGE, ("max_tokens", None)),
-        (
-            SAID,
-            replace(LAST, finish_reason=FinishReason.LENGTH),
-            Usage(7, 93),
-            ("model_context_window_exceeded", None),
-        ),
+        (CALL, CUT, USAGE, ("max_tokens", None)),
+        (SAID, CUT, USAGE, ("max_tokens", None)),
+        (SAID, CUT, Usage(7, 93), ("model_context_window_exceeded", None)),
         (SAID, replace(LAST, stop_text="END"), USAGE, ("stop_sequence", "END")),
         (SAID, replace(LAST, stop_text="<the template's>"), USAGE, ("end_turn", None)),
     ],

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
-from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
-from pyllmcancel.server.anthropic.translation import chat_of, counted_chat
+from pyllmcancel.server.anthropic.body import MessagesBody
+from pyllmcancel.server.anthropic.translation import chat_of
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.errors.responses import ApiError
 
@@ -29,24 +28,18 @@ def texts(*blocks: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}} for text in blocks]
 
 
-def test_texts_and_blocks_of_texts_become_messages() -> None:
-    body = chat(USER, {"role": "assistant", "content": texts("a", "b")}, {"role": "user", "content": texts("c", "d")})
-    assert shown(body) == [USER, {"role": "assistant", "content": "ab"}, {"role": "user", "content": "c\nd"}]
+def test_texts_and_blocks_of_texts_become_messages_in_their_order() -> None:
+    body = chat(USER, *({"role": role, "content": texts("a", "b")} for role in ("assistant", "system", "user")))
+    contents = {"assistant": "ab", "system": "a\nb", "user": "a\nb"}
+    assert shown(body) == [USER, *({"role": role, "content": content} for role, content in contents.items())]
 
 
-@pytest.mark.parametrize("system", ["one\ntwo", texts("one", "two")])
+CLAUDE_CODE = "x-anthropic-billing-header: cc_version=1; cch=a5145;"  # for its own server, and no part of the prompt
+
+
+@pytest.mark.parametrize("system", ["one\ntwo", texts("one", "two"), texts(CLAUDE_CODE, "one", "two")])
 def test_the_system_comes_first(system: Any) -> None:
     assert shown(chat(system=system)) == [{"role": "system", "content": "one\ntwo"}, USER]
-
-
-def test_what_claude_code_tells_its_own_server_is_left_out_of_the_prompt() -> None:
-    system = texts("x-anthropic-billing-header: cc_version=1; cch=a5145;", "You are an agent.")
-    assert shown(chat(system=system)) == [{"role": "system", "content": "You are an agent."}, USER]
-
-
-def test_messages_keep_their_roles_and_their_order() -> None:
-    body = chat(USER, {"role": "system", "content": texts("Mode:", "plan.")}, USER)
-    assert shown(body) == [USER, {"role": "system", "content": "Mode:\nplan."}, USER]
 
 
 def test_calls_their_results_and_thoughts() -> None:
@@ -65,6 +58,7 @@ def test_calls_their_results_and_thoughts() -> None:
         "content": [
             {"type": "tool_result", "tool_use_id": "call_1", "content": texts("sunny", "warm")},
             {"type": "tool_result", "tool_use_id": "call_2", "content": "no city", "is_error": True},
+            {"type": "tool_result", "tool_use_id": "x"},
             {"type": "text", "text": "Go on."},
         ],
     }
@@ -75,13 +69,9 @@ def test_calls_their_results_and_thoughts() -> None:
         {"role": "assistant", "content": "I look.", "reasoning_content": "hm", "tool_calls": calls},
         {"role": "tool", "content": "sunny\nwarm", "tool_call_id": "call_1"},
         {"role": "tool", "content": "Error: no city", "tool_call_id": "call_2"},
+        {"role": "tool", "content": "", "tool_call_id": "x"},
         {"role": "user", "content": "Go on."},
     ]
-
-
-def test_a_result_without_content_is_empty() -> None:
-    (_, result) = shown(chat(USER, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]}))
-    assert result == {"role": "tool", "content": "", "tool_call_id": "x"}
 
 
 def test_documents_and_search_results_of_text_are_texts() -> None:
@@ -160,34 +150,13 @@ def test_a_schema_is_the_form_of_the_answer(where: str) -> None:
     assert schema.schema == SCHEMA
 
 
-def test_who_asks_stands_in_the_metadata() -> None:
-    body = {"max_tokens": 9, "messages": [USER]}
-    assert MessagesBody.model_validate(body | {"metadata": {"user_id": "ann"}}).end_user == "ann"
-    assert MessagesBody.model_validate(body).end_user is None
-
-
 def test_how_tokens_are_chosen_and_who_asks() -> None:
-    body = chat(
-        stop_sequences=["END"],
-        temperature=0.5,
-        top_p=0.9,
-        top_k=7,
-        session_id="s",
-        supersede="k",
-        timeout=3,
-        priority=1,
-        stream=True,
-    )
-    assert (body.stop, body.temperature, body.top_p, body.top_k) == (["END"], 0.5, 0.9, 7)
-    assert (body.session_id, body.supersede, body.timeout, body.priority) == ("s", "k", 3, 1)
-    assert (body.most_tokens, body.stream, body.only_warms) == (9, True, False)
+    fields = {"temperature": 0.5, "top_p": 0.9, "top_k": 7, "session_id": "s", "supersede": "k", "stream": True}
+    fields |= {"timeout": 3, "priority": 1}
+    body = chat(stop_sequences=["END"], **fields)
+    assert {name: getattr(body, name) for name in fields} == fields
+    assert (body.stop, body.most_tokens, body.only_warms) == (["END"], 9, False)
     assert chat(max_tokens=0).only_warms
-
-
-def test_tokens_are_counted_of_the_same_conversation() -> None:
-    fields = {"messages": [USER], "system": "S", "tools": [TOOL]}
-    counted, asked = counted_chat(CountBody.model_validate(fields)), chat(**fields)
-    assert (counted.messages, counted.tools) == (asked.messages, asked.tools)
 
 
 @pytest.mark.parametrize(
@@ -201,19 +170,3 @@ def test_tokens_are_counted_of_the_same_conversation() -> None:
 def test_a_block_of_the_other_role_is_refused(role: str, block: dict[str, Any], words: str) -> None:
     with pytest.raises(ApiError, match=words):
         chat({"role": role, "content": [block]})
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"messages": [{"role": "user", "content": [{"type": "video", "source": {}}]}]}, "'video' is not supported"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "role"),
-        ({"tools": [{"name": "f"}]}, "input_schema"),
-        ({"tool_choice": {"type": "function"}}, "tool_choice"),
-        ({"thinking": {"type": "enabled"}}, "budget_tokens"),
-        ({"max_tokens": -1}, "max_tokens"),
-    ],
-)
-def test_what_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
-        chat(**fields)

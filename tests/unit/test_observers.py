@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.events import Ending, FinishReason
-from pyllmcancel.requests.observer import NullObserver, Observers, StepRecord
+from pyllmcancel.requests.observer import NullObserver
 from pyllmcancel.requests.request import Request
 from tests.support.driver import Driver, Watcher, complete
 
@@ -57,33 +56,6 @@ def test_a_request_that_is_cancelled_while_it_waits_is_never_admitted(driver: Dr
     assert driver.watcher.cancelled == [waiting.request.id]
 
 
-@pytest.mark.parametrize("steps", [0, 2])
-def test_a_superseded_request_is_told_as_cancelled(driver: Driver, steps: int) -> None:
-    old = driver.submit(supersede="key", max_tokens=100)
-    driver.step(steps)
-    driver.answered(supersede="key")
-    assert driver.watcher.cancelled == [old.request.id]
-    assert old.ending.cancel_reason is CancelReason.SUPERSEDED
-
-
-def test_a_request_that_was_held_is_told_as_added_and_cancelled(driver: Driver) -> None:
-    driver.engine.registry.find("held", hold=60.0)
-    held = driver.submit(request_id="held")
-    assert (driver.watcher.added, driver.watcher.cancelled) == (["held"], ["held"])
-    assert held.ending.cancel_reason is CancelReason.EXPLICIT
-
-
-def test_deadlines_and_the_shutdown_are_cancels_too(driver: Driver) -> None:
-    late, last = driver.submit(max_tokens=100), driver.submit(max_tokens=100)
-    driver.expire(late)
-    assert late.ending.cancel_reason is CancelReason.DEADLINE
-    driver.gate.open()
-    driver.engine.close()
-    assert last.ended
-    assert driver.watcher.cancelled[0] == late.request.id
-    assert len(driver.watcher.cancelled) <= 2, "one that had ended by itself is not cancelled"
-
-
 def test_an_observer_that_fails_harms_neither_requests_nor_other_observers(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -99,34 +71,3 @@ def test_an_observer_that_fails_harms_neither_requests_nor_other_observers(
     assert other.added == [tracked.request.id, left.request.id]
     assert len(other.endings) == 2
     assert failing.n_calls == caplog.text.count("an observer failed") > 0
-
-
-def test_steps_name_the_slot_and_the_owner_of_each_sequence(driver: Driver) -> None:
-    ann, bob = driver.submit(owner="ann", max_tokens=9), driver.submit(owner="bob", max_tokens=9)
-    slots = {one.request.id: one.request.choices[0].seq for one in (ann, bob)}
-    driver.step()
-    parts = [part for record in driver.watcher.steps for part in record.sequences]
-    assert {(part.request, part.slot, part.owner) for part in parts} <= {
-        (one.request.id, slots[one.request.id], owner) for one, owner in ((ann, "ann"), (bob, "bob"))
-    }
-    assert parts
-
-
-def test_one_that_was_taken_away_is_told_no_more() -> None:
-    first, second = Watcher(), Watcher()
-    observers = Observers(first)
-    observers.add(second)
-    observers.step_done(StepRecord(1, 0.0, 0.1, (), "ok"), 0)
-    observers.remove(second)
-    observers.remove(second)
-    observers.step_done(StepRecord(2, 0.1, 0.1, (), "ok"), 0)
-    assert ([record.number for record in first.steps], [record.number for record in second.steps]) == ([1, 2], [1])
-
-
-def test_what_a_cancelled_request_did_not_compute_is_known(driver: Driver) -> None:
-    tracked = driver.submit([1] * 20, max_tokens=10)
-    assert tracked.request.n_uncomputed(2) == 30
-    driver.step_until(lambda: len(tracked.request.choices[0].generated) == 3)
-    assert tracked.request.n_uncomputed(2) == 7
-    driver.run_to_the_end()
-    assert tracked.request.n_uncomputed(2) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -53,16 +52,6 @@ def test_slots_are_shared_among_owners_and_nothing_is_preempted_again() -> None:
     assert bench.scheduler.n_preempted == 2
 
 
-def test_with_one_slot_the_next_owner_waits_for_its_end() -> None:
-    bench = Bench(parallel=1)
-    running, waiting = bench.add([1], "a1", owner="a"), bench.add([2], "a2", owner="a")
-    other = bench.add([3], "b", owner="b")
-    bench.scheduler.release(running)
-    assert bench.scheduler.admit() == [other]
-    bench.scheduler.release(other)
-    assert bench.scheduler.admit() == [waiting]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_preempted_choice_goes_on_with_the_same_output(kind: str) -> None:
     bench = bench_of(kind, parallel=2)
@@ -74,21 +63,11 @@ def test_a_preempted_choice_goes_on_with_the_same_output(kind: str) -> None:
     bench.decode(other)
     bench.scheduler.release(other)
     assert bench.scheduler.admit() == [second]
+    assert second.n_pending == 1 or kind == "hybrid", "it found its cells, or their copy"
     while len(second.generated) < n_before + 5:
         bench.step()
     assert second.generated == Model().greedy(PROMPT[::-1], len(second.generated))
     assert first.generated == Model().greedy(PROMPT, len(first.generated))
-
-
-@pytest.mark.parametrize("kind", ["attention", "divided"])
-def test_a_preempted_choice_finds_its_cells_or_their_copy(kind: str) -> None:
-    bench = bench_of(kind, parallel=2)
-    first, second = bench.add(PROMPT, "a1", owner="a"), bench.add(PROMPT[::-1], "a2", owner="a")
-    bench.decode(first, second)
-    other = bench.add([7, 8, 9], "b", owner="b")
-    bench.scheduler.release(other)
-    bench.scheduler.admit()
-    assert second.n_pending == 1
 
 
 def test_choices_that_share_a_prompt_stay_correct_when_they_are_preempted() -> None:
@@ -155,16 +134,6 @@ def test_a_waiting_request_of_another_owner_is_not_overtaken_by_pending_choices(
 
 def bench_request(name: str, prompt: list[int], **options: Any) -> Request:
     return bare_request(name, prompt=prompt, **options)
-
-
-def test_of_waiting_requests_the_owner_that_holds_the_fewest_slots_is_chosen() -> None:
-    bench = Bench(parallel=4)
-    bench.add([1], "a", owner="a")
-    heads = [bench_request("a2", [2], owner="a"), bench_request("b", [3], owner="b")]
-    assert bench.scheduler.choose(heads) is heads[1]
-    bench.scheduler.add(heads[1])
-    assert bench.scheduler.admit(most=1) == heads[1].choices
-    assert bench.scheduler.choose(heads[:1]) is heads[0]
 
 
 def test_pending_choices_come_before_waiting_ones_of_their_priority() -> None:
@@ -282,32 +251,6 @@ def test_every_request_is_complete_in_the_end_and_preemption_ends(
 # -- steps ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_owners_take_turns_with_chunks_of_their_prompts(kind: str) -> None:
-    bench = bench_of(kind, parallel=3)
-    prompts = [bench.add([n] * 80, name, owner=name[0]) for n, name in enumerate(("a1", "a2", "b"))]
-    order = [bench.step()[0].seq for _ in range(6)]
-    first, _, other = (choice.seq for choice in prompts)
-    assert order == [first, other] * 3
-
-
-def test_a_higher_priority_has_its_prompt_computed_first() -> None:
-    bench = Bench(parallel=2)
-    bench.add([1] * 40, "normal")
-    interactive = bench.add([2] * 40, "interactive", priority=1)
-    assert [bench.step()[0].seq for _ in range(2)] == [interactive.seq] * 2
-
-
-def test_a_turn_that_was_aborted_is_taken_again() -> None:
-    bench = Bench(parallel=2)
-    first, other = bench.add([1] * 40, "a", owner="a"), bench.add([2] * 40, "b", owner="b")
-    assert bench.step()[0].seq == first.seq
-    aborted = bench.scheduler.plan()
-    assert aborted[0].seq == other.seq
-    bench.scheduler.resync(aborted)
-    assert bench.step() == [item[:2] for item in aborted]
-
-
 MakeDriver = Callable[..., Driver]
 
 
@@ -387,17 +330,3 @@ def test_another_owners_swapped_prefix_is_neither_found_nor_replaced() -> None:
         cache.evict(1)
     assert cache.find([*LONG, 1], running=(), holder=Holder("b")).swapped is None
     assert cache.find([*LONG, 1], running=()).swapped is not None
-
-
-def test_another_owners_running_prefix_is_not_shared() -> None:
-    cache = cache_of(context_with(LONG, open_seqs=(0,)))
-    cache.take(cache.find(LONG, running=()), running=RUNNING)
-    assert cache.find([*LONG, 1], running=[0], holder=Holder("b")).source is None
-
-
-def test_how_many_tokens_were_cached_does_not_tell_what_others_asked(make_driver: MakeDriver) -> None:
-    driver = make_driver(parallel=2)
-    for owner in ("a", "b", "a"):
-        with closing(driver.submit("a secret that only one owner has", owner=owner, stream=True).stream):
-            driver.run_to_the_end()
-    assert [tracked.ending.usage.cached_tokens > 0 for tracked in driver.tracked] == [False, False, True]

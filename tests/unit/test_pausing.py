@@ -186,13 +186,6 @@ async def test_a_sink_is_full_from_its_bound_on_until_few_are_left_and_wakes_the
     assert woken == [False]
 
 
-async def test_without_a_bound_a_sink_is_never_full() -> None:
-    sink = LoopSink(asyncio.get_running_loop())
-    for _ in range(10_000):
-        sink.put(Delta(0, "x"))
-    assert not sink.full
-
-
 async def test_a_reader_in_an_event_loop_gets_everything_however_little_may_be_left_unread(driver: Driver) -> None:
     """With the smallest bound the request may pause after each token, and each that is read wakes the engine."""
     driver.gate.open()

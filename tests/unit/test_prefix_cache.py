@@ -28,48 +28,28 @@ def test_with_none_empty_the_least_recently_used_is_taken() -> None:
     assert cache.find(LONG, running=()) == PrefixMatch(1)
 
 
-def test_the_longest_prefix_wins() -> None:
-    cache = cache_of(context_with(LONG[:10], LONG[:30], LONG[:20]))
-    assert cache.find(LONG, running=()) == PrefixMatch(1, None, 30)
+# The contents of sequences, of which the first was used last; those that run; a prompt, and what it starts from.
+FOUND = {
+    "the longest wins": ((LONG[:10], LONG[:30], LONG[:20]), (), LONG, PrefixMatch(1, None, 30)),
+    "of equal ones the most recently used wins": ((LONG[:20], LONG[:20]), (), LONG, PrefixMatch(0, None, 20)),
+    "a running one is shared": ((LONG,), (0,), [*LONG, 99], PrefixMatch(1, source=0, n_shared=60)),
+    "a short running one is not worth it": ((LONG[:MIN_SHARED_TOKENS],), (0,), LONG, PrefixMatch(1)),
+    "one with much more is shared": ((LONG,), (), [*LONG[:20], 200, 201], PrefixMatch(1, source=0, n_shared=20)),
+    "one that loses little is taken over": ((LONG,), (), [*LONG[:50], 200], PrefixMatch(0, None, 50)),
+    "one that loses a third is taken over": ((LONG,), (), [*LONG[:40], 200, 201], PrefixMatch(0, None, 40)),
+    "a few tokens in common cost none": ((LONG,), (), [*LONG[:4], 200, 201], PrefixMatch(1)),
+}
 
 
-def test_of_equal_prefixes_the_most_recently_used_wins() -> None:
-    cache = cache_of(context_with(LONG[:20], LONG[:20]))
+@pytest.mark.parametrize(("contents", "running", "prompt", "found"), FOUND.values(), ids=FOUND)
+def test_the_prefix_that_saves_most_is_found(
+    contents: tuple[list[int], ...], running: tuple[int, ...], prompt: list[int], found: PrefixMatch
+) -> None:
+    cache = cache_of(context_with(*contents, open_seqs=running))
     cache.take(PrefixMatch(0), running=RUNNING)
-    cache.give_back(0)
-    assert cache.find(LONG, running=()) == PrefixMatch(0, None, 20)
-
-
-def test_a_running_prefix_is_shared_not_taken() -> None:
-    cache = cache_of(context_with(LONG, open_seqs=(0,)))
-    cache.take(PrefixMatch(0), running=RUNNING)
-    assert cache.find([*LONG, 99], running=[0]) == PrefixMatch(1, source=0, n_shared=60)
-
-
-def test_a_short_running_prefix_is_not_worth_sharing() -> None:
-    cache = cache_of(context_with(LONG[:MIN_SHARED_TOKENS], open_seqs=(0,)))
-    cache.take(PrefixMatch(0), running=RUNNING)
-    assert cache.find(LONG, running=[0]) == PrefixMatch(1)
-
-
-def test_an_idle_sequence_that_remembers_much_more_is_not_spent_on_a_shorter_prefix() -> None:
-    cache = cache_of(context_with(LONG))
-    cache.take(PrefixMatch(0), running=RUNNING)
-    cache.give_back(0)
-    prompt = [*LONG[:20], 200, 201]
-    assert cache.find(prompt, running=()) == PrefixMatch(1, source=0, n_shared=20)
-
-
-def test_an_idle_sequence_is_taken_over_when_little_is_lost() -> None:
-    cache = cache_of(context_with(LONG))
-    assert cache.find([*LONG[:50], 200], running=()) == PrefixMatch(0, None, 50)
-
-
-def test_a_few_tokens_in_common_do_not_cost_an_idle_prefix() -> None:
-    context = context_with(LONG)
-    cache = cache_of(context)
-    assert cache.find([*LONG[:4], 200, 201], running=()) == PrefixMatch(1)
-    assert cache.find([*LONG[:40], 200, 201], running=()) == PrefixMatch(0, None, 40)
+    if not running:
+        cache.give_back(0)
+    assert cache.find(prompt, running=running) == found
 
 
 def test_idle_prefixes_are_taken_over_when_no_sequence_is_empty() -> None:
@@ -94,12 +74,6 @@ def test_eviction_never_touches_a_running_sequence() -> None:
     cache.take(PrefixMatch(0, None, 1), running=RUNNING)
     cache.evict(1000)
     assert [context.n_committed(seq) for seq in range(2)] == [60, 0]
-
-
-def test_evicting_nothing_changes_nothing() -> None:
-    context = context_with(LONG, LONG[:20])
-    cache_of(context).evict(0)
-    assert [context.n_committed(seq) for seq in range(2)] == [60, 20]
 
 
 def test_eviction_counts_the_cells_that_several_share_once() -> None:

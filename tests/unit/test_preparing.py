@@ -58,14 +58,6 @@ def test_a_request_is_listed_once_from_its_arrival_on(table: Table) -> None:
     assert registry.counts() == (1, 0, 0, 1)
 
 
-def test_an_id_in_preparation_is_refused_to_a_second_request(table: Table) -> None:
-    registry = table.registry
-    table.arrived("same")
-    for take_in in (registry.arrive, registry.accept):
-        with pytest.raises(InvalidRequestError, match="in use"):
-            take_in(bare_request("same"))
-
-
 def test_a_refused_request_leaves_no_trace(table: Table) -> None:
     registry = table.registry
     request = table.arrived(session="s", parent="above", supersede="k")
@@ -140,15 +132,6 @@ def test_a_cancel_during_some_work_gives_it_up_and_the_work_ends_the_request(tab
     assert registry.requests() == []
 
 
-def test_work_that_ends_uncancelled_leaves_the_request_in_preparation(table: Table) -> None:
-    registry = table.registry
-    request, give_up = table.arrived(), Mock()
-    registry.begin_work(request, give_up)
-    table.arrivals.end_work(request)
-    registry.accept(request)
-    give_up.assert_not_called()
-
-
 def test_an_accepted_request_is_not_prepared_any_more(table: Table) -> None:
     registry = table.registry
     request = table.arrived()
@@ -202,13 +185,6 @@ def test_a_sessions_cancel_reaches_a_request_that_names_the_session_later(table:
     registry.accept(bare_request("other", session="s"))
     assert registry.family_to_cancel("s") is not None
     assert registry.name(request, Names("s")) == Accepted((request,), (request,))
-
-
-def test_a_held_request_is_cancelled_on_its_arrival() -> None:
-    registry = Registry(max_queue=4)
-    registry.find("early", hold=60.0)
-    request = bare_request("early")
-    assert registry.arrive(request) == Accepted((request,), (request,))
 
 
 def test_a_shutdown_cancels_those_in_preparation_and_accepts_none(table: Table) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.cancellation import Cancellation, CancelReason
-from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError
+from pyllmcancel.errors import QueueFullError
 from pyllmcancel.events import Ending, FinishReason, RequestStatus
 from pyllmcancel.requests.effects import Accepted
 from pyllmcancel.requests.endings import Endings
@@ -57,12 +57,6 @@ def test_an_accepted_request_waits_and_is_found(registry: Registry) -> None:
     assert registry.counts() == (1, 0, 0, 1)
 
 
-def test_the_engine_takes_requests_in_the_order_of_their_arrival(registry: Registry) -> None:
-    requests = [waiting(registry, str(number)) for number in range(3)]
-    assert [take(registry) for _ in range(4)] == [*requests, None]
-    assert registry.counts() == (0, 3, 0, 0)
-
-
 def test_the_oldest_stays_as_long_as_it_is_not_chosen(registry: Registry) -> None:
     first = waiting(registry, "first")
     waiting(registry, "second")
@@ -78,13 +72,6 @@ def test_a_full_queue_refuses_and_changes_nothing() -> None:
     assert registry.find("refused") is None
     assert registry.newest("s") is None
     assert registry.counts() == (1, 0, 0, 0)
-
-
-def test_running_requests_do_not_fill_the_queue() -> None:
-    registry = Registry(max_queue=1)
-    running(registry, "running")
-    waiting(registry, "waiting")
-    assert registry.counts() == (1, 1, 0, 0)
 
 
 def test_a_key_may_replace_its_own_waiting_request_in_a_full_queue() -> None:
@@ -129,20 +116,6 @@ def test_neither_other_keys_nor_other_owners_meet_and_an_ended_request_frees_its
     assert registry.newest("s", "another") is not None
 
 
-def test_an_id_that_is_live_is_refused(registry: Registry) -> None:
-    waiting(registry, "same")
-    with pytest.raises(InvalidRequestError, match="in use") as caught:
-        waiting(registry, "same")
-    assert caught.value.param == "id"
-    assert registry.counts().waiting == 1
-
-
-def test_an_id_is_free_again_after_the_end(registry: Registry) -> None:
-    end(registry, running(registry, "same"))
-    again = waiting(registry, "same")
-    assert registry.find("same") is again
-
-
 def test_the_first_to_withdraw_a_request_owns_it(registry: Registry) -> None:
     request = waiting(registry)
     assert registry.withdraw(request)
@@ -153,11 +126,6 @@ def test_the_first_to_withdraw_a_request_owns_it(registry: Registry) -> None:
 def test_a_hold_is_spent_once(registry: Registry) -> None:
     registry.find("early", hold=60.0)
     end(registry, waiting(registry, "early"))
-    assert registry.accept(bare_request("early")) == Accepted((), ())
-
-
-def test_a_hold_that_has_expired_cancels_nothing(registry: Registry) -> None:
-    registry.find("early", hold=1e-9)
     assert registry.accept(bare_request("early")) == Accepted((), ())
 
 
@@ -205,17 +173,16 @@ def test_a_forgotten_request_is_remembered_as_a_summary() -> None:
     assert registry.counts() == (0, 0, 0, 0)
 
 
-def test_requests_are_listed_oldest_first(registry: Registry) -> None:
-    requests = [waiting(registry, str(number)) for number in range(3)]
-    take(registry)
-    assert registry.requests() == requests
-
-
-def test_a_closed_desk_accepts_no_more(registry: Registry) -> None:
+def test_waiting_for_work_ends_after_its_time_and_at_once_if_there_is_some_or_there_will_be_none(
+    registry: Registry,
+) -> None:
+    assert registry.wait_for_work(0.0) is None
+    request = waiting(registry)
     registry.close()
-    assert registry.closed
-    with pytest.raises(EngineClosedError):
-        waiting(registry)
+    assert registry.wait_for_work(TEST_LIMIT) is True, "what it had accepted"
+    take(registry)
+    end(registry, request)
+    assert registry.wait_for_work(TEST_LIMIT) is False
 
 
 @pytest.mark.parametrize("closes", [False, True])
@@ -229,23 +196,6 @@ def test_waiting_for_work_ends_when_a_request_arrives_or_the_desk_closes(registr
         waiting(registry)
     thread.join(TEST_LIMIT)
     assert found == [not closes]
-
-
-def test_a_closed_desk_still_hands_over_what_it_had_accepted(registry: Registry) -> None:
-    waiting(registry)
-    registry.close()
-    assert registry.wait_for_work()
-
-
-def test_waiting_for_work_ends_after_its_time_without_a_word_of_work_or_the_end(registry: Registry) -> None:
-    assert registry.wait_for_work(0.0) is None
-    waiting(registry)
-    assert registry.wait_for_work(0.0) is True
-
-
-def test_a_closed_desk_without_work_says_so_at_once(registry: Registry) -> None:
-    registry.close()
-    assert registry.wait_for_work(TEST_LIMIT) is False
 
 
 def test_the_desk_is_empty_when_the_last_request_has_ended(registry: Registry) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -62,18 +62,6 @@ def test_the_name_in_an_absolute_target_counts(target: str, path: str, host: byt
     assert (f"{raw}?{query}" if query else raw) == path
     assert scope["path"] == raw.replace("%2F", "/")
     assert sorted(scope["headers"]) == [(b"host", host), (b"x-a", b"b")]
-
-
-def test_an_absolute_target_needs_no_host_in_http_1_0() -> None:
-    scope, _ = seen("http://localhost/x", [])
-    assert (scope["path"], scope["headers"]) == ("/x", [(b"host", b"localhost")])
-
-
-@pytest.mark.parametrize("also", [[], [(b"connection", b"keep-alive")], [(b"Connection", b"keep-alive, x")]])
-def test_two_lengths_of_a_body_end_the_connection_and_one_counts(also: Any) -> None:
-    scope, answered = seen("/", [(b"host", b"x"), LENGTH, CHUNKED], also)
-    assert sorted(scope["headers"]) == [(b"host", b"x"), CHUNKED]
-    assert answered == [CLOSE]
 
 
 def test_two_lengths_end_the_connection_after_an_unexpected_error_too() -> None:

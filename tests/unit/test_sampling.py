@@ -51,10 +51,6 @@ def test_a_bias_that_is_no_number_is_refused(bias: float) -> None:
         SamplingParams(logit_bias=((1, bias),))
 
 
-def test_a_token_can_be_banned() -> None:
-    assert SamplingParams(logit_bias=((1, -float("inf")),)).logit_bias[0][0] == 1
-
-
 def test_a_sampler_that_stands_twice_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="twice") as caught:
         SamplingParams(samplers=("top_k", "top_p", "top_k"))
@@ -102,14 +98,3 @@ def test_the_options_of_calls_are_the_fields_of_both_classes() -> None:
 )
 def test_a_models_file_advises_what_is_valid(text: dict[str, str], found: dict[str, object]) -> None:
     assert advised_sampling({f"general.sampling.{name}": value for name, value in text.items()}) == found
-
-
-def test_flat_options_find_their_place() -> None:
-    params = generation_params(temperature=0.5, n=2, stop=("x",), timeout=1.0, max_tokens=3)
-    assert (params.sampling.temperature, params.n, params.stop, params.timeout, params.max_tokens) == (
-        0.5,
-        2,
-        ("x",),
-        1.0,
-        3,
-    )

@@ -10,14 +10,6 @@ from tests.support.scheduling import Bench
 PROMPT = list(range(100, 150))
 
 
-def test_choices_are_admitted_in_the_order_of_arrival_into_free_slots() -> None:
-    bench = Bench(parallel=2)
-    choices = [bench.add([1, 2, 3], str(number)) for number in range(3)]
-    assert [choice.seq is not None for choice in choices] == [True, True, False]
-    bench.scheduler.release(choices[0])
-    assert bench.scheduler.admit() == [choices[2]]
-
-
 def test_no_request_overtakes_a_prompt_that_does_not_fit_yet() -> None:
     bench = Bench(parallel=3, n_ctx=100)
     bench.add(PROMPT)
@@ -94,17 +86,6 @@ def test_on_a_gpu_every_step_takes_both() -> None:
     assert [bench.step() for _ in range(2)] == [[(decoding.seq, 1), (long.seq, 15)]] * 2
 
 
-def test_running_decodes_do_not_starve_a_prompt() -> None:
-    bench = Bench(parallel=4)
-    for number in range(3):
-        bench.add([1, number], str(number))
-    bench.step()
-    long = bench.add(PROMPT, "long")
-    for _ in range(8):
-        bench.step()
-    assert long.n_committed >= len(PROMPT)
-
-
 def test_the_oldest_prompt_is_computed_first_and_the_next_fills_the_step() -> None:
     bench = Bench()
     first, second = bench.add(PROMPT[:10], "first"), bench.add(PROMPT[::-1], "second")
@@ -163,15 +144,6 @@ def test_siblings_go_before_requests_that_came_later() -> None:
     assert later.seq is None
 
 
-def test_a_shared_prompt_fits_where_two_of_them_would_not() -> None:
-    bench = Bench(n_ctx=120)
-    leader = bench.add(PROMPT, n=2)
-    bench.decode(leader)
-    bench.scheduler.admit()
-    bench.step()
-    assert len(bench.context.open_seqs) == 2
-
-
 def test_choices_of_one_prompt_go_on_until_their_cells_run_out_and_count_what_they_share_once() -> None:
     bench = Bench(parallel=3, n_ctx=200)
     leader = bench.add(list(range(100)), n=3, max_tokens=33)
@@ -220,20 +192,6 @@ def test_when_cells_run_out_the_newest_gives_way_and_the_oldest_goes_on() -> Non
     assert old.seq is not None
     assert new.seq is None
     assert bench.scheduler.n_preempted == 1
-
-
-def test_idle_prefixes_are_evicted_before_a_request_is_preempted() -> None:
-    bench = Bench(n_ctx=64)
-    gone = bench.add([1] * 40, "gone")
-    bench.decode(gone)
-    bench.scheduler.release(gone)
-    assert bench.scheduler.occupancy().idle_cells == 40
-    for number in (2, 3):
-        bench.add([number] * 20, str(number))
-    for _ in range(5):
-        bench.step()
-    assert bench.scheduler.n_preempted == 0
-    assert bench.scheduler.occupancy().idle_cells == 0
 
 
 def test_a_choice_that_waits_for_a_slot_can_be_released() -> None:

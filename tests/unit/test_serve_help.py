@@ -47,13 +47,6 @@ def test_the_help_does_not_show_a_key_from_the_environment(
     assert "[8000]" in text, "the default is shown as it is without the environment"
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_a_group_is_shown_alone(capsys: pytest.CaptureFixture[str], group: str) -> None:
-    text = shown(capsys, "--help", group)
-    assert text.startswith(f"{group}:\n")
-    assert all(f"{other}:\n" not in text for other in GROUPS if other != group)
-
-
 def test_the_groups_have_all_options_together(capsys: pytest.CaptureFixture[str]) -> None:
     text = "".join(shown(capsys, "--help", group) for group in GROUPS)
     assert [action.option_strings[0] for action in serve_actions() if action.option_strings[0] not in text] == []

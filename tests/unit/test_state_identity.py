@@ -94,8 +94,3 @@ def test_damaged_notes_only_cost_time(tmp_path: Path, model: Path, content: byte
 
 def test_notes_that_cannot_be_written_only_cost_time(tmp_path: Path, model: Path) -> None:
     assert FileHashes(tmp_path / "missing" / "known").of(model) == FileHashes(tmp_path / "known").of(model)
-
-
-def test_a_model_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        identity(tmp_path / "known", tmp_path / "missing.gguf")

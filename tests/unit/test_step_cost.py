@@ -31,13 +31,6 @@ def test_an_affine_cost_is_recovered_exactly() -> None:
     assert learnt(0.01, 0.002).fit() == pytest.approx((0.01, 0.002))
 
 
-def test_nothing_is_known_before_the_first_step() -> None:
-    cost = StepCostModel()
-    assert not cost.known
-    assert cost.fit() == (0.0, 1.0)
-    assert chunk(cost) == TILE
-
-
 def test_a_device_that_is_no_cpu_begins_with_the_largest_chunk_and_keeps_it_within_the_longest_step() -> None:
     cost = StepCostModel()
     limits = {"n_decodes": 0, "n_batch": 2048, "itl_target": 0.1, "tiled": False}
@@ -48,38 +41,6 @@ def test_a_device_that_is_no_cpu_begins_with_the_largest_chunk_and_keeps_it_with
     assert chunk_size(cost, max_step=0.1, **limits) == 1024
 
 
-def test_steps_of_one_size_say_nothing_about_the_fixed_part() -> None:
-    cost = StepCostModel()
-    for _ in range(5):
-        cost.observe(4, 0.2)
-    assert cost.fit() == pytest.approx((0.0, 0.05))
-
-
-def test_steps_that_get_cheaper_with_size_count_as_fixed_cost() -> None:
-    cost = StepCostModel()
-    cost.observe(1, 0.2)
-    cost.observe(100, 0.1)
-    fixed, per_token = cost.fit()
-    assert fixed > 0.0
-    assert 0.0 < per_token < 1e-6
-
-
-def test_older_steps_count_less_and_less() -> None:
-    cost = learnt(0.0, 1.0)
-    for _ in range(50):
-        cost.observe(1, 0.001)
-        cost.observe(100, 0.1)
-    assert cost.fit()[1] == pytest.approx(0.001, rel=0.1)
-
-
-def test_what_slows_down_single_steps_moves_the_estimate_little() -> None:
-    cost = learnt(0.01, 0.002)
-    for n_tokens, times in ((64, 3.0), (8, 1.0), (64, 1.0), (8, 2.0), (64, 1.0), (64, 2.5), (8, 1.0)):
-        cost.observe(n_tokens, times * (0.01 + 0.002 * n_tokens))
-    fixed, per_token = cost.fit()
-    assert fixed + per_token * 64 < 1.3 * (0.01 + 0.002 * 64)
-
-
 def test_steps_that_have_become_slow_for_good_are_believed() -> None:
     cost = learnt(0.01, 0.002)
     for _ in range(30):
@@ -87,13 +48,6 @@ def test_steps_that_have_become_slow_for_good_are_believed() -> None:
         cost.observe(8, 0.06)
     fixed, per_token = cost.fit()
     assert fixed + per_token * 64 == pytest.approx(0.3, rel=0.15)
-
-
-def test_steps_that_take_no_time_do_no_harm() -> None:
-    cost = StepCostModel()
-    cost.observe(8, 0.0)
-    assert chunk(cost) >= 1
-    assert chunk(cost, n_decodes=2) >= 1
 
 
 def test_alone_a_chunk_is_large_enough_to_be_efficient() -> None:
@@ -154,21 +108,17 @@ def test_like_parts_are_never_longer_than_a_chunk_and_make_no_more_steps(n_pendi
 
 
 @pytest.mark.parametrize(
-    ("n_pending", "n_others", "n_tokens"),
-    [(200, 0, TILE), (2 * TILE, 0, TILE), (2 * TILE - 1, 0, 2 * TILE - 1), (2 * TILE - 1, 7, TILE), (10, 0, 10)],
+    ("chunk", "n_pending", "n_others", "n_tokens"),
+    [
+        *((TILE, 200, 0, TILE), (TILE, 2 * TILE, 0, TILE), (TILE, 2 * TILE - 1, 0, 2 * TILE - 1), (TILE, 10, 0, 10)),
+        *((TILE, 2 * TILE - 1, 7, TILE), (10, 12, 4, 10), (10, 12, TILE, 12), (0, 12, 2 * TILE, 0)),
+        (-5, 12, 2 * TILE, 0),
+    ],
 )
-def test_a_short_rest_goes_along_if_the_batch_has_room(n_pending: int, n_others: int, n_tokens: int) -> None:
-    assert with_tail(TILE, n_pending, n_others=n_others, n_batch=2 * TILE + 5) == n_tokens
-
-
-def test_a_chunk_that_is_no_tile_has_no_tail() -> None:
-    assert with_tail(10, 12, n_others=4, n_batch=512) == 10
-    assert with_tail(10, 12, n_others=TILE, n_batch=512) == 12
-
-
-@pytest.mark.parametrize("chunk", [0, -5])
-def test_where_there_is_no_room_there_is_no_tail(chunk: int) -> None:
-    assert with_tail(chunk, 12, n_others=2 * TILE, n_batch=512) == 0
+def test_a_short_rest_goes_along_if_the_batch_has_room(
+    chunk: int, n_pending: int, n_others: int, n_tokens: int
+) -> None:
+    assert with_tail(chunk, n_pending, n_others=n_others, n_batch=2 * TILE + 5) == n_tokens
 
 
 def test_a_chunk_fits_into_the_batch() -> None:
@@ -205,27 +155,3 @@ def test_chunks_grow_only_by_steps_that_were_as_large_as_they_could_be() -> None
     for _ in range(10):
         cost.observe(1, 0.001)
     assert chunk(cost) == 32
-
-
-def test_an_aborted_decode_step_leaves_chunks_as_they_are() -> None:
-    cost = learnt(0.0, 0.001)
-    cost.aborted(4)
-    assert chunk(cost) == TILE
-
-
-def test_before_anything_was_computed_aborts_count_too() -> None:
-    cost = StepCostModel()
-    cost.aborted(TILE)
-    assert chunk(cost) == 32
-
-
-def test_large_chunks_grow_twofold() -> None:
-    cost = StepCostModel()
-    limits = {"n_decodes": 0, "n_batch": 2048, "itl_target": 0.1, "max_step": 10.0, "tiled": False}
-    cost.observe(1000, 0.01)
-    cost.aborted(2048)
-    sizes = []
-    for _ in range(4):
-        sizes.append(chunk_size(cost, **limits))
-        cost.observe(sizes[-1], 0.01)
-    assert sizes == [1024, 1024, 2048, 2048]

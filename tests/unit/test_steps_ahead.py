@@ -122,15 +122,6 @@ def test_a_step_ahead_without_room_makes_the_newest_wait(ahead: Driver) -> None:
     assert ahead.engine.n_preempted == 1
 
 
-def test_where_cells_run_out_requests_are_preempted_as_ever(make_driver: MakeDriver) -> None:
-    driver = make_driver(n_ctx=64, steps_ahead=True)
-    both = [driver.submit([number] * 20, max_tokens=30) for number in range(2)]
-    driver.run_to_the_end()
-    assert driver.context.n_ahead > 0
-    assert driver.engine.n_preempted > 0
-    assert all(complete(tracked) for tracked in both)
-
-
 def test_a_cancel_aborts_the_step_ahead_of_a_request_that_is_alone(ahead: Driver) -> None:
     (tracked,) = decoding(ahead, 1)
     n_tokens = len(tracked.sink.tokens())
@@ -208,14 +199,6 @@ def test_a_prefix_that_is_due_to_be_swapped_out_is_while_steps_run_ahead(ahead: 
     n_ahead = ahead.context.n_ahead
     ahead.step(9)
     assert ahead.context.n_ahead == n_ahead + 9, "there is nothing left to do between steps"
-    ahead.run_to_the_end()
-
-
-def test_occupancy_is_told_while_steps_run_ahead(ahead: Driver) -> None:
-    decoding(ahead, 2)
-    ahead.step(10)
-    occupancy = ahead.engine.occupancy()
-    assert occupancy.cells + occupancy.idle_cells == ahead.context.n_cells_used
     ahead.run_to_the_end()
 
 

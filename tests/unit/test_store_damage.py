@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from pyllmcancel.server.responses.storage.database import DamagedResponseError, 
 from pyllmcancel.server.responses.storage.rows import Stored
 from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.server.responses.stored import events_from
-from tests.support.stores import LIMIT, Stores, add, status_of
+from tests.support.stores import LIMIT, Stores, add, add_many, edit, status_of
 
 pytest_plugins = ("tests.support.store_fixtures",)
 
@@ -29,10 +28,7 @@ def damaged(opened: Stores, change: str) -> Store:
     add(store, "bad", text=SECRET)
     add(store, "good", text=SECRET)
     store.close()
-    with sqlite3.connect(opened.path) as connection:
-        connection.execute("PRAGMA ignore_check_constraints = ON")
-        connection.execute(f"UPDATE responses SET {change} WHERE id = 'bad'")
-    connection.close()
+    edit(opened.path, "PRAGMA ignore_check_constraints = ON", f"UPDATE responses SET {change} WHERE id = 'bad'")
     return opened()
 
 
@@ -50,23 +46,18 @@ ASKING: dict[str, Callable[[Store], Any]] = {
         (f"response = {NOT_UTF8}", ("get", "history", "items")),
         ('response = \'{"id": "SECRET\'', ("get", "history", "items")),
         ("response = '[\"SECRET\"]'", ("get", "history", "items")),
-        ("response = 5", ("get", "history", "items")),
         ("response = x'7b7d'", ("get", "history", "items")),
-        ("response = ''", ("get", "history", "items")),
         ("response = '{\"SECRET\": 1}'", ("history", "items")),
         ("response = '{\"output\": 5}'", ("history", "items")),
         (f"input = {NOT_UTF8}", ("input", "history", "items")),
         ("input = '[{\"SECRET'", ("input", "history", "items")),
         ("input = '{\"SECRET\": 1}'", ("input", "history", "items")),
-        ("input = '[\"SECRET\"]'", ("input", "history", "items")),
         ("input = '[{\"id\": 1}]'", ("input", "history", "items")),
-        ("input = 1.5", ("input", "history", "items")),
         (f"status = {NOT_UTF8}", ("get",)),
         ("status = 'SECRET'", ("get",)),
         ("used = 'SECRET'", ("input", "history")),
         ("size = 'SECRET'", ("input", "history", "items")),
         (f"previous = {NOT_UTF8}", ("input", "history")),
-        ("previous = x'fffe'", ("input", "history")),
     ],
 )
 def test_a_damaged_row_costs_its_own_response_and_is_not_repeated(
@@ -89,9 +80,7 @@ def test_a_conversation_goes_as_far_as_what_is_damaged(opened: Stores) -> None:
     add(store, "a")
     add(store, "b", previous="a")
     store.close()
-    with sqlite3.connect(opened.path) as connection:
-        connection.execute(f"UPDATE responses SET input = {NOT_UTF8} WHERE id = 'a'")
-    connection.close()
+    edit(opened.path, f"UPDATE responses SET input = {NOT_UTF8} WHERE id = 'a'")
     store = opened()
     with pytest.raises(DamagedResponseError) as told:
         store.part("", "b", output=True).result(LIMIT)
@@ -115,8 +104,7 @@ def test_a_damaged_row_that_was_running_does_not_keep_the_server_from_starting(o
 
 def test_a_damaged_owner_keeps_its_room_and_nobody_from_storing(opened: Stores) -> None:
     store = damaged(opened, f"owner = {NOT_UTF8}")
-    for number in range(300):
-        add(store, f"r{number}", text="x" * 10_000)
+    add_many(store, "r", 300, text="x" * 10_000)
     assert status_of(store, "r299") == "completed"
     assert store.get("", "bad").result(LIMIT) is None
 
@@ -136,8 +124,7 @@ def read_all(opened: Stores) -> None:
 @pytest.mark.parametrize("kind", [b"\x0a", b"\x0d"], ids=["index", "table"])
 def test_a_damaged_page_is_told_without_what_is_in_it(opened: Stores, path: Path, kind: bytes) -> None:
     store = opened()
-    for number in range(200):
-        add(store, f"r{number}", text=SECRET * 50)
+    add_many(store, "r", 200, text=SECRET * 50)
     store.close()
     with path.open("r+b") as file:
         for place in pages_of(path, kind):
@@ -154,9 +141,7 @@ def test_what_is_in_a_file_that_is_no_store_is_not_told(opened: Stores, path: Pa
     if message == "cannot be read":
         path.write_bytes(SECRET.encode() * 1_000)
     else:
-        with sqlite3.connect(path) as connection:
-            connection.execute(f"CREATE TABLE {SECRET} (x)")
-        connection.close()
+        edit(path, f"CREATE TABLE {SECRET} (x)")
     with pytest.raises(StoreError, match=message) as told:
         opened()
     assert SECRET not in str(told.value)

@@ -11,7 +11,7 @@ import pytest
 
 from pyllmcancel.server.responses.storage.database import RESERVE, DiskFullError, StoreFullError
 from pyllmcancel.server.responses.storage.store import Store
-from tests.support.stores import LIMIT, Disk, Stores, add, response, status_of
+from tests.support.stores import LIMIT, Disk, Stores, add, add_many, response, status_of
 
 pytest_plugins = ("tests.support.store_fixtures",)
 
@@ -86,32 +86,6 @@ def test_deleting_makes_room_on_a_full_disk(opened: Stores, disk: Disk) -> None:
     assert not store.full
 
 
-def test_what_is_deleted_goes_back_to_the_disk(opened: Stores, disk: Disk) -> None:
-    store = opened(disk.store, max_bytes=1 << 30)
-    for number in range(4):
-        add(store, f"r{number}", text=KIB * 900)
-    disk.fill()
-    size = disk.store.stat().st_size
-    for number in range(4):
-        assert store.delete("", f"r{number}").result(LIMIT)
-    for _ in range(100):  # some pages each time
-        store.exists("", "r0").result(LIMIT)
-    assert disk.store.stat().st_size <= size - (2 << 20)
-
-
-def test_a_store_starts_on_a_full_disk(opened: Stores, disk: Disk) -> None:
-    store = opened(disk.store)
-    add(store, "a")
-    for number in range(20):
-        add(store, f"running{number}", status="in_progress")
-    store.close()
-    disk.fill()
-    store = opened(disk.store)
-    assert status_of(store, "a") == "completed"
-    assert {status_of(store, f"running{number}") for number in range(20)} == {"failed"}
-    assert store.delete("", "a").result(LIMIT)
-
-
 def test_where_there_is_no_room_to_begin_storing_begins_when_there_is(opened: Stores, disk: Disk) -> None:
     disk.fill()
     store = opened(disk.store)
@@ -124,10 +98,33 @@ def test_where_there_is_no_room_to_begin_storing_begins_when_there_is(opened: St
     assert not store.full
 
 
+def test_what_is_deleted_goes_back_to_the_disk(opened: Stores, disk: Disk) -> None:
+    store = opened(disk.store, max_bytes=1 << 30)
+    add_many(store, "r", 4, text=KIB * 900)
+    disk.fill()
+    size = disk.store.stat().st_size
+    for number in range(4):
+        assert store.delete("", f"r{number}").result(LIMIT)
+    for _ in range(100):  # some pages each time
+        store.exists("", "r0").result(LIMIT)
+    assert disk.store.stat().st_size <= size - (2 << 20)
+
+
+def test_a_store_starts_on_a_full_disk(opened: Stores, disk: Disk) -> None:
+    store = opened(disk.store)
+    add(store, "a")
+    add_many(store, "running", 20, status="in_progress")
+    store.close()
+    disk.fill()
+    store = opened(disk.store)
+    assert status_of(store, "a") == "completed"
+    assert {status_of(store, f"running{number}") for number in range(20)} == {"failed"}
+    assert store.delete("", "a").result(LIMIT)
+
+
 def test_what_was_acknowledged_on_a_full_disk_is_there_at_the_next_start(opened: Stores, disk: Disk) -> None:
     store = opened(disk.store, max_bytes=1 << 30)
-    for number in range(10):
-        add(store, f"r{number}", text=KIB * 20)
+    add_many(store, "r", 10, text=KIB * 20)
     disk.fill()
     for number in range(5):
         store.delete("", f"r{number}").result(LIMIT)

@@ -8,7 +8,7 @@ import pytest
 
 from pyllmcancel.server.responses.storage.database import StoreFullError
 from tests.support.marks import mostly_long
-from tests.support.stores import LIMIT, Stores, add, item, response, status_of
+from tests.support.stores import LIMIT, Stores, add, add_many, item, response, status_of
 
 pytest_plugins = ("tests.support.store_fixtures",)
 
@@ -18,20 +18,16 @@ KIB = "x" * 1_000
 @pytest.mark.parametrize("in_memory", mostly_long([False, True], False))
 def test_a_flood_of_one_owner_costs_another_nothing(opened: Stores, in_memory: bool) -> None:
     store = opened(None if in_memory else "", max_bytes=50_000)
-    for number in range(10):
-        add(store, f"a{number}", "ann", text=KIB)
-    for number in range(200):
-        add(store, f"b{number}", "bob", text=KIB)
+    add_many(store, "a", 10, "ann", text=KIB)
+    add_many(store, "b", 200, "bob", text=KIB)
     assert {status_of(store, f"a{number}", "ann") for number in range(10)} == {"completed"}
     assert (status_of(store, "b0", "bob"), status_of(store, "b199", "bob")) == (None, "completed")
 
 
 def test_who_has_more_than_its_share_makes_room_for_others(opened: Stores) -> None:
     store = opened(max_bytes=50_000)
-    for number in range(40):
-        add(store, f"a{number}", "ann", text=KIB)
-    for number in range(40):
-        add(store, f"b{number}", "bob", text=KIB)
+    add_many(store, "a", 40, "ann", text=KIB)
+    add_many(store, "b", 40, "bob", text=KIB)
     kept = {
         owner: sum(status_of(store, f"{owner[0]}{number}", owner) is not None for number in range(40))
         for owner in ("ann", "bob")
@@ -62,8 +58,7 @@ def test_an_answer_that_grows_counts_as_its_owners(opened: Stores) -> None:
 def test_shares_are_the_same_after_the_next_start(opened: Stores) -> None:
     store = opened(max_bytes=50_000)
     add(store, "a", "ann", text=KIB)
-    for number in range(20):
-        add(store, f"b{number}", "bob", text=KIB)
+    add_many(store, "b", 20, "bob", text=KIB)
     store.close()
     store = opened(max_bytes=20_000)
     add(store, "c", "carol", text=KIB)
@@ -76,8 +71,7 @@ def test_what_was_deleted_counts_no_more(opened: Stores) -> None:
     for number in range(20):
         add(store, f"a{number}", "ann", text=KIB)
         store.delete("ann", f"a{number}").result(LIMIT)
-    for number in range(30):
-        add(store, f"b{number}", "bob", text=KIB)
+    add_many(store, "b", 30, "bob", text=KIB)
     assert status_of(store, "b0", "bob") == "completed"
 
 

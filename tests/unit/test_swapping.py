@@ -63,11 +63,6 @@ def test_of_a_swapped_prefix_whose_beginning_is_wanted_the_rest_is_not_lost() ->
     assert cache.find([*LONG, 99], running=()).swapped is not None
 
 
-def test_what_is_in_cells_is_preferred_to_what_is_hardly_longer() -> None:
-    cache = swapping(LONG[: MIN_SHARED_TOKENS - 1])
-    assert cache.find(LONG, running=()).swapped is None
-
-
 def test_swapped_prefixes_keep_to_their_limit_and_the_least_recently_used_go() -> None:
     cache = swapping(LONG[:30], LONG[30:], n_bytes=45 * BYTES_PER_CELL)
     assert cache.swapped_bytes == 30 * BYTES_PER_CELL
@@ -94,25 +89,6 @@ def test_cells_that_a_running_request_holds_too_are_not_copied() -> None:
     for _ in range(3 * SWAP_AFTER_STEPS):
         cache.maintain([0])
     assert (context.n_committed(1), cache.n_cells, cache.swapped_bytes) == (60, 0, 0), "they are not its own"
-
-
-def test_what_is_remembered_already_is_not_copied_again() -> None:
-    cache = swapping(LONG)
-    cache.take(cache.find([*LONG[:20], 200, 201], running=()), running=RUNNING)
-    context = cache._context
-    compute(context, 0, LONG[:30])
-    context.close(0, keep=True)
-    cache.give_back(0)
-    for _ in range(SWAP_AFTER_STEPS + 1):
-        cache.maintain(())
-    assert (cache.n_cells, cache.swapped_bytes) == (0, 60 * BYTES_PER_CELL)
-
-
-def test_of_equal_swapped_prefixes_the_shortest_is_put_back() -> None:
-    cache = swapping([*LONG, *range(200, 250)], [*LONG, 99], [*LONG, *range(150, 200)])
-    found = cache.find([*LONG, 255, 254], running=())
-    assert found.swapped is not None
-    assert (found.n_shared, found.swapped.n_tokens) == (60, 61)
 
 
 def test_a_swapped_prefix_that_would_not_fit_beside_those_who_run_is_not_put_back(
@@ -142,13 +118,6 @@ def test_the_beginning_of_what_is_swapped_out_is_not_kept_twice() -> None:
     assert swapping(LONG[:30], LONG).swapped_bytes == 60 * BYTES_PER_CELL
 
 
-def test_what_makes_room_is_swapped_out_too() -> None:
-    cache = cache_of(context_with(LONG), swap_bytes=1 << 20)
-    cache.evict(1)
-    assert cache.n_cells == 0
-    assert cache.find([*LONG, 99], running=()).swapped is not None
-
-
 def test_a_swapped_prefix_makes_itself_room_among_the_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     context = context_with(LONG, [*range(60, 180)], [*range(70, 190)], [*range(80, 200)])
     cache = cache_of(context, swap_bytes=1 << 20)
@@ -168,22 +137,6 @@ def test_memories_that_cannot_be_copied_are_left_alone() -> None:
     for _ in range(2 * SWAP_AFTER_STEPS):
         cache.maintain(())
     assert cache.n_cells == 60
-
-
-def test_what_is_found_to_be_remembered_already_was_used_just_now() -> None:
-    store = SwapStore(context_with(), 130 * BYTES_PER_CELL)
-    for first in (1, 2):
-        store.add(SwappedPrefix([first, *LONG]), Holder())
-    assert store.touch([1, *LONG[:40]], Holder())
-    assert not store.touch([3, *LONG[:40]], Holder())
-    store.add(SwappedPrefix([3, *LONG]), Holder())
-    assert n_found(store, 1, 2, 3) == [61, 0, 61]
-
-
-def test_of_several_that_make_room_at_once_only_the_last_is_copied() -> None:
-    cache = cache_of(context_with(LONG, LONG[::-1], [7, *LONG]), swap_bytes=1 << 20)
-    cache.evict(500)
-    assert (cache.n_cells, cache.swapped_bytes) == (0, 61 * BYTES_PER_CELL)
 
 
 def test_a_sequence_that_is_given_a_prefix_does_not_lose_its_own() -> None:
@@ -207,9 +160,7 @@ def test_while_idle_each_idle_prefix_is_copied_once_and_stays_in_its_cells() -> 
     assert cache.find([*LONG, 99], running=()) == PrefixMatch(0, None, 60), "a request that comes back finds the cells"
 
 
-def test_what_was_copied_while_idle_leaves_the_cells_without_another_copy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_was_copied_while_idle_leaves_the_cells_without_another_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     context = context_with(LONG, LONG[::-1])
     cache = cache_of(context, swap_bytes=1 << 20)
     while cache.maintain_idle():
@@ -260,20 +211,9 @@ def test_a_prompt_that_several_choices_have_in_common_is_not_copied_ahead_for_ea
     assert cache.swapped_bytes == 61 * BYTES_PER_CELL
 
 
-def test_a_copy_of_much_more_than_a_request_goes_on_from_is_kept() -> None:
-    cache = cache_of(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)
-    assert cache.maintain_idle()
-    cache.take(PrefixMatch(0, None, 20), running=())
-    assert cache.swapped_bytes == 60 * BYTES_PER_CELL
-
-
-@pytest.mark.parametrize("too_large", ["for the others' wait", "for the limit"])
-def test_a_prefix_too_large_to_copy_stays_in_its_cells(monkeypatch: pytest.MonkeyPatch, too_large: str) -> None:
-    too_few = 59 * BYTES_PER_CELL
-    if too_large == "for the others' wait":
-        monkeypatch.setattr("pyllmcancel.scheduling.swap_space.MAX_COPIED_BYTES", too_few)
-    limit = too_few if too_large == "for the limit" else 1 << 20
-    cache = cache_of(context_with(LONG, n_seq_max=2), swap_bytes=limit)
+def test_a_prefix_too_large_to_copy_stays_in_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyllmcancel.scheduling.swap_space.MAX_COPIED_BYTES", 59 * BYTES_PER_CELL)
+    cache = cache_of(context_with(LONG, n_seq_max=2), swap_bytes=1 << 20)
     for _ in range(3 * SWAP_AFTER_STEPS):
         cache.maintain(())
     assert cache.n_cells == 60

@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.constraints.healing import (
-    MAX_GIVEN_BACK,
-    HealingConstraint,
-    PieceIndex,
-    give_back,
-    left_after,
-    n_along,
-)
+from pyllmcancel.constraints.healing import MAX_GIVEN_BACK, HealingConstraint, PieceIndex, give_back
 from pyllmcancel.constraints.protocol import allows, masks_along
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.events import FinishReason
@@ -136,15 +128,6 @@ def test_the_text_is_spelled_token_by_token_and_then_everything_is_allowed() -> 
     assert [mask is None for mask in masks] == [False, True, True, True]
 
 
-def test_known_tokens_count_as_far_as_they_go_along_the_text() -> None:
-    piece = Vocabulary().piece
-    assert n_along(tokens(b"whitespace", b"_"), b"whi", piece) == 2
-    assert n_along(tokens(b"whi", b"_"), b"white", piece) == 1
-    assert n_along(tokens(b"_"), b"white", piece) == 0
-    assert n_along(tokens(b"_"), b"", piece) == 1
-    assert left_after(b"a", b"") is None
-
-
 def test_an_answer_begins_after_the_prompts_text(driver: Driver) -> None:
     """In the fake vocabulary each byte is a token: four are taken back, and written again."""
     driver.model.answers[b"the "] = b"word and more"
@@ -225,9 +208,3 @@ def test_healing_is_refused_where_it_cannot_be_done(driver: Driver) -> None:
         driver.submit("the word", token_healing=True, constraint=Spelling(b"yes"))
     with pytest.raises(InvalidRequestError, match="logprobs of the prompt"):
         driver.submit("the word", token_healing=True, prompt_logprobs=True, n_logprobs=0)
-
-
-def test_masks_are_for_the_whole_vocabulary() -> None:
-    mask = PieceIndex(Vocabulary()).along(b"w")
-    assert mask.dtype == np.uint32
-    assert len(mask) == (len(PIECES) + 3 + 31) // 32

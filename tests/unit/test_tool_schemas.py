@@ -14,7 +14,6 @@ import pytest
 from pyllmcancel.chat.helper_process import Functions
 from pyllmcancel.chat.template import ChatForm, chat_form
 from pyllmcancel.constraints.gbnf_schema import MAX_NODES, answer_schema, arguments_schema
-from pyllmcancel.constraints.tool_schemas import with_schemas
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.pausing import no_pause
 from pyllmcancel.server.chat.prompt import render
@@ -253,15 +252,6 @@ def test_alternatives_of_all_arguments_become_one_object() -> None:
     schema, lost = arguments_schema({"oneOf": [one, other]})
     assert set(schema["properties"]) == {"a", "b", "both"}
     assert lost == ["oneOf"]
-
-
-def test_nothing_is_kept_of_tools_that_another_owner_could_send(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = Mock(wraps=arguments_schema)
-    monkeypatch.setattr("pyllmcancel.constraints.tool_schemas.arguments_schema", counted)
-    tools = [{"type": "function", "function": {"name": "f", "parameters": TREE}}]
-    for n in (1, 2):
-        with_schemas({"tools": tools})
-        assert counted.call_count == n
 
 
 @pytest.mark.parametrize("schema", [None, {}])

@@ -68,18 +68,12 @@ def test_small_differences_do_not_matter(draft: Vocabulary) -> None:
         (longer(-MAX_SIZE_DIFFERENCE - 1), "its vocabulary has 871 tokens, and the model's has 1,000"),
         (renamed(FIRST_COMPARED), r"its token 5 is 'another \\xff', and the model's is 'token 5'"),
         (renamed(N_TOKENS - 1), r"its token 999 is 'another \\xff', and the model's is 'token 999'"),
-        (
-            Vocabulary(metadata={"tokenizer.ggml.model": "llama"}),
-            "its tokenizer is llama, and the model's is gpt2",
-        ),
+        (Vocabulary(metadata={"tokenizer.ggml.model": "llama"}), "its tokenizer is llama, and the model's is gpt2"),
         (
             Vocabulary(special_tokens={"bos": 7, "eos": 2}),
             "its bos token is 7, added to texts, and the model's is 1, added to texts",
         ),
-        (
-            Vocabulary(adds_bos=False),
-            "its bos token is 1, not added to texts, and the model's is 1, added to texts",
-        ),
+        (Vocabulary(adds_bos=False), "its bos token is 1, not added to texts, and the model's is 1, added to texts"),
         (
             Vocabulary(metadata={"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.add_eos_token": "true"}),
             "its eos token is 2, added to texts, and the model's is 2, not added to texts",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.errors import InvalidRequestError, QueueFullError
+from pyllmcancel.errors import QueueFullError
 from pyllmcancel.requests.waiting_queue import WaitingQueue
 from tests.support.bare_requests import bare_request
 
@@ -64,26 +64,9 @@ def test_each_owner_has_a_queue_of_its_own_to_fill() -> None:
         queue.check("a", n_leaving=0)
 
 
-def test_two_owners_may_use_the_same_id() -> None:
-    queue = WaitingQueue(4)
-    one, other = bare_request("same", owner="a"), bare_request("same", owner="b")
-    queue.append(one)
-    assert other not in queue
-    queue.append(other)
-    assert queue.withdraw(one)
-    assert not queue.withdraw(one)
-    assert list(queue) == [other]
-
-
 def test_owners_without_requests_are_forgotten() -> None:
     queue = filled(("a", "a1", 0))
     request = queue.heads()[0]
     queue.take(request)
     queue.forget(request)
     assert (len(queue), len(queue._owners)) == (0, 0)
-
-
-def test_there_are_three_priorities() -> None:
-    with pytest.raises(InvalidRequestError, match="priority") as caught:
-        bare_request(priority=2)
-    assert caught.value.param == "priority"

@@ -42,12 +42,6 @@ def watcher(cancelled: Cancelled) -> Iterator[Watcher]:
     watcher.close()
 
 
-def test_a_deadline_that_has_passed_cancels_at_once(watcher: Watcher, cancelled: Cancelled) -> None:
-    request = bare_request("late")
-    watcher.at_deadline(request, time.monotonic() - 1.0)
-    assert cancelled.next() == ("late", CancelReason.DEADLINE)
-
-
 def test_a_deadline_cancels_when_its_time_has_come_and_not_before(watcher: Watcher, cancelled: Cancelled) -> None:
     request, at = bare_request("soon"), time.monotonic() + 0.02
     watcher.at_deadline(request, at)

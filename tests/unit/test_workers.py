@@ -100,26 +100,6 @@ async def test_one_owner_does_not_get_all_threads_where_that_is_asked() -> None:
         assert [await task for task in tasks[:2]] == ["a1", "a2"]
 
 
-async def test_one_owner_alone_has_all_threads() -> None:
-    async with opened(2) as pieces:
-        tasks = [await pieces.ask(name) for name in ("a1", "a2", "a3")]
-        assert await pieces.until_begun(2) == ["a1", "a2"]
-        pieces.let_go(*pieces.works)
-        assert [await task for task in tasks] == ["a1", "a2", "a3"]
-
-
-async def test_what_is_given_up_while_it_waits_is_never_begun_and_has_ended() -> None:
-    async with opened(1) as pieces:
-        first, given_up, last = [await pieces.ask(name) for name in ("a1", "a2", "b1")]
-        pieces.works["a2"].client_left()
-        with pytest.raises(ClientLeft):
-            await given_up
-        assert pieces.works["a2"].n_ends == 1
-        pieces.let_go(*pieces.works)
-        assert [await first, await last] == ["a1", "b1"]
-        assert pieces.begun == ["a1", "b1"]
-
-
 async def test_work_that_comes_after_the_close_ends_at_once() -> None:
     async with opened(1) as pieces:
         pieces._workers.close()

@@ -20,6 +20,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,35 +34,12 @@ llama_vocab::llama_vocab() : pimpl(new impl) {
     for (int byte = 0; byte < 256; ++byte) {
         pimpl->pieces.emplace_back(1, static_cast<char>(byte));
     }
-    for (const char * piece : {"",
-                               "<think>",
-                               "</s>",
-                               "ab",
-                               "abc",
-                               "bc",
-                               "the",
-                               " the",
-                               "true",
-                               "null",
-                               "{\"",
-                               "\":",
-                               "\"}",
-                               "[[",
-                               "]]",
-                               "\n\n",
-                               "12",
-                               "\xC3\xA9",
-                               "\xE2\x82\xAC",
-                               "\xE2\x82",
-                               "a\xE2",
-                               "\x82\xAC!",
-                               "\xF0\x9F\x99\x82",
-                               "\xF0\x9F\x99",
-                               "\x82\xF0",
-                               "a\xFF",
-                               "\xED\xA0",
-                               "\xF0\x80"}) {
-        pimpl->pieces.emplace_back(piece);
+    // The first is empty, and the characters of the last ones are cut.
+    std::istringstream words(
+        "|<think>|</s>|ab|abc|bc|the| the|true|null|{\"|\":|\"}|[[|]]|\n\n|12|\xC3\xA9|\xE2\x82\xAC|"
+        "\xE2\x82|a\xE2|\x82\xAC!|\xF0\x9F\x99\x82|\xF0\x9F\x99|\x82\xF0|a\xFF|\xED\xA0|\xF0\x80");
+    for (std::string word; std::getline(words, word, '|');) {
+        pimpl->pieces.push_back(word);
     }
     pimpl->pieces.emplace_back("a\0b", 3);
 }
