@@ -172,7 +172,6 @@ def test_a_deadline_is_not_retried(server: ServerProcess, client: anthropic.Anth
     assert sum(entry["session"] == session for entry in server.http.get("/v1/requests").json()["data"]) == 1
 
 
-@pytest.mark.anyio
 async def test_a_cancelled_task_is_cancelled(server: ServerProcess, async_client: anthropic.AsyncAnthropic) -> None:
     mine = fresh_id()
 

@@ -6,8 +6,6 @@ import pytest
 
 from tests.support.http_world import COMPLETIONS, open_world, unnamed
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize("form", ["Bearer {}", "bearer {}", "Bearer  {} ", ""])
 @pytest.mark.parametrize("key", ["first", "second", "schlüssel", "voilà", "à"])

@@ -17,8 +17,6 @@ from tests.support import fake_native
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 
-pytestmark = pytest.mark.anyio
-
 USER = {"role": "user", "content": "x"}
 LONG = "x" * INLINE_BODY  # of a body that is not tiny
 INFILL = {"input_prefix": "a", "input_suffix": "b"}
@@ -254,8 +252,7 @@ async def test_work_that_has_not_begun_is_dropped_when_its_client_has_left() -> 
     model = CountingModel()
     async with open_world(model=model) as world:
         exchange, tasks = await waiting_exchange(world, model)
-        exchange.leave()
-        await exchange.end()
+        await exchange.left()
         model.go_on.set()
         await asyncio.gather(*tasks)
         await at_rest(world)
@@ -326,7 +323,6 @@ async def test_a_body_makes_room_for_others_while_its_answer_in_one_piece_is_com
         metadata = {"x": "y" * 80_000}
         first = world.complete("x", metadata=metadata, max_tokens=1)
         await world.held()
-        second = world.complete("x", metadata=metadata, max_tokens=1, headers={"x-request-id": "second"})
-        await world.added("second")
+        second = await world.submitted("second", "x", metadata=metadata, max_tokens=1)
         world.gate.open()
         assert ((await first.end()).status, (await second.end()).status) == (200, 200)

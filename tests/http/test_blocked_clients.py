@@ -7,10 +7,8 @@ import json
 
 import pytest
 
-from tests.support.http_asgi import LIMIT, Exchange
+from tests.support.http_asgi import Exchange
 from tests.support.http_world import World
-
-pytestmark = pytest.mark.anyio
 
 
 async def blocked_in_mid_stream(world: World) -> Exchange:
@@ -20,8 +18,7 @@ async def blocked_in_mid_stream(world: World) -> Exchange:
     await exchange.next_event()
     exchange.stop_reading()
     await world.step()
-    async with asyncio.timeout(LIMIT):
-        await exchange.blocked.wait()
+    await exchange.until_blocked()
     await world.held()
     return exchange
 

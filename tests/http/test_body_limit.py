@@ -18,8 +18,6 @@ from tests.support.http_asgi import Exchange
 from tests.support.http_process import RawClient, ServerProcess
 from tests.support.http_world import COMPLETIONS, World, open_world
 
-pytestmark = pytest.mark.anyio
-
 JSON = {"content-type": "application/json"}
 
 
@@ -49,8 +47,7 @@ async def test_a_length_that_is_not_declared_is_refused_as_soon_as_it_is_too_lon
         await exchange.until_body(b"body_too_large")
         assert_too_large(exchange)
         exchange.body_arrives(b"x" * 1000, more=True)
-        exchange.leave()
-        await exchange.end()
+        await exchange.left()
 
 
 async def test_a_body_of_just_that_length_is_served() -> None:
@@ -109,8 +106,7 @@ async def test_what_cannot_be_decompressed_is_refused(world: World, encoding: st
     unsupported = code == "unsupported_encoding"
     assert exchange.status == (415 if unsupported else 400)
     assert exchange.headers.get("accept-encoding") == ("gzip, deflate, zstd" if unsupported else None)
-    exchange.leave()
-    await exchange.end()
+    await exchange.left()
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
@@ -131,8 +127,7 @@ async def test_a_bomb_is_refused_at_the_limit(encoding: str, monkeypatch: pytest
         exchange = world.begin("POST", COMPLETIONS, content=bomb, headers=JSON | {"content-encoding": encoding})
         await exchange.until_body(b"body_too_large")
         assert_too_large(exchange)
-        exchange.leave()
-        await exchange.end()
+        await exchange.left()
     assert n_given <= (1 << 20) + PIECE, "no more is decompressed"
 
 

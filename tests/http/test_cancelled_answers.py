@@ -13,8 +13,6 @@ from pyllmcancel.step import StepStatus
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 
-pytestmark = pytest.mark.anyio
-
 STATUS = {"superseded": 499, "explicit": 499, "deadline": 504, "shutdown": 503}
 MINE = {"x-request-id": "mine", "x-supersede": "key"}
 reasons = pytest.mark.parametrize("reason", STATUS)
@@ -76,8 +74,7 @@ async def test_in_every_phase_the_answer_says_why_it_was_cut(phase: str, reason:
         if phase == "waiting":
             await world.running_stream("neighbour")
         world.hold()
-        exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
-        await world.added("mine")
+        exchange = await world.submitted("mine", stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
         await world.step(3 if phase == "decode" else 0)
         await world.held()
         # A shutdown cancels the neighbour too, and aborts its held step.
@@ -102,8 +99,7 @@ async def test_the_step_that_would_have_finished_it_does_not_make_it_complete(wo
     world.model.answers[b"hello"] = b"ab"
     # A survivor in the step, and a step nearly done: it is not aborted, so the answer's end is computed.
     await world.running_stream("neighbour", max_tokens=20)
-    exchange = world.complete(max_tokens=2, stream=stream, headers=MINE)
-    await world.added("mine")
+    exchange = await world.submitted("mine", max_tokens=2, stream=stream, headers=MINE)
     await world.step(2)
     held = await world.held()
     assert len(held.items) == 2
@@ -168,8 +164,7 @@ async def test_time_in_the_queue_counts_for_the_deadline_of_the_server(stream: b
 async def test_a_full_queue_is_429_before_any_event(stream: bool, path: str) -> None:
     async with open_world(parallel=1, max_queue=1) as world:
         await world.running_stream("neighbour")
-        world.complete(headers={"x-request-id": "waits"})
-        await world.added("waits")
+        await world.submitted("waits")
         prompt = {"prompt": "x"} if path == COMPLETIONS else {"messages": [{"role": "user", "content": "x"}]}
         exchange = await world.post(path, prompt | {"stream": stream}, headers={"x-request-id": "mine"})
         assert exchange.status == 429
@@ -184,10 +179,8 @@ async def test_a_full_queue_is_429_before_any_event(stream: bool, path: str) -> 
 async def test_a_keys_newest_replaces_its_own_waiting_request_in_a_full_queue() -> None:
     async with open_world(parallel=1, max_queue=1) as world:
         await world.running_stream("neighbour")
-        mine = world.complete(headers=MINE)
-        await world.added("mine")
-        world.complete(headers={"x-supersede": "key", "x-request-id": "newer"})
-        await world.added("newer")
+        mine = await world.submitted("mine", headers=MINE)
+        await world.submitted("newer", headers={"x-supersede": "key"})
         assert_answer(await mine.end(), "superseded", (0, 0), stream=False)
 
 
@@ -202,9 +195,7 @@ async def test_after_shutdown_began_a_request_is_503(world: World, stream: bool)
 
 
 async def test_a_drain_lets_a_request_finish(world: World) -> None:
-    world.hold()
-    exchange = world.complete(max_tokens=2, ignore_eos=True, headers=MINE)
-    await world.held()
+    exchange = await world.computing(max_tokens=2, ignore_eos=True, headers=MINE)
     world.gate.open()
     await world.shut_down(drain=10.0)
     await exchange.end()
@@ -217,8 +208,7 @@ async def test_a_failed_computation_is_an_error_with_usage_and_the_neighbour_goe
 ) -> None:
     neighbour = await world.running_stream("neighbour", max_tokens=3)
     world.context.faults[tuple(b"hello")] = StepStatus.FAILED_COMPUTE
-    exchange = world.complete(stream=stream, headers=MINE)
-    await world.added("mine")
+    exchange = await world.submitted("mine", stream=stream, headers=MINE)
     world.gate.open()
     await exchange.end()
     answer = json.loads(exchange.events[-1]) if stream else exchange.json()

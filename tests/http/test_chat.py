@@ -13,8 +13,6 @@ from tests.support import fake_model, fake_native
 from tests.support.chat_models import Says
 from tests.support.http_world import World, open_world
 
-pytestmark = pytest.mark.anyio
-
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 HELLO = b"<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
 

@@ -7,8 +7,6 @@ import pytest
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import COMPLETIONS, World, open_world, unnamed
 
-pytestmark = pytest.mark.anyio
-
 PAGE = "https://page.example"
 
 
@@ -72,9 +70,6 @@ async def test_a_page_can_read_the_id_of_answers_and_why_it_was_refused() -> Non
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_page_that_is_closed_is_a_client_that_leaves(stream: bool) -> None:
     async with open_world(cors_origins=("*",)) as world:
-        world.hold()
-        exchange = world.complete(stream=stream, headers={"origin": PAGE, "x-request-id": "mine"})
-        await world.held()
-        exchange.leave()
-        await exchange.end()
+        exchange = await world.computing(stream=stream, headers={"origin": PAGE, "x-request-id": "mine"})
+        await exchange.left()
         assert (await world.ended("mine"))["cancel_reason"] == "disconnect"

@@ -29,8 +29,7 @@ async def test_before_the_body_is_complete_nothing_is_accepted(
     caplog.set_level("INFO", logger="pyllmcancel.access")
     exchange = world.begin("POST", COMPLETIONS, content=None, headers=MINE)
     exchange.body_arrives(b'{"prompt": "hel', more=True)
-    exchange.leave()
-    await exchange.end()
+    await exchange.left()
     assert exchange.status == 0
     await assert_cancelled(world, "preparing")
     assert "mine" not in world.metrics.arrivals
@@ -40,8 +39,7 @@ async def test_before_the_body_is_complete_nothing_is_accepted(
 async def test_before_submit_the_request_is_accepted_and_cancelled(world: World, stream: bool) -> None:
     world.hold()
     exchange = world.complete(stream=stream, headers=MINE)
-    exchange.leave()
-    await exchange.end()
+    await exchange.left()
     seen = await world.ended("mine")
     assert (seen["status"], seen["cancel_reason"]) == ("cancelled", "disconnect")
     assert seen["completion_tokens"] == 0
@@ -82,10 +80,8 @@ async def test_while_a_long_prompt_is_tokenized_the_request_is_given_up_and_neve
 async def test_in_the_queue_it_is_dropped_without_a_launch_and_the_neighbour_goes_on(stream: bool) -> None:
     async with open_world(parallel=1) as world:
         neighbour = await world.running_stream("neighbour", max_tokens=4)
-        exchange = world.complete(stream=stream, headers=MINE)
-        await world.added("mine")
-        exchange.leave()
-        await exchange.end()
+        exchange = await world.submitted("mine", stream=stream, headers=MINE)
+        await exchange.left()
         # The neighbour's step is held all the while: the cancel did not wait for it.
         await assert_cancelled(world, "waiting")
         await world.step(4)
@@ -99,23 +95,16 @@ async def test_in_the_queue_it_is_dropped_without_a_launch_and_the_neighbour_goe
 
 
 async def test_in_prefill_the_step_is_aborted(world: World, stream: bool) -> None:
-    world.hold()
-    exchange = world.complete(stream=stream, headers=MINE)
-    await world.held()
-    exchange.leave()
-    await exchange.end()
+    exchange = await world.computing(stream=stream, headers=MINE)
+    await exchange.left()
     await assert_cancelled(world, "prefill")
     steps = (await world.get("/v1/steps")).json()["data"]
     assert [step["status"] for step in steps] == ["aborted"]
 
 
 async def test_in_decode_the_next_step_does_not_contain_it(world: World, stream: bool) -> None:
-    world.hold()
-    exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
-    await world.step(3)
-    await world.held()
-    exchange.leave()
-    await exchange.end()
+    exchange = await world.computing(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE, n_steps=3)
+    await exchange.left()
     await assert_cancelled(world, "decode", completion_tokens=3)
     assert (await world.get("/v1/steps")).json()["n_steps"] == 4
 
@@ -134,8 +123,7 @@ async def test_while_send_blocks_on_the_headers_it_is_noticed(world: World, stre
         world.hold()
     exchange = world.complete(stream=stream, max_tokens=3, headers=MINE)
     exchange.stop_reading()
-    async with asyncio.timeout(LIMIT):
-        await exchange.blocked.wait()
+    await exchange.until_blocked()
     exchange.leave()
     seen = await world.ended("mine")
     assert (seen["status"], seen["cancel_reason"]) == (("cancelled", "disconnect") if stream else ("finished", None))
@@ -147,10 +135,7 @@ async def test_a_task_that_its_server_cancels_is_a_client_that_has_left(
     world: World, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="pyllmcancel.access")
-    world.hold()
-    exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
-    await world.step(2)
-    await world.held()
+    exchange = await world.computing(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE, n_steps=2)
     exchange.task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await exchange.task

@@ -11,8 +11,6 @@ from pyllmcancel.requests.request import Request
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, World, accepted, open_world, unnamed
 
-pytestmark = pytest.mark.anyio
-
 PROMPT = "a prompt that is asked again"
 ANSWER = "the answer to it, which has some length"
 FILE = "one two three four five six seven eight nine ten eleven twelve"

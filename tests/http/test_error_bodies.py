@@ -11,8 +11,6 @@ from tests.support.http_asgi import Exchange
 from tests.support.http_process import RawClient, ServerProcess
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world, unnamed
 
-pytestmark = pytest.mark.anyio
-
 KEYS = {"message", "type", "param", "code", "request_id"}
 
 

@@ -11,8 +11,6 @@ from pyllmcancel.requests.request import Request
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, accepted, open_world
 
-pytestmark = pytest.mark.anyio
-
 USER = {"role": "user", "content": "hello"}
 FIND = {"name": "Find", "input_schema": {"type": "object"}}
 READ = {"name": "Read", "defer_loading": True, "input_schema": {"type": "object"}}
@@ -126,8 +124,7 @@ async def test_what_hosted_tools_did_is_text_and_what_cannot_be_read_is_reported
 async def test_such_fields_are_refused_where_the_server_refuses_them() -> None:
     async with open_world(unknown_fields="refuse") as world:
         body = {"messages": [USER], "max_tokens": 1, "tools": [HOSTED]}
-        exchange = await world.post("/v1/messages", body)
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, "tools[0]")
+        assert (await world.post("/v1/messages", body)).refusal == (400, "tools[0]")
 
 
 async def test_the_items_of_a_response_that_hosted_tools_made(world: World) -> None:

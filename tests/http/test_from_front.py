@@ -13,8 +13,6 @@ from pyllmcancel.server.config import ApiKey
 from tests.http.test_responses_stored import create
 from tests.support.http_world import World, open_world
 
-pytestmark = pytest.mark.anyio
-
 KEY = {"x-worker-key": "the-key"}
 MESSAGES = "/v1/worker"
 
@@ -115,5 +113,4 @@ async def test_a_conversation_that_is_too_long_stays_where_it_is(world: World, m
     monkeypatch.setattr("pyllmcancel.server.responses.stored.MAX_TO_WORKERS", 10)
     made = await create(world, "first", input="hello", headers=front("ann"))
     message = {"kind": "ask_part", "owner": "ann", "id": made["id"], "items": True}
-    answer = await world.post(MESSAGES, message, headers=KEY)
-    assert (answer.status, answer.json()["error"]["code"]) == (400, "elsewhere")
+    assert (await world.post(MESSAGES, message, headers=KEY)).failure == (400, "elsewhere")

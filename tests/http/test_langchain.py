@@ -55,7 +55,6 @@ def test_a_stream_that_is_left_is_cancelled(server: ServerProcess) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.anyio
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_task_that_is_cancelled_is_cancelled(server: ServerProcess, stream: bool) -> None:
     mine = fresh_id()

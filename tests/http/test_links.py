@@ -16,8 +16,6 @@ from pyllmcancel.server.behind import ACCEPTED, BODY, CLOSED, END, ENDED, OPENED
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, open_world
 
-pytestmark = pytest.mark.anyio
-
 HEADERS = {"x-worker-key": "the-key", "x-front-owner": "00ann", "x-front-link": "1", "x-request-id": "mine"}
 
 
@@ -95,8 +93,7 @@ async def begun(line: Line, **fields: Any) -> AsyncIterator[World]:
             yield world
         finally:
             world.gate.open()
-            line.exchange.leave()
-            await line.exchange.end()
+            await line.exchange.left()
 
 
 async def test_an_answer_and_its_ending_come_in_frames() -> None:
@@ -170,8 +167,7 @@ async def test_the_body_that_comes_with_the_leaving_of_its_client_is_not_lost() 
         line.exchange.body_arrives(body[9:])
         line.on_ahead()
         assert (await line.until(ENDED))["finish_reason"] == "length"
-        line.exchange.leave()
-        await line.exchange.end()
+        await line.exchange.left()
 
 
 async def test_a_response_that_begins_anew_takes_the_place_of_what_is_stored_of_it() -> None:
@@ -186,8 +182,7 @@ async def test_a_response_that_begins_anew_takes_the_place_of_what_is_stored_of_
         line.exchange = Exchange(over(line, world), "POST", path, body=body, headers=headers)
         assert (await line.until(START))[0] == 200
         await line.until(END)
-        line.exchange.leave()
-        await line.exchange.end()
+        await line.exchange.left()
         after = (await world.get(f"{path}/resp_mine", headers=plain)).json()
         assert [one["usage"]["output_tokens"] for one in (before, after)] == [2, 3]
         assert (await world.post(path, asked, headers=plain | {"x-front-again": "1"})).status == 400

@@ -12,8 +12,6 @@ from pyllmcancel.server.llama.answer import CompletionAnswer, CompletionEvent
 from tests.support.http_world import World, open_world
 from tests.support.llama_client import COMPLETION, answer, events, parsed
 
-pytestmark = pytest.mark.anyio
-
 FINAL = {
     *("index", "content", "tokens", "id_slot", "stop", "model", "tokens_predicted", "tokens_evaluated"),
     *("generation_settings", "prompt", "has_new_line", "truncated", "stop_type", "stopping_word", "tokens_cached"),

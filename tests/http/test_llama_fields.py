@@ -12,8 +12,6 @@ from tests.support.fake_model import EOS
 from tests.support.http_world import World
 from tests.support.llama_client import COMPLETION, answer, events
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_probabilities(world: World, stream: bool) -> None:

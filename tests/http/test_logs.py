@@ -13,7 +13,6 @@ from tests.support.http_process import ServerProcess
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 from tests.support.marks import mostly_long
 
-pytestmark = pytest.mark.anyio
 SESSION = "one \u00e9 [31m"
 
 

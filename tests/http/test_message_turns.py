@@ -12,8 +12,6 @@ from tests.support.chat_models import CALL, Says
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, open_world
 
-pytestmark = pytest.mark.anyio
-
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 HELLO: list[dict[str, Any]] = [{"role": "user", "content": "hello"}]
 WEATHER = {

@@ -9,8 +9,6 @@ import pytest
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, open_world, unnamed
 
-pytestmark = pytest.mark.anyio
-
 MESSAGES = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
 HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}]}

@@ -22,8 +22,6 @@ from tests.support.http_world import World, one_of_each, open_world
 ROOT = Path(__file__).parents[2]
 PIN = ROOT / "vendor" / "llama.cpp" / "PIN.toml"
 
-pytestmark = pytest.mark.anyio
-
 COUNTERS = {
     "requests": {"outcome"},
     "requests_cancelled": {"reason"},
@@ -141,8 +139,7 @@ async def test_every_choice_of_a_request_generates(world: World) -> None:
 async def test_a_choice_that_gives_way_to_another_is_a_preemption() -> None:
     async with open_world(n_ctx=64) as world:
         older = await world.running_stream("older", [1] * 20, max_tokens=30)
-        newer = world.complete([2] * 20, max_tokens=30, ignore_eos=True, headers={"x-request-id": "newer"})
-        await world.added("newer")
+        newer = await world.submitted("newer", [2] * 20, max_tokens=30, ignore_eos=True)
         world.gate.open()
         await older.end()
         assert (await newer.end()).json()["usage"]["completion_tokens"] == 30
@@ -222,10 +219,7 @@ async def test_a_failed_request_is_an_error_and_a_cancelled_one_is_not(world: Wo
 
 
 async def test_tokens_of_a_request_that_failed_were_not_delivered(world: World) -> None:
-    world.hold()
-    exchange = world.complete(max_tokens=50, ignore_eos=True)
-    await world.step(2)
-    await world.held()
+    exchange = await world.computing(max_tokens=50, ignore_eos=True, n_steps=2)
     world.context.next_status.append(StepStatus.FAILED_COMPUTE)
     world.gate.open()
     assert (await exchange.end()).json()["usage"]["completion_tokens"] == 2
@@ -248,8 +242,7 @@ async def test_a_gauge_shows_how_many_threads_compute(world: World) -> None:
 async def test_the_gauges_follow_what_lives() -> None:
     async with open_world(parallel=1) as world:
         await world.running_stream("running", session_id="s")
-        world.complete(headers={"x-request-id": "waiting"})
-        await world.added("waiting")
+        await world.submitted("waiting")
         seen = await metrics(world)
         assert [seen[name] for name in sorted(GAUGES)] == [0, 1, 1, 1]
         world.gate.open()
@@ -270,8 +263,7 @@ async def test_a_computation_that_has_ended_is_counted_while_its_client_still_do
 
 async def test_a_cancelled_computation_is_not_counted_before_it_has_stopped(world: World) -> None:
     await world.running_stream("neighbour")
-    world.complete(max_tokens=50, ignore_eos=True, headers={"x-request-id": "mine"})
-    await world.added("mine")
+    await world.submitted("mine", max_tokens=50, ignore_eos=True)
     await world.step(3)
     await world.held()
     world.gate.move_on(0.99)

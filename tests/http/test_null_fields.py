@@ -324,7 +324,6 @@ PATHS = {
 }
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("path", mostly_long(PATHS, "/v1/completions", "/v1/chat/completions"))
 async def test_a_request_of_nulls_asks_for_what_one_without_them_does(path: str) -> None:
     kind, body = PATHS[path]
@@ -348,7 +347,6 @@ def seedless(params: GenerationParams) -> GenerationParams:
     return replace(params, sampling=replace(params.sampling, seed=0))
 
 
-@pytest.mark.anyio
 async def test_a_null_that_a_template_could_see_is_not_there(world: World) -> None:
     body = {
         "messages": [{"role": "user", "content": "x", "name": None}],

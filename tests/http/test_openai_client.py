@@ -119,7 +119,6 @@ def test_bad_input_is_a_bad_request_error(client: openai.OpenAI) -> None:
     assert caught.value.request_id is not None
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_cancelled_task_is_cancelled(
     server: ServerProcess, async_client: openai.AsyncOpenAI, stream: bool
@@ -136,7 +135,6 @@ async def test_a_cancelled_task_is_cancelled(
     await check_cancelled_task(server, mine, ask())
 
 
-@pytest.mark.anyio
 async def test_of_sixteen_clients_half_of_which_leave_the_others_get_what_they_get_alone(
     server: ServerProcess, async_client: openai.AsyncOpenAI
 ) -> None:
@@ -156,7 +154,6 @@ async def test_of_sixteen_clients_half_of_which_leave_the_others_get_what_they_g
     await asyncio.gather(*tasks[1::2], return_exceptions=True)
 
 
-@pytest.mark.anyio
 async def test_a_seed_gives_the_same_text_in_any_batch(exact_server: ServerProcess) -> None:
     async def ask(seed: int) -> str:
         answer = await client.completions.create(model="any", prompt="hello", max_tokens=30, temperature=1, seed=seed)

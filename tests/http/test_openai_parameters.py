@@ -194,7 +194,6 @@ def test_the_stream_helper_tells_of_calls(client: openai.OpenAI) -> None:
 # -- async ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.anyio
 async def test_async_answers_and_streams(async_client: openai.AsyncOpenAI) -> None:
     whole = await async_client.chat.completions.create(model="any", messages=HELLO, max_tokens=5)
     assert whole.choices[0].message.content

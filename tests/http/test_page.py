@@ -18,7 +18,6 @@ from tests.support.http_world import World, open_world, unnamed
 
 PAGE = Path(pyllmcancel.__file__).parent / "page"
 IMPORTED = re.compile(r"""^(?:import|export)\b[^"';]*?["'](\.[^"']+)["']|^\} from ["'](\.[^"']+)["']""", re.MULTILINE)
-pytestmark = pytest.mark.anyio
 OURS = sorted(path for path in page_files() if not path.startswith("vendor/"))
 
 

@@ -10,8 +10,6 @@ import pytest
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import COMPLETIONS, World, open_world, unnamed
 
-pytestmark = pytest.mark.anyio
-
 OURS = "127.0.0.1:8000"
 EVIL = "http://evil.example:8000"
 # Nobody has this id: 404 says that the request was served.

@@ -24,8 +24,6 @@ from tests.support.http_world import World, open_world
 from tests.support.media_files import data_url, gif, mp3, png, wav
 from tests.support.media_library import RecordingLibrary
 
-pytestmark = pytest.mark.anyio
-
 CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
 RESPONSES = "/v1/responses"
@@ -344,7 +342,7 @@ async def test_pictures_that_do_not_fit_by_their_headers_are_refused_before_they
         (MESSAGES, chat(BLOCK), "messages"),
     ):
         exchange = await world.post(path, body)
-        assert (exchange.status, exchange.json()["error"]["code"]) == (400, "context_length_exceeded")
+        assert exchange.failure == (400, "context_length_exceeded")
         assert exchange.json()["error"]["param"] == param
     assert library.given == []
     counted = await world.post(f"{MESSAGES}/count_tokens", {"messages": [{"role": "user", "content": [BLOCK]}]})

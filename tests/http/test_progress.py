@@ -9,8 +9,6 @@ import pytest
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 
-pytestmark = pytest.mark.anyio
-
 PATHS = pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
 LONG = "x" * 600  # more than two steps
 

@@ -8,8 +8,6 @@ from pyllmcancel.requests.observer import PartState, StepPart, StepRecord
 from pyllmcancel.server.requests.answers import step_entry
 from tests.support.http_world import World, open_world
 
-pytestmark = pytest.mark.anyio
-
 FIELDS = {
     *("id", "object", "status", "phase", "owner", "session", "parent_session", "supersede", "priority", "n", "slots"),
     *("paused", "prompt_tokens", "prompt_tokens_done", "cached_tokens", "completion_tokens", "drafts", "lora"),
@@ -21,15 +19,12 @@ FIELDS = {
 async def busy_world(world: World) -> None:
     """One of each kind, on one slot."""
     await world.complete(max_tokens=1, headers={"x-request-id": "finished"}).end()
-    world.hold()
-    cancelled = world.complete(headers={"x-request-id": "cancelled"})
-    await world.held()
+    cancelled = await world.computing(headers={"x-request-id": "cancelled"})
     await world.post("/v1/requests/cancelled/cancel")
     await cancelled.end()
     await world.running_stream("running")
     world.complete(headers={"x-request-id": "waiting-1"})
-    world.complete(headers={"x-request-id": "waiting-2", "x-session-id": "s"})
-    await world.added("waiting-2")
+    await world.submitted("waiting-2", headers={"x-session-id": "s"})
 
 
 async def test_live_ones_come_first_in_their_order_then_the_ended_newest_first() -> None:
@@ -59,14 +54,11 @@ async def test_a_filter_shows_one_status(status: str, expected: list[str]) -> No
 
 
 async def test_an_unknown_status_is_refused_with_its_name(world: World) -> None:
-    exchange = await world.get("/v1/requests?status=asleep")
-    assert (exchange.status, exchange.json()["error"]["param"]) == (400, "status")
+    assert (await world.get("/v1/requests?status=asleep")).refusal == (400, "status")
 
 
 async def test_a_running_request_shows_its_progress(world: World) -> None:
-    world.hold()
-    world.complete(max_tokens=50, ignore_eos=True, headers={"x-request-id": "mine", "x-session-id": "s"})
-    await world.held()
+    await world.computing(max_tokens=50, ignore_eos=True, headers={"x-request-id": "mine", "x-session-id": "s"})
     before = await world.request("mine")
     assert (before["status"], before["phase"], before["prompt_tokens_done"]) == ("running", "prefill", 0)
     await world.step(2)
@@ -87,30 +79,21 @@ async def test_an_ended_request_shows_its_ending(world: World) -> None:
 
 
 async def test_a_superseded_request_names_its_successor(world: World) -> None:
-    world.hold()
-    world.complete(headers={"x-request-id": "old", "x-supersede": "k"})
-    await world.held()
-    world.complete(headers={"x-request-id": "new", "x-supersede": "k"})
-    await world.added("new")
+    await world.computing(headers={"x-request-id": "old", "x-supersede": "k"})
+    await world.submitted("new", headers={"x-supersede": "k"})
     seen = await world.ended("old")
     assert (seen["cancel_reason"], seen["superseded_by"]) == ("superseded", "new")
 
 
 async def test_a_request_with_n_choices_is_one_entry() -> None:
     async with open_world(parallel=3) as world:
-        world.hold()
-        world.complete(n=3, max_tokens=9, ignore_eos=True)
-        await world.step(2)
-        await world.held()
+        await world.computing(n=3, max_tokens=9, ignore_eos=True, n_steps=2)
         (entry,) = await world.requests()
         assert (entry["n"], len(entry["slots"]), entry["prompt_tokens"]) == (3, 3, 5)
 
 
 async def test_steps_tell_what_each_held_newest_first(world: World) -> None:
-    world.hold()
-    exchange = world.complete(max_tokens=3, ignore_eos=True, headers={"x-request-id": "mine"})
-    await world.step(2)
-    await world.held()
+    exchange = await world.computing(max_tokens=3, ignore_eos=True, headers={"x-request-id": "mine"}, n_steps=2)
     await world.post("/v1/requests/mine/cancel")
     await exchange.end()
     listed = (await world.get("/v1/steps")).json()
@@ -142,8 +125,7 @@ async def test_steps_tell_what_each_held_newest_first(world: World) -> None:
 
 @pytest.mark.parametrize("last", ["0", "1025", "x"])
 async def test_a_number_of_steps_out_of_range_is_refused(world: World, last: str) -> None:
-    exchange = await world.get(f"/v1/steps?last={last}")
-    assert (exchange.status, exchange.json()["error"]["param"]) == (400, "last")
+    assert (await world.get(f"/v1/steps?last={last}")).refusal == (400, "last")
 
 
 async def test_the_steps_of_a_batch_show_where_each_request_stands_and_who_leaves(
@@ -152,11 +134,9 @@ async def test_the_steps_of_a_batch_show_where_each_request_stands_and_who_leave
     caplog.set_level("DEBUG", "pyllmcancel.engine")
     async with open_world(parallel=2) as world:
         world.hold()
-        stays = world.complete("stays", max_tokens=5, ignore_eos=True, headers={"x-request-id": "stays"})
-        await world.added("stays")
+        stays = await world.submitted("stays", "stays", max_tokens=5, ignore_eos=True)
         await world.step(1)
-        leaves = world.complete("leaves", max_tokens=9, ignore_eos=True, headers={"x-request-id": "leaves"})
-        await world.added("leaves")
+        leaves = await world.submitted("leaves", "leaves", max_tokens=9, ignore_eos=True)
         await world.step(3)
         await world.held()
         world.gate.move_on(0.99)

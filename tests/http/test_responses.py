@@ -12,8 +12,6 @@ from tests.support.chat_models import CALL, PARIS, Says
 from tests.support.http_world import World, open_world
 from tests.support.responses import RESPONSES, accumulated, checked, checked_events, output_of
 
-pytestmark = pytest.mark.anyio
-
 WEATHER = {
     "type": "function",
     "name": "get_weather",

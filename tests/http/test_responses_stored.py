@@ -17,8 +17,6 @@ from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world, unnamed
 from tests.support.responses import RESPONSES, accumulated, checked, checked_events
 
-pytestmark = pytest.mark.anyio
-
 
 async def create(world: World, name: str = "mine", status: int = 200, **fields: Any) -> dict[str, Any]:
     headers = {"x-request-id": name} | fields.pop("headers", {})
@@ -303,8 +301,7 @@ async def test_leaving_does_not_cancel_it() -> None:
         asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
         await world.held()
         await asked.until_body(b"response.queued")
-        asked.leave()
-        await asked.end()
+        await asked.left()
         world.gate.open()
         assert (await until_ended(world))["usage"]["output_tokens"] == 5
         assert (await world.request("mine"))["status"] == "finished"
@@ -444,8 +441,7 @@ async def test_a_client_may_leave_at_any_turn_of_the_loop() -> None:
             following = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true")
             for _ in range(n_turns):
                 await asyncio.sleep(0)
-            following.leave()
-            await following.end()
+            await following.left()
         world.gate.open()
         assert (await until_ended(world))["status"] == "incomplete"  # it had all its tokens
 

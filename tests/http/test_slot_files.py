@@ -30,9 +30,6 @@ BAD_NAMES = (
 KEYS = (ApiKey("alice", "key-a"), ApiKey("bob", "key-b"))
 
 
-pytestmark = pytest.mark.anyio
-
-
 def files_in(folder: Path, pattern: str = "*") -> list[Path]:
     return sorted(folder.glob(pattern))
 

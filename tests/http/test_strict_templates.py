@@ -11,8 +11,6 @@ from tests.support.http_world import open_world
 from tests.support.marks import mostly_long
 from tests.templates.matrix import TEMPLATES
 
-pytestmark = pytest.mark.anyio
-
 REMINDED: dict[str, Any] = {
     "max_tokens": 4,
     "tools": [{"name": "f", "input_schema": {"type": "object"}}],

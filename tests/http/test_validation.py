@@ -11,8 +11,6 @@ from pyllmcancel.step import LogitFault
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 
-pytestmark = pytest.mark.anyio
-
 USER = {"role": "user", "content": "x"}
 
 
@@ -156,8 +154,7 @@ async def test_a_prompt_that_just_fits_is_served_and_one_more_token_is_not() -> 
 async def test_one_requests_bad_logits_fail_it_alone(world: World) -> None:
     neighbour = await world.running_stream("neighbour", max_tokens=3)
     world.context.faults[tuple(b"poison")] = LogitFault.NOT_FINITE
-    poison = world.complete("poison", headers={"x-request-id": "poison"})
-    await world.added("poison")
+    poison = await world.submitted("poison", "poison")
     world.gate.open()
     await poison.end()
     assert poison.status == 500

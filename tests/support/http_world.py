@@ -172,6 +172,22 @@ class World:
             assert found is not None
             assert found.cancel_reason is not None
 
+    async def submitted(
+        self, request_id: str, *prompt: Any, headers: dict[str, str] | None = None, **fields: Any
+    ) -> Exchange:
+        """A completion of this id that was accepted."""
+        exchange = self.complete(*prompt, headers=(headers or {}) | {"x-request-id": request_id}, **fields)
+        await self.added(request_id)
+        return exchange
+
+    async def computing(self, *prompt: Any, n_steps: int = 0, **fields: Any) -> Exchange:
+        """A completion that has had so many steps, and whose next one is held. Steps are held from here on."""
+        self.hold()
+        exchange = self.complete(*prompt, **fields)
+        await self.step(n_steps)
+        await self.held()
+        return exchange
+
     async def running_stream(self, request_id: str, prompt: Any = "neighbour", **fields: Any) -> Exchange:
         """A stream that has a slot: its first step is held. Steps are held from here on."""
         self.hold()
