@@ -220,14 +220,18 @@ async def test_the_rest_of_a_request_is_not_tokenized_when_its_client_has_left()
     model = CountingModel()
     async with open_world(model=model) as world:
         model.hold()
-        exchange = world.begin("POST", COMPLETIONS, MANY_PROMPTS)
+        exchange = world.begin("POST", COMPLETIONS, MANY_PROMPTS, headers={"x-request-id": "mine"})
         assert await asyncio.to_thread(model.entered.wait, LIMIT)
         exchange.leave()
         await exchange.end()  # at once, and not when the worker is done
+        assert exchange.body == b""
+        assert (await world.request("mine"))["status"] == "cancelling"
         model.go_on.set()
         await at_rest(world)
         assert len(model.threads) == 1
-        assert [one["phase"] for one in await world.requests()] == ["preparing"]
+        seen = await world.ended("mine")
+        assert (seen["status"], seen["cancel_reason"], seen["phase"]) == ("cancelled", "disconnect", "preparing")
+        assert "mine" not in world.metrics.arrivals
 
 
 async def waiting_exchange(world: World, model: CountingModel) -> tuple[Exchange, list[asyncio.Task[None]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,22 +32,6 @@ def rendered(source: str, messages: list[dict[str, Any]] = MESSAGES, **inputs: A
     return prompt
 
 
-@pytest.fixture
-def chatml() -> Iterator[ChatTemplate]:
-    template = ChatTemplate(None)
-    yield template
-    template.close()
-
-
-def test_without_a_template_it_is_chatml(chatml: ChatTemplate) -> None:
-    form = chatml.apply({"messages": MESSAGES})
-    assert form.prompt == (
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n<b>ü</b><|im_end|>\n<|im_start|>assistant\n"
-    )
-    assert form.generation_prompt == "<|im_start|>assistant\n"
-    assert (form.grammar, form.triggers, form.stops, form.thinking) == ("", (), (), None)
-
-
 def test_the_generation_prompt_can_be_left_out() -> None:
     assert rendered(CHATML, MESSAGES[1:], add_generation_prompt=False).endswith("<|im_end|>\n")
 
@@ -70,18 +53,6 @@ def test_whatever_a_template_does_wrong_is_the_requests_error(source: str) -> No
         with pytest.raises(InvalidRequestError) as caught:
             template.apply({"messages": MESSAGES})
         assert caught.value.param in ("messages", "chat_template")
-    finally:
-        template.close()
-
-
-@pytest.mark.parametrize("source", ["{% for %}", "{{", "{% endif %}"])
-def test_a_template_that_cannot_be_compiled(source: str) -> None:
-    template = ChatTemplate(source)
-    try:
-        for _ in range(2):
-            with pytest.raises(InvalidRequestError) as caught:
-                template.prepare()
-            assert caught.value.param == "chat_template"
     finally:
         template.close()
 

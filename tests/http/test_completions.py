@@ -101,12 +101,6 @@ async def test_sixteen_tokens_are_the_default(world: World, stream: bool) -> Non
     assert await answer(world, stream=stream) == {0: ("x" * 16, "length")}
 
 
-@pytest.mark.parametrize(("limits", "n_tokens"), [({"n_predict": 3}, 3), ({"n_predict": 3, "max_tokens": 5}, 5)])
-async def test_llama_servers_name_of_the_limit(world: World, limits: dict[str, int], n_tokens: int) -> None:
-    answer = await world.complete(ignore_eos=True, **limits).end()
-    assert answer.json()["usage"]["completion_tokens"] == n_tokens
-
-
 @streaming
 async def test_null_max_tokens_goes_on_until_the_context_is_full(stream: bool) -> None:
     async with open_world(n_ctx=64) as world:
@@ -178,12 +172,6 @@ async def test_without_include_usage_no_chunk_has_the_field(world: World) -> Non
     assert not any("usage" in chunk for chunk in chunks(await exchange.end()))
 
 
-async def test_cached_tokens_are_in_usage(world: World) -> None:
-    await world.complete("the same prompt", max_tokens=1).end()
-    usage = (await world.complete("the same prompt", max_tokens=1).end()).json()["usage"]
-    assert usage["prompt_tokens_details"]["cached_tokens"] == len("the same prompt") - 1
-
-
 @streaming
 async def test_logprobs_of_an_answer_without_a_token_are_empty_columns(world: World, stream: bool) -> None:
     world.model.answers[b"say"] = b""
@@ -210,13 +198,6 @@ async def test_logprobs(world: World, stream: bool) -> None:
             assert -0.1 < logprob <= 0
             assert top[token] == logprob
             assert len(top) == 2
-
-
-async def test_without_a_seed_answers_differ_and_with_one_they_do_not(world: World) -> None:
-    options = {"temperature": 5, "max_tokens": 8, "ignore_eos": True, "top_k": 0}
-    seeded = {(await answer(world, stream=False, seed=7, **options))[0] for _ in range(3)}
-    free = {(await answer(world, stream=False, **options))[0] for _ in range(3)}
-    assert (len(seeded), len(free)) == (1, 3)
 
 
 TEXTS: dict[str, Callable[[Any], Any]] = {

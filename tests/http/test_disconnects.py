@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 
 import pytest
 
-from tests.support import fake_native
-from tests.support.http_asgi import LIMIT
 from tests.support.http_world import COMPLETIONS, World, open_world
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])]
@@ -43,38 +40,6 @@ async def test_before_submit_the_request_is_accepted_and_cancelled(world: World,
     seen = await world.ended("mine")
     assert (seen["status"], seen["cancel_reason"]) == ("cancelled", "disconnect")
     assert seen["completion_tokens"] == 0
-
-
-class SlowTokenizer(fake_native.Model):
-    """Tokenizes a long prompt when the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__(n_ctx_train=100_000)
-        self.entered = threading.Event()
-        self.go_on = threading.Event()
-
-    def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        self.entered.set()
-        assert self.go_on.wait(LIMIT)
-        return super().tokenize(text)
-
-
-async def test_while_a_long_prompt_is_tokenized_the_request_is_given_up_and_never_reaches_the_engine(
-    stream: bool,
-) -> None:
-    model = SlowTokenizer()
-    async with open_world(model=model, n_ctx=32_768) as world:
-        exchange = world.complete("x" * 30_000, stream=stream, headers=MINE)
-        try:
-            assert await asyncio.to_thread(model.entered.wait, LIMIT)
-            exchange.leave()
-            await exchange.end()  # the tokenizer still works: nothing waits for it
-            assert exchange.body == b""
-            assert (await world.request("mine"))["status"] == "cancelling"
-            assert "mine" not in world.metrics.arrivals
-        finally:
-            model.go_on.set()
-        await assert_cancelled(world, "preparing")
 
 
 async def test_in_the_queue_it_is_dropped_without_a_launch_and_the_neighbour_goes_on(stream: bool) -> None:

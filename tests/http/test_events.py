@@ -8,12 +8,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from pyllmcancel.config import EngineConfig
-from pyllmcancel.server.app import create_app
-from pyllmcancel.server.config import ApiKey, ServerConfig
+from pyllmcancel.server.config import ApiKey
 from pyllmcancel.server.live.ring import Ring
 from tests.support.feed_client import FeedClient, Told
-from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, open_world
 
 KEYS = (ApiKey("ann", "ann's key"), ApiKey("bob", "bob's key"))
@@ -357,11 +354,6 @@ async def test_at_the_shutdown_readers_are_told_the_last_and_then_the_end(world:
     assert of(feed.events, "mine") == ["added", "admitted", "cancelled", "ended"]
     assert entry(feed.events, "mine")["cancel_reason"] == "shutdown"
     assert (await world.get("/v1/events")).failure == (503, "shutdown")
-
-
-async def test_while_the_model_is_loading_there_is_nothing_to_tell() -> None:
-    app = create_app(ServerConfig(engine=EngineConfig()))
-    assert (await Exchange(app, "GET", "/v1/events").end()).failure == (503, "loading")
 
 
 async def test_an_engine_that_dies_ends_the_feed() -> None:

@@ -60,7 +60,8 @@ async def test_503_before_anything_loads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/v1/requests")]
+    ("method", "path"),
+    [("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/v1/requests"), ("GET", "/v1/events")],
 )
 async def test_everything_that_needs_the_model_is_503_while_loading(method: str, path: str) -> None:
     app = create_app(ServerConfig(engine=EngineConfig()))

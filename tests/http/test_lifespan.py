@@ -89,25 +89,3 @@ async def test_live_requests_of_a_loaded_engine_end_when_the_application_does(lo
             await exchange.next_event()
         await exchange.end()
     assert '"code": "shutdown"' in exchange.events[-1]
-
-
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
-        (b'{"prompt": [1099511627776]}', "prompt"),
-        (b'{"prompt": [-1]}', "prompt"),
-        (b'{"prompt": [5000]}', "prompt"),
-        (b'{"prompt": "x", "logit_bias": {"1099511627776": 1}}', "logit_bias"),
-        (b'{"prompt": "x", "logit_bias": {"-1": 1}}', "logit_bias"),
-        (b'{"prompt": "x", "logit_bias": {"5000": 1}}', "logit_bias"),
-    ],
-)
-async def test_numbers_that_the_compiled_core_cannot_hold_are_refused(
-    model_files: dict[str, Path], body: bytes, param: str
-) -> None:
-    app = create_app(ServerConfig(engine=EngineConfig(model=model_files["attention"], threads=N_THREADS, ctx_size=256)))
-    async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
-        await until_healthy(app)
-        headers = {"content-type": "application/json"}
-        exchange = await Exchange(app, "POST", "/v1/completions", body=body, headers=headers).end()
-    assert exchange.refusal == (400, param)

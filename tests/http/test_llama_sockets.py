@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.support.http_process import RawClient, ServerProcess, assert_ends_soon, events, long_prompt
+from tests.support.http_process import ServerProcess
 
 GAP = {"input_prefix": "def f():\n", "input_suffix": "\nf()\n"}
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize(("path", "fields"), [("/completion", {}), ("/infill", GAP)])
-def test_leaving_in_decode(server: ServerProcess, path: str, fields: dict[str, Any], stream: bool) -> None:
-    with RawClient(server.port) as client:
-        mine = client.post(path, stream=stream, ignore_eos=True, **fields)
-        server.wait_for(mine, completion_tokens=lambda n: n > 0)
-        left_at = client.leave("close")
-        assert_ends_soon(server, mine, left_at, "decode")
 
 
 def test_an_editors_request_is_filled(server: ServerProcess) -> None:
@@ -50,10 +38,3 @@ def test_a_grammar_a_schema_and_probabilities(server: ServerProcess) -> None:
     for place in whole["completion_probabilities"]:
         assert 1 <= len(place["top_probs"]) <= 2
         assert sum(one["prob"] for one in place["top_probs"]) == pytest.approx(1, abs=1e-5)
-
-
-def test_progress_of_a_long_prompt(server: ServerProcess) -> None:
-    with RawClient(server.port) as client:
-        client.post("/completion", prompt=long_prompt(3000), n=1, stream=True, return_progress=True, max_tokens=1)
-        found = [event for event in events(client.answer()) if "prompt_progress" in event]
-    assert len(found) > 2

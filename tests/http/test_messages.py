@@ -137,11 +137,6 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "no max_tokens": (HELLO, "max_tokens: Field required", "max_tokens"),
     "no messages": ({"max_tokens": 1}, "messages: Field required", "messages"),
     "empty messages": ({"max_tokens": 1, "messages": []}, "messages", "messages"),
-    "an image": (
-        ASKED | {"messages": [USER | {"content": [IMAGE]}]},
-        "without a projector",
-        "messages",
-    ),
     "an image in a result": (
         ASKED | {"messages": [USER | {"content": [{"type": "tool_result", "tool_use_id": "a", "content": [IMAGE]}]}]},
         "without a projector",

@@ -210,20 +210,14 @@ async def test_slots_and_cells_in_use() -> None:
         assert seen["cells_idle"] > 20
 
 
-async def test_a_failed_request_is_an_error_and_a_cancelled_one_is_not(world: World) -> None:
-    world.context.faults[tuple(b"poison")] = StepStatus.FAILED_COMPUTE
-    await world.complete("poison").end()
-    seen = await metrics(world)
-    assert (seen["requests_total:error"], seen["requests_total:cancelled"]) == (1, 0)
-    assert seen["tokens_delivered_total"] == 0
-
-
-async def test_tokens_of_a_request_that_failed_were_not_delivered(world: World) -> None:
+async def test_a_failed_request_is_an_error_whose_tokens_were_not_delivered(world: World) -> None:
     exchange = await world.computing(max_tokens=50, ignore_eos=True, n_steps=2)
     world.context.next_status.append(StepStatus.FAILED_COMPUTE)
     world.gate.open()
     assert (await exchange.end()).json()["usage"]["completion_tokens"] == 2
-    assert (await metrics(world))["tokens_delivered_total"] == 0
+    seen = await metrics(world)
+    assert (seen["requests_total:error"], seen["requests_total:cancelled"]) == (1, 0)
+    assert seen["tokens_delivered_total"] == 0
 
 
 async def test_a_prefix_that_is_found_is_counted_once(world: World) -> None:

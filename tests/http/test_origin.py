@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -143,13 +142,27 @@ async def test_addresses_are_told_apart_and_ports_are_not() -> None:
         assert (await entry_of(world, {}, {}, ("::1", 2)))["supersede"] == " client-ip ::1 completion"
 
 
+@pytest.mark.parametrize(
+    ("proxies", "forwarded_for", "expected"),
+    [
+        ((), "10.0.0.5", "127.0.0.1"),
+        (("192.0.2.1",), "10.0.0.5", "127.0.0.1"),
+        (("127.0.0.1",), "10.0.0.5", "10.0.0.5"),
+        (("127.0.0.0/8", "10.0.0.0/24"), "203.0.113.9, 10.0.0.7", "203.0.113.9"),
+    ],
+)
+async def test_only_a_trusted_proxy_says_whose_request_it_is(
+    proxies: tuple[str, ...], forwarded_for: str, expected: str
+) -> None:
+    async with open_world(supersede="client-ip", trusted_proxies=proxies) as world:
+        entry = await entry_of(world, {}, {"x-forwarded-for": forwarded_for})
+        assert entry["supersede"] == f" client-ip {expected} completion"
+
+
 async def test_a_peer_without_an_address_has_no_key() -> None:
     async with open_world(supersede="client-ip") as world:
-        body = b'{"prompt": "x", "max_tokens": 1}'
-        exchange = Exchange(
-            world.app, "POST", COMPLETIONS, body=body, headers={"content-type": "application/json"}, client=None
-        )
-        assert (await exchange.end()).status == 200
+        body = {"prompt": "x", "max_tokens": 1}
+        assert (await world.post(COMPLETIONS, body, client=None)).status == 200
         assert (await world.requests())[0]["supersede"] is None
 
 

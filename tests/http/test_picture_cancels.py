@@ -156,17 +156,6 @@ async def test_prepared_pictures_of_requests_have_a_limit() -> None:
         assert (first.status, (await world.post(CHAT, asking(BLUE))).status) == (200, 200)
 
 
-async def test_a_picture_that_the_core_cannot_decode_is_the_clients_error() -> None:
-    encoder = MediaEncoder(None)
-    encoder.broken[RED] = "the file is broken"
-    async with open_world(encoder=encoder) as world:
-        exchange = await world.post(CHAT, asking())
-        error = exchange.json()["error"]
-        assert (exchange.status, error["param"]) == (400, "messages")
-        assert error["message"].startswith("picture 1: ")
-        assert "the file is broken" in error["message"]
-
-
 async def test_a_prompt_with_pictures_that_is_too_long_is_told() -> None:
     async with open_world(encoder=MediaEncoder(None), n_ctx=64) as world:
         assert (await world.post(CHAT, asking(messages=asking()["messages"] * 4))).failure == (

@@ -149,13 +149,6 @@ async def test_a_picture_stands_where_the_client_has_put_it(world: World, librar
     assert expected in library.prompt
 
 
-async def test_the_engine_gets_the_bytes_and_whose_they_are(world: World, library: RecordingLibrary) -> None:
-    assert (await world.post(CHAT, chat(TEXT, RED_URL, AUDIO))).status == 200
-    ((_, (picture, sound)),) = library.given
-    assert (picture.kind, picture.data, sound.kind, sound.data) == (MediaKind.IMAGE, RED, MediaKind.AUDIO, SOUND)
-    assert library.owners == [""]
-
-
 async def test_the_tokens_of_pictures_are_counted(world: World) -> None:
     body = chat(BLOCK)
     used = (await world.post(MESSAGES, body)).json()["usage"]
@@ -324,12 +317,16 @@ async def test_neither_a_text_nor_a_refusal_waits_for_pictures_that_are_decoded(
         assert [exchange.status for exchange in await asyncio.gather(*decoding)] == [200] * len(decoding)
 
 
-async def test_a_source_is_read_once(world: World, library: RecordingLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_source_is_read_once_and_the_engine_gets_its_bytes_and_its_owner(
+    world: World, library: RecordingLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
     n_read = []
     read = sources.read
     monkeypatch.setattr(sources, "read", lambda source, settings: (n_read.append(1), read(source, settings))[1])
     assert (await world.post(CHAT, chat(RED_URL, AUDIO))).status == 200
-    assert len(library.given[0][1]) == len(n_read) == 2
+    ((_, (picture, sound)),) = library.given
+    assert (picture.kind, picture.data, sound.kind, sound.data) == (MediaKind.IMAGE, RED, MediaKind.AUDIO, SOUND)
+    assert (len(n_read), library.owners) == (2, [""])
 
 
 async def test_pictures_that_do_not_fit_by_their_headers_are_refused_before_they_are_decoded(

@@ -332,7 +332,6 @@ async def test_items_become_the_messages_of_a_chat() -> None:
         ({"input": []}, "input", "nothing"),
         ({"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input", "nothing"),
         ({"input": [{"type": "smell"}]}, "input", "smell"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input", "projector"),
         (
             {"tools": [WEATHER, {"type": "web_search"}], "tool_choice": {"type": "web_search"}},
             "tool_choice",

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
@@ -97,17 +96,6 @@ def test_the_end_of_the_drain_cancels_it_and_that_is_stored(serve: Serve) -> Non
 
 
 @pytest.mark.long
-def test_a_second_signal_does_not_wait_for_it(serve: Serve) -> None:
-    server = serve("--drain", "60")
-    create(server, **LONG)
-    server.signal()
-    server.wait_for_log("draining: 1 live request")
-    server.signal()
-    assert server.wait() == -signal.SIGTERM
-    assert "Traceback" not in server.log
-
-
-@pytest.mark.long
 def test_a_file_in_use_ends_the_second_server_with_a_message(
     serve: Serve, store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,29 +181,3 @@ def test_the_clients_stream_helper_reads_a_stream_and_takes_it_up_again(client: 
     assert events[0].sequence_number == 2
     assert events[-1].type == "response.incomplete"
     assert client.responses.retrieve(name).output_text == events[-1].response.output_text
-
-
-@pytest.mark.long
-def test_the_client_counts_tokens(client: openai.OpenAI) -> None:
-    assert client.responses.input_tokens.count(model="any", input="hello").input_tokens > 0
-
-
-@pytest.mark.long
-def test_a_time_out_of_the_client_cancels_what_is_not_in_the_background(
-    server: ServerProcess, client: openai.OpenAI
-) -> None:
-    with pytest.raises(openai.APITimeoutError):
-        client.with_options(timeout=3.0).responses.create(
-            model="any", input="hello", extra_body=LONG, extra_headers={"X-Request-Id": "left-behind"}
-        )
-    assert server.wait_for("left-behind", status="cancelled")["cancel_reason"] == "disconnect"
-
-
-@pytest.mark.long
-def test_of_many_nobody_is_kept_waiting_by_the_store(server: ServerProcess) -> None:
-    with httpx.Client(base_url=server.url, timeout=60.0) as http:
-        names = [
-            http.post("/v1/responses", json={"input": "x", "background": True, "max_output_tokens": 2})
-            for _ in range(20)
-        ]
-        assert {until_ended(server, name.json()["id"]) for name in names} <= {"incomplete", "completed"}

@@ -66,13 +66,6 @@ async def test_a_response_is_there_afterwards_as_it_was_given(streams: bool) -> 
         assert await get(world) == found
 
 
-async def test_what_is_not_to_be_stored_is_not() -> None:
-    async with open_world() as world:
-        assert not (await create(world, store=False))["store"]
-        error = await get(world, status=404)
-        assert error["message"] == "Response with id 'resp_mine' not found."
-
-
 async def test_a_cancelled_stream_is_kept_as_cancelled() -> None:
     async with open_world() as world:
         world.hold()
@@ -284,16 +277,6 @@ async def test_a_response_in_the_background_comes_although_nobody_waits() -> Non
         assert ended["output"][0]["content"][0]["text"].startswith(running["output"][0]["content"][0]["text"])
 
 
-async def test_one_that_waits_for_a_slot_is_queued() -> None:
-    async with open_world(parallel=1) as world:
-        await in_background(world, "first")
-        await create(world, "second", background=True)
-        assert (await get(world, "resp_second"))["status"] == "queued"
-        assert (await cancel(world, "resp_second")).json()["status"] == "cancelled"
-        world.gate.open()
-        assert (await until_ended(world, "first"))["status"] == "incomplete"
-
-
 async def test_leaving_does_not_cancel_it() -> None:
     async with open_world() as world:
         world.hold()
@@ -388,20 +371,24 @@ async def test_a_background_response_has_no_pause_for_want_of_a_reader() -> None
         assert accumulated(checked_events(await asked.end())) is None
 
 
-async def test_storing_needs_to_be_allowed() -> None:
+async def test_what_is_not_to_be_stored_is_not_and_does_not_run_in_the_background() -> None:
     async with open_world() as world:
         assert (await create(world, status=400, background=True, store=False))["param"] == "background"
         assert await world.requests() == []
+        assert not (await create(world, store=False))["store"]
+        assert (await get(world, status=404))["message"] == "Response with id 'resp_mine' not found."
 
 
 async def test_a_full_queue_refuses_it_and_keeps_nothing() -> None:
     async with open_world(parallel=1, max_queue=1) as world:
         await in_background(world, "first")
         await create(world, "second", background=True)
+        assert (await get(world, "resp_second"))["status"] == "queued"
         assert (await create(world, "third", 429, background=True))["code"] == "queue_full"
         await get(world, "resp_third", 404)
+        assert (await cancel(world, "resp_second")).json()["status"] == "cancelled"
         world.gate.open()
-        await until_ended(world, "second")
+        assert (await until_ended(world, "first"))["status"] == "incomplete"
 
 
 # -- events once more -------------------------------------------------------------------------------------------------
@@ -489,8 +476,12 @@ LONG = {"tools": [{"type": "web_search", "note": "x" * 100_000}]}
 async def test_a_full_disk_fails_what_is_to_be_stored_and_nothing_else() -> None:
     async with open_world() as world:
         old = await create(world, "old")
+        assert "stores" not in (await world.get("/health")).json()
         fill(world)
         assert (await create(world, "a", 507, **LONG))["code"] == "storage_full"
+        told = await world.get("/health")
+        assert (told.status, told.json()["status"], told.json()["stores"]) == (200, "ok", False)
+        check_exchange("/health", "get", told)
         world.hold()  # or it may have come to its end before the disk says no
         assert (await create(world, "b", 507, background=True, **LONG))["code"] == "storage_full"
         world.gate.open()
@@ -503,17 +494,6 @@ async def test_a_full_disk_fails_what_is_to_be_stored_and_nothing_else() -> None
         assert await get(world, "resp_old") == old
         await create(world, "d", store=False, **LONG)
         assert (await world.ended("b"))["status"] == "cancelled"
-
-
-async def test_health_says_that_nothing_can_be_stored() -> None:
-    async with open_world() as world:
-        await create(world, "old")
-        assert "stores" not in (await world.get("/health")).json()
-        fill(world)
-        await create(world, "a", 507, **LONG)
-        told = await world.get("/health")
-        assert (told.status, told.json()["status"], told.json()["stores"]) == (200, "ok", False)
-        check_exchange("/health", "get", told)
 
 
 async def test_an_end_that_cannot_be_stored_is_a_failure() -> None:

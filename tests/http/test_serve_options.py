@@ -87,6 +87,7 @@ def test_llama_servers_spellings_reach_the_engine(options: str, name: str, value
         ("--allowed-hosts chat.example,*.lan", "allowed_hosts", ("chat.example", "*.lan")),
         ("--allowed-hosts *", "allowed_hosts", ("*",)),
         ("--allowed-hosts ::1,böx.example", "allowed_hosts", ("::1", "xn--bx-fka.example")),
+        ("--trusted-proxies 127.0.0.1,10.0.0.0/24", "trusted_proxies", ("127.0.0.1", "10.0.0.0/24")),
         ("--expose-prompts", "expose_prompts", True),
         ("--no-slots", "slots", False),
         ("--no-metrics", "metrics", False),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_process import LIMIT, RawClient, ServerProcess, events, long_prompt, until
+from tests.support.http_process import LIMIT, RawClient, ServerProcess, events, until
 from tests.support.marks import mostly_long
 
 STATUS = {signal.SIGTERM: -signal.SIGTERM, signal.SIGINT: 128 + signal.SIGINT}
@@ -101,21 +101,6 @@ def test_with_a_delay_it_serves_on_and_its_health_says_that_it_drains(long_model
         assert server.wait() == STATUS[signal.SIGTERM]
 
 
-@pytest.fixture
-def _background_job() -> Iterator[None]:
-    """Be what a script starts with ``&``: SIGINT is ignored, and children inherit that."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("_background_job")
-def test_the_servers_of_these_tests_take_sigint_in_a_background_job_too(long_model: Path) -> None:
-    with serving(long_model) as server:
-        server.signal(signal.SIGINT)
-        assert server.wait() == STATUS[signal.SIGINT]
-
-
 @pytest.mark.long
 def test_a_request_that_ends_within_the_drain_is_complete(long_model: Path) -> None:
     with serving(long_model, drain=600.0) as server, RawClient(server.port) as a, RawClient(server.port) as b:
@@ -191,17 +176,6 @@ def test_a_second_signal_does_not_wait_for_a_client_that_does_not_read(long_mode
         server.wait()
         assert time.monotonic() - began < SOON
         assert "Traceback" not in server.log, server.log
-
-
-@pytest.mark.long
-def test_a_prefill_does_not_delay_the_end(long_model: Path) -> None:
-    with serving(long_model, drain=0.0) as server, RawClient(server.port) as client:
-        mine = client.post(prompt=long_prompt())
-        server.wait_for(mine, prompt_tokens_done=lambda n: n > 0)
-        began = server.signal()
-        assert client.answer().status == 503
-        server.wait()
-        assert time.monotonic() - began < SOON
 
 
 @pytest.mark.long

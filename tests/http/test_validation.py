@@ -63,6 +63,7 @@ def assert_refused(exchange: Exchange, param: str | None, code: str | None = Non
         ({"logit_bias": {"1": 101}}, "logit_bias"),
         ({"logit_bias": {"1": float("nan")}}, "logit_bias"),
         ({"logit_bias": {"257": 1}}, "logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias"),
         ({"logit_bias": {str(2**40): 1}}, "logit_bias"),
         ({"seed": "x"}, "seed"),
         ({"seed": 2**64}, "seed"),
@@ -90,7 +91,6 @@ async def test_a_bad_field_is_named(world: World, fields: dict[str, Any], param:
         ({"messages": "x"}, "messages"),
         ({"messages": [{"content": "x"}]}, "messages"),
         ({"messages": [{"role": "", "content": "x"}]}, "messages"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages"),
         ({"messages": [USER], "max_completion_tokens": -2}, "max_completion_tokens"),
         ({"messages": [USER], "top_logprobs": 21}, "top_logprobs"),
         ({"messages": [USER], "logprobs": 3}, "logprobs"),
@@ -132,12 +132,6 @@ async def test_a_body_that_is_no_object(world: World, body: str) -> None:
 async def test_json_that_is_not_sent_as_json_is_told_how(world: World, content_type: str) -> None:
     exchange = await world.post(COMPLETIONS, {"prompt": "x"}, headers={"content-type": content_type})
     assert "Content-Type: application/json" in assert_refused(exchange, None, "unsupported_media_type")
-
-
-async def test_fields_without_an_effect_are_accepted(world: World) -> None:
-    ignored = {"metadata": {"a": 1}, "store": True, "service_tier": "auto", "user": "me"}
-    exchange = await world.post(COMPLETIONS, {"prompt": "x", "max_tokens": 1} | ignored)
-    assert exchange.status == 200
 
 
 async def test_a_prompt_that_just_fits_is_served_and_one_more_token_is_not() -> None:
