@@ -103,17 +103,6 @@ async def test_an_id_is_free_again_when_the_answer_of_a_refused_request_begins(p
         assert (await world.get("/v1/sessions")).json()["data"] == []
 
 
-async def test_a_request_that_finds_the_queue_full_leaves_no_trace() -> None:
-    async with open_world(parallel=1, max_queue=1) as world:
-        await world.running_stream("runs", supersede="k")
-        waits = await world.submitted("waits")
-        refused = await world.complete(supersede="l", session_id="s", headers={"x-request-id": "mine"}).end()
-        assert refused.status == 429
-        assert [one["id"] for one in await world.requests()] == ["runs", "waits"]
-        assert (await world.get("/v1/sessions")).json()["data"] == []
-        assert not waits.task.done()
-
-
 @pytest.mark.parametrize("reason", [CancelReason.EXPLICIT, CancelReason.DISCONNECT])
 async def test_a_cancel_right_before_the_acceptance_wins(world: World, reason: CancelReason) -> None:
     accept, seen = world.engine.accept, accepted(world)

@@ -242,6 +242,7 @@ async def test_a_bad_query_is_400_with_its_name(world: World, query: str) -> Non
         ("/v1/completions", {"prompt": "x"}, "cmpl-"),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}, "chatcmpl-"),
         ("/v1/messages", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 8}, "msg_"),
+        ("/v1/responses", {"input": "x"}, "resp_"),
     ],
 )
 async def test_the_id_in_an_answer_cancels_it(world: World, path: str, fields: dict[str, Any], prefix: str) -> None:

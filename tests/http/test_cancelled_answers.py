@@ -19,19 +19,6 @@ reasons = pytest.mark.parametrize("reason", STATUS)
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 
 
-async def bring_about(world: World, reason: str) -> None:
-    """Cancel the request `mine` for this reason."""
-    match reason:
-        case "superseded":
-            world.complete("successor", headers={"x-supersede": "key", "x-request-id": "successor"})
-        case "explicit":
-            assert (await world.post("/v1/requests/mine/cancel")).status == 200
-        case "deadline":
-            world.expire("mine")
-        case "shutdown":
-            await world.shut_down()
-
-
 def assert_error(answer: dict[str, Any], reason: str, usage: tuple[int, int]) -> None:
     error = answer["error"]
     assert set(answer) == {"error", "usage"}
@@ -78,7 +65,7 @@ async def test_in_every_phase_the_answer_says_why_it_was_cut(phase: str, reason:
         await world.step(3 if phase == "decode" else 0)
         await world.held()
         # A shutdown cancels the neighbour too, and aborts its held step.
-        await bring_about(world, reason)
+        await world.bring_about(reason)
         await exchange.end()
         assert_answer(exchange, reason, (5, 3) if phase == "decode" else (0, 0), stream=stream)
 
@@ -88,7 +75,7 @@ async def test_a_chat_is_cut_likewise(world: World, stream: bool) -> None:
     world.hold()
     exchange = world.chat(stream=stream, headers=MINE)
     await world.held()
-    await bring_about(world, "explicit")
+    await world.bring_about("explicit")
     await exchange.end()
     assert_answer(exchange, "explicit", (0, 0), stream=stream)
 
@@ -134,7 +121,7 @@ async def test_choices_of_one_request_end_together(stream: bool) -> None:
         exchange = world.complete(n=3, max_tokens=50, ignore_eos=True, stream=stream, headers=MINE)
         await world.step(2)  # the leader's prompt, its siblings' prompts
         assert len((await world.held()).items) == 3
-        await bring_about(world, "explicit")
+        await world.bring_about("explicit")
         await exchange.end()
         assert_answer(exchange, "explicit", (5, 3), stream=stream)
         assert world.context.open_seqs == []
@@ -166,7 +153,8 @@ async def test_a_full_queue_is_429_before_any_event(stream: bool, path: str) -> 
         await world.running_stream("neighbour")
         await world.submitted("waits")
         prompt = {"prompt": "x"} if path == COMPLETIONS else {"messages": [{"role": "user", "content": "x"}]}
-        exchange = await world.post(path, prompt | {"stream": stream}, headers={"x-request-id": "mine"})
+        names = {"x-request-id": "mine", "x-session-id": "s", "x-supersede": "k"}
+        exchange = await world.post(path, prompt | {"stream": stream}, headers=names)
         assert exchange.status == 429
         assert int(exchange.headers["retry-after"]) >= 1
         assert "x-should-retry" not in exchange.headers
@@ -174,6 +162,8 @@ async def test_a_full_queue_is_429_before_any_event(stream: bool, path: str) -> 
         error = exchange.json()["error"]
         assert (error["type"], error["code"], error["request_id"]) == ("rate_limit_error", "queue_full", "mine")
         assert (await world.get("/v1/requests/mine")).status == 404
+        assert [entry["id"] for entry in await world.requests()] == ["neighbour", "waits"]
+        assert (await world.get("/v1/sessions")).json()["data"] == []
 
 
 async def test_a_keys_newest_replaces_its_own_waiting_request_in_a_full_queue() -> None:

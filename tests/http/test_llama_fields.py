@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.fake_model import EOS
+from tests.support.http_process import ServerProcess
 from tests.support.http_world import World
 from tests.support.llama_client import COMPLETION, answer, events
 
@@ -165,3 +166,15 @@ async def test_what_cannot_be_done_is_named(world: World, fields: dict[str, Any]
     assert exchange.status == 400, exchange.body
     assert exchange.json()["error"]["param"] == param, exchange.json()
     assert await world.requests() == []
+
+
+def test_a_grammar_a_schema_and_probabilities_of_the_real_engine(server: ServerProcess) -> None:
+    options = {"prompt": "hello", "n_predict": 8, "n_probs": 3}
+    whole = server.http.post("/completion", json=options | {"grammar": 'root ::= "aaaa"'}).json()
+    assert (whole["content"], whole["stop_type"]) == ("aaaa", "eos")
+    whole = server.http.post("/completion", json=options | {"json_schema": {"const": 7}}).json()
+    assert whole["content"] == "7"
+    whole = server.http.post("/completion", json=options | {"post_sampling_probs": True, "top_k": 2}).json()
+    for place in whole["completion_probabilities"]:
+        assert 1 <= len(place["top_probs"]) <= 2
+        assert sum(one["prob"] for one in place["top_probs"]) == pytest.approx(1, abs=1e-5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +86,6 @@ async def test_completions_that_pile_up_are_reported_once(
             await ask(world, f"key-{number}", number)
             assert lines() == n_lines
         world.gate.open()
-
-
-async def test_with_lines_switched_off_no_facts_are_gathered(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.ERROR, logger="pyllmcancel")
-    answer = await world.begin("POST", COMPLETIONS, {"prompt": "hello", "max_tokens": 3}).end()
-    assert answer.status == 200
-    assert caplog.records == []
 
 
 @pytest.mark.parametrize("form", mostly_long(["text", "json"], "json"))

@@ -133,41 +133,31 @@ async def test_more_tokens_are_counted_than_fit() -> None:
 
 USER = {"role": "user", "content": "x"}
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+BASH = {"type": "bash_20250124", "name": "bash"}
+
+
+def blocks(*content: dict[str, Any]) -> dict[str, Any]:
+    return ASKED | {"messages": [USER | {"content": list(content)}]}
+
+
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "no max_tokens": (HELLO, "max_tokens: Field required", "max_tokens"),
     "no messages": ({"max_tokens": 1}, "messages: Field required", "messages"),
     "empty messages": ({"max_tokens": 1, "messages": []}, "messages", "messages"),
     "an image in a result": (
-        ASKED | {"messages": [USER | {"content": [{"type": "tool_result", "tool_use_id": "a", "content": [IMAGE]}]}]},
+        blocks({"type": "tool_result", "tool_use_id": "a", "content": [IMAGE]}),
         "without a projector",
         "messages",
     ),
-    "a video": (
-        ASKED | {"messages": [USER | {"content": [{"type": "video"}]}]},
-        "'video' is not supported; text and images are",
-        "messages",
-    ),
-    "a PDF": (
-        ASKED | {"messages": [USER | {"content": [{"type": "document", "source": {"type": "base64"}}]}]},
-        "'base64' is not supported",
-        "messages",
-    ),
-    "a block of no known kind": (
-        ASKED | {"messages": [USER | {"content": [{"type": "smell"}]}]},
-        "'smell' is not supported",
-        "messages",
-    ),
+    "a video": (blocks({"type": "video"}), "'video' is not supported; text and images are", "messages"),
+    "a PDF": (blocks({"type": "document", "source": {"type": "base64"}}), "'base64' is not supported", "messages"),
+    "a block of no known kind": (blocks({"type": "smell"}), "'smell' is not supported", "messages"),
     "a choice of a hosted tool": (
-        ASKED | {"tools": [{"type": "bash_20250124", "name": "bash"}], "tool_choice": {"type": "tool", "name": "bash"}},
+        ASKED | {"tools": [BASH], "tool_choice": BASH | {"type": "tool"}},
         "bash",
         "tool_choice",
     ),
-    "a tool's bad name, after a hosted tool": (
-        ASKED | {"tools": [{"type": "bash_20250124", "name": "bash"}, {"name": "a b", "input_schema": {}}]},
-        "name",
-        "tools",
-    ),
-    "a tool's bad name": (ASKED | {"tools": [{"name": "a b", "input_schema": {}}]}, "name", "tools"),
+    "a tool's bad name": (ASKED | {"tools": [BASH, {"name": "a b", "input_schema": {}}]}, "name", "tools"),
     "two tools of a name": (ASKED | {"tools": [{"name": "a", "input_schema": {}}] * 2}, "two tools", "tools"),
     "a choice without tools": (ASKED | {"tool_choice": {"type": "any"}}, "no tools", "tool_choice"),
     "an unknown choice": (ASKED | {"tool_choice": {"type": "tool", "name": "b"}}, "b", "tool_choice"),
@@ -247,18 +237,6 @@ async def test_too_many_waiting_requests_are_told_to_come_again() -> None:
 # -- cancels ----------------------------------------------------------------------------------------------------------
 
 
-async def bring_about(world: World, reason: str) -> None:
-    match reason:
-        case "superseded":
-            ask(world, headers={"x-supersede": "key", "x-request-id": "successor"})
-        case "explicit":
-            await world.post("/v1/requests/mine/cancel")
-        case "deadline":
-            world.expire("mine")
-        case "shutdown":
-            await world.shut_down()
-
-
 @streaming
 @pytest.mark.parametrize("reason", STATUS)
 async def test_a_cancelled_message_never_looks_complete(world: World, reason: str, stream: bool) -> None:
@@ -266,7 +244,7 @@ async def test_a_cancelled_message_never_looks_complete(world: World, reason: st
     exchange = ask(world, headers=MINE, stream=stream)
     await world.step(2)
     await world.held()
-    await bring_about(world, reason)
+    await world.bring_about(reason)
     await exchange.end()
     status, kind = STATUS[reason]
     if not stream:

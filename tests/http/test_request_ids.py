@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from starlette.types import Receive, Scope, Send
 
-from pyllmcancel.server.http.request_context import RequestContext
 from tests.support.http_world import COMPLETIONS, World
 
 SANE = ["a", "req-1", "A.b_c:d@e/f+g=h-i", "7f9c0f3e-6a1b-4c7e-9a55-6d6f0d0e7a11", "x" * 128, "cmpl-of-mine", "a/b"]
@@ -101,15 +99,3 @@ async def test_a_defect_of_ours_is_a_500_with_the_id_and_without_its_inside(worl
     assert exchange.headers["x-should-retry"] == "false"
     assert exchange.json()["error"]["request_id"] == "mine"
     assert b"secret" not in exchange.body
-
-
-async def test_other_protocols_than_http_pass_through_the_middleware() -> None:
-    seen = []
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        seen.append(scope["type"])
-
-    async def nothing(*_: object) -> None: ...
-
-    await RequestContext(app)({"type": "lifespan"}, nothing, nothing)  # type: ignore[arg-type]
-    assert seen == ["lifespan"]

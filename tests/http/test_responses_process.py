@@ -122,30 +122,6 @@ def test_without_a_name_the_file_is_where_xdg_says_and_a_second_server_stores_in
         until(lambda: sorted("in memory only" in server.log for server in servers), lambda seen: seen == [False, True])
 
 
-@pytest.mark.long
-def test_a_disk_that_fills_up_fails_what_is_to_be_stored(long_model: Path, store: Path) -> None:
-    program = (
-        "import resource, runpy\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
-        "runpy.run_module('pyllmcancel', run_name='__main__')"
-    )
-    options = ("--model", str(long_model), "--ctx-size", "4096", "--store", str(store))
-    with ServerProcess(*options, program=program) as server:
-        server.started()
-        old = create(server, max_output_tokens=1)
-        until_ended(server, old)
-        long = {"tools": [{"type": "web_search", "note": "x" * 300_000}]}
-        body = {"input": "hello", "background": True, "max_output_tokens": 1} | long
-        answer = server.http.post("/v1/responses", json=body)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (507, "storage_full")
-        assert status(server, old) == "incomplete"
-        until_ended(server, create(server, max_output_tokens=1))
-        plain = server.http.post(
-            "/v1/responses", json={"input": "hello", "max_output_tokens": 1, "store": False} | long
-        )
-        assert plain.status_code == 200
-
-
 # -- the official client ----------------------------------------------------------------------------------------------
 
 

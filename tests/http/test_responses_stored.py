@@ -315,19 +315,10 @@ async def test_whatever_ends_it_that_is_stored_with_its_events(reason: str) -> N
         await world.held()
         following = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true")
         await following.until_body(b"output_text.delta")
-        closing = None
-        match reason:
-            case "explicit":
-                await world.post("/v1/requests/mine/cancel?wait=false")
-            case "deadline":
-                world.expire("mine")
-            case "shutdown":
-                closing = asyncio.create_task(world.shut_down())
+        await world.bring_about(reason)
         await world.cancelling("mine")
         world.gate.open()
         events = checked_events(await following.end())
-        if closing is not None:
-            await closing
         error, last = events[-2:]
         assert (error["type"], error["code"], last["type"]) == ("error", reason, "response.failed")
         assert await until_ended(world) == last["response"]

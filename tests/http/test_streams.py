@@ -68,29 +68,6 @@ async def test_an_answer_goes_on_when_its_reader_leaves_and_is_read_again_as_it_
         assert (await world.ended("mine"))["status"] == "finished"
 
 
-async def test_a_request_without_a_conversation_ends_with_its_client() -> None:
-    async with open_world() as world:
-        world.hold()
-        first = ask(world, conversation=None)
-        await world.step(2)
-        first.leave()
-        await world.cancelling("mine")
-        world.gate.open()
-        await first.end()
-        assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
-        assert (await world.get("/v1/stream/mine")).status == 404
-
-
-async def test_keep_going_makes_the_request_s_id_the_name() -> None:
-    async with open_world() as world:
-        world.hold()
-        first = ask(world, conversation=None, keep_going=True)
-        await first.until_headers()
-        await first.left()
-        world.gate.open()
-        assert (await written(world, "mine")).decode().endswith(ENDED)
-
-
 async def test_a_client_that_leaves_before_its_request_is_submitted_finds_the_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -235,20 +212,11 @@ async def test_whatever_ends_it_its_readers_are_told_now_and_later(reason: Cance
     async with open_world() as world:
         await unread(world, timeout=60)
         reader = await read(world).until_body(b"data: ")
-        closing = None
-        match reason:
-            case CancelReason.EXPLICIT:
-                await world.post("/v1/requests/mine/cancel?wait=false")
-            case CancelReason.DEADLINE:
-                world.expire("mine")
-            case CancelReason.SHUTDOWN:
-                closing = asyncio.create_task(world.shut_down())
+        await world.bring_about(reason)
         await world.cancelling("mine")
         world.gate.open()
         await check_broken_off(world, reader, reason)
         await check_broken_off(world, read(world), reason)
-        if closing is not None:
-            await closing
 
 
 async def test_deleting_cancels_and_forgets_it_and_its_readers_are_told() -> None:

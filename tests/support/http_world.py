@@ -97,6 +97,7 @@ class World:
             self.app.state.server.chat_template = shared_template()
         self.gate = self.context.gate
         self.exchanges: list[Exchange] = []
+        self.closing: asyncio.Task[None] | None = None
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
@@ -204,6 +205,19 @@ class World:
         assert isinstance(found, Request)
         self.engine._watcher.at_deadline(found, time.monotonic())
 
+    async def bring_about(self, reason: str) -> None:
+        """Cancel the request ``mine``, whose key is ``key``, for this reason. Its computation may still go on."""
+        match reason:
+            case "superseded":
+                self.complete("successor", max_tokens=1, headers={"x-supersede": "key", "x-request-id": "successor"})
+            case "explicit":
+                cancelled = await self.post("/v1/requests/mine/cancel?wait=false")
+                assert cancelled.json()["outcome"] == "cancelled"
+            case "deadline":
+                self.expire("mine")
+            case "shutdown":
+                self.closing = asyncio.create_task(self.shut_down())
+
     async def shut_down(self, drain: float = 0.0) -> None:
         await self.app.state.server.close(drain)
 
@@ -212,6 +226,8 @@ class World:
         for exchange in self.exchanges:
             async with exchange:
                 pass
+        if self.closing is not None:
+            await self.closing
         await asyncio.to_thread(self.engine.close)
         await self.app.state.server.streams.close()
         await self.app.state.server.responses.close()
