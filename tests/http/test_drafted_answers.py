@@ -157,23 +157,6 @@ async def test_a_prediction_that_was_wrong_is_counted_all_the_same(world: World)
     assert (text(exchange), predicted(exchange)) == (ANSWER, (0, 0))
 
 
-async def test_a_chat_takes_a_prediction_of_parts(world: World) -> None:
-    parts = [{"type": "text", "text": FILE[:20]}, {"type": "text", "text": FILE[20:]}]
-    prompt = "<|im_start|>user\nwrite it<|im_end|>\n<|im_start|>assistant\n"
-    known(world, prompt, CHANGED)
-    exchange = await world.chat(
-        "write it",
-        prediction={"type": "content", "content": parts},
-        stream=True,
-        stream_options={"include_usage": True},
-        **GREEDY,
-    ).end()
-    events = exchange.json_events()
-    said = "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"])
-    assert said == CHANGED
-    assert events[-1]["usage"]["completion_tokens_details"]["accepted_prediction_tokens"] > len(CHANGED) / 2
-
-
 @pytest.mark.parametrize(
     ("prediction", "param"),
     [

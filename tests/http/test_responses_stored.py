@@ -489,7 +489,7 @@ async def test_a_full_disk_fails_what_is_to_be_stored_and_nothing_else() -> None
 
 async def test_an_end_that_cannot_be_stored_is_a_failure() -> None:
     async with open_world() as world:
-        await in_background(world, max_output_tokens=20_000)
+        await in_background(world, max_output_tokens=300)
         fill(world)
         world.gate.open()
         found = await until_ended(world)
