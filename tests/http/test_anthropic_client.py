@@ -40,15 +40,6 @@ def named(request_id: str, key: str | None = None) -> dict[str, Any]:
 # -- answers ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_is_read(client: anthropic.Anthropic) -> None:
-    mine = fresh_id()
-    message = client.messages.create(**SHORT, **named(mine))
-    assert (message.id, message._request_id) == (f"msg_{mine}", mine)
-    assert (message.stop_reason, message.stop_sequence, message.usage.output_tokens) == ("max_tokens", None, 12)
-    (block,) = message.content
-    assert block.type == "text"
-
-
 def test_the_final_message_of_a_stream_is_that_of_an_answer_in_one_piece(client: anthropic.Anthropic) -> None:
     whole = client.messages.create(**SHORT)
     with client.messages.stream(**SHORT) as stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -48,22 +49,16 @@ def test_the_generation_prompt_can_be_left_out() -> None:
     ],
 )
 def test_whatever_a_template_does_wrong_is_the_requests_error(source: str) -> None:
-    template = ChatTemplate(source)
-    try:
+    with closing(ChatTemplate(source)) as template:
         with pytest.raises(InvalidRequestError) as caught:
             template.apply({"messages": MESSAGES})
         assert caught.value.param in ("messages", "chat_template")
-    finally:
-        template.close()
 
 
 def test_a_template_for_tools_is_rendered_where_there_are_tools() -> None:
-    template = ChatTemplate("{{ messages[0].content }}", tool_use_source="{{ tools | tojson }}")
-    try:
+    with closing(ChatTemplate("{{ messages[0].content }}", tool_use_source="{{ tools | tojson }}")) as template:
         assert template.apply({"messages": TWO}).prompt == " a b "
         assert json.loads(template.apply({"messages": TWO, "tools": [TOOL]}).prompt)[0]["function"]["name"] == "now"
-    finally:
-        template.close()
 
 
 @pytest.mark.parametrize(
@@ -81,15 +76,12 @@ def test_a_template_that_cannot_be_compiled_costs_what_it_is_for(  # noqa: PLR09
     param: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    template = ChatTemplate(source, tool_use_source=tool_use_source)
-    try:
+    with closing(ChatTemplate(source, tool_use_source=tool_use_source)) as template:
         assert template.apply({"messages": TWO, **served}).prompt == "x"
         with pytest.raises(InvalidRequestError, match="cannot be compiled: line 2: Expected an expression") as caught:
             template.apply({"messages": TWO, **refused})
         assert caught.value.param == param
         assert "cannot be compiled: line 2" in caplog.text
-    finally:
-        template.close()
 
 
 # -- templates that know nothing of tools -----------------------------------------------------------------------------

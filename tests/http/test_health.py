@@ -21,7 +21,6 @@ from pyllmcancel.server.config import ServerConfig
 from tests.support.held_load import HeldLoad
 from tests.support.http_asgi import LIMIT, Exchange, until_healthy
 from tests.support.http_world import World, open_world
-from tests.support.threads import N_THREADS
 
 PATHS = pytest.mark.parametrize("path", ["/health", "/v1/health"])
 
@@ -73,18 +72,6 @@ async def test_everything_that_needs_the_model_is_503_while_loading(method: str,
     assert exchange.json()["error"]["code"] == "loading"
     assert "retry-after" in exchange.headers
     assert (await fetch(app, "/metrics")).status == 200
-
-
-async def test_loading_then_ok_when_a_model_was_loaded(model_files: dict[str, Path]) -> None:
-    config = EngineConfig(model=model_files["attention"], threads=N_THREADS, ctx_size=256)
-    app = create_app(ServerConfig(engine=config))
-    async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
-        assert (await fetch(app)).json()["status"] == "loading"
-        await until_healthy(app)
-        assert (await fetch(app)).json() == {"status": "ok", "waiting": 0, "running": 0}
-        (model,) = (await fetch(app, "/v1/models")).json()["data"]
-        assert model["id"] == "attention"
-    assert app.state.server.engine.registry.closed
 
 
 async def test_503_failed_when_the_model_is_broken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -196,16 +183,3 @@ async def test_nobody_is_served_before_the_vocabulary_was_read(world: World, mon
         assert (await Exchange(app, "GET", "/health").end()).status == 503
         read.set()
         await until_healthy(app)
-
-
-async def test_live_requests_of_a_loaded_engine_end_when_the_application_does(long_model: Path) -> None:
-    app = create_app(ServerConfig(engine=EngineConfig(model=long_model, threads=N_THREADS, ctx_size=16_384)))
-    headers = {"content-type": "application/json", "x-request-id": "mine"}
-    async with asyncio.timeout(LIMIT):
-        async with app.router.lifespan_context(app):
-            await until_healthy(app)
-            body = b'{"prompt": "hello", "max_tokens": 10000, "stream": true}'
-            exchange = Exchange(app, "POST", "/v1/completions", body=body, headers=headers)
-            await exchange.next_event()
-        await exchange.end()
-    assert '"code": "shutdown"' in exchange.events[-1]

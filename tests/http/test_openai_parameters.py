@@ -22,12 +22,6 @@ class Verdict(BaseModel):
     grade: Literal["good", "bad"]
 
 
-GRADE: Any = {
-    "type": "function",
-    "function": {"name": "grade", "parameters": Verdict.model_json_schema() | {"additionalProperties": False}},
-}
-
-
 @pytest.fixture(scope="module")
 def packaged() -> Iterator[ServerProcess]:
     with ServerProcess() as process:
@@ -114,30 +108,6 @@ def test_parse_gives_the_object_that_was_asked_for(client: openai.OpenAI) -> Non
     assert isinstance(answer.choices[0].message.parsed, Verdict)
 
 
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "grade"}}])
-def test_a_forced_call(client: openai.OpenAI, choice: Any) -> None:
-    answer = client.chat.completions.create(
-        model="any", messages=HELLO, tools=[GRADE], tool_choice=choice, parallel_tool_calls=False, max_tokens=200
-    )
-    (call,) = answer.choices[0].message.tool_calls or ()
-    assert answer.choices[0].finish_reason == "tool_calls"
-    assert call.type == "function"
-    Verdict.model_validate_json(call.function.arguments)
-    followed_up = client.chat.completions.create(
-        model="any",
-        messages=[
-            *HELLO,
-            answer.choices[0].message.model_dump(exclude_none=True),
-            {"role": "tool", "tool_call_id": call.id, "content": "noted"},
-        ],
-        tools=[GRADE],
-        tool_choice="none",
-        max_tokens=4,
-    )
-    assert followed_up.choices[0].message.content
-    assert followed_up.choices[0].message.tool_calls is None
-
-
 def test_the_stream_helper_tells_of_content(client: openai.OpenAI) -> None:
     with client.chat.completions.stream(
         model="any", messages=HELLO, temperature=0, stop=["."], stream_options={"include_usage": True}
@@ -147,18 +117,6 @@ def test_the_stream_helper_tells_of_content(client: openai.OpenAI) -> None:
     assert text == final.choices[0].message.content
     assert final.usage is not None
     assert final.usage.completion_tokens > 1
-
-
-def test_the_stream_helper_tells_of_calls(client: openai.OpenAI) -> None:
-    tools: Any = [openai.pydantic_function_tool(Verdict)]
-    with client.chat.completions.stream(
-        model="any", messages=HELLO, tools=tools, tool_choice="required", parallel_tool_calls=False
-    ) as stream:
-        done = [event for event in stream if event.type == "tool_calls.function.arguments.done"]
-        final = stream.get_final_completion()
-    (call,) = final.choices[0].message.tool_calls or ()
-    assert isinstance(call.function.parsed_arguments, Verdict)
-    assert [event.arguments for event in done] == [call.function.arguments]
 
 
 # -- async ------------------------------------------------------------------------------------------------------------

@@ -52,25 +52,6 @@ def until_ended(server: ServerProcess, name: str) -> str:
 
 
 @pytest.mark.long
-def test_a_killed_server_has_lost_nothing_that_it_acknowledged(serve: Serve) -> None:
-    server = serve()
-    ended, running = create(server, max_output_tokens=3), create(server, **LONG)
-    until_ended(server, ended)
-    before = server.http.get(f"/v1/responses/{ended}").json()
-    until(lambda: status(server, running), lambda seen: seen == "in_progress")
-    server.signal(signal.SIGKILL)
-    server.wait()
-    server = serve()
-    assert server.http.get(f"/v1/responses/{ended}").json() == before
-    found = server.http.get(f"/v1/responses/{running}").json()
-    assert (found["status"], found["error"]["code"]) == ("failed", "server_error")
-    assert "the server ended" in found["error"]["message"]
-    events = server.http.get(f"/v1/responses/{running}", params={"stream": True}).text
-    assert "event: response.failed" in events
-    server.wait_for_log("responses were running when the last server ended")
-
-
-@pytest.mark.long
 def test_killed_again_and_again(tmp_path: Path) -> None:
     responses_crash.run(tmp_path, rounds=2, n_answers=60, seed=1)
 
@@ -81,18 +62,6 @@ def test_a_drain_lets_it_finish(serve: Serve) -> None:
     server.signal()
     assert server.wait() == -signal.SIGTERM
     assert status(serve(), name) == "incomplete"
-
-
-@pytest.mark.long
-def test_the_end_of_the_drain_cancels_it_and_that_is_stored(serve: Serve) -> None:
-    server = serve("--drain", "0")
-    name = create(server, **LONG)
-    until(lambda: status(server, name), lambda seen: seen == "in_progress")
-    server.signal()
-    assert server.wait() == -signal.SIGTERM
-    found = serve().http.get(f"/v1/responses/{name}").json()
-    assert found["status"] == "failed"
-    assert "shutdown" in found["error"]["message"]
 
 
 @pytest.mark.long
