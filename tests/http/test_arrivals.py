@@ -112,8 +112,7 @@ async def test_a_cancel_right_before_the_acceptance_wins(world: World, reason: C
         accept(request)
 
     world.engine.accept = cancel_and_accept  # type: ignore[method-assign]
-    exchange = await world.complete(headers={"x-request-id": "mine"}).end()
-    assert exchange.status == 499
+    assert (await world.complete(headers={"x-request-id": "mine"}).end()).status == 499
     assert seen == []
     ended = await world.request("mine")
     assert (ended["status"], ended["phase"], ended["cancel_reason"]) == ("cancelled", "preparing", reason)

@@ -35,8 +35,7 @@ async def test_a_cancel_ends_the_computation_while_send_blocks_and_the_client_is
     world: World,
 ) -> None:
     exchange = await blocked_in_mid_stream(world)
-    answer = (await world.post("/v1/requests/mine/cancel")).json()
-    assert answer["outcome"] == "cancelled"
+    assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
     exchange.read_on()
     await exchange.end()
     assert json.loads(exchange.events[-1])["error"]["code"] == "explicit"

@@ -71,9 +71,11 @@ def test_a_template_is_recognised_by_its_text() -> None:
 
 
 def test_one_that_is_not_recognised_is_refused() -> None:
-    with closing(ChatTemplate("{{ messages }}", jinja=False)) as template:
-        with pytest.raises(InvalidRequestError, match="not supported"):
-            template.prepare()
+    with (
+        closing(ChatTemplate("{{ messages }}", jinja=False)) as template,
+        pytest.raises(InvalidRequestError, match="not supported"),
+    ):
+        template.prepare()
 
 
 def test_tools_are_refused_unless_none_may_be_called(llama3: ChatTemplate) -> None:

@@ -19,8 +19,7 @@ targets = pytest.mark.parametrize("target", ["requests/mine", "sessions/session"
 
 
 async def cancel(world: World, target: str = "requests/mine") -> dict[str, Any]:
-    exchange = await world.post(f"/v1/{target}/cancel")
-    assert exchange.status == 200
+    exchange = await world.served(f"/v1/{target}/cancel")
     answer = said(exchange)
     assert set(answer) == FIELDS
     return answer
@@ -161,8 +160,7 @@ async def test_twice_is_told_the_first_reason(world: World) -> None:
 async def test_after_a_cancel_it_is_already_finished(world: World) -> None:
     await world.computing(headers=MINE)
     first = await cancel(world)
-    again = await cancel(world)
-    assert again == first | {"outcome": "already_finished"}
+    assert await cancel(world) == first | {"outcome": "already_finished"}
 
 
 async def test_after_the_proper_end_it_is_already_finished_and_says_how(world: World) -> None:
@@ -217,8 +215,7 @@ async def test_a_held_session_has_its_next_requests_cancelled_on_arrival_and_no_
         "requests": [],
         "hold_seconds": 30.0,
     }
-    other = await world.complete(max_tokens=1, headers={"X-Session-Id": "another"}).end()
-    assert other.status == 200
+    assert (await world.complete(max_tokens=1, headers={"X-Session-Id": "another"}).end()).status == 200
     exchange = await world.complete(headers={"X-Session-Id": "editor"}).end()
     assert exchange.json()["error"]["code"] == "explicit"
     again = await world.complete(max_tokens=1, headers={"X-Session-Id": "editor"}).end()
@@ -227,8 +224,7 @@ async def test_a_held_session_has_its_next_requests_cancelled_on_arrival_and_no_
 
 async def test_a_hold_for_a_live_request_cancels_it_now(world: World) -> None:
     await world.computing(headers=MINE)
-    answer = (await world.post("/v1/requests/mine/cancel?hold=30")).json()
-    assert answer["outcome"] == "cancelled"
+    assert (await world.post("/v1/requests/mine/cancel?hold=30")).json()["outcome"] == "cancelled"
 
 
 @pytest.mark.parametrize("query", ["hold=-1", "hold=61", "hold=x", "hold=nan", "wait=perhaps"])

@@ -88,8 +88,7 @@ async def test_the_step_that_would_have_finished_it_does_not_make_it_complete(wo
     await world.running_stream("neighbour", max_tokens=20)
     exchange = await world.submitted("mine", max_tokens=2, stream=stream, headers=MINE)
     await world.step(2)
-    held = await world.held()
-    assert len(held.items) == 2
+    assert len((await world.held()).items) == 2
     world.gate.move_on(0.99)
     assert (await world.post("/v1/requests/mine/cancel?wait=false")).json()["outcome"] == "cancelled"
     await world.step()

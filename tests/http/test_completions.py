@@ -234,8 +234,7 @@ async def test_choices_of_one_prompt_differ(world: World) -> None:
 
 async def test_a_bias_bans_a_token_and_another_forces_one(world: World) -> None:
     world.model.answers[b"say"] = b"a"
-    banned = await answer(world, stream=False, prompt="say", max_tokens=1, logit_bias={"97": -100})
-    assert banned[0][0] != "a"
+    assert (await answer(world, stream=False, prompt="say", max_tokens=1, logit_bias={"97": -100}))[0][0] != "a"
     forced = await answer(world, stream=False, prompt="x", max_tokens=2, logit_bias={"98": 100})
     assert forced == {0: ("bb", "length")}
 
@@ -361,8 +360,7 @@ class FillsGaps(fake_model.Model):
 async def test_a_suffix_fills_the_gap_with_the_models_own_tokens(stream: bool) -> None:
     async with open_world(model=FillsGaps()) as world:
         world.model.answers[b"\x01a = \x02\nreturn a\x03"] = b"7"
-        found = await choices_of(world, prompt="a = ", suffix="\nreturn a", stream=stream)
-        assert found[0]["text"] == "7"
+        assert (await choices_of(world, prompt="a = ", suffix="\nreturn a", stream=stream))[0]["text"] == "7"
 
 
 async def test_an_empty_suffix_is_none(world: World) -> None:
@@ -530,16 +528,14 @@ async def test_a_verbose_server_tells_it_where_a_request_does_not_say(
     path: str, fields: dict[str, Any], is_told: bool
 ) -> None:
     async with open_world(verbose=True) as world:
-        answer = (await begin(world, path, max_tokens=1, **fields).end()).json()
-        assert ("__verbose" in answer) is is_told
+        assert ("__verbose" in (await begin(world, path, max_tokens=1, **fields).end()).json()) is is_told
 
 
 async def test_the_role_of_a_chat_comes_while_its_request_waits() -> None:
     async with open_world(parallel=1) as world:
         neighbour = await world.running_stream("neighbour", max_tokens=2)
         exchange = world.chat(stream=True, max_tokens=1, headers={"x-request-id": "mine"})
-        first = await exchange.next_json()
-        assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        assert (await exchange.next_json())["choices"][0]["delta"] == {"role": "assistant", "content": ""}
         assert (await world.request("mine"))["status"] == "waiting"
         await world.step(2)
         await neighbour.end()

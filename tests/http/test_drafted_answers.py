@@ -214,8 +214,7 @@ async def test_a_list_of_requests_and_the_log_say_what_was_drafted(
     with caplog.at_level(logging.INFO, "pyllmcancel.engine"):
         again = await completed(world)
     request_id = again.headers["x-request-id"]
-    entry = await world.request(request_id)
-    assert entry["drafts"] == [{"source": "past", "drafted": n, "accepted": n}]
+    assert (await world.request(request_id))["drafts"] == [{"source": "past", "drafted": n, "accepted": n}]
     assert f"{n} generated (accepted drafts: past {n} of {n})" in caplog.text
     record = caplog.records[-1]
     assert vars(record)["request_id"] == request_id

@@ -45,8 +45,7 @@ async def listed(world: World, headers: dict[str, str]) -> list[str]:
 
 
 async def ask(world: World, kind: str, request_id: str, **fields: Any) -> Any:
-    answer = await world.post(MESSAGES, {"kind": kind, "owner": "ann", "id": request_id} | fields, headers=KEY)
-    assert answer.status == 200
+    answer = await world.served(MESSAGES, {"kind": kind, "owner": "ann", "id": request_id} | fields, headers=KEY)
     return answer.json()
 
 

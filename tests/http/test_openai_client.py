@@ -130,8 +130,7 @@ async def test_of_sixteen_clients_half_of_which_leave_the_others_get_what_they_g
     await tasks[0]
     for task in tasks[1::2]:
         task.cancel()
-    together = await asyncio.gather(*tasks[::2])
-    assert together == alone
+    assert (await asyncio.gather(*tasks[::2])) == alone
     await asyncio.gather(*tasks[1::2], return_exceptions=True)
 
 

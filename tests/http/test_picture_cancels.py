@@ -92,13 +92,11 @@ async def test_a_picture_is_encoded_no_further_than_its_request_lives(how: str, 
         exchange = world.begin("POST", CHAT, asking(stream=stream), headers=MINE | {"x-session-id": "s"})
         await asyncio.to_thread(encoder.begun.wait)
         # Others are answered meanwhile, and get the same.
-        beside = await world.complete("beside", max_tokens=30, temperature=0).end()
-        assert beside.json()["choices"] == alone
+        assert (await world.complete("beside", max_tokens=30, temperature=0).end()).json()["choices"] == alone
         reported = await end(world, exchange, how)
         await world.cancelling("mine")
         encoder.go.set()
-        seen = await world.ended("mine")
-        assert seen["status"] == "cancelled"
+        assert (await world.ended("mine"))["status"] == "cancelled"
         assert encoder.encoded == []
         if reported is not None:
             await reported.end()
@@ -108,8 +106,7 @@ async def test_a_picture_is_encoded_no_further_than_its_request_lives(how: str, 
             assert b"cancelled" in exchange.body
             assert b"[DONE]" not in exchange.body
         # Nothing of the cancelled one is left in the way of the next.
-        again = await world.post(CHAT, asking())
-        assert (again.status, len(encoder.encoded)) == (200, 1)
+        assert ((await world.post(CHAT, asking())).status, len(encoder.encoded)) == (200, 1)
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETION])

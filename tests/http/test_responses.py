@@ -27,14 +27,12 @@ ECHO = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
 
 
 async def answer(world: World, **fields: Any) -> dict[str, Any]:
-    exchange = await world.post(RESPONSES, {"input": "hello", "max_output_tokens": 200} | fields)
-    assert exchange.status == 200, exchange.body
+    exchange = await world.served(RESPONSES, {"input": "hello", "max_output_tokens": 200} | fields)
     return checked(exchange.json())
 
 
 async def stream(world: World, **fields: Any) -> list[dict[str, Any]]:
-    exchange = await world.post(RESPONSES, {"input": "hello", "max_output_tokens": 200, "stream": True} | fields)
-    assert exchange.status == 200, exchange.body
+    exchange = await world.served(RESPONSES, {"input": "hello", "max_output_tokens": 200, "stream": True} | fields)
     return checked_events(exchange)
 
 
@@ -253,8 +251,7 @@ async def test_a_call_is_asked_for(choice: Any) -> None:
 async def test_hosted_tools_are_ignored_beside_the_clients_own(hosted: dict[str, Any]) -> None:
     async with open_world() as world:
         tools = [WEATHER, hosted]
-        exchange = await world.post(RESPONSES, {"input": "hello", "tools": tools, "max_output_tokens": 1})
-        assert exchange.status == 200, exchange.body
+        exchange = await world.served(RESPONSES, {"input": "hello", "tools": tools, "max_output_tokens": 1})
         assert exchange.headers["x-ignored-fields"] == "tools[1]"
         assert checked(exchange.json())["tools"] == tools
 
@@ -360,6 +357,4 @@ async def test_what_cannot_be_served_is_refused_by_name(fields: dict[str, Any], 
 async def test_an_effort_that_the_model_knows_nothing_of_is_passed_over() -> None:
     async with open_world(model=Says("x", ECHO)) as world:
         body = {"input": "hello", "max_output_tokens": 1, "reasoning": {"effort": "high", "summary": "auto"}}
-        exchange = await world.post(RESPONSES, body)
-        assert exchange.status == 200, exchange.body
-        assert exchange.headers["x-ignored-fields"] == "reasoning.effort"
+        assert (await world.served(RESPONSES, body)).headers["x-ignored-fields"] == "reasoning.effort"

@@ -96,8 +96,7 @@ async def test_a_deleted_response_is_gone() -> None:
 async def test_an_id_is_not_used_twice() -> None:
     async with open_world() as world:
         first = await create(world)
-        error = await create(world, status=400)
-        assert error["param"] == "X-Request-Id"
+        assert (await create(world, status=400))["param"] == "X-Request-Id"
         assert (await create(world, status=400, background=True))["param"] == "X-Request-Id"
         assert await get(world) == first
 
@@ -403,8 +402,7 @@ async def test_a_stream_goes_on_where_it_was_left() -> None:
         live = [*seen, *following]
         assert accumulated(live).output[1].name == "get_weather"
         # After its end, from what is kept.
-        again = await world.get(f"{RESPONSES}/resp_mine?stream=true")
-        assert checked_events(again) == live
+        assert checked_events(await world.get(f"{RESPONSES}/resp_mine?stream=true")) == live
         tail = await world.get(f"{RESPONSES}/resp_mine?stream=true&starting_after={len(live) - 3}")
         assert checked_events(tail, len(live) - 2) == live[-2:]
         assert (await world.get(f"{RESPONSES}/resp_mine?stream=true&starting_after=10000")).body == b""

@@ -69,8 +69,7 @@ async def test_a_client_that_reads_no_comment_and_leaves_is_noticed() -> None:
         exchange.stop_reading()
         await exchange.until_blocked()
         exchange.leave()
-        seen = await world.ended("mine")
-        assert seen["cancel_reason"] == "disconnect"
+        assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
         await exchange.end()
         assert pingers() == []
 

@@ -244,8 +244,7 @@ async def test_nobody_who_reads_for_long_cancels_it() -> None:
         await world.cancelling("mine")
         world.gate.open()
         await asyncio.wait_for(kept.stopped(), LIMIT)
-        entry = await world.request("mine")
-        assert entry["cancel_reason"] == "disconnect"
+        assert (await world.request("mine"))["cancel_reason"] == "disconnect"
 
 
 async def test_a_reader_that_comes_back_in_time_keeps_it_alive() -> None:
@@ -452,8 +451,7 @@ async def test_an_unexpected_failure_ends_the_stream_with_an_error(monkeypatch: 
         world.hold()
         asked = ask(world, max_tokens=200)
         await world.step()  # the next one is aborted
-        first = await asked.end()
-        assert json.loads(first.events[-1])["error"]["code"] == "internal_error"
+        assert json.loads((await asked.end()).events[-1])["error"]["code"] == "internal_error"
         assert (await world.ended("mine"))["status"] == "cancelled"
 
 

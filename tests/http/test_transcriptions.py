@@ -77,8 +77,7 @@ async def test_an_answer_has_the_form_that_was_asked_for() -> None:
         assert text.body.decode().strip() == answer["text"]
         verbose = (await asked(world, response_format="verbose_json")).json()
         assert (verbose["text"], verbose["duration"], verbose["language"]) == (answer["text"], 1.5, None)
-        verbose = (await asked(world, response_format="verbose_json", language="de")).json()
-        assert verbose["language"] == "de"
+        assert (await asked(world, response_format="verbose_json", language="de")).json()["language"] == "de"
         streamed = await asked(world, stream="true")
         *deltas, done = streamed.json_events()
         assert {event["type"] for event in deltas} == {"transcript.text.delta"}

@@ -162,8 +162,7 @@ async def test_one_requests_bad_logits_fail_it_alone(world: World) -> None:
 async def test_a_deadline_of_the_far_future_does_not_stop_the_deadlines_of_others() -> None:
     async with open_world(parallel=1, request_timeout=1e300) as world:
         await world.running_stream("far")
-        late = await world.complete(timeout=0.001).end()
-        assert late.status == 504
+        assert (await world.complete(timeout=0.001).end()).status == 504
 
 
 # -- errors before any handler, or instead of one ----------------------------------------------------------------------

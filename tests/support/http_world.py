@@ -140,6 +140,12 @@ class World:
     async def post(self, path: str, body: Any = None, **options: Any) -> Exchange:
         return await self.begin("POST", path, body, **options).end()
 
+    async def served(self, path: str, body: Any = None, **options: Any) -> Exchange:
+        """Post what must be answered with 200."""
+        exchange = await self.post(path, body, **options)
+        assert exchange.status == 200, exchange.body
+        return exchange
+
     # -- looking ------------------------------------------------------------------------------------------------------
 
     async def requests(self, query: str = "") -> list[dict[str, Any]]:
