@@ -409,24 +409,6 @@ async def test_special_tokens_may_be_spelled_in_a_prompt() -> None:
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"best_of": 1, "n": 2}, "best_of"),
-        ({"best_of": 2, "stream": True}, "best_of"),
-        ({"best_of": 0}, "best_of"),
-        ({"best_of": 129}, "best_of"),
-        ({"suffix": "x"}, "suffix"),
-        ({"echo": "yes please"}, "echo"),
-        ({"mirostat": 3}, "mirostat"),
-        ({"typical_p": 2}, "typical_p"),
-        ({"dry_multiplier": -1}, "dry_multiplier"),
-    ],
-)
-async def test_fields_that_cannot_be_honoured_are_named(world: World, fields: dict[str, Any], param: str) -> None:
-    assert (await world.complete(**fields).end()).refusal == (400, param)
-
-
 @pytest.mark.parametrize("fields", [{"echo": True}, {"prompt": [97, 98]}])
 async def test_a_suffix_goes_with_a_plain_text_only(fields: dict[str, Any]) -> None:
     async with open_world(model=FillsGaps()) as world:

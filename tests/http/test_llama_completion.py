@@ -328,44 +328,6 @@ async def test_json_obeys_its_schema(world: World) -> None:
     assert (json.loads(whole["content"]), whole["stop_type"]) == ("42", "eos")
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"prompt": ""}, "prompt"),
-        ({"prompt": []}, "prompt"),
-        ({"prompt": [[]]}, "prompt"),
-        ({"prompt": {"prompt_string": 1}}, "prompt"),
-        ({"prompt": [[1, [2]]]}, "prompt"),
-        ({"prompt": [True]}, "prompt"),
-        ({"prompt": [257]}, "prompt"),
-        ({"prompt": None}, "prompt"),
-        ({"n_predict": -2}, "n_predict"),
-        ({"temperature": float("nan")}, "temperature"),
-        ({"top_p": 2}, "top_p"),
-        ({"samplers": ["top_q"]}, "samplers"),
-        ({"samplers": "kz"}, "samplers"),
-        ({"logit_bias": [[1, True]]}, "logit_bias"),
-        ({"logit_bias": [[300, 1.0]]}, "logit_bias"),
-        ({"logit_bias": {"9" * 5000: 1.0}}, "logit_bias"),
-        ({"logit_bias": [["a", 1e300]]}, "logit_bias"),
-        ({"grammar": "no root"}, "grammar"),
-        ({"json_schema": {"type": "hiccup"}}, "json_schema"),
-        ({"json_schema": {}, "grammar": "root ::= [a-z]"}, "json_schema"),
-        ({"adaptive_target": 0.5}, "adaptive_target"),
-        ({"lora": [{"id": 0, "scale": 1}]}, "lora"),
-        ({"n_cmpl": 0}, "n_cmpl"),
-        ({"response_fields": "content"}, "response_fields"),
-        ({"t_max_predict_ms": "soon"}, "t_max_predict_ms"),
-    ],
-)
-@pytest.mark.parametrize("stream", [False, True])
-async def test_what_cannot_be_done_is_named(world: World, fields: dict[str, Any], param: str, stream: bool) -> None:
-    exchange = await world.post(COMPLETION, {"prompt": "x", "stream": stream} | fields)
-    assert exchange.status == 400, exchange.body
-    assert exchange.json()["error"]["param"] == param, exchange.json()
-    assert await world.requests() == []
-
-
 def test_a_grammar_a_schema_and_probabilities_of_the_real_engine(server: ServerProcess) -> None:
     options = {"prompt": "hello", "n_predict": 8, "n_probs": 3}
     whole = server.http.post("/completion", json=options | {"grammar": 'root ::= "aaaa"'}).json()
@@ -447,24 +409,6 @@ async def test_a_huge_n_predict_leaves_half_of_the_context_to_the_prompt() -> No
         can_fill_gaps(world)
         body = {"input_prefix": "a" * 5000, "input_suffix": "", "n_predict": 100_000, "t_max_predict_ms": 1}
         assert (await fill(world, body))["tokens_evaluated"] > 100
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"input_prefix": None}, "input_prefix"),
-        ({"input_suffix": None}, "input_suffix"),
-        ({"input_prefix": 1}, "input_prefix"),
-        ({"prompt": ["x"]}, "prompt"),
-        ({"input_extra": {"text": "x"}}, "input_extra"),
-        ({"input_extra": [{"filename": "x"}]}, "input_extra"),
-        ({"input_extra": [{"text": "x", "filename": 1}]}, "input_extra"),
-        ({"input_extra": ["x"]}, "input_extra"),
-    ],
-)
-async def test_what_cannot_be_read_is_named(world: World, fields: dict[str, Any], param: str) -> None:
-    can_fill_gaps(world)
-    assert (await world.post("/infill", GAP | fields)).refusal == (400, param)
 
 
 async def test_a_model_that_cannot_fill_gaps_says_so(world: World) -> None:

@@ -54,22 +54,6 @@ async def test_detokenize_spells_special_tokens_and_replaces_halves_of_character
     assert (await world.post("/detokenize", {})).json() == {"content": ""}
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "param"),
-    [
-        ("/tokenize", {"content": 1}, "content"),
-        ("/tokenize", {"content": [257]}, "content"),
-        ("/tokenize", {"content": "x", "with_pieces": "yes"}, "with_pieces"),
-        ("/detokenize", {"tokens": [257]}, "tokens"),
-        ("/detokenize", {"tokens": [-1]}, "tokens"),
-        ("/detokenize", {"tokens": ["x"]}, "tokens"),
-        ("/detokenize", {"tokens": "x"}, "tokens"),
-    ],
-)
-async def test_what_is_no_text_and_no_token_is_named(world: World, path: str, body: dict[str, Any], param: str) -> None:
-    assert (await world.post(path, body)).refusal == (400, param)
-
-
 async def test_a_template_is_applied_and_nothing_computed(world: World) -> None:
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
     exchange = await world.post("/apply-template", {"messages": messages})

@@ -13,7 +13,6 @@ from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 
 PATHS = pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
-TOOLS = [{"type": "function", "function": {"name": "f"}}]
 PROMPT = b"hello"
 
 
@@ -147,54 +146,6 @@ async def test_an_answer_may_have_chosen_fields_only(world: World, path: str) ->
 )
 async def test_what_is_accepted_is_not_told_as_ignored(world: World, path: str, fields: dict[str, Any]) -> None:
     await choice_of(world, path, max_tokens=2, **fields)
-
-
-@PATHS
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"min_tokens": 2, "grammar": 'root ::= "x"'}, "min_tokens"),
-        ({"allowed_token_ids": [97], "guided_choice": ["x"]}, "allowed_token_ids"),
-        ({"allowed_token_ids": [EOS + 1]}, "allowed_token_ids"),
-        ({"min_tokens": 2, "samplers": ["infill"]}, "min_tokens"),
-        ({"guided_regex": "("}, "guided_regex"),
-        ({"guided_json": "{"}, "guided_json"),
-        ({"guided_json": "[]"}, "guided_json"),
-        ({"guided_grammar": "roof ::= [a-z]"}, "guided_grammar"),
-        ({"guided_grammar": "start: nothing"}, "guided_grammar"),
-        ({"guided_choice": ["x"], "json_schema": {}}, "guided_choice"),
-        ({"structured_outputs": {"xml": "x"}}, "structured_outputs"),
-        ({"structured_outputs": {"regex": "x", "choice": ["y"]}}, "structured_outputs"),
-        ({"format": "xml"}, "format"),
-        ({"logit_bias": [1]}, "logit_bias"),
-        ({"logit_bias": [["a", 1]]}, "logit_bias"),
-        ({"stop_token_ids": ["x"]}, "stop_token_ids"),
-        ({"options": {"temperature": "hot"}}, "options"),
-        ({"n_cmpl": 0}, "n_cmpl"),
-    ],
-)
-async def test_what_cannot_be_is_refused_by_name(world: World, path: str, fields: dict[str, Any], param: str) -> None:
-    assert (await ask(world, path, **fields)).refusal == (400, param)
-    assert await world.requests() == []
-
-
-@pytest.mark.parametrize(
-    ("path", "fields", "param"),
-    [
-        (CHAT, {"add_special_tokens": True}, "add_special_tokens"),
-        (CHAT, {"tools": TOOLS, "guided_regex": "x"}, "guided_regex"),
-        (CHAT, {"tools": TOOLS, "min_tokens": 2}, "min_tokens"),
-        (CHAT, {"tools": TOOLS, "allowed_token_ids": [97]}, "allowed_token_ids"),
-        (CHAT, {"tools": TOOLS, "grammar": 'root ::= "x"'}, "grammar"),
-        (CHAT, {"think": "a lot"}, "think"),
-        (COMPLETIONS, {"truncate_prompt_tokens": 3, "echo": True}, "truncate_prompt_tokens"),
-        (COMPLETIONS, {"truncate_prompt_tokens": 3, "suffix": "x"}, "truncate_prompt_tokens"),
-    ],
-)
-async def test_what_one_endpoint_has_not_is_refused_by_name(
-    world: World, path: str, fields: dict[str, Any], param: str
-) -> None:
-    assert (await ask(world, path, **fields)).refusal == (400, param)
 
 
 async def test_a_choice_may_have_any_characters(world: World) -> None:

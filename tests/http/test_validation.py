@@ -8,11 +8,22 @@ from typing import Any
 import pytest
 
 from pyllmcancel.step import LogitFault
+from tests.support.fake_model import EOS
 from tests.support.http_asgi import Exchange
 from tests.support.http_process import RawClient, ServerProcess
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world, unnamed
 
 USER = {"role": "user", "content": "x"}
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+NAN, INF = float("nan"), float("inf")
+NEEDED: dict[str, dict[str, Any]] = {
+    COMPLETIONS: {"prompt": "x"},
+    CHAT: {"messages": [USER]},
+    "/completion": {"prompt": "x"},
+    "/infill": {"input_prefix": "x", "input_suffix": "y"},
+    "/tokenize": {"content": "x"},
+    "/detokenize": {},
+}
 
 
 def assert_refused(exchange: Exchange, param: str | None, code: str | None = None) -> str:
@@ -30,76 +41,120 @@ def assert_refused(exchange: Exchange, param: str | None, code: str | None = Non
     return message
 
 
-@pytest.mark.parametrize("stream", [False, True])
+# By path and field: what is no value of it.
+BAD: dict[str, dict[str, list[Any]]] = {
+    COMPLETIONS: {
+        "prompt": [None, "", [], [""], [[]], [-1], [257], [2**40], {"a": 1}, ["a", 1], "x" * 1024],
+        "max_tokens": [-2, "many"],
+        "n": [0, 129],
+        "temperature": [-1, NAN, INF],
+        "top_p": [1.5],
+        "min_p": [-0.5],
+        "top_k": [2**31],
+        "typical_p": [2],
+        "frequency_penalty": [3],
+        "presence_penalty": [-3],
+        "repeat_penalty": [0],
+        "dry_multiplier": [-1],
+        "mirostat": [3],
+        "logprobs": [21],
+        "logit_bias": [{"x": 1}, {"1": 101}, {"1": NAN}, {"257": 1}, {"-1": 1}, {str(2**40): 1}],
+        "seed": ["x", 2**64],
+        "stop": [1, ["x"] * 65],
+        "timeout": [0, -1, INF, NAN, 1e300],
+        "stream_options": [{"include_usage": "perhaps"}],
+        "best_of": [0, 129],
+        "suffix": ["x"],
+        "echo": ["yes please"],
+    },
+    CHAT: {
+        "messages": [
+            None,
+            [],
+            "x",
+            [{"content": "x"}],
+            [{"role": "", "content": "x"}],
+            [USER | {"content": "x" * 2000}],
+        ],
+        "max_completion_tokens": [-2],
+        "top_logprobs": [21],
+        "logprobs": [3],
+        "add_special_tokens": [True],
+        "think": ["a lot"],
+    },
+    "/completion": {
+        "prompt": ["", [], [[]], {"prompt_string": 1}, [[1, [2]]], [True], [257], None],
+        "n_predict": [-2],
+        "temperature": [NAN],
+        "top_p": [2],
+        "samplers": [["top_q"], "kz"],
+        "logit_bias": [[[1, True]], [[300, 1.0]], {"9" * 5000: 1.0}, [["a", 1e300]]],
+        "grammar": ["no root"],
+        "json_schema": [{"type": "hiccup"}],
+        "adaptive_target": [0.5],
+        "lora": [[{"id": 0, "scale": 1}]],
+        "n_cmpl": [0],
+        "response_fields": ["content"],
+        "t_max_predict_ms": ["soon"],
+    },
+    "/infill": {
+        "input_prefix": [None, 1],
+        "input_suffix": [None],
+        "prompt": [["x"]],
+        "input_extra": [{"text": "x"}, [{"filename": "x"}], [{"text": "x", "filename": 1}], ["x"]],
+    },
+    "/tokenize": {"content": [1, [257]], "with_pieces": ["yes"]},
+    "/detokenize": {"tokens": [[257], [-1], ["x"], "x"]},
+}
+# The same, on both of OpenAI's endpoints.
+BAD_ON_BOTH: dict[str, list[Any]] = {
+    "allowed_token_ids": [[EOS + 1]],
+    "guided_regex": ["("],
+    "guided_json": ["{", "[]"],
+    "guided_grammar": ["roof ::= [a-z]", "start: nothing"],
+    "structured_outputs": [{"xml": "x"}, {"regex": "x", "choice": ["y"]}],
+    "format": ["xml"],
+    "logit_bias": [[1], [["a", 1]]],
+    "stop_token_ids": [["x"]],
+    "options": [{"temperature": "hot"}],
+    "n_cmpl": [0],
+}
+# Fields that do not go together, and the one that is named.
+APART: list[tuple[str, dict[str, Any], str]] = [
+    (COMPLETIONS, {"prompt": ["a"] * 65, "n": 2}, "n"),
+    (COMPLETIONS, {"best_of": 1, "n": 2}, "best_of"),
+    (COMPLETIONS, {"best_of": 2, "stream": True}, "best_of"),
+    (COMPLETIONS, {"truncate_prompt_tokens": 3, "echo": True}, "truncate_prompt_tokens"),
+    (COMPLETIONS, {"truncate_prompt_tokens": 3, "suffix": "x"}, "truncate_prompt_tokens"),
+    (CHAT, {"tools": TOOLS, "guided_regex": "x"}, "guided_regex"),
+    (CHAT, {"tools": TOOLS, "min_tokens": 2}, "min_tokens"),
+    (CHAT, {"tools": TOOLS, "allowed_token_ids": [97]}, "allowed_token_ids"),
+    (CHAT, {"tools": TOOLS, "grammar": 'root ::= "x"'}, "grammar"),
+    ("/completion", {"json_schema": {}, "grammar": "root ::= [a-z]"}, "json_schema"),
+]
+for both in (COMPLETIONS, CHAT):
+    APART += [
+        (both, {"min_tokens": 2, "grammar": 'root ::= "x"'}, "min_tokens"),
+        (both, {"min_tokens": 2, "samplers": ["infill"]}, "min_tokens"),
+        (both, {"allowed_token_ids": [97], "guided_choice": ["x"]}, "allowed_token_ids"),
+        (both, {"guided_choice": ["x"], "json_schema": {}}, "guided_choice"),
+        *((both, {field: value}, field) for field, values in BAD_ON_BOTH.items() for value in values),
+    ]
+
+
 @pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"prompt": None}, "prompt"),
-        ({"prompt": ""}, "prompt"),
-        ({"prompt": []}, "prompt"),
-        ({"prompt": [""]}, "prompt"),
-        ({"prompt": [[]]}, "prompt"),
-        ({"prompt": [-1]}, "prompt"),
-        ({"prompt": [257]}, "prompt"),
-        ({"prompt": [2**40]}, "prompt"),
-        ({"prompt": {"a": 1}}, "prompt"),
-        ({"prompt": ["a", 1]}, "prompt"),
-        ({"prompt": "x" * 1024}, "prompt"),
-        ({"max_tokens": -2}, "max_tokens"),
-        ({"max_tokens": "many"}, "max_tokens"),
-        ({"n": 0}, "n"),
-        ({"n": 129}, "n"),
-        ({"prompt": ["a"] * 65, "n": 2}, "n"),
-        ({"temperature": -1}, "temperature"),
-        ({"temperature": float("nan")}, "temperature"),
-        ({"temperature": float("inf")}, "temperature"),
-        ({"top_p": 1.5}, "top_p"),
-        ({"min_p": -0.5}, "min_p"),
-        ({"top_k": 2**31}, "top_k"),
-        ({"frequency_penalty": 3}, "frequency_penalty"),
-        ({"presence_penalty": -3}, "presence_penalty"),
-        ({"repeat_penalty": 0}, "repeat_penalty"),
-        ({"logprobs": 21}, "logprobs"),
-        ({"logit_bias": {"x": 1}}, "logit_bias"),
-        ({"logit_bias": {"1": 101}}, "logit_bias"),
-        ({"logit_bias": {"1": float("nan")}}, "logit_bias"),
-        ({"logit_bias": {"257": 1}}, "logit_bias"),
-        ({"logit_bias": {"-1": 1}}, "logit_bias"),
-        ({"logit_bias": {str(2**40): 1}}, "logit_bias"),
-        ({"seed": "x"}, "seed"),
-        ({"seed": 2**64}, "seed"),
-        ({"stop": 1}, "stop"),
-        ({"stop": ["x"] * 65}, "stop"),
-        ({"timeout": 0}, "timeout"),
-        ({"timeout": -1}, "timeout"),
-        ({"timeout": float("inf")}, "timeout"),
-        ({"timeout": float("nan")}, "timeout"),
-        ({"timeout": 1e300}, "timeout"),
-        ({"stream_options": {"include_usage": "perhaps"}}, "stream_options"),
-    ],
+    ("path", "fields", "param"),
+    [(path, {name: one}, name) for path, bad in BAD.items() for name, values in bad.items() for one in values] + APART,
 )
-async def test_a_bad_field_is_named(world: World, fields: dict[str, Any], param: str, stream: bool) -> None:
-    exchange = await world.post(COMPLETIONS, {"prompt": "x", "stream": stream} | fields)
-    assert_refused(exchange, param)
+async def test_a_bad_field_is_named(world: World, path: str, fields: dict[str, Any], param: str) -> None:
+    if path == "/infill":
+        world.model.special_tokens = world.model.special_tokens | {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
+    for stream in ({}, {"stream": True}):
+        exchange = await world.post(path, NEEDED[path] | stream | fields)
+        assert exchange.refusal == (400, param), exchange.body
+        if path in (COMPLETIONS, CHAT):
+            assert_refused(exchange, param)
     assert await world.requests() == []
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({}, "messages"),
-        ({"messages": []}, "messages"),
-        ({"messages": "x"}, "messages"),
-        ({"messages": [{"content": "x"}]}, "messages"),
-        ({"messages": [{"role": "", "content": "x"}]}, "messages"),
-        ({"messages": [USER], "max_completion_tokens": -2}, "max_completion_tokens"),
-        ({"messages": [USER], "top_logprobs": 21}, "top_logprobs"),
-        ({"messages": [USER], "logprobs": 3}, "logprobs"),
-        ({"messages": [{"role": "user", "content": "x" * 2000}]}, "messages"),
-    ],
-)
-async def test_a_bad_chat_is_named(world: World, fields: dict[str, Any], param: str) -> None:
-    assert_refused(await world.post(CHAT, fields), param)
 
 
 @pytest.mark.parametrize(
