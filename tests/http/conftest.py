@@ -15,6 +15,12 @@ from tests.support.tiny_models import write_tiny_llama
 CONTEXT = 32_768
 
 
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Run the coroutine tests of every module here."""
+    if isinstance(collector, pytest.Module):
+        collector.add_marker("anyio")
+
+
 @pytest.fixture(scope="session")
 def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model with a context so long that nothing ends by itself while a test runs."""

@@ -11,8 +11,6 @@ from pyllmcancel.step import LogitFault
 from tests.support.fake_model import NOTHING
 from tests.support.http_world import World
 
-pytestmark = pytest.mark.anyio
-
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import socket
 import threading
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.server import bodies
-from pyllmcancel.server.limits import INLINE_BODY, MAX_BIASES, MAX_EXTRAS, MAX_MESSAGES, MAX_PROMPTS
+from pyllmcancel.server.http.body_limit import BodyLimit
+from pyllmcancel.server.http.encodings import PIECE, Decoder, zstd
+from pyllmcancel.server.limits import INLINE_BODY, MAX_BIASES, MAX_EXTRAS, MAX_MESSAGES, MAX_PROMPTS, Limits
 from tests.support import fake_native
 from tests.support.http_asgi import LIMIT, Exchange
+from tests.support.http_process import RawClient, ServerProcess
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
-
-pytestmark = pytest.mark.anyio
 
 USER = {"role": "user", "content": "x"}
 LONG = "x" * INLINE_BODY  # of a body that is not tiny
@@ -136,17 +141,14 @@ async def test_a_text_of_any_length_may_stand_before_a_gap_and_is_cut() -> None:
     model = CountingModel()
     async with open_world(model=model, n_ctx=64) as world:
         body = {"input_prefix": "x" * 1_000_000, "input_suffix": "y" * 1_000_000, "n_predict": 1}
-        exchange = await world.post("/infill", body)
-        assert exchange.status == 200
-        assert 0 < exchange.json()["tokens_evaluated"] < 64
+        assert 0 < (await world.served("/infill", body)).json()["tokens_evaluated"] < 64
 
 
 async def test_snippets_that_find_no_room_are_not_tokenized() -> None:
     model = CountingModel()
     async with open_world(model=model, n_ctx=64) as world:
         extra = [{"text": "x" * 40, "filename": f"{n}"} for n in range(1_000)]
-        exchange = await world.post("/infill", INFILL | {"input_extra": extra, "n_predict": 1})
-        assert exchange.status == 200
+        await world.served("/infill", INFILL | {"input_extra": extra, "n_predict": 1})
         assert len(model.threads) < 10
 
 
@@ -222,14 +224,18 @@ async def test_the_rest_of_a_request_is_not_tokenized_when_its_client_has_left()
     model = CountingModel()
     async with open_world(model=model) as world:
         model.hold()
-        exchange = world.begin("POST", COMPLETIONS, MANY_PROMPTS)
+        exchange = world.begin("POST", COMPLETIONS, MANY_PROMPTS, headers={"x-request-id": "mine"})
         assert await asyncio.to_thread(model.entered.wait, LIMIT)
         exchange.leave()
         await exchange.end()  # at once, and not when the worker is done
+        assert exchange.body == b""
+        assert (await world.request("mine"))["status"] == "cancelling"
         model.go_on.set()
         await at_rest(world)
         assert len(model.threads) == 1
-        assert [one["phase"] for one in await world.requests()] == ["preparing"]
+        seen = await world.ended("mine")
+        assert (seen["status"], seen["cancel_reason"], seen["phase"]) == ("cancelled", "disconnect", "preparing")
+        assert "mine" not in world.metrics.arrivals
 
 
 async def waiting_exchange(world: World, model: CountingModel) -> tuple[Exchange, list[asyncio.Task[None]]]:
@@ -254,8 +260,7 @@ async def test_work_that_has_not_begun_is_dropped_when_its_client_has_left() -> 
     model = CountingModel()
     async with open_world(model=model) as world:
         exchange, tasks = await waiting_exchange(world, model)
-        exchange.leave()
-        await exchange.end()
+        await exchange.left()
         model.go_on.set()
         await asyncio.gather(*tasks)
         await at_rest(world)
@@ -307,8 +312,7 @@ async def test_long_bodies_that_come_beside_too_many_others_are_refused_and_shor
         assert (await world.complete("x", max_tokens=1).end()).status == 200
         slow[0].leave()
         await slow[0].end()
-        again = await world.complete("x", user="y" * 8_000, max_tokens=1).end()
-        assert again.status == 200
+        assert (await world.complete("x", user="y" * 8_000, max_tokens=1).end()).status == 200
 
 
 async def test_a_body_makes_room_for_others_when_its_answer_is_begun() -> None:
@@ -326,7 +330,175 @@ async def test_a_body_makes_room_for_others_while_its_answer_in_one_piece_is_com
         metadata = {"x": "y" * 80_000}
         first = world.complete("x", metadata=metadata, max_tokens=1)
         await world.held()
-        second = world.complete("x", metadata=metadata, max_tokens=1, headers={"x-request-id": "second"})
-        await world.added("second")
+        second = await world.submitted("second", "x", metadata=metadata, max_tokens=1)
         world.gate.open()
         assert ((await first.end()).status, (await second.end()).status) == (200, 200)
+
+
+# -- a body over the limit, before it is read where its length is declared ---------------------------------------------
+
+
+JSON = {"content-type": "application/json"}
+
+
+def assert_too_large(exchange: Exchange) -> None:
+    assert exchange.status == 413
+    assert exchange.headers["connection"] == "close"
+    error = json.loads(exchange.body)["error"]
+    assert (error["code"], error["request_id"]) == ("body_too_large", exchange.headers["x-request-id"])
+
+
+async def test_a_declared_length_is_refused_before_anything_is_read() -> None:
+    async with open_world(max_body=100) as world:
+        exchange = world.begin("POST", COMPLETIONS, content=None, headers={"content-length": "101"})
+        await exchange.until_body(b"body_too_large")
+        assert_too_large(exchange)
+        assert not exchange.complete, "the connection stays until the client has stopped sending"
+        exchange.body_arrives(b"x" * 101)
+        await exchange.end()
+        assert exchange.complete
+
+
+async def test_a_length_that_is_not_declared_is_refused_as_soon_as_it_is_too_long() -> None:
+    async with open_world(max_body=100) as world:
+        exchange = world.begin("POST", COMPLETIONS, content=None)
+        exchange.body_arrives(b"x" * 100, more=True)
+        exchange.body_arrives(b"x", more=True)
+        await exchange.until_body(b"body_too_large")
+        assert_too_large(exchange)
+        exchange.body_arrives(b"x" * 1000, more=True)
+        await exchange.left()
+
+
+async def test_a_body_of_just_that_length_is_served() -> None:
+    body = json.dumps({"prompt": "hello", "max_tokens": 1}).encode()
+    async with open_world(max_body=len(body)) as world:
+        headers = JSON | {"content-length": str(len(body))}
+        assert (await world.post(COMPLETIONS, body, headers=headers)).status == 200
+        exchange = world.begin("POST", COMPLETIONS, content=None, headers=JSON)
+        for piece in (body[:5], body[5:]):
+            exchange.body_arrives(piece, more=True)
+        exchange.body_arrives(b"")
+        assert (await exchange.end()).status == 200
+
+
+def raw_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": lambda data: gzip.compress(data, mtime=0),
+    "x-gzip": gzip.compress,
+    "GZIP": lambda data: gzip.compress(data[:5]) + gzip.compress(data[5:]),
+    "deflate": zlib.compress,
+    "Deflate": raw_deflate,
+    "zstd": zstd.compress,
+    "identity": bytes,
+}
+
+
+@pytest.mark.parametrize("encoding", PACKERS)
+async def test_a_compressed_body_is_read_however_it_is_cut(world: World, encoding: str) -> None:
+    packed = PACKERS[encoding](b'{"prompt": "hello", "max_tokens": 1}' + b" " * 200_000)
+    whole = await world.post(COMPLETIONS, packed, headers=JSON | {"content-encoding": encoding})
+    exchange = world.begin("POST", COMPLETIONS, content=None, headers=JSON | {"content-encoding": encoding})
+    for at in range(0, len(packed), 100):
+        exchange.body_arrives(packed[at : at + 100], more=True)
+    exchange.body_arrives(b"")
+    for one in (whole, await exchange.end()):
+        assert (one.status, one.json()["usage"]["prompt_tokens"]) == (200, 5), one.body
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "code"),
+    [
+        *((encoding, b'{"prompt": "plain"}', "invalid_encoding") for encoding in ("gzip", "zstd")),
+        *((encoding, PACKERS[encoding](b"{}")[:-1], "invalid_encoding") for encoding in ("gzip", "deflate", "zstd")),
+        ("gzip", gzip.compress(b"{}", mtime=0) + b"more", "invalid_encoding"),
+        ("zstd", zstd.compress(b"") * 1_001, "invalid_encoding"),
+        *((encoding, b"{}", "unsupported_encoding") for encoding in ("br", "gzip, gzip", "nonsense")),
+    ],
+)
+async def test_what_cannot_be_decompressed_is_refused(world: World, encoding: str, body: bytes, code: str) -> None:
+    exchange = world.begin("POST", COMPLETIONS, content=body, headers=JSON | {"content-encoding": encoding})
+    await exchange.until_body(code.encode())
+    unsupported = code == "unsupported_encoding"
+    assert exchange.status == (415 if unsupported else 400)
+    assert exchange.headers.get("accept-encoding") == ("gzip, deflate, zstd" if unsupported else None)
+    await exchange.left()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
+async def test_a_bomb_is_refused_at_the_limit(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    n_given = 0
+    feed = Decoder.feed
+
+    def counted(self: Decoder, data: bytes) -> Iterator[bytes]:
+        nonlocal n_given
+        for piece in feed(self, data):
+            n_given += len(piece)
+            assert len(piece) <= PIECE
+            yield piece
+
+    monkeypatch.setattr(Decoder, "feed", counted)
+    bomb = PACKERS[encoding](bytes(1 << 26))
+    async with open_world(max_body=1 << 20) as world:
+        exchange = world.begin("POST", COMPLETIONS, content=bomb, headers=JSON | {"content-encoding": encoding})
+        await exchange.until_body(b"body_too_large")
+        assert_too_large(exchange)
+        await exchange.left()
+    assert n_given <= (1 << 20) + PIECE, "no more is decompressed"
+
+
+async def test_every_path_has_the_limit() -> None:
+    async with open_world(max_body=10) as world:
+        for path in ("/v1/requests/x/cancel", "/nowhere"):
+            assert (await world.post(path, b"x" * 11)).status == 413
+
+
+async def test_a_client_that_goes_on_sending_is_not_listened_to_for_ever() -> None:
+    sent: list[Message] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("it must not get there")
+
+    async def receive() -> Message:
+        return await Exchange(nothing, "GET", "/", body=None)._receive()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/x",
+        "headers": [(b"content-length", b"11")],
+        "state": {"request_id": "mine"},
+    }
+    await BodyLimit(app, Limits(max_body=10), linger=0.001)(scope, receive, send)
+    assert [message.get("more_body") for message in sent] == [None, True, False]
+
+
+async def nothing(scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_over_a_socket_the_answer_arrives_whole_though_the_client_sends_all_first(
+    server: ServerProcess, chunked: bool
+) -> None:
+    n_bytes = 9 << 20
+    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {n_bytes}"
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\n{length}\r\n\r\n".encode()
+    with RawClient(server.port) as client:
+        client.socket.sendall(head)
+        if chunked:
+            client.socket.sendall(f"{n_bytes:x}\r\n".encode())
+        client.socket.sendall(b"x" * n_bytes)
+        if chunked:
+            client.socket.sendall(b"\r\n0\r\n\r\n")
+        answer = client.answer()
+        assert answer.status == 413
+        assert json.loads(answer.read())["error"]["code"] == "body_too_large"
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.socket.recv(1) == b"", "the connection is closed"

@@ -7,10 +7,8 @@ import json
 
 import pytest
 
-from tests.support.http_asgi import LIMIT, Exchange
+from tests.support.http_asgi import Exchange
 from tests.support.http_world import World
-
-pytestmark = pytest.mark.anyio
 
 
 async def blocked_in_mid_stream(world: World) -> Exchange:
@@ -20,8 +18,7 @@ async def blocked_in_mid_stream(world: World) -> Exchange:
     await exchange.next_event()
     exchange.stop_reading()
     await world.step()
-    async with asyncio.timeout(LIMIT):
-        await exchange.blocked.wait()
+    await exchange.until_blocked()
     await world.held()
     return exchange
 
@@ -38,8 +35,7 @@ async def test_a_cancel_ends_the_computation_while_send_blocks_and_the_client_is
     world: World,
 ) -> None:
     exchange = await blocked_in_mid_stream(world)
-    answer = (await world.post("/v1/requests/mine/cancel")).json()
-    assert answer["outcome"] == "cancelled"
+    assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
     exchange.read_on()
     await exchange.end()
     assert json.loads(exchange.events[-1])["error"]["code"] == "explicit"

@@ -14,8 +14,6 @@ from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world
 from tests.support.marks import mostly_long
 
-pytestmark = pytest.mark.anyio
-
 # Of these llguidance makes nothing within a minute.
 ENDLESS: dict[str, Any] = {"type": "integer", "multipleOf": 123456789}
 DIVIDED = {"type": "integer", "multipleOf": 3}
@@ -71,8 +69,7 @@ async def prepares(world: World, **fields: Any) -> tuple[Exchange, Request]:
 async def test_a_schema_that_cannot_be_compiled_is_a_400_that_says_which(
     world: World, fields: dict[str, Any], param: str
 ) -> None:
-    exchange = await world.chat(max_tokens=1, **fields).end()
-    assert (exchange.status, exchange.json()["error"]["param"]) == (400, param)
+    assert (await world.chat(max_tokens=1, **fields).end()).refusal == (400, param)
 
 
 async def test_a_request_whose_schema_compiles_is_seen_and_no_other_waits_for_it(world: World) -> None:
@@ -123,8 +120,7 @@ async def test_a_request_whose_schema_compiles_ends_at_once(world: World, how: s
 
 async def test_an_id_is_in_use_while_its_request_is_prepared(world: World) -> None:
     hostile, request = await prepares(world)
-    second = await world.complete(max_tokens=1, headers={"x-request-id": "hostile"}).end()
-    assert (second.status, second.json()["error"]["param"]) == (400, "id")
+    assert (await world.complete(max_tokens=1, headers={"x-request-id": "hostile"}).end()).refusal == (400, "id")
     assert not hostile.task.done()
     assert world.engine.registry.requests() == [request]
 
@@ -166,7 +162,7 @@ async def test_a_cancel_ends_a_template_that_would_go_on() -> None:
             await renders.wait()
         assert (await world.post("/v1/requests/endless/cancel")).json()["phase"] == "preparing"
         await endless.end()
-        assert (endless.status, endless.json()["error"]["code"]) == (499, "explicit")
+        assert endless.failure == (499, "explicit")
         # Ended by the cancel, and not by its limit of time, which is another signal.
         assert process.returncode == -signal.SIGKILL
 
@@ -176,6 +172,6 @@ async def test_messages_over_which_a_template_goes_on_for_ever_are_refused_and_o
     message = {"role": "user", "content": "hello"}
     async with open_world(model=Templated(template)) as world:
         refused = await world.chat(messages=[LOOP]).end()
-        assert (refused.status, refused.json()["error"]["param"]) == (400, "messages")
+        assert refused.refusal == (400, "messages")
         assert "longer than" in refused.json()["error"]["message"]
         assert (await world.chat(messages=[message], max_tokens=1).end()).status == 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +71,11 @@ def test_a_template_is_recognised_by_its_text() -> None:
 
 
 def test_one_that_is_not_recognised_is_refused() -> None:
-    template = ChatTemplate("{{ messages }}", jinja=False)
-    try:
-        with pytest.raises(InvalidRequestError, match="not supported"):
-            template.prepare()
-    finally:
-        template.close()
+    with (
+        closing(ChatTemplate("{{ messages }}", jinja=False)) as template,
+        pytest.raises(InvalidRequestError, match="not supported"),
+    ):
+        template.prepare()
 
 
 def test_tools_are_refused_unless_none_may_be_called(llama3: ChatTemplate) -> None:

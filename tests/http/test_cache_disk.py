@@ -112,21 +112,6 @@ def test_other_cells_find_nothing_and_leave_the_files(serve: Serve) -> None:
 
 
 @pytest.mark.long
-def test_a_slots_file_survives_a_restart(serve: Serve, tmp_path: Path) -> None:
-    option = ("--slot-save-path", str(tmp_path))
-    server = serve(*option)
-    ask(server, PROMPT)
-    saved = server.http.post("/slots/0?action=save", json={"filename": "a.bin"}).raise_for_status().json()
-    assert saved["n_saved"] == len(PROMPT) + 3
-    assert saved["n_written"] == (tmp_path / "a.bin").stat().st_size
-    kill(server)
-    server = serve("--cache-disk-mib", "1", *option)
-    restored = server.http.post("/slots/1?action=restore", json={"filename": "a.bin"}).raise_for_status().json()
-    assert (restored["id_slot"], restored["n_restored"], restored["n_read"]) == (1, len(PROMPT) + 3, saved["n_written"])
-    assert ask(server, PROMPT)["timings"]["cache_n"] == len(PROMPT) - 1
-
-
-@pytest.mark.long
 def test_a_folder_for_slots_that_is_none_is_an_error(tmp_path: Path) -> None:
     with ServerProcess("--slot-save-path", str(tmp_path / "missing")) as server:
         assert server.wait() == 2

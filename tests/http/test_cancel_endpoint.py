@@ -13,16 +13,13 @@ from pyllmcancel.requests.request import Request
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import LIMIT, World, open_world
 
-pytestmark = pytest.mark.anyio
-
 MINE = {"x-request-id": "mine", "x-session-id": "session"}
 FIELDS = {"id", "outcome", "reason", "phase", "cancel_latency_ms", "usage"}
 targets = pytest.mark.parametrize("target", ["requests/mine", "sessions/session"])
 
 
 async def cancel(world: World, target: str = "requests/mine") -> dict[str, Any]:
-    exchange = await world.post(f"/v1/{target}/cancel")
-    assert exchange.status == 200
+    exchange = await world.served(f"/v1/{target}/cancel")
     answer = said(exchange)
     assert set(answer) == FIELDS
     return answer
@@ -39,10 +36,7 @@ def said(exchange: Exchange) -> dict[str, Any]:
 
 @targets
 async def test_it_answers_when_the_computation_has_stopped(world: World, target: str) -> None:
-    world.hold()
-    exchange = world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
-    await world.step(2)
-    await world.held()
+    exchange = await world.computing(max_tokens=50, ignore_eos=True, headers=MINE, n_steps=2)
     began = time.monotonic()
     answer = await cancel(world, target)
     took_ms = (time.monotonic() - began) * 1e3
@@ -113,8 +107,7 @@ async def test_while_a_survivors_step_goes_on_it_waits_and_with_wait_false_it_do
     world: World, target: str
 ) -> None:
     await world.running_stream("neighbour")
-    world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
-    await world.added("mine")
+    await world.submitted("mine", max_tokens=50, ignore_eos=True, headers=MINE)
     await world.step(3)
     assert len((await world.held()).items) == 2
     world.gate.move_on(0.99)
@@ -132,8 +125,7 @@ async def test_while_a_survivors_step_goes_on_it_waits_and_with_wait_false_it_do
 async def test_a_waiting_request_has_ended_when_wait_false_answers() -> None:
     async with open_world(parallel=1) as world:
         await world.running_stream("neighbour")
-        world.complete(headers=MINE)
-        await world.added("mine")
+        await world.submitted("mine", headers=MINE)
         answer = (await world.post("/v1/requests/mine/cancel?wait=false")).json()
         assert (answer["outcome"], answer["phase"]) == ("cancelled", "waiting")
         assert answer["cancel_latency_ms"] is not None
@@ -141,8 +133,7 @@ async def test_a_waiting_request_has_ended_when_wait_false_answers() -> None:
 
 async def test_a_client_that_leaves_while_it_waits_undoes_nothing(world: World) -> None:
     await world.running_stream("neighbour")
-    mine = world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
-    await world.added("mine")
+    mine = await world.submitted("mine", max_tokens=50, ignore_eos=True, headers=MINE)
     await world.step(2)
     await world.held()
     world.gate.move_on(0.99)
@@ -156,8 +147,7 @@ async def test_a_client_that_leaves_while_it_waits_undoes_nothing(world: World) 
 
 async def test_twice_is_told_the_first_reason(world: World) -> None:
     await world.running_stream("neighbour")
-    world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
-    await world.added("mine")
+    await world.submitted("mine", max_tokens=50, ignore_eos=True, headers=MINE)
     await world.step(3)
     await world.held()
     world.gate.move_on(0.99)
@@ -168,12 +158,9 @@ async def test_twice_is_told_the_first_reason(world: World) -> None:
 
 
 async def test_after_a_cancel_it_is_already_finished(world: World) -> None:
-    world.hold()
-    world.complete(headers=MINE)
-    await world.held()
+    await world.computing(headers=MINE)
     first = await cancel(world)
-    again = await cancel(world)
-    assert again == first | {"outcome": "already_finished"}
+    assert await cancel(world) == first | {"outcome": "already_finished"}
 
 
 async def test_after_the_proper_end_it_is_already_finished_and_says_how(world: World) -> None:
@@ -199,14 +186,11 @@ async def test_of_a_session_without_a_live_request_nothing_is_cancelled(world: W
     exchange = await world.post("/v1/sessions/session/cancel")
     nothing = {"session": "session", "descendants": True, "requests": [], "hold_seconds": None}
     assert (exchange.status, exchange.json()) == (200, nothing)
-    unknown = await world.post("/v1/sessions/another/cancel")
-    assert (unknown.status, unknown.json()["error"]["code"]) == (404, "unknown_session")
+    assert (await world.post("/v1/sessions/another/cancel")).failure == (404, "unknown_session")
 
 
 async def test_a_session_whose_name_has_slashes_can_be_cancelled(world: World) -> None:
-    world.hold()
-    exchange = world.complete(headers={"x-session-id": "file:///home/me/a.py"})
-    await world.held()
+    exchange = await world.computing(headers={"x-session-id": "file:///home/me/a.py"})
     assert (await world.post("/v1/sessions/file:///home/me/a.py/cancel")).status == 200
     assert (await exchange.end()).status == 499
 
@@ -216,8 +200,7 @@ async def test_a_held_id_is_cancelled_on_arrival_and_only_once(world: World, str
     held = await world.post("/v1/requests/mine/cancel?hold=30")
     assert held.status == 202
     assert held.json() == {"id": "mine", "outcome": "held", "hold_seconds": 30.0}
-    exchange = await world.complete(stream=stream, headers=MINE).end()
-    assert (exchange.status, exchange.json()["error"]["code"]) == (499, "explicit")
+    assert (await world.complete(stream=stream, headers=MINE).end()).failure == (499, "explicit")
     assert (await world.get("/v1/steps")).json()["n_steps"] == 0, "it was never launched"
     again = await world.complete(max_tokens=1, headers=MINE).end()
     assert again.status == 200, "a hold is for one arrival"
@@ -232,8 +215,7 @@ async def test_a_held_session_has_its_next_requests_cancelled_on_arrival_and_no_
         "requests": [],
         "hold_seconds": 30.0,
     }
-    other = await world.complete(max_tokens=1, headers={"X-Session-Id": "another"}).end()
-    assert other.status == 200
+    assert (await world.complete(max_tokens=1, headers={"X-Session-Id": "another"}).end()).status == 200
     exchange = await world.complete(headers={"X-Session-Id": "editor"}).end()
     assert exchange.json()["error"]["code"] == "explicit"
     again = await world.complete(max_tokens=1, headers={"X-Session-Id": "editor"}).end()
@@ -241,17 +223,13 @@ async def test_a_held_session_has_its_next_requests_cancelled_on_arrival_and_no_
 
 
 async def test_a_hold_for_a_live_request_cancels_it_now(world: World) -> None:
-    world.hold()
-    world.complete(headers=MINE)
-    await world.held()
-    answer = (await world.post("/v1/requests/mine/cancel?hold=30")).json()
-    assert answer["outcome"] == "cancelled"
+    await world.computing(headers=MINE)
+    assert (await world.post("/v1/requests/mine/cancel?hold=30")).json()["outcome"] == "cancelled"
 
 
 @pytest.mark.parametrize("query", ["hold=-1", "hold=61", "hold=x", "hold=nan", "wait=perhaps"])
 async def test_a_bad_query_is_400_with_its_name(world: World, query: str) -> None:
-    exchange = await world.post(f"/v1/requests/mine/cancel?{query}")
-    assert (exchange.status, exchange.json()["error"]["param"]) == (400, query.partition("=")[0])
+    assert (await world.post(f"/v1/requests/mine/cancel?{query}")).refusal == (400, query.partition("=")[0])
 
 
 @pytest.mark.parametrize(
@@ -260,6 +238,7 @@ async def test_a_bad_query_is_400_with_its_name(world: World, query: str) -> Non
         ("/v1/completions", {"prompt": "x"}, "cmpl-"),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}, "chatcmpl-"),
         ("/v1/messages", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 8}, "msg_"),
+        ("/v1/responses", {"input": "x"}, "resp_"),
     ],
 )
 async def test_the_id_in_an_answer_cancels_it(world: World, path: str, fields: dict[str, Any], prefix: str) -> None:
@@ -274,8 +253,7 @@ async def test_the_id_in_an_answer_cancels_it(world: World, path: str, fields: d
 async def test_an_id_of_the_clients_own_that_looks_like_an_answers_is_not_mistaken(world: World) -> None:
     world.hold()
     world.complete(headers={"x-request-id": "cmpl-x"})
-    other = world.complete(headers={"x-request-id": "x"})
-    await world.added("x")
+    other = await world.submitted("x")
     await world.added("cmpl-x")
     assert (await world.post("/v1/requests/cmpl-x/cancel?wait=false")).json()["id"] == "cmpl-x"
     assert not other.task.done()

@@ -13,25 +13,10 @@ from pyllmcancel.step import StepStatus
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 
-pytestmark = pytest.mark.anyio
-
 STATUS = {"superseded": 499, "explicit": 499, "deadline": 504, "shutdown": 503}
 MINE = {"x-request-id": "mine", "x-supersede": "key"}
 reasons = pytest.mark.parametrize("reason", STATUS)
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-
-
-async def bring_about(world: World, reason: str) -> None:
-    """Cancel the request `mine` for this reason."""
-    match reason:
-        case "superseded":
-            world.complete("successor", headers={"x-supersede": "key", "x-request-id": "successor"})
-        case "explicit":
-            assert (await world.post("/v1/requests/mine/cancel")).status == 200
-        case "deadline":
-            world.expire("mine")
-        case "shutdown":
-            await world.shut_down()
 
 
 def assert_error(answer: dict[str, Any], reason: str, usage: tuple[int, int]) -> None:
@@ -76,12 +61,11 @@ async def test_in_every_phase_the_answer_says_why_it_was_cut(phase: str, reason:
         if phase == "waiting":
             await world.running_stream("neighbour")
         world.hold()
-        exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
-        await world.added("mine")
+        exchange = await world.submitted("mine", stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
         await world.step(3 if phase == "decode" else 0)
         await world.held()
         # A shutdown cancels the neighbour too, and aborts its held step.
-        await bring_about(world, reason)
+        await world.bring_about(reason)
         await exchange.end()
         assert_answer(exchange, reason, (5, 3) if phase == "decode" else (0, 0), stream=stream)
 
@@ -91,7 +75,7 @@ async def test_a_chat_is_cut_likewise(world: World, stream: bool) -> None:
     world.hold()
     exchange = world.chat(stream=stream, headers=MINE)
     await world.held()
-    await bring_about(world, "explicit")
+    await world.bring_about("explicit")
     await exchange.end()
     assert_answer(exchange, "explicit", (0, 0), stream=stream)
 
@@ -102,11 +86,9 @@ async def test_the_step_that_would_have_finished_it_does_not_make_it_complete(wo
     world.model.answers[b"hello"] = b"ab"
     # A survivor in the step, and a step nearly done: it is not aborted, so the answer's end is computed.
     await world.running_stream("neighbour", max_tokens=20)
-    exchange = world.complete(max_tokens=2, stream=stream, headers=MINE)
-    await world.added("mine")
+    exchange = await world.submitted("mine", max_tokens=2, stream=stream, headers=MINE)
     await world.step(2)
-    held = await world.held()
-    assert len(held.items) == 2
+    assert len((await world.held()).items) == 2
     world.gate.move_on(0.99)
     assert (await world.post("/v1/requests/mine/cancel?wait=false")).json()["outcome"] == "cancelled"
     await world.step()
@@ -138,7 +120,7 @@ async def test_choices_of_one_request_end_together(stream: bool) -> None:
         exchange = world.complete(n=3, max_tokens=50, ignore_eos=True, stream=stream, headers=MINE)
         await world.step(2)  # the leader's prompt, its siblings' prompts
         assert len((await world.held()).items) == 3
-        await bring_about(world, "explicit")
+        await world.bring_about("explicit")
         await exchange.end()
         assert_answer(exchange, "explicit", (5, 3), stream=stream)
         assert world.context.open_seqs == []
@@ -168,10 +150,10 @@ async def test_time_in_the_queue_counts_for_the_deadline_of_the_server(stream: b
 async def test_a_full_queue_is_429_before_any_event(stream: bool, path: str) -> None:
     async with open_world(parallel=1, max_queue=1) as world:
         await world.running_stream("neighbour")
-        world.complete(headers={"x-request-id": "waits"})
-        await world.added("waits")
+        await world.submitted("waits")
         prompt = {"prompt": "x"} if path == COMPLETIONS else {"messages": [{"role": "user", "content": "x"}]}
-        exchange = await world.post(path, prompt | {"stream": stream}, headers={"x-request-id": "mine"})
+        names = {"x-request-id": "mine", "x-session-id": "s", "x-supersede": "k"}
+        exchange = await world.post(path, prompt | {"stream": stream}, headers=names)
         assert exchange.status == 429
         assert int(exchange.headers["retry-after"]) >= 1
         assert "x-should-retry" not in exchange.headers
@@ -179,15 +161,15 @@ async def test_a_full_queue_is_429_before_any_event(stream: bool, path: str) -> 
         error = exchange.json()["error"]
         assert (error["type"], error["code"], error["request_id"]) == ("rate_limit_error", "queue_full", "mine")
         assert (await world.get("/v1/requests/mine")).status == 404
+        assert [entry["id"] for entry in await world.requests()] == ["neighbour", "waits"]
+        assert (await world.get("/v1/sessions")).json()["data"] == []
 
 
 async def test_a_keys_newest_replaces_its_own_waiting_request_in_a_full_queue() -> None:
     async with open_world(parallel=1, max_queue=1) as world:
         await world.running_stream("neighbour")
-        mine = world.complete(headers=MINE)
-        await world.added("mine")
-        world.complete(headers={"x-supersede": "key", "x-request-id": "newer"})
-        await world.added("newer")
+        mine = await world.submitted("mine", headers=MINE)
+        await world.submitted("newer", headers={"x-supersede": "key"})
         assert_answer(await mine.end(), "superseded", (0, 0), stream=False)
 
 
@@ -202,9 +184,7 @@ async def test_after_shutdown_began_a_request_is_503(world: World, stream: bool)
 
 
 async def test_a_drain_lets_a_request_finish(world: World) -> None:
-    world.hold()
-    exchange = world.complete(max_tokens=2, ignore_eos=True, headers=MINE)
-    await world.held()
+    exchange = await world.computing(max_tokens=2, ignore_eos=True, headers=MINE)
     world.gate.open()
     await world.shut_down(drain=10.0)
     await exchange.end()
@@ -217,8 +197,7 @@ async def test_a_failed_computation_is_an_error_with_usage_and_the_neighbour_goe
 ) -> None:
     neighbour = await world.running_stream("neighbour", max_tokens=3)
     world.context.faults[tuple(b"hello")] = StepStatus.FAILED_COMPUTE
-    exchange = world.complete(stream=stream, headers=MINE)
-    await world.added("mine")
+    exchange = await world.submitted("mine", stream=stream, headers=MINE)
     world.gate.open()
     await exchange.end()
     answer = json.loads(exchange.events[-1]) if stream else exchange.json()

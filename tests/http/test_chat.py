@@ -13,8 +13,6 @@ from tests.support import fake_model, fake_native
 from tests.support.chat_models import Says
 from tests.support.http_world import World, open_world
 
-pytestmark = pytest.mark.anyio
-
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 HELLO = b"<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
 
@@ -75,14 +73,6 @@ async def test_a_stream_opens_with_the_role_before_anything_is_computed(world: W
         assert [choice["delta"] for choice in own] == [{"content": "H"}, {"content": "i"}, {}]
         assert [choice["finish_reason"] for choice in own] == [None, None, "stop"]
     assert exchange.events[-1] == "[DONE]"
-
-
-async def test_include_usage(world: World) -> None:
-    world.model.answers[HELLO] = b"Hi"
-    exchange = await world.chat(stream=True, stream_options={"include_usage": True}).end()
-    *earlier, last = [json.loads(event) for event in exchange.events[:-1]]
-    assert all(chunk["usage"] is None for chunk in earlier)
-    assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 3)
 
 
 @streaming
@@ -181,17 +171,6 @@ async def test_a_template_that_cannot_be_compiled_refuses_chats_only(caplog: pyt
         status, error = await prompt_of(world, [{"role": "user", "content": "x"}])
         assert (status, error["param"]) == (400, "chat_template")
         assert "the chat template cannot be compiled" in caplog.text
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"role": "user", "content": [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]},
-        {"role": "user", "content": "hello", "name": "me"},
-    ],
-)
-async def test_content_in_parts_and_unknown_fields_of_a_message(world: World, message: dict[str, Any]) -> None:
-    assert await prompt_of(world, [message]) == (200, len(HELLO))
 
 
 async def test_a_message_without_content(world: World) -> None:

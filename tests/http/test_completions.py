@@ -1,4 +1,4 @@
-"""The shapes of ``/v1/completions``, whole and in chunks."""
+"""``/v1/completions``: answers, echo, best_of, suffix, logprobs; and timings and progress, of chats too."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pyllmcancel.server.openai.answer import FINGERPRINT
+from pyllmcancel.server.openai.logprobs import LegacyLogprobs, PromptText
+from tests.support import fake_model
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
-
-pytestmark = pytest.mark.anyio
 
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 
@@ -103,12 +103,6 @@ async def test_sixteen_tokens_are_the_default(world: World, stream: bool) -> Non
     assert await answer(world, stream=stream) == {0: ("x" * 16, "length")}
 
 
-@pytest.mark.parametrize(("limits", "n_tokens"), [({"n_predict": 3}, 3), ({"n_predict": 3, "max_tokens": 5}, 5)])
-async def test_llama_servers_name_of_the_limit(world: World, limits: dict[str, int], n_tokens: int) -> None:
-    answer = await world.complete(ignore_eos=True, **limits).end()
-    assert answer.json()["usage"]["completion_tokens"] == n_tokens
-
-
 @streaming
 async def test_null_max_tokens_goes_on_until_the_context_is_full(stream: bool) -> None:
     async with open_world(n_ctx=64) as world:
@@ -180,12 +174,6 @@ async def test_without_include_usage_no_chunk_has_the_field(world: World) -> Non
     assert not any("usage" in chunk for chunk in chunks(await exchange.end()))
 
 
-async def test_cached_tokens_are_in_usage(world: World) -> None:
-    await world.complete("the same prompt", max_tokens=1).end()
-    usage = (await world.complete("the same prompt", max_tokens=1).end()).json()["usage"]
-    assert usage["prompt_tokens_details"]["cached_tokens"] == len("the same prompt") - 1
-
-
 @streaming
 async def test_logprobs_of_an_answer_without_a_token_are_empty_columns(world: World, stream: bool) -> None:
     world.model.answers[b"say"] = b""
@@ -214,13 +202,6 @@ async def test_logprobs(world: World, stream: bool) -> None:
             assert len(top) == 2
 
 
-async def test_without_a_seed_answers_differ_and_with_one_they_do_not(world: World) -> None:
-    options = {"temperature": 5, "max_tokens": 8, "ignore_eos": True, "top_k": 0}
-    seeded = {(await answer(world, stream=False, seed=7, **options))[0] for _ in range(3)}
-    free = {(await answer(world, stream=False, **options))[0] for _ in range(3)}
-    assert (len(seeded), len(free)) == (1, 3)
-
-
 TEXTS: dict[str, Callable[[Any], Any]] = {
     COMPLETIONS: lambda told: told["choices"][0]["text"],
     CHAT: lambda told: told["choices"][0]["message"]["content"],
@@ -243,8 +224,7 @@ async def test_every_seed_of_64_bits_gives_a_text_of_its_own_and_always_the_same
     assert all(first == second for first, second in found.values())
     assert len({first for first, _ in found.values()}) == len(seeds)
     for wrong in (2**64, -(2**63) - 1, 1.5, "x"):
-        refused = await world.post(path, body | {"seed": wrong})
-        assert (refused.status, refused.json()["error"]["param"]) == (400, "seed")
+        assert (await world.post(path, body | {"seed": wrong})).refusal == (400, "seed")
 
 
 async def test_choices_of_one_prompt_differ(world: World) -> None:
@@ -254,7 +234,301 @@ async def test_choices_of_one_prompt_differ(world: World) -> None:
 
 async def test_a_bias_bans_a_token_and_another_forces_one(world: World) -> None:
     world.model.answers[b"say"] = b"a"
-    banned = await answer(world, stream=False, prompt="say", max_tokens=1, logit_bias={"97": -100})
-    assert banned[0][0] != "a"
+    assert (await answer(world, stream=False, prompt="say", max_tokens=1, logit_bias={"97": -100}))[0][0] != "a"
     forced = await answer(world, stream=False, prompt="x", max_tokens=2, logit_bias={"98": 100})
     assert forced == {0: ("bb", "length")}
+
+
+# -- fields that the chat has not, and how logprobs go with the text ---------------------------------------------------
+
+
+COLUMNS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+
+
+async def choices_of(world: World, *, stream: bool = False, **fields: Any) -> dict[int, dict[str, Any]]:
+    """Each choice's text, finish reason, and columns of logprobs, put together from all chunks."""
+    exchange = await world.complete(stream=stream, **fields).end()
+    assert exchange.status == 200, exchange.body
+    parts = [json.loads(event) for event in exchange.events[:-1]] if stream else [exchange.json()]
+    found: dict[int, dict[str, Any]] = {}
+    for choice in (choice for part in parts for choice in part["choices"]):
+        own = found.setdefault(choice["index"], {"text": "", **{column: [] for column in COLUMNS}})
+        own["text"] += choice["text"]
+        own["finish_reason"] = choice["finish_reason"]
+        for column in COLUMNS if choice["logprobs"] is not None else ():
+            own[column] += choice["logprobs"][column]
+    return found
+
+
+# -- echo -------------------------------------------------------------------------------------------------------------
+
+
+@streaming
+@pytest.mark.parametrize(("prompt", "expected"), [("say", "say yes"), (list(b"say"), "say yes"), (["say"], "say yes")])
+async def test_an_echo_begins_with_the_prompt(world: World, prompt: Any, expected: str, stream: bool) -> None:
+    world.model.answers[b"say"] = b" yes"
+    found = await choices_of(world, prompt=prompt, echo=True, stream=stream)
+    assert (found[0]["text"], found[0]["tokens"]) == (expected, [])
+
+
+@streaming
+async def test_an_echo_has_the_logprobs_of_the_prompt(world: World, stream: bool) -> None:
+    world.model.answers[b"say"] = b" yes"
+    (found,) = (await choices_of(world, prompt="say", echo=True, logprobs=2, max_tokens=2, stream=stream)).values()
+    assert found["text"] == "say y"
+    assert found["tokens"] == list("say y")
+    assert found["text_offset"] == [0, 1, 2, 3, 4]
+    assert (found["token_logprobs"][0], found["top_logprobs"][0]) == (None, None), "nothing predicts the first"
+    logits = world.model.logits(list(b"s"))
+    assert found["token_logprobs"][1] == pytest.approx(logits[ord("a")] - fake_model.np.logaddexp.reduce(logits))
+    for token, logprob, top in zip(*(found[name][1:] for name in COLUMNS[:3]), strict=True):
+        assert top[token] == logprob
+        assert 2 <= len(top) <= 3
+
+
+@streaming
+async def test_only_the_prompt_and_its_logprobs(world: World, stream: bool) -> None:
+    (found,) = (await choices_of(world, prompt="say", echo=True, logprobs=0, max_tokens=0, stream=stream)).values()
+    assert (found["text"], found["finish_reason"]) == ("say", "length")
+    assert (found["tokens"], found["text_offset"]) == (list("say"), [0, 1, 2])
+    assert [list(top or {}) for top in found["top_logprobs"]] == [[], ["a"], ["y"]]
+
+
+@streaming
+async def test_every_choice_of_every_prompt_has_its_echo(stream: bool) -> None:
+    async with open_world(parallel=2) as world:
+        world.model.answers |= {b"one": b"1", b"two!": b"2"}
+        found = await choices_of(world, prompt=["one", "two!"], n=2, echo=True, logprobs=0, stream=stream)
+        assert [found[index]["text"] for index in range(4)] == ["one1", "one1", "two!2", "two!2"]
+        assert [found[index]["text_offset"] for index in (1, 3)] == [[0, 1, 2, 3], [0, 1, 2, 3, 4]]
+
+
+async def test_a_prompt_whose_logprobs_are_wanted_is_computed_whole_again(world: World) -> None:
+    await choices_of(world, prompt="the same prompt", max_tokens=1)
+    exchange = await world.complete("the same prompt", echo=True, logprobs=0, max_tokens=1).end()
+    assert exchange.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert len(exchange.json()["choices"][0]["logprobs"]["tokens"]) == len("the same prompt") + 1
+
+
+async def test_a_token_before_the_text_has_no_place_in_it() -> None:
+    class AddsBos(fake_model.Model):
+        special_tokens = {"bos": 1, "eos": fake_model.EOS}  # noqa: RUF012
+
+        def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+            return [1, 32, *super().tokenize(text)] if add_special else super().tokenize(text)
+
+    async with open_world(model=AddsBos()) as world:
+        (found,) = (await choices_of(world, prompt="say", echo=True, logprobs=0, max_tokens=0)).values()
+        assert (found["text"], found["tokens"], found["text_offset"]) == ("say", ["", "", *"say"], [0, 0, 0, 1, 2])
+
+
+# -- best_of ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_best_are_those_of_the_highest_mean_logprob(world: World) -> None:
+    options = {"temperature": 5, "top_k": 0, "seed": 7, "max_tokens": 6, "ignore_eos": True}
+    all_four = await choices_of(world, n=4, logprobs=0, **options)
+    best_two = await choices_of(world, n=2, best_of=4, **options)
+    ranked = sorted(all_four.values(), key=lambda own: -sum(own["token_logprobs"]) / len(own["token_logprobs"]))
+    assert [best_two[0]["text"], best_two[1]["text"]] == [own["text"] for own in ranked[:2]]
+    assert ranked != list(all_four.values()), "or this would be no test"
+    assert best_two[0]["tokens"] == [], "logprobs were not asked for"
+
+
+async def test_the_best_of_several_prompts_and_all_are_counted(world: World) -> None:
+    world.model.answers |= {b"one": b"1", b"two": b"2"}
+    exchange = await world.complete(["one", "two"], best_of=3, max_tokens=4, temperature=0).end()
+    body = exchange.json()
+    assert [(choice["index"], choice["text"]) for choice in body["choices"]] == [(0, "1"), (1, "2")]
+    assert body["usage"]["completion_tokens"] == 3 * 2 * 2
+    assert body["usage"]["prompt_tokens"] == 6
+
+
+async def test_a_stream_may_have_the_best_of_all_only(world: World) -> None:
+    world.model.answers[b"say"] = b"yes"
+    assert set(await choices_of(world, prompt="say", n=2, best_of=2, stream=True)) == {0, 1}
+
+
+# -- suffix -----------------------------------------------------------------------------------------------------------
+
+
+class FillsGaps(fake_model.Model):
+    special_tokens = {"eos": fake_model.EOS, "fim_pre": 1, "fim_suf": 2, "fim_mid": 3}  # noqa: RUF012
+
+
+@streaming
+async def test_a_suffix_fills_the_gap_with_the_models_own_tokens(stream: bool) -> None:
+    async with open_world(model=FillsGaps()) as world:
+        world.model.answers[b"\x01a = \x02\nreturn a\x03"] = b"7"
+        assert (await choices_of(world, prompt="a = ", suffix="\nreturn a", stream=stream))[0]["text"] == "7"
+
+
+async def test_an_empty_suffix_is_none(world: World) -> None:
+    world.model.answers[b"a = "] = b"7"
+    assert (await choices_of(world, prompt="a = ", suffix=""))[0]["text"] == "7"
+
+
+# -- logprobs go with the text ----------------------------------------------------------------------------------------
+
+
+@streaming
+async def test_tokens_of_a_stop_string_are_not_told(world: World, stream: bool) -> None:
+    world.model.answers[b"say"] = b"hello world!"
+    found = await choices_of(world, prompt="say", stop="lo w", logprobs=0, stream=stream)
+    assert (found[0]["text"], found[0]["tokens"]) == ("hel", list("hel"))
+
+
+@streaming
+async def test_tokens_that_only_looked_like_a_stop_string_are(world: World, stream: bool) -> None:
+    world.model.answers[b"say"] = b"hello wo"
+    found = await choices_of(world, prompt="say", stop=["world"], logprobs=0, stream=stream)
+    assert (found[0]["text"], found[0]["tokens"]) == ("hello wo", list("hello wo"))
+    assert found[0]["text_offset"] == list(range(8))
+
+
+@streaming
+async def test_parts_of_a_character_are_named_as_bytes_and_stand_where_it_does(world: World, stream: bool) -> None:
+    world.model.answers[b"say"] = "aéb".encode()
+    found = await choices_of(world, prompt="say", logprobs=0, stream=stream)
+    assert found[0]["text"] == "aéb"
+    assert found[0]["tokens"] == ["a", "bytes:\\xc3", "bytes:\\xa9", "b"]
+    assert found[0]["text_offset"] == [0, 1, 1, 2]
+
+
+async def test_special_tokens_may_be_spelled_in_a_prompt() -> None:
+    class ReadsSpecial(fake_model.Model):
+        def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+            found = super().tokenize(text)
+            return [1, *found[5:]] if parse_special and found[:5] == list(b"<fim>") else found
+
+    async with open_world(model=ReadsSpecial()) as world:
+        world.model.answers[b"\x01a = "] = b"7"
+        assert (await choices_of(world, prompt="<fim>a = "))[0]["text"] == "7"
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fields", [{"echo": True}, {"prompt": [97, 98]}])
+async def test_a_suffix_goes_with_a_plain_text_only(fields: dict[str, Any]) -> None:
+    async with open_world(model=FillsGaps()) as world:
+        exchange = await world.complete(**({"suffix": "x"} | fields)).end()
+        assert exchange.status == 400
+        assert exchange.json()["error"]["param"] == ("echo" if "echo" in fields else "suffix")
+
+
+# -- what must be an error of the client's ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prompt", [[999_999_999], [[1], [999_999_999]]])
+async def test_a_token_that_there_is_not_is_refused_before_it_is_echoed(world: World, prompt: Any) -> None:
+    assert (await world.complete(prompt=prompt, echo=True).end()).refusal == (400, "prompt")
+
+
+def test_a_prompt_that_was_cut_by_its_time_limit_has_no_logprobs() -> None:
+    model = fake_model.Model()
+    rows = LegacyLogprobs(model).prompt(PromptText(model, "abc", list(b"abc")), [])
+    assert [(name, logprob) for name, logprob, _, _ in rows] == [("a", None), ("b", None), ("c", None)]
+
+
+# -- timings and the progress of the prompt, of chats too --------------------------------------------------------------
+
+
+PATHS = pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+LONG = "x" * 600  # more than two steps
+
+
+def begin(world: World, path: str, content: str = "hello", **fields: Any) -> Exchange:
+    return world.complete(content, **fields) if path == COMPLETIONS else world.chat(content, **fields)
+
+
+@PATHS
+async def test_an_answer_in_one_piece_has_timings(world: World, path: str) -> None:
+    answer = (await begin(world, path, max_tokens=3, ignore_eos=True).end()).json()
+    told = answer["timings"]
+    assert (told["prompt_n"] + told["cache_n"], told["predicted_n"]) == (answer["usage"]["prompt_tokens"], 3)
+    assert told["prompt_ms"] > 0
+    assert told["predicted_ms"] > 0
+
+
+@PATHS
+@pytest.mark.parametrize(
+    ("fields", "has_timings"),
+    [
+        ({}, [False, False, True]),
+        ({"timings_per_token": True}, [True, True, True]),
+        ({"stream_options": {"include_usage": True}}, [False, False, False, True]),
+    ],
+)
+async def test_the_last_chunk_of_a_stream_has_timings_or_all_have(
+    world: World, path: str, fields: dict[str, Any], has_timings: list[bool]
+) -> None:
+    options = {"stream": True, "max_tokens": 3, "ignore_eos": True, "top_k": 1, "logit_bias": {"97": 100}}
+    chunks = (await begin(world, path, **options, **fields).end()).json_events()
+    # A chat's stream has a chunk more at either end: the role, and the reason of the end.
+    said = chunks[2:] if path == CHAT else chunks
+    assert ["timings" in chunk for chunk in said] == has_timings
+    assert said[-1]["timings"]["predicted_n"] == 3
+
+
+@PATHS
+async def test_the_progress_of_a_prompt_is_streamed(world: World, path: str) -> None:
+    exchange = await begin(world, path, LONG, stream=True, return_progress=True, max_tokens=1).end()
+    told = [chunk for chunk in exchange.json_events() if "prompt_progress" in chunk]
+    progress = [chunk["prompt_progress"] for chunk in told]
+    total, done = progress[0]["total"], [one["processed"] for one in progress]
+    assert total >= len(LONG)
+    assert (done[0], done[-1]) == (0, total)
+    assert len(done) > 2
+    assert done == sorted(set(done))
+    for chunk in told:
+        (choice,) = chunk["choices"]
+        assert choice["finish_reason"] is None
+        assert not (choice["delta"].get("content") if path == CHAT else choice["text"])
+
+
+@PATHS
+async def test_progress_is_for_streams(world: World, path: str) -> None:
+    answer = (await begin(world, path, LONG, return_progress=True, max_tokens=1).end()).json()
+    assert "prompt_progress" not in answer
+
+
+@PATHS
+async def test_a_verbose_answer_tells_what_was_read_and_written(world: World, path: str) -> None:
+    prompt = {COMPLETIONS: "hello", CHAT: "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"}[path]
+    options = {"max_tokens": 3, "ignore_eos": True, "top_k": 1, "logit_bias": {"97": 100}}
+    answer = (await begin(world, path, **options, verbose=True).end()).json()
+    assert answer["__verbose"] == {"prompt": prompt, "content": "aaa"}
+    told = (await begin(world, path, **options, verbose=True, stream=True).end()).json_events()
+    assert [chunk["__verbose"] for chunk in told if "__verbose" in chunk] == [answer["__verbose"]]
+    assert told[-1]["choices"][0]["finish_reason"] == "length"
+
+
+@PATHS
+@pytest.mark.parametrize(("fields", "is_told"), [({}, True), ({"verbose": False}, False)])
+async def test_a_verbose_server_tells_it_where_a_request_does_not_say(
+    path: str, fields: dict[str, Any], is_told: bool
+) -> None:
+    async with open_world(verbose=True) as world:
+        assert ("__verbose" in (await begin(world, path, max_tokens=1, **fields).end()).json()) is is_told
+
+
+async def test_the_role_of_a_chat_comes_while_its_request_waits() -> None:
+    async with open_world(parallel=1) as world:
+        neighbour = await world.running_stream("neighbour", max_tokens=2)
+        exchange = world.chat(stream=True, max_tokens=1, headers={"x-request-id": "mine"})
+        assert (await exchange.next_json())["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        assert (await world.request("mine"))["status"] == "waiting"
+        await world.step(2)
+        await neighbour.end()
+        await world.step()
+        await exchange.end()
+        assert exchange.events[-1] == "[DONE]"
+
+
+async def test_the_headers_of_a_completion_come_while_its_request_waits() -> None:
+    async with open_world(parallel=1) as world:
+        await world.running_stream("neighbour", max_tokens=2)
+        exchange = world.complete(stream=True, max_tokens=1, headers={"x-request-id": "mine"})
+        await exchange.until_headers()
+        assert (await world.request("mine"))["status"] == "waiting"

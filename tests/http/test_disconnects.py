@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 
 import pytest
 
-from tests.support import fake_native
-from tests.support.http_asgi import LIMIT
 from tests.support.http_world import COMPLETIONS, World, open_world
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])]
@@ -29,8 +26,7 @@ async def test_before_the_body_is_complete_nothing_is_accepted(
     caplog.set_level("INFO", logger="pyllmcancel.access")
     exchange = world.begin("POST", COMPLETIONS, content=None, headers=MINE)
     exchange.body_arrives(b'{"prompt": "hel', more=True)
-    exchange.leave()
-    await exchange.end()
+    await exchange.left()
     assert exchange.status == 0
     await assert_cancelled(world, "preparing")
     assert "mine" not in world.metrics.arrivals
@@ -40,52 +36,17 @@ async def test_before_the_body_is_complete_nothing_is_accepted(
 async def test_before_submit_the_request_is_accepted_and_cancelled(world: World, stream: bool) -> None:
     world.hold()
     exchange = world.complete(stream=stream, headers=MINE)
-    exchange.leave()
-    await exchange.end()
+    await exchange.left()
     seen = await world.ended("mine")
     assert (seen["status"], seen["cancel_reason"]) == ("cancelled", "disconnect")
     assert seen["completion_tokens"] == 0
 
 
-class SlowTokenizer(fake_native.Model):
-    """Tokenizes a long prompt when the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__(n_ctx_train=100_000)
-        self.entered = threading.Event()
-        self.go_on = threading.Event()
-
-    def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        self.entered.set()
-        assert self.go_on.wait(LIMIT)
-        return super().tokenize(text)
-
-
-async def test_while_a_long_prompt_is_tokenized_the_request_is_given_up_and_never_reaches_the_engine(
-    stream: bool,
-) -> None:
-    model = SlowTokenizer()
-    async with open_world(model=model, n_ctx=32_768) as world:
-        exchange = world.complete("x" * 30_000, stream=stream, headers=MINE)
-        try:
-            assert await asyncio.to_thread(model.entered.wait, LIMIT)
-            exchange.leave()
-            await exchange.end()  # the tokenizer still works: nothing waits for it
-            assert exchange.body == b""
-            assert (await world.request("mine"))["status"] == "cancelling"
-            assert "mine" not in world.metrics.arrivals
-        finally:
-            model.go_on.set()
-        await assert_cancelled(world, "preparing")
-
-
 async def test_in_the_queue_it_is_dropped_without_a_launch_and_the_neighbour_goes_on(stream: bool) -> None:
     async with open_world(parallel=1) as world:
         neighbour = await world.running_stream("neighbour", max_tokens=4)
-        exchange = world.complete(stream=stream, headers=MINE)
-        await world.added("mine")
-        exchange.leave()
-        await exchange.end()
+        exchange = await world.submitted("mine", stream=stream, headers=MINE)
+        await exchange.left()
         # The neighbour's step is held all the while: the cancel did not wait for it.
         await assert_cancelled(world, "waiting")
         await world.step(4)
@@ -99,23 +60,16 @@ async def test_in_the_queue_it_is_dropped_without_a_launch_and_the_neighbour_goe
 
 
 async def test_in_prefill_the_step_is_aborted(world: World, stream: bool) -> None:
-    world.hold()
-    exchange = world.complete(stream=stream, headers=MINE)
-    await world.held()
-    exchange.leave()
-    await exchange.end()
+    exchange = await world.computing(stream=stream, headers=MINE)
+    await exchange.left()
     await assert_cancelled(world, "prefill")
     steps = (await world.get("/v1/steps")).json()["data"]
     assert [step["status"] for step in steps] == ["aborted"]
 
 
 async def test_in_decode_the_next_step_does_not_contain_it(world: World, stream: bool) -> None:
-    world.hold()
-    exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
-    await world.step(3)
-    await world.held()
-    exchange.leave()
-    await exchange.end()
+    exchange = await world.computing(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE, n_steps=3)
+    await exchange.left()
     await assert_cancelled(world, "decode", completion_tokens=3)
     assert (await world.get("/v1/steps")).json()["n_steps"] == 4
 
@@ -134,8 +88,7 @@ async def test_while_send_blocks_on_the_headers_it_is_noticed(world: World, stre
         world.hold()
     exchange = world.complete(stream=stream, max_tokens=3, headers=MINE)
     exchange.stop_reading()
-    async with asyncio.timeout(LIMIT):
-        await exchange.blocked.wait()
+    await exchange.until_blocked()
     exchange.leave()
     seen = await world.ended("mine")
     assert (seen["status"], seen["cancel_reason"]) == (("cancelled", "disconnect") if stream else ("finished", None))
@@ -147,10 +100,7 @@ async def test_a_task_that_its_server_cancels_is_a_client_that_has_left(
     world: World, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="pyllmcancel.access")
-    world.hold()
-    exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
-    await world.step(2)
-    await world.held()
+    exchange = await world.computing(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE, n_steps=2)
     exchange.task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await exchange.task

@@ -13,6 +13,7 @@ from tests.support.http_process import COMPLETIONS, ServerProcess
 from tests.support.tiny_heads import write_tiny_heads
 
 PROMPTS = ["a prompt", "another one, which is longer", "the last"]
+UNDRAFTED: dict[str, Any] = {"speculative.n_max": 0}
 SIZES = ("--ctx-size", "2048", "--parallel", "1")
 # With them a step of more tokens gives the same ones on every processor: see tests/native/conftest.py.
 SAME_TOKENS = ("--flash-attn", "off", "--cache-type-k", "f32", "--cache-type-v", "f32")
@@ -28,50 +29,45 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-def answers(server: ServerProcess) -> list[str]:
+def answers(server: ServerProcess, **more: Any) -> list[str]:
     found = []
     for prompt in PROMPTS:
         fields: dict[str, Any] = {"prompt": prompt, "max_tokens": 100, "temperature": 0, "ignore_eos": True}
-        answer = server.http.post(COMPLETIONS, json=fields)
+        answer = server.http.post(COMPLETIONS, json=fields | more)
         assert answer.status_code == 200, answer.text
         found.append(answer.json()["choices"][0]["text"])
     return found
 
 
 def test_the_answers_are_those_without_a_draft_model(files: dict[str, Path]) -> None:
-    with ServerProcess("-m", str(files["model"]), "--spec-type", "none", *SIZES, *SAME_TOKENS) as server:
-        server.started()
-        expected = answers(server)
     drafting = ("-md", str(files["other"]), "--spec-type", "draft-simple")
     with ServerProcess("-m", str(files["model"]), *drafting, *SIZES, *SAME_TOKENS) as server:
         server.started()
         server.wait_for_log(f"answers are drafted by {re.escape(str(files['other']))}")
         (slot,) = server.http.get("/slots").json()
         assert slot["speculative"] is True
-        assert answers(server) == expected
-
-
-def test_a_draft_model_that_cannot_draft_is_said_at_the_start(files: dict[str, Path]) -> None:
-    with ServerProcess("-m", str(files["model"]), "-md", str(files["hybrid"]), *SIZES) as server:
-        assert server.wait() == 1
-        assert "its memory is hybrid, and a rejected draft cannot be undone in it" in server.log.splitlines()[-1]
-        assert "Traceback" not in server.log
+        assert answers(server, **UNDRAFTED) == answers(server)
 
 
 def test_the_answers_are_those_without_heads(tmp_path: Path) -> None:
     model = str(write_tiny_heads(tmp_path / "heads.gguf", strength=0.0))
-    with ServerProcess("-m", model, "--spec-type", "none", *SIZES, *SAME_TOKENS) as server:
-        server.started()
-        expected = answers(server)
     with ServerProcess("-m", model, "--spec-type", "draft-mtp", *SIZES, *SAME_TOKENS) as server:
         server.started()
         server.wait_for_log("answers are drafted by the model's own heads")
         assert server.http.get("/props").json()["default_generation_settings"]["params"]["speculative.types"] == "heads"
-        assert answers(server) == expected
+        assert answers(server, **UNDRAFTED) == answers(server)
 
 
-def test_a_model_without_heads_is_said_at_the_start(files: dict[str, Path]) -> None:
-    with ServerProcess("-m", str(files["model"]), "--spec-type", "draft-mtp", *SIZES) as server:
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("-md", "hybrid"), "its memory is hybrid, and a rejected draft cannot be undone in it"),
+        (("--spec-type", "draft-mtp"), "has no heads that guess further tokens"),
+    ],
+)
+def test_what_cannot_draft_is_said_at_the_start(files: dict[str, Path], options: tuple[str, str], why: str) -> None:
+    option, value = options
+    with ServerProcess("-m", str(files["model"]), option, str(files.get(value, value)), *SIZES) as server:
         assert server.wait() == 1
-        assert "has no heads that guess further tokens" in server.log.splitlines()[-1]
+        assert why in server.log.splitlines()[-1]
         assert "Traceback" not in server.log

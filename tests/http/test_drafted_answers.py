@@ -11,8 +11,6 @@ from pyllmcancel.requests.request import Request
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, World, accepted, open_world, unnamed
 
-pytestmark = pytest.mark.anyio
-
 PROMPT = "a prompt that is asked again"
 ANSWER = "the answer to it, which has some length"
 FILE = "one two three four five six seven eight nine ten eleven twelve"
@@ -159,23 +157,6 @@ async def test_a_prediction_that_was_wrong_is_counted_all_the_same(world: World)
     assert (text(exchange), predicted(exchange)) == (ANSWER, (0, 0))
 
 
-async def test_a_chat_takes_a_prediction_of_parts(world: World) -> None:
-    parts = [{"type": "text", "text": FILE[:20]}, {"type": "text", "text": FILE[20:]}]
-    prompt = "<|im_start|>user\nwrite it<|im_end|>\n<|im_start|>assistant\n"
-    known(world, prompt, CHANGED)
-    exchange = await world.chat(
-        "write it",
-        prediction={"type": "content", "content": parts},
-        stream=True,
-        stream_options={"include_usage": True},
-        **GREEDY,
-    ).end()
-    events = exchange.json_events()
-    said = "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"])
-    assert said == CHANGED
-    assert events[-1]["usage"]["completion_tokens_details"]["accepted_prediction_tokens"] > len(CHANGED) / 2
-
-
 @pytest.mark.parametrize(
     ("prediction", "param"),
     [
@@ -233,8 +214,7 @@ async def test_a_list_of_requests_and_the_log_say_what_was_drafted(
     with caplog.at_level(logging.INFO, "pyllmcancel.engine"):
         again = await completed(world)
     request_id = again.headers["x-request-id"]
-    entry = await world.request(request_id)
-    assert entry["drafts"] == [{"source": "past", "drafted": n, "accepted": n}]
+    assert (await world.request(request_id))["drafts"] == [{"source": "past", "drafted": n, "accepted": n}]
     assert f"{n} generated (accepted drafts: past {n} of {n})" in caplog.text
     record = caplog.records[-1]
     assert vars(record)["request_id"] == request_id

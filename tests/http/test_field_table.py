@@ -15,8 +15,6 @@ from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, World, accepted
 from tests.support.marks import mostly_long
 
-pytestmark = pytest.mark.anyio
-
 ROOT = Path(__file__).parents[2]
 SAID = b"one two"
 PROMPT = b"hello"

@@ -11,8 +11,6 @@ from pyllmcancel.requests.request import Request
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, accepted, open_world
 
-pytestmark = pytest.mark.anyio
-
 USER = {"role": "user", "content": "hello"}
 FIND = {"name": "Find", "input_schema": {"type": "object"}}
 READ = {"name": "Read", "defer_loading": True, "input_schema": {"type": "object"}}
@@ -33,9 +31,7 @@ def result(*parts: dict[str, Any]) -> dict[str, Any]:
 
 
 async def message(world: World, *messages: dict[str, Any], **fields: Any) -> Exchange:
-    exchange = await world.post("/v1/messages", {"messages": list(messages), "max_tokens": 1} | fields)
-    assert exchange.status == 200, exchange.body
-    return exchange
+    return await world.served("/v1/messages", {"messages": list(messages), "max_tokens": 1} | fields)
 
 
 def prompt_of(made: list[Request]) -> str:
@@ -100,8 +96,7 @@ async def test_mcp_servers_and_containers_are_ignored_and_reported(world: World)
 
 async def test_a_fault_in_a_tool_is_told_of_the_tool_that_the_client_has_sent(world: World) -> None:
     body = {"messages": [USER], "max_tokens": 1, "tools": [HOSTED, READ, FIND, FIND]}
-    error = (await world.post("/v1/messages", body)).json()["error"]
-    assert error["param"] == "tools[3].name"
+    assert (await world.post("/v1/messages", body)).json()["error"]["param"] == "tools[3].name"
 
 
 async def test_what_hosted_tools_did_is_text_and_what_cannot_be_read_is_reported(world: World) -> None:
@@ -126,8 +121,7 @@ async def test_what_hosted_tools_did_is_text_and_what_cannot_be_read_is_reported
 async def test_such_fields_are_refused_where_the_server_refuses_them() -> None:
     async with open_world(unknown_fields="refuse") as world:
         body = {"messages": [USER], "max_tokens": 1, "tools": [HOSTED]}
-        exchange = await world.post("/v1/messages", body)
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, "tools[0]")
+        assert (await world.post("/v1/messages", body)).refusal == (400, "tools[0]")
 
 
 async def test_the_items_of_a_response_that_hosted_tools_made(world: World) -> None:
@@ -141,8 +135,7 @@ async def test_the_items_of_a_response_that_hosted_tools_made(world: World) -> N
         USER,
     ]
     made = accepted(world)
-    exchange = await world.post("/v1/responses", {"input": items, "max_output_tokens": 1})
-    assert exchange.status == 200, exchange.body
+    exchange = await world.served("/v1/responses", {"input": items, "max_output_tokens": 1})
     assert ignored(exchange) == "input.image_generation_call"
     prompt = prompt_of(made)
     assert '[web_search called with {"type": "search", "query": "q"}]\nSunny.' in prompt

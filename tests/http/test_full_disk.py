@@ -1,4 +1,4 @@
-"""A full disk costs no client its answer: neither logs that cannot be written, nor a store that has no room."""
+"""Logs that cannot be written, as on a full disk, cost no client its answer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ import pytest
 from tests.support.http_process import LIMIT, until
 from tests.support.marks import mostly_long
 from tests.support.proxies import free_port
-from tests.support.stores import Disk
-
-pytest_plugins = ("tests.support.store_fixtures",)
 
 ASKED = {"prompt": "hello", "temperature": 0, "max_tokens": 8}
 
@@ -76,47 +73,3 @@ def test_the_server_answers_and_ends_though_nothing_can_be_logged(
         assert again.json()["choices"] == first.json()["choices"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT) == -signal.SIGTERM
-
-
-RESPONSES = "/v1/responses"
-
-
-def create(client: httpx.Client, status: int = 200, **fields: object) -> str:
-    answer = client.post(RESPONSES, json={"input": "hello", "max_output_tokens": 16} | fields)
-    assert answer.status_code == status, answer.text
-    return str(answer.json()["id" if status == 200 else "error"])
-
-
-@pytest.mark.long
-def test_a_server_starts_on_a_full_disk_says_that_it_stores_nothing_and_stores_when_there_is_room(
-    model_files: dict[str, Path], disk: Disk, tmp_path: Path
-) -> None:
-    disk.fill()
-    log = tmp_path / "log"
-    with serving(
-        model_files["attention"],
-        *("--store", str(disk.store)),
-        output=os.open(log, os.O_WRONLY | os.O_CREAT),
-    ) as (client, _):
-        assert client.get("/health").json()["stores"] is False
-        assert "no room" in log.read_text("utf-8")
-        assert "storage_full" in create(client, 507)
-        create(client, store=False)
-        disk.empty()
-        assert client.get(f"{RESPONSES}/{create(client)}").status_code == 200
-        assert "stores" not in client.get("/health").json()
-
-
-@pytest.mark.long
-def test_on_a_full_disk_responses_can_be_deleted_and_make_room(model_files: dict[str, Path], disk: Disk) -> None:
-    options = "--store", str(disk.store)
-    with serving(model_files["attention"], *options, output=os.open(os.devnull, os.O_WRONLY)) as (client, _):
-        ids = [create(client) for _ in range(10)]
-        disk.fill()
-        create(client, 507, tools=[{"type": "web_search", "note": "x" * 200_000}])  # no word of it is for the model
-        deleted = [client.delete(f"{RESPONSES}/{one}").status_code for one in ids[:9]]
-        assert deleted == [200] * 9
-        create(client)
-    with serving(model_files["attention"], *options, output=os.open(os.devnull, os.O_WRONLY)) as (client, _):
-        assert client.get(f"{RESPONSES}/{ids[9]}").status_code == 200
-        assert client.delete(f"{RESPONSES}/{ids[9]}").status_code == 200

@@ -1,8 +1,9 @@
-"""``/health``: 200 when requests can be served, 503 with the reason when not."""
+"""``/health``: 200 when requests can be served, else 503 with the reason; and how the application starts and stops."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.engine.loading import Loading
 from pyllmcancel.errors import ModelLoadError
 from pyllmcancel.requests.observer import NullObserver
@@ -19,9 +21,6 @@ from pyllmcancel.server.config import ServerConfig
 from tests.support.held_load import HeldLoad
 from tests.support.http_asgi import LIMIT, Exchange, until_healthy
 from tests.support.http_world import World, open_world
-from tests.support.threads import N_THREADS
-
-pytestmark = pytest.mark.anyio
 
 PATHS = pytest.mark.parametrize("path", ["/health", "/v1/health"])
 
@@ -35,8 +34,7 @@ async def test_ok_with_the_counts(path: str) -> None:
     async with open_world(parallel=1) as world:
         assert (await world.get(path)).json() == {"status": "ok", "waiting": 0, "running": 0}
         await world.running_stream("a")
-        world.complete(headers={"x-request-id": "b"})
-        await world.added("b")
+        await world.submitted("b")
         exchange = await world.get(path)
         assert exchange.status == 200
         assert exchange.json() == {"status": "ok", "waiting": 1, "running": 1}
@@ -63,7 +61,8 @@ async def test_503_before_anything_loads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/v1/requests")]
+    ("method", "path"),
+    [("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/v1/requests"), ("GET", "/v1/events")],
 )
 async def test_everything_that_needs_the_model_is_503_while_loading(method: str, path: str) -> None:
     app = create_app(ServerConfig(engine=EngineConfig()))
@@ -73,18 +72,6 @@ async def test_everything_that_needs_the_model_is_503_while_loading(method: str,
     assert exchange.json()["error"]["code"] == "loading"
     assert "retry-after" in exchange.headers
     assert (await fetch(app, "/metrics")).status == 200
-
-
-async def test_loading_then_ok_when_a_model_was_loaded(model_files: dict[str, Path]) -> None:
-    config = EngineConfig(model=model_files["attention"], threads=N_THREADS, ctx_size=256)
-    app = create_app(ServerConfig(engine=config))
-    async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
-        assert (await fetch(app)).json()["status"] == "loading"
-        await until_healthy(app)
-        assert (await fetch(app)).json() == {"status": "ok", "waiting": 0, "running": 0}
-        (model,) = (await fetch(app, "/v1/models")).json()["data"]
-        assert model["id"] == "attention"
-    assert app.state.server.engine.registry.closed
 
 
 async def test_503_failed_when_the_model_is_broken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -98,8 +85,7 @@ async def test_503_failed_when_the_model_is_broken(tmp_path: Path, caplog: pytes
         exchange = await fetch(app)
         assert (exchange.status, exchange.json()["status"]) == (503, "failed")
         assert "broken.gguf" in exchange.json()["error"]
-        refused = await Exchange(app, "GET", "/v1/models").end()
-        assert (refused.status, refused.json()["error"]["code"]) == (503, "load_failed")
+        assert (await Exchange(app, "GET", "/v1/models").end()).failure == (503, "load_failed")
     assert "the model could not be loaded" in caplog.text
 
 
@@ -131,8 +117,69 @@ async def test_503_failed_when_the_engine_died_and_no_client_hangs(caplog: pytes
     exchange = await world.get("/health")
     assert (exchange.status, exchange.json()["status"]) == (503, "failed")
     late = await world.complete().end()
-    assert (late.status, late.json()["error"]["code"]) == (500, "engine_failed")
+    assert late.failure == (500, "engine_failed")
     assert late.headers["x-should-retry"] == "false"
     assert (await world.get("/v1/requests/waits")).status == 200
     await world.close()
     assert "the engine thread died" in caplog.text
+
+
+# -- starting and stopping the application, as any ASGI server does ----------------------------------------------------
+
+
+async def test_an_engine_of_the_callers_own_stays_open(world: World) -> None:
+    async with world.app.router.lifespan_context(world.app):
+        pass
+    assert (await world.complete(max_tokens=1).end()).status == 200
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_leaving_while_the_model_is_loading_cancels_the_load(*, at_once: bool) -> None:
+    held = HeldLoad()
+    loading = Loading(EngineConfig(), NullObserver(), load=held)
+    app = create_app(ServerConfig(engine=EngineConfig()), loading=loading)
+    async with asyncio.timeout(LIMIT):
+        async with app.router.lifespan_context(app):
+            if not at_once:
+                assert await asyncio.to_thread(held.begun.wait, LIMIT)
+        answer = await Exchange(app, "GET", "/v1/models").end()
+    assert answer.status == 503
+    assert "cancelled" in answer.json()["error"]["message"]
+
+
+async def test_an_engine_that_comes_too_late_is_closed_and_never_served(world: World) -> None:
+    held = HeldLoad()
+    held.bring(world.engine)
+    loading = Loading(EngineConfig(), NullObserver(), load=held)
+    loading.future.result(LIMIT)
+    app = create_app(world.app.state.server.config, loading=loading)
+    await app.state.server.close(drain=0.0)
+    async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
+        await asyncio.sleep(0)
+    assert (await Exchange(app, "GET", "/v1/models").end()).status == 503
+    assert world.engine.registry.closed
+
+
+async def test_an_engine_that_was_on_its_way_is_adopted_and_closed(world: World) -> None:
+    held = HeldLoad()
+    app = create_app(world.app.state.server.config, loading=Loading(EngineConfig(), NullObserver(), load=held))
+    async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
+        held.bring(world.engine)
+        await until_healthy(app)
+        assert app.state.server.engine is world.engine
+    assert world.engine.registry.closed
+
+
+async def test_nobody_is_served_before_the_vocabulary_was_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = threading.Event()
+    monkeypatch.setattr(BoundedGuidance, "prepare", lambda _: read.wait(LIMIT))
+    held = HeldLoad()
+    held.bring(world.engine)
+    loading = Loading(EngineConfig(), NullObserver(), load=held)
+    app = create_app(world.app.state.server.config, loading=loading)
+    async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
+        await asyncio.wrap_future(loading.future)
+        await asyncio.sleep(0)  # the application has the engine now
+        assert (await Exchange(app, "GET", "/health").end()).status == 503
+        read.set()
+        await until_healthy(app)

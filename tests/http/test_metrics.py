@@ -1,14 +1,19 @@
-"""``/metrics``: the names, and values that are written where the computation ends, not where HTTP does."""
+"""``/metrics``: names, values that are written where the computation ends, and the dashboard that asks for them."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import platform
+import re
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from pyllmcancel import __version__
@@ -17,12 +22,11 @@ from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.token_stream import LoopSink
 from pyllmcancel.step import StepStatus
+from tests.support.http_process import RawClient, ServerProcess
 from tests.support.http_world import World, one_of_each, open_world
 
 ROOT = Path(__file__).parents[2]
 PIN = ROOT / "vendor" / "llama.cpp" / "PIN.toml"
-
-pytestmark = pytest.mark.anyio
 
 COUNTERS = {
     "requests": {"outcome"},
@@ -141,8 +145,7 @@ async def test_every_choice_of_a_request_generates(world: World) -> None:
 async def test_a_choice_that_gives_way_to_another_is_a_preemption() -> None:
     async with open_world(n_ctx=64) as world:
         older = await world.running_stream("older", [1] * 20, max_tokens=30)
-        newer = world.complete([2] * 20, max_tokens=30, ignore_eos=True, headers={"x-request-id": "newer"})
-        await world.added("newer")
+        newer = await world.submitted("newer", [2] * 20, max_tokens=30, ignore_eos=True)
         world.gate.open()
         await older.end()
         assert (await newer.end()).json()["usage"]["completion_tokens"] == 30
@@ -213,23 +216,14 @@ async def test_slots_and_cells_in_use() -> None:
         assert seen["cells_idle"] > 20
 
 
-async def test_a_failed_request_is_an_error_and_a_cancelled_one_is_not(world: World) -> None:
-    world.context.faults[tuple(b"poison")] = StepStatus.FAILED_COMPUTE
-    await world.complete("poison").end()
-    seen = await metrics(world)
-    assert (seen["requests_total:error"], seen["requests_total:cancelled"]) == (1, 0)
-    assert seen["tokens_delivered_total"] == 0
-
-
-async def test_tokens_of_a_request_that_failed_were_not_delivered(world: World) -> None:
-    world.hold()
-    exchange = world.complete(max_tokens=50, ignore_eos=True)
-    await world.step(2)
-    await world.held()
+async def test_a_failed_request_is_an_error_whose_tokens_were_not_delivered(world: World) -> None:
+    exchange = await world.computing(max_tokens=50, ignore_eos=True, n_steps=2)
     world.context.next_status.append(StepStatus.FAILED_COMPUTE)
     world.gate.open()
     assert (await exchange.end()).json()["usage"]["completion_tokens"] == 2
-    assert (await metrics(world))["tokens_delivered_total"] == 0
+    seen = await metrics(world)
+    assert (seen["requests_total:error"], seen["requests_total:cancelled"]) == (1, 0)
+    assert seen["tokens_delivered_total"] == 0
 
 
 async def test_a_prefix_that_is_found_is_counted_once(world: World) -> None:
@@ -248,8 +242,7 @@ async def test_a_gauge_shows_how_many_threads_compute(world: World) -> None:
 async def test_the_gauges_follow_what_lives() -> None:
     async with open_world(parallel=1) as world:
         await world.running_stream("running", session_id="s")
-        world.complete(headers={"x-request-id": "waiting"})
-        await world.added("waiting")
+        await world.submitted("waiting")
         seen = await metrics(world)
         assert [seen[name] for name in sorted(GAUGES)] == [0, 1, 1, 1]
         world.gate.open()
@@ -270,8 +263,7 @@ async def test_a_computation_that_has_ended_is_counted_while_its_client_still_do
 
 async def test_a_cancelled_computation_is_not_counted_before_it_has_stopped(world: World) -> None:
     await world.running_stream("neighbour")
-    world.complete(max_tokens=50, ignore_eos=True, headers={"x-request-id": "mine"})
-    await world.added("mine")
+    await world.submitted("mine", max_tokens=50, ignore_eos=True)
     await world.step(3)
     await world.held()
     world.gate.move_on(0.99)
@@ -289,3 +281,101 @@ async def test_two_servers_in_one_process_do_not_mix() -> None:
         await one.complete(max_tokens=1).end()
         assert (await metrics(one))["requests_total:length"] == 1
         assert (await metrics(other))["requests_total:length"] == 0
+
+
+# -- the dashboard and the alerts of ``deploy`` ask for what there is --------------------------------------------------
+
+
+DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana.json"
+ALERTS = DASHBOARD.with_name("alerts.yml")
+SCRAPED = {"instance", "job", "le"}  # labels that Prometheus adds, or makes of buckets
+NAME = re.compile(r"\bpyllmcancel_\w+")
+# Of PromQL: what is in the braces of a selector, what is in the brackets of `by`; of a legend: what it is filled with.
+SELECTOR, BY, LEGEND = re.compile(r"\{([^{}]*)\}"), re.compile(r"\bby \(([^)]*)\)"), re.compile(r"\{\{(\w+)\}\}")
+# Details, for whom the names are enough.
+NOT_SHOWN = {
+    *("tokens_computed", "tokens_delivered", "sessions_live", "compute_threads", "asyncio_tasks"),
+    *("disk_prefixes", "disk_written_bytes", "disk_restored_bytes", "streams_kept", "events_kept"),
+}
+
+Labels = dict[str, set[str]]
+
+
+def read_dashboard() -> dict[str, Any]:
+    dashboard: dict[str, Any] = json.loads(DASHBOARD.read_text())
+    return dashboard
+
+
+def targets() -> Iterator[tuple[str, str, str]]:
+    """Panel, expression and legend of each query."""
+    for panel in read_dashboard()["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"], target["legendFormat"]
+
+
+def labels_used(expression: str, legend: str) -> set[str]:
+    selected = [part.split("=")[0] for found in SELECTOR.findall(expression) for part in found.split(",") if part]
+    grouped = [part.strip() for found in BY.findall(expression) for part in found.split(",")]
+    return {label.strip("!~ ") for label in selected} | set(grouped) | set(LEGEND.findall(legend))
+
+
+@pytest.fixture(scope="module")
+def samples(server: ServerProcess) -> Labels:
+    """Labels by the name of each sample, after one answer and one cancel."""
+    assert server.http.post("/v1/completions", json={"prompt": "hello", "max_tokens": 3}).status_code == 200
+    with RawClient(server.port) as client:
+        request_id = client.post(stream=True)
+        server.wait_for(request_id, completion_tokens=lambda n: n > 1)
+        client.leave("reset")
+    server.wait_for(request_id, status="cancelled")
+    found: Labels = {}
+    for family in text_string_to_metric_families(server.http.get("/metrics").text):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+@pytest.mark.parametrize(("panel", "expression", "legend"), list(targets()))
+def test_a_query_asks_for_what_there_is(samples: Labels, panel: str, expression: str, legend: str) -> None:
+    names = NAME.findall(expression)
+    assert names, panel
+    for name in names:
+        assert name in samples
+        assert labels_used(expression, legend) <= samples[name] | SCRAPED
+
+
+def test_an_alert_asks_for_what_there_is(samples: Labels) -> None:
+    """A label has to be one of some metric in the same expression."""
+    (group,) = yaml.safe_load(ALERTS.read_text("utf-8"))["groups"]
+    for rule in group["rules"]:
+        names = set(NAME.findall(rule["expr"]))
+        assert names <= set(samples), rule["alert"]
+        assert labels_used(rule["expr"], "") <= SCRAPED.union(*(samples[name] for name in names)), rule["alert"]
+
+
+def test_the_dashboards_variables_ask_for_what_there_is(samples: Labels) -> None:
+    queries = [entry["query"]["query"] for entry in read_dashboard()["templating"]["list"] if entry["type"] == "query"]
+    assert queries
+    for query in queries:
+        (name,) = NAME.findall(query)
+        assert name in samples
+
+
+def test_every_metric_is_shown_but_for_details(samples: Labels) -> None:
+    families = {re.sub(r"_(total|bucket|count|sum|created)$", "", name) for name in samples}
+    shown = {
+        re.sub(r"_(total|bucket)$", "", name) for _, expression, _ in targets() for name in NAME.findall(expression)
+    }
+    assert {family.removeprefix("pyllmcancel_") for family in families - shown} == NOT_SHOWN
+
+
+def test_panels_do_not_overlap_and_each_has_a_number_of_its_own() -> None:
+    panels = read_dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not cells & taken, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        taken |= cells

@@ -8,8 +8,6 @@ import pytest
 
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 
-pytestmark = pytest.mark.anyio
-
 FACTS = {"description", "n_params", "size", "n_ctx_train", "n_ctx", "n_embd", "n_vocab", "memory_kind", "layers"} | {
     "batch_invariant"
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from pydantic import ValidationError
 
-from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.embeddings.body import EmbeddingBody, LlamaEmbeddingBody
@@ -26,8 +24,7 @@ from pyllmcancel.server.streams.answers import LookupBody
 from pyllmcancel.server.wire.fields import RequestBody, Sent, wire_fields
 from pyllmcancel.server.wire.lora import LoraScalesBody
 from tests.support.endpoints import body_type_of
-from tests.support.http_world import World, accepted, open_world
-from tests.support.marks import mostly_long
+from tests.support.http_world import World
 
 SCHEMA: dict[str, Any] = {"type": "object"}
 FUNCTION = {"name": "f", "parameters": SCHEMA}
@@ -308,47 +305,6 @@ def test_null_says_that_a_completion_has_no_limit() -> None:
     assert CompletionBody.model_validate({"prompt": "x"}).most_tokens == 16
 
 
-PATHS = {
-    "/v1/chat/completions": (ChatBody, {"messages": [USER]}),
-    "/v1/completions": (CompletionBody, {"prompt": "x"}),
-    "/v1/messages": (MessagesBody, {"messages": [USER], "max_tokens": 1}),
-    "/v1/messages/count_tokens": (CountBody, {"messages": [USER]}),
-    "/v1/responses": (ResponsesBody, {"input": "x"}),
-    "/v1/responses/input_tokens": (ResponsesBody, {"input": "x"}),
-    "/v1/chat/completions/input_tokens": (ChatBody, {"messages": [USER]}),
-    "/apply-template": (ChatBody, {"messages": [USER]}),
-    "/completion": (LlamaCompletionBody, {"prompt": "x", "n_predict": 1}),
-    "/infill": (InfillBody, {"input_prefix": "x", "input_suffix": "x", "n_predict": 1}),
-    "/tokenize": (TokenizeBody, {"content": "x"}),
-    "/detokenize": (DetokenizeBody, {"tokens": [120]}),
-}
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("path", mostly_long(PATHS, "/v1/completions", "/v1/chat/completions"))
-async def test_a_request_of_nulls_asks_for_what_one_without_them_does(path: str) -> None:
-    kind, body = PATHS[path]
-    assert await asked(path, body | {name: None for name in optional(kind) if name not in body}) == await asked(
-        path, body
-    )
-
-
-async def asked(path: str, body: dict[str, Any]) -> Any:
-    """The status, what was ignored, and what the engine was asked for; else the answer."""
-    async with open_world() as world:
-        world.model.special_tokens = world.model.special_tokens | {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
-        made = accepted(world)
-        exchange = await world.post(path, body)
-        found = [(seedless(one.params), one.choices[0].prompt, one.session) for one in made] or exchange.json()
-        return exchange.status, exchange.headers.get("x-ignored-fields"), found
-
-
-def seedless(params: GenerationParams) -> GenerationParams:
-    """The seed is another one for every request that names none."""
-    return replace(params, sampling=replace(params.sampling, seed=0))
-
-
-@pytest.mark.anyio
 async def test_a_null_that_a_template_could_see_is_not_there(world: World) -> None:
     body = {
         "messages": [{"role": "user", "content": "x", "name": None}],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import openai
@@ -22,12 +22,6 @@ class Verdict(BaseModel):
     grade: Literal["good", "bad"]
 
 
-GRADE: Any = {
-    "type": "function",
-    "function": {"name": "grade", "parameters": Verdict.model_json_schema() | {"additionalProperties": False}},
-}
-
-
 @pytest.fixture(scope="module")
 def packaged() -> Iterator[ServerProcess]:
     with ServerProcess() as process:
@@ -39,16 +33,6 @@ def packaged() -> Iterator[ServerProcess]:
 def client(packaged: ServerProcess) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{packaged.url}/v1", api_key="none", max_retries=0) as made:
         yield made
-
-
-@pytest.fixture
-async def async_client(packaged: ServerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{packaged.url}/v1", api_key="none", max_retries=0) as made:
-        yield made
-
-
-def text_of(client: openai.OpenAI, **fields: Any) -> str:
-    return client.completions.create(**SHORT | fields).choices[0].text
 
 
 # -- completions ------------------------------------------------------------------------------------------------------
@@ -95,15 +79,6 @@ def test_the_logprobs_of_a_prompt_are_those_that_it_had_as_an_answer(client: ope
     assert (echoed.logprobs.token_logprobs or [])[-6:] == pytest.approx(said.logprobs.token_logprobs, abs=0.05)
 
 
-def test_a_stream_with_usage(client: openai.OpenAI) -> None:
-    *chunks, last = client.completions.create(
-        **SHORT, stream=True, stream_options={"include_usage": True, "include_obfuscation": False}
-    )
-    assert "".join(chunk.choices[0].text for chunk in chunks) == text_of(client)
-    assert last.usage is not None
-    assert last.usage.completion_tokens == 8
-
-
 # -- chat -------------------------------------------------------------------------------------------------------------
 
 
@@ -128,44 +103,9 @@ def test_chat(client: openai.OpenAI) -> None:
     assert answer.service_tier == "default"
 
 
-def test_chat_logprobs(client: openai.OpenAI) -> None:
-    (choice,) = client.chat.completions.create(
-        model="any", messages=HELLO, max_tokens=4, logprobs=True, top_logprobs=3
-    ).choices
-    assert choice.logprobs is not None
-    assert choice.logprobs.content is not None
-    said = b"".join(bytes(entry.bytes or b"") for entry in choice.logprobs.content)
-    assert said.decode() == choice.message.content
-    assert [len(entry.top_logprobs) for entry in choice.logprobs.content] == [3] * 4
-
-
 def test_parse_gives_the_object_that_was_asked_for(client: openai.OpenAI) -> None:
     answer = client.chat.completions.parse(model="any", messages=HELLO, response_format=Verdict, max_tokens=200)
     assert isinstance(answer.choices[0].message.parsed, Verdict)
-
-
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "grade"}}])
-def test_a_forced_call(client: openai.OpenAI, choice: Any) -> None:
-    answer = client.chat.completions.create(
-        model="any", messages=HELLO, tools=[GRADE], tool_choice=choice, parallel_tool_calls=False, max_tokens=200
-    )
-    (call,) = answer.choices[0].message.tool_calls or ()
-    assert answer.choices[0].finish_reason == "tool_calls"
-    assert call.type == "function"
-    Verdict.model_validate_json(call.function.arguments)
-    followed_up = client.chat.completions.create(
-        model="any",
-        messages=[
-            *HELLO,
-            answer.choices[0].message.model_dump(exclude_none=True),
-            {"role": "tool", "tool_call_id": call.id, "content": "noted"},
-        ],
-        tools=[GRADE],
-        tool_choice="none",
-        max_tokens=4,
-    )
-    assert followed_up.choices[0].message.content
-    assert followed_up.choices[0].message.tool_calls is None
 
 
 def test_the_stream_helper_tells_of_content(client: openai.OpenAI) -> None:
@@ -179,28 +119,4 @@ def test_the_stream_helper_tells_of_content(client: openai.OpenAI) -> None:
     assert final.usage.completion_tokens > 1
 
 
-def test_the_stream_helper_tells_of_calls(client: openai.OpenAI) -> None:
-    tools: Any = [openai.pydantic_function_tool(Verdict)]
-    with client.chat.completions.stream(
-        model="any", messages=HELLO, tools=tools, tool_choice="required", parallel_tool_calls=False
-    ) as stream:
-        done = [event for event in stream if event.type == "tool_calls.function.arguments.done"]
-        final = stream.get_final_completion()
-    (call,) = final.choices[0].message.tool_calls or ()
-    assert isinstance(call.function.parsed_arguments, Verdict)
-    assert [event.arguments for event in done] == [call.function.arguments]
-
-
 # -- async ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.anyio
-async def test_async_answers_and_streams(async_client: openai.AsyncOpenAI) -> None:
-    whole = await async_client.chat.completions.create(model="any", messages=HELLO, max_tokens=5)
-    assert whole.choices[0].message.content
-    stream = await async_client.completions.create(**SHORT, stream=True)
-    assert "".join([chunk.choices[0].text async for chunk in stream])
-    parsed = await async_client.chat.completions.parse(
-        model="any", messages=HELLO, response_format=Verdict, max_tokens=200
-    )
-    assert parsed.choices[0].message.parsed is not None

@@ -23,8 +23,6 @@ from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world, unnamed
 from tests.support.marks import mostly_long
 
-pytestmark = pytest.mark.anyio
-
 CHUNKS = {COMPLETIONS: "CompletionChunk", CHAT: "ChatCompletionChunk", "/v1/responses": "ResponseEvent"}
 MESSAGES = "/v1/messages"
 
@@ -73,8 +71,7 @@ def check_exchange(path: str, method: str, exchange: Exchange) -> None:
 async def test_every_example_of_the_page_runs_and_is_answered_as_described(world: World, path: str, name: str) -> None:
     world.model.special_tokens = world.model.special_tokens | {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
     body = page_of()["paths"][path]["post"]["requestBody"]["content"]["application/json"]
-    exchange = await world.post(path, body["examples"][name]["value"])
-    assert exchange.status == 200, exchange.body
+    exchange = await world.served(path, body["examples"][name]["value"])
     check_exchange(path, "post", exchange)
 
 
@@ -112,8 +109,7 @@ async def test_what_is_shown_of_requests_steps_and_the_server_is_as_described() 
     async with open_world(parallel=1) as world:
         await world.complete(max_tokens=2, headers={"x-request-id": "ended"}).end()
         await world.running_stream("running")
-        world.complete(headers={"x-request-id": "waits", "x-session-id": "s"})
-        await world.added("waits")
+        await world.submitted("waits", headers={"x-session-id": "s"})
         for path, described in (
             ("/health", "/health"),
             ("/v1/models", "/v1/models"),
@@ -200,7 +196,7 @@ async def test_a_page_that_is_switched_off_is_not_there_and_metrics_say_so() -> 
     async with open_world(metrics=False, ui=False) as world:
         assert (await world.get("/")).status == 404
         told = await world.get("/metrics")
-        assert (told.status, told.json()["error"]["code"]) == (501, "not_supported")
+        assert told.failure == (501, "not_supported")
         assert "--metrics" in told.json()["error"]["message"]
 
 

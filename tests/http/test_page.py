@@ -17,8 +17,6 @@ from pyllmcancel.server.page import MEDIA_TYPES, POLICY, page_files
 from tests.support.http_world import World, open_world, unnamed
 
 PAGE = Path(pyllmcancel.__file__).parent / "page"
-IMPORTED = re.compile(r"""^(?:import|export)\b[^"';]*?["'](\.[^"']+)["']|^\} from ["'](\.[^"']+)["']""", re.MULTILINE)
-pytestmark = pytest.mark.anyio
 OURS = sorted(path for path in page_files() if not path.startswith("vendor/"))
 
 
@@ -80,13 +78,6 @@ async def test_a_file_that_is_known_is_not_sent_again(world: World) -> None:
 @pytest.mark.parametrize("path", ["", "nothing.js", "../pyproject.toml", "..%2f__init__.py", "/etc/passwd", "app.js/"])
 async def test_nothing_but_its_files_is_served(world: World, path: str) -> None:
     assert (await world.get(f"/page/{path}")).status == 404
-
-
-@pytest.mark.parametrize("path", [path for path in OURS if path.endswith(".js")])
-def test_what_a_module_imports_is_there(path: str) -> None:
-    for match in IMPORTED.finditer((PAGE / path).read_text()):
-        name = match[1] or match[2]
-        assert (PAGE / path).parent.joinpath(name).resolve().is_file(), name
 
 
 @pytest.mark.parametrize("path", [path for path in OURS if path.endswith((".js", ".css", ".html"))])

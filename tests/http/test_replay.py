@@ -33,7 +33,7 @@ def packaged() -> Iterator[ServerProcess]:
 def cases() -> list[Any]:
     found = []
     for file in FILES:
-        marks = () if file.stem in {"claude_code", "llama_vim", "openai"} else pytest.mark.long
+        marks = () if file.stem in {"claude_code", "codex", "llama_vim", "openai"} else pytest.mark.long
         for number, request in enumerate(json.loads(file.read_text("utf-8"))["requests"]):
             found.append(pytest.param(request, id=f"{file.stem} {number} {request['route']}", marks=marks))
     return found

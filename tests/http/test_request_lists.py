@@ -1,14 +1,12 @@
-"""``/v1/requests`` and ``/v1/steps``: what can be seen from outside."""
+"""``/v1/requests`` and ``/v1/steps``: what can be seen from outside; and every response names its request."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from pyllmcancel.requests.observer import PartState, StepPart, StepRecord
-from pyllmcancel.server.requests.answers import step_entry
-from tests.support.http_world import World, open_world
-
-pytestmark = pytest.mark.anyio
+from tests.support.http_world import COMPLETIONS, World, open_world
 
 FIELDS = {
     *("id", "object", "status", "phase", "owner", "session", "parent_session", "supersede", "priority", "n", "slots"),
@@ -21,15 +19,12 @@ FIELDS = {
 async def busy_world(world: World) -> None:
     """One of each kind, on one slot."""
     await world.complete(max_tokens=1, headers={"x-request-id": "finished"}).end()
-    world.hold()
-    cancelled = world.complete(headers={"x-request-id": "cancelled"})
-    await world.held()
+    cancelled = await world.computing(headers={"x-request-id": "cancelled"})
     await world.post("/v1/requests/cancelled/cancel")
     await cancelled.end()
     await world.running_stream("running")
     world.complete(headers={"x-request-id": "waiting-1"})
-    world.complete(headers={"x-request-id": "waiting-2", "x-session-id": "s"})
-    await world.added("waiting-2")
+    await world.submitted("waiting-2", headers={"x-session-id": "s"})
 
 
 async def test_live_ones_come_first_in_their_order_then_the_ended_newest_first() -> None:
@@ -39,34 +34,17 @@ async def test_live_ones_come_first_in_their_order_then_the_ended_newest_first()
         assert [entry["id"] for entry in listed] == ["running", "waiting-1", "waiting-2", "cancelled", "finished"]
         assert [entry["status"] for entry in listed] == ["running", "waiting", "waiting", "cancelled", "finished"]
         assert all(set(entry) == FIELDS and entry["object"] == "request" for entry in listed)
-
-
-@pytest.mark.parametrize(
-    ("status", "expected"),
-    [
-        ("running", ["running"]),
-        ("waiting", ["waiting-1", "waiting-2"]),
-        ("cancelling", []),
-        ("cancelled", ["cancelled"]),
-        ("finished", ["finished"]),
-        ("error", []),
-    ],
-)
-async def test_a_filter_shows_one_status(status: str, expected: list[str]) -> None:
-    async with open_world(parallel=1) as world:
-        await busy_world(world)
-        assert [entry["id"] for entry in await world.requests(f"?status={status}")] == expected
+        for status in ("running", "waiting", "cancelling", "cancelled", "finished", "error"):
+            found = [entry["id"] for entry in await world.requests(f"?status={status}")]
+            assert found == [entry["id"] for entry in listed if entry["status"] == status]
 
 
 async def test_an_unknown_status_is_refused_with_its_name(world: World) -> None:
-    exchange = await world.get("/v1/requests?status=asleep")
-    assert (exchange.status, exchange.json()["error"]["param"]) == (400, "status")
+    assert (await world.get("/v1/requests?status=asleep")).refusal == (400, "status")
 
 
 async def test_a_running_request_shows_its_progress(world: World) -> None:
-    world.hold()
-    world.complete(max_tokens=50, ignore_eos=True, headers={"x-request-id": "mine", "x-session-id": "s"})
-    await world.held()
+    await world.computing(max_tokens=50, ignore_eos=True, headers={"x-request-id": "mine", "x-session-id": "s"})
     before = await world.request("mine")
     assert (before["status"], before["phase"], before["prompt_tokens_done"]) == ("running", "prefill", 0)
     await world.step(2)
@@ -86,31 +64,15 @@ async def test_an_ended_request_shows_its_ending(world: World) -> None:
     assert (seen["cancel_reason"], seen["cancel_latency_ms"], seen["error"]) == (None, None, None)
 
 
-async def test_a_superseded_request_names_its_successor(world: World) -> None:
-    world.hold()
-    world.complete(headers={"x-request-id": "old", "x-supersede": "k"})
-    await world.held()
-    world.complete(headers={"x-request-id": "new", "x-supersede": "k"})
-    await world.added("new")
-    seen = await world.ended("old")
-    assert (seen["cancel_reason"], seen["superseded_by"]) == ("superseded", "new")
-
-
 async def test_a_request_with_n_choices_is_one_entry() -> None:
     async with open_world(parallel=3) as world:
-        world.hold()
-        world.complete(n=3, max_tokens=9, ignore_eos=True)
-        await world.step(2)
-        await world.held()
+        await world.computing(n=3, max_tokens=9, ignore_eos=True, n_steps=2)
         (entry,) = await world.requests()
         assert (entry["n"], len(entry["slots"]), entry["prompt_tokens"]) == (3, 3, 5)
 
 
 async def test_steps_tell_what_each_held_newest_first(world: World) -> None:
-    world.hold()
-    exchange = world.complete(max_tokens=3, ignore_eos=True, headers={"x-request-id": "mine"})
-    await world.step(2)
-    await world.held()
+    exchange = await world.computing(max_tokens=3, ignore_eos=True, headers={"x-request-id": "mine"}, n_steps=2)
     await world.post("/v1/requests/mine/cancel")
     await exchange.end()
     listed = (await world.get("/v1/steps")).json()
@@ -142,8 +104,7 @@ async def test_steps_tell_what_each_held_newest_first(world: World) -> None:
 
 @pytest.mark.parametrize("last", ["0", "1025", "x"])
 async def test_a_number_of_steps_out_of_range_is_refused(world: World, last: str) -> None:
-    exchange = await world.get(f"/v1/steps?last={last}")
-    assert (exchange.status, exchange.json()["error"]["param"]) == (400, "last")
+    assert (await world.get(f"/v1/steps?last={last}")).refusal == (400, "last")
 
 
 async def test_the_steps_of_a_batch_show_where_each_request_stands_and_who_leaves(
@@ -152,11 +113,9 @@ async def test_the_steps_of_a_batch_show_where_each_request_stands_and_who_leave
     caplog.set_level("DEBUG", "pyllmcancel.engine")
     async with open_world(parallel=2) as world:
         world.hold()
-        stays = world.complete("stays", max_tokens=5, ignore_eos=True, headers={"x-request-id": "stays"})
-        await world.added("stays")
+        stays = await world.submitted("stays", "stays", max_tokens=5, ignore_eos=True)
         await world.step(1)
-        leaves = world.complete("leaves", max_tokens=9, ignore_eos=True, headers={"x-request-id": "leaves"})
-        await world.added("leaves")
+        leaves = await world.submitted("leaves", "leaves", max_tokens=9, ignore_eos=True)
         await world.step(3)
         await world.held()
         world.gate.move_on(0.99)
@@ -199,10 +158,96 @@ async def test_no_further_step_contains_a_request_whose_answer_is_complete() -> 
             assert sum(any(part["request"] == name for part in step["sequences"]) for step in steps) == n
 
 
-def test_the_record_of_a_step_can_be_shown_to_the_outside() -> None:
-    part = StepPart("r", 0, "decode", 7, 3, n_drafted=6, n_accepted=4)
-    record = StepRecord(1, 0.0, 0.5, (part,), "ok", states=(PartState(5, 9, cancelled=False),))
-    common = {"request": "r", "choice": 0, "slot": 3, "phase": "decode", "n_tokens": 7, "n_drafted": 6, "n_accepted": 4}
-    state = {"max_tokens": 9, "n_generated": 5, "cancelled": False}
-    assert step_entry(record)["sequences"] == [common | state]
-    assert record.n_tokens == 7
+# -- ids of clients and of the server ----------------------------------------------------------------------------------
+
+
+SANE = ["a", "req-1", "A.b_c:d@e/f+g=h-i", "7f9c0f3e-6a1b-4c7e-9a55-6d6f0d0e7a11", "x" * 128, "cmpl-of-mine", "a/b"]
+INSANE = ["", " ", "a b", "x" * 129, 'a"b', "a\tb", "ä", "a;b", "../%00", "a,b"]
+
+
+@pytest.mark.parametrize("request_id", SANE)
+async def test_a_sane_id_is_taken_and_the_request_is_found_and_cancelled_by_it(world: World, request_id: str) -> None:
+    exchange = await world.computing(headers={"x-request-id": request_id})
+    assert (await world.request(request_id))["id"] == request_id
+    answer = (await world.post(f"/v1/requests/{request_id}/cancel")).json()
+    assert (answer["id"], answer["outcome"]) == (request_id, "cancelled")
+    await exchange.end()
+    assert exchange.headers["x-request-id"] == request_id
+    assert exchange.json()["error"]["request_id"] == request_id
+
+
+@pytest.mark.parametrize("request_id", INSANE)
+async def test_an_insane_id_is_refused_and_not_repeated(world: World, request_id: str) -> None:
+    exchange = await world.complete(headers={"x-request-id": request_id}).end()
+    error = exchange.json()["error"]
+    assert (exchange.status, error["param"], error["code"]) == (400, "X-Request-Id", "bad_id")
+    assert exchange.headers["x-should-retry"] == "false"
+    made = exchange.headers["x-request-id"]
+    assert made.startswith("req-")
+    assert error["request_id"] == made
+    assert await world.requests() == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_id_of_a_live_request_is_refused_and_that_request_goes_on(world: World, stream: bool) -> None:
+    first = await world.running_stream("mine")
+    second = await world.complete(stream=stream, headers={"x-request-id": "mine"}).end()
+    assert second.status == 400
+    assert "mine" in second.json()["error"]["message"]
+    world.gate.open()
+    await first.end()
+    assert first.events[-1] == "[DONE]"
+
+
+async def test_the_id_of_an_ended_request_can_be_used_again(world: World) -> None:
+    for _ in range(2):
+        assert (await world.complete(max_tokens=1, headers={"x-request-id": "mine"}).end()).status == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_made_id_is_in_the_header_in_the_answer_and_in_the_list(world: World, stream: bool) -> None:
+    exchange = await world.complete(max_tokens=1, stream=stream).end()
+    answer = json.loads(exchange.events[0]) if stream else exchange.json()
+    made = exchange.headers["x-request-id"]
+    assert answer["id"] == f"cmpl-{made}"
+    assert [entry["id"] for entry in await world.requests()] == [made]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/health", 200),
+        ("GET", "/metrics", 200),
+        ("GET", "/v1/models", 200),
+        ("GET", "/v1/requests", 200),
+        ("GET", "/v1/requests/unknown", 404),
+        ("POST", "/v1/requests/unknown/cancel", 404),
+        ("POST", "/v1/sessions/unknown/cancel", 404),
+        ("POST", COMPLETIONS, 400),
+        ("GET", COMPLETIONS, 405),
+        ("GET", "/nowhere", 404),
+    ],
+)
+async def test_every_response_has_the_id(world: World, method: str, path: str, status: int) -> None:
+    exchange = await world.begin(method, path, headers={"x-request-id": "mine"}).end()
+    assert exchange.status == status
+    assert exchange.headers["x-request-id"] == "mine"
+    if status >= 400:
+        assert exchange.json()["error"]["request_id"] == "mine"
+        assert exchange.headers["x-should-retry"] == "false"
+
+
+async def test_a_defect_of_ours_is_a_500_with_the_id_and_without_its_inside(world: World) -> None:
+
+    async def broken() -> None:
+        raise ZeroDivisionError("a secret")
+
+    world.app.add_api_route("/broken", broken)
+    exchange = world.begin("GET", "/broken", headers={"x-request-id": "mine"})
+    with pytest.raises(ZeroDivisionError):  # for the server's log
+        await exchange.end()
+    assert exchange.status == 500
+    assert exchange.headers["x-request-id"] == "mine"
+    assert exchange.headers["x-should-retry"] == "false"
+    assert exchange.json()["error"]["request_id"] == "mine"
+    assert b"secret" not in exchange.body

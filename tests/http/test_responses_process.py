@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
@@ -53,25 +52,6 @@ def until_ended(server: ServerProcess, name: str) -> str:
 
 
 @pytest.mark.long
-def test_a_killed_server_has_lost_nothing_that_it_acknowledged(serve: Serve) -> None:
-    server = serve()
-    ended, running = create(server, max_output_tokens=3), create(server, **LONG)
-    until_ended(server, ended)
-    before = server.http.get(f"/v1/responses/{ended}").json()
-    until(lambda: status(server, running), lambda seen: seen == "in_progress")
-    server.signal(signal.SIGKILL)
-    server.wait()
-    server = serve()
-    assert server.http.get(f"/v1/responses/{ended}").json() == before
-    found = server.http.get(f"/v1/responses/{running}").json()
-    assert (found["status"], found["error"]["code"]) == ("failed", "server_error")
-    assert "the server ended" in found["error"]["message"]
-    events = server.http.get(f"/v1/responses/{running}", params={"stream": True}).text
-    assert "event: response.failed" in events
-    server.wait_for_log("responses were running when the last server ended")
-
-
-@pytest.mark.long
 def test_killed_again_and_again(tmp_path: Path) -> None:
     responses_crash.run(tmp_path, rounds=2, n_answers=60, seed=1)
 
@@ -82,29 +62,6 @@ def test_a_drain_lets_it_finish(serve: Serve) -> None:
     server.signal()
     assert server.wait() == -signal.SIGTERM
     assert status(serve(), name) == "incomplete"
-
-
-@pytest.mark.long
-def test_the_end_of_the_drain_cancels_it_and_that_is_stored(serve: Serve) -> None:
-    server = serve("--drain", "0")
-    name = create(server, **LONG)
-    until(lambda: status(server, name), lambda seen: seen == "in_progress")
-    server.signal()
-    assert server.wait() == -signal.SIGTERM
-    found = serve().http.get(f"/v1/responses/{name}").json()
-    assert found["status"] == "failed"
-    assert "shutdown" in found["error"]["message"]
-
-
-@pytest.mark.long
-def test_a_second_signal_does_not_wait_for_it(serve: Serve) -> None:
-    server = serve("--drain", "60")
-    create(server, **LONG)
-    server.signal()
-    server.wait_for_log("draining: 1 live request")
-    server.signal()
-    assert server.wait() == -signal.SIGTERM
-    assert "Traceback" not in server.log
 
 
 @pytest.mark.long
@@ -132,30 +89,6 @@ def test_without_a_name_the_file_is_where_xdg_says_and_a_second_server_stores_in
         assert [until_ended(server, name) for server, name in zip(servers, names, strict=True)] == ["incomplete"] * 2
         assert (tmp_path / "pyllmcancel" / "responses-0.db").is_file()
         until(lambda: sorted("in memory only" in server.log for server in servers), lambda seen: seen == [False, True])
-
-
-@pytest.mark.long
-def test_a_disk_that_fills_up_fails_what_is_to_be_stored(long_model: Path, store: Path) -> None:
-    program = (
-        "import resource, runpy\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
-        "runpy.run_module('pyllmcancel', run_name='__main__')"
-    )
-    options = ("--model", str(long_model), "--ctx-size", "4096", "--store", str(store))
-    with ServerProcess(*options, program=program) as server:
-        server.started()
-        old = create(server, max_output_tokens=1)
-        until_ended(server, old)
-        long = {"tools": [{"type": "web_search", "note": "x" * 300_000}]}
-        body = {"input": "hello", "background": True, "max_output_tokens": 1} | long
-        answer = server.http.post("/v1/responses", json=body)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (507, "storage_full")
-        assert status(server, old) == "incomplete"
-        until_ended(server, create(server, max_output_tokens=1))
-        plain = server.http.post(
-            "/v1/responses", json={"input": "hello", "max_output_tokens": 1, "store": False} | long
-        )
-        assert plain.status_code == 200
 
 
 # -- the official client ----------------------------------------------------------------------------------------------
@@ -193,29 +126,3 @@ def test_the_clients_stream_helper_reads_a_stream_and_takes_it_up_again(client: 
     assert events[0].sequence_number == 2
     assert events[-1].type == "response.incomplete"
     assert client.responses.retrieve(name).output_text == events[-1].response.output_text
-
-
-@pytest.mark.long
-def test_the_client_counts_tokens(client: openai.OpenAI) -> None:
-    assert client.responses.input_tokens.count(model="any", input="hello").input_tokens > 0
-
-
-@pytest.mark.long
-def test_a_time_out_of_the_client_cancels_what_is_not_in_the_background(
-    server: ServerProcess, client: openai.OpenAI
-) -> None:
-    with pytest.raises(openai.APITimeoutError):
-        client.with_options(timeout=3.0).responses.create(
-            model="any", input="hello", extra_body=LONG, extra_headers={"X-Request-Id": "left-behind"}
-        )
-    assert server.wait_for("left-behind", status="cancelled")["cancel_reason"] == "disconnect"
-
-
-@pytest.mark.long
-def test_of_many_nobody_is_kept_waiting_by_the_store(server: ServerProcess) -> None:
-    with httpx.Client(base_url=server.url, timeout=60.0) as http:
-        names = [
-            http.post("/v1/responses", json={"input": "x", "background": True, "max_output_tokens": 2})
-            for _ in range(20)
-        ]
-        assert {until_ended(server, name.json()["id"]) for name in names} <= {"incomplete", "completed"}

@@ -17,8 +17,6 @@ from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world, unnamed
 from tests.support.responses import RESPONSES, accumulated, checked, checked_events
 
-pytestmark = pytest.mark.anyio
-
 
 async def create(world: World, name: str = "mine", status: int = 200, **fields: Any) -> dict[str, Any]:
     headers = {"x-request-id": name} | fields.pop("headers", {})
@@ -68,13 +66,6 @@ async def test_a_response_is_there_afterwards_as_it_was_given(streams: bool) -> 
         assert await get(world) == found
 
 
-async def test_what_is_not_to_be_stored_is_not() -> None:
-    async with open_world() as world:
-        assert not (await create(world, store=False))["store"]
-        error = await get(world, status=404)
-        assert error["message"] == "Response with id 'resp_mine' not found."
-
-
 async def test_a_cancelled_stream_is_kept_as_cancelled() -> None:
     async with open_world() as world:
         world.hold()
@@ -105,8 +96,7 @@ async def test_a_deleted_response_is_gone() -> None:
 async def test_an_id_is_not_used_twice() -> None:
     async with open_world() as world:
         first = await create(world)
-        error = await create(world, status=400)
-        assert error["param"] == "X-Request-Id"
+        assert (await create(world, status=400))["param"] == "X-Request-Id"
         assert (await create(world, status=400, background=True))["param"] == "X-Request-Id"
         assert await get(world) == first
 
@@ -286,16 +276,6 @@ async def test_a_response_in_the_background_comes_although_nobody_waits() -> Non
         assert ended["output"][0]["content"][0]["text"].startswith(running["output"][0]["content"][0]["text"])
 
 
-async def test_one_that_waits_for_a_slot_is_queued() -> None:
-    async with open_world(parallel=1) as world:
-        await in_background(world, "first")
-        await create(world, "second", background=True)
-        assert (await get(world, "resp_second"))["status"] == "queued"
-        assert (await cancel(world, "resp_second")).json()["status"] == "cancelled"
-        world.gate.open()
-        assert (await until_ended(world, "first"))["status"] == "incomplete"
-
-
 async def test_leaving_does_not_cancel_it() -> None:
     async with open_world() as world:
         world.hold()
@@ -303,8 +283,7 @@ async def test_leaving_does_not_cancel_it() -> None:
         asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
         await world.held()
         await asked.until_body(b"response.queued")
-        asked.leave()
-        await asked.end()
+        await asked.left()
         world.gate.open()
         assert (await until_ended(world))["usage"]["output_tokens"] == 5
         assert (await world.request("mine"))["status"] == "finished"
@@ -335,19 +314,10 @@ async def test_whatever_ends_it_that_is_stored_with_its_events(reason: str) -> N
         await world.held()
         following = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true")
         await following.until_body(b"output_text.delta")
-        closing = None
-        match reason:
-            case "explicit":
-                await world.post("/v1/requests/mine/cancel?wait=false")
-            case "deadline":
-                world.expire("mine")
-            case "shutdown":
-                closing = asyncio.create_task(world.shut_down())
+        await world.bring_about(reason)
         await world.cancelling("mine")
         world.gate.open()
         events = checked_events(await following.end())
-        if closing is not None:
-            await closing
         error, last = events[-2:]
         assert (error["type"], error["code"], last["type"]) == ("error", reason, "response.failed")
         assert await until_ended(world) == last["response"]
@@ -391,20 +361,24 @@ async def test_a_background_response_has_no_pause_for_want_of_a_reader() -> None
         assert accumulated(checked_events(await asked.end())) is None
 
 
-async def test_storing_needs_to_be_allowed() -> None:
+async def test_what_is_not_to_be_stored_is_not_and_does_not_run_in_the_background() -> None:
     async with open_world() as world:
         assert (await create(world, status=400, background=True, store=False))["param"] == "background"
         assert await world.requests() == []
+        assert not (await create(world, store=False))["store"]
+        assert (await get(world, status=404))["message"] == "Response with id 'resp_mine' not found."
 
 
 async def test_a_full_queue_refuses_it_and_keeps_nothing() -> None:
     async with open_world(parallel=1, max_queue=1) as world:
         await in_background(world, "first")
         await create(world, "second", background=True)
+        assert (await get(world, "resp_second"))["status"] == "queued"
         assert (await create(world, "third", 429, background=True))["code"] == "queue_full"
         await get(world, "resp_third", 404)
+        assert (await cancel(world, "resp_second")).json()["status"] == "cancelled"
         world.gate.open()
-        await until_ended(world, "second")
+        assert (await until_ended(world, "first"))["status"] == "incomplete"
 
 
 # -- events once more -------------------------------------------------------------------------------------------------
@@ -428,8 +402,7 @@ async def test_a_stream_goes_on_where_it_was_left() -> None:
         live = [*seen, *following]
         assert accumulated(live).output[1].name == "get_weather"
         # After its end, from what is kept.
-        again = await world.get(f"{RESPONSES}/resp_mine?stream=true")
-        assert checked_events(again) == live
+        assert checked_events(await world.get(f"{RESPONSES}/resp_mine?stream=true")) == live
         tail = await world.get(f"{RESPONSES}/resp_mine?stream=true&starting_after={len(live) - 3}")
         assert checked_events(tail, len(live) - 2) == live[-2:]
         assert (await world.get(f"{RESPONSES}/resp_mine?stream=true&starting_after=10000")).body == b""
@@ -444,8 +417,7 @@ async def test_a_client_may_leave_at_any_turn_of_the_loop() -> None:
             following = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true")
             for _ in range(n_turns):
                 await asyncio.sleep(0)
-            following.leave()
-            await following.end()
+            await following.left()
         world.gate.open()
         assert (await until_ended(world))["status"] == "incomplete"  # it had all its tokens
 
@@ -493,8 +465,12 @@ LONG = {"tools": [{"type": "web_search", "note": "x" * 100_000}]}
 async def test_a_full_disk_fails_what_is_to_be_stored_and_nothing_else() -> None:
     async with open_world() as world:
         old = await create(world, "old")
+        assert "stores" not in (await world.get("/health")).json()
         fill(world)
         assert (await create(world, "a", 507, **LONG))["code"] == "storage_full"
+        told = await world.get("/health")
+        assert (told.status, told.json()["status"], told.json()["stores"]) == (200, "ok", False)
+        check_exchange("/health", "get", told)
         world.hold()  # or it may have come to its end before the disk says no
         assert (await create(world, "b", 507, background=True, **LONG))["code"] == "storage_full"
         world.gate.open()
@@ -509,20 +485,9 @@ async def test_a_full_disk_fails_what_is_to_be_stored_and_nothing_else() -> None
         assert (await world.ended("b"))["status"] == "cancelled"
 
 
-async def test_health_says_that_nothing_can_be_stored() -> None:
-    async with open_world() as world:
-        await create(world, "old")
-        assert "stores" not in (await world.get("/health")).json()
-        fill(world)
-        await create(world, "a", 507, **LONG)
-        told = await world.get("/health")
-        assert (told.status, told.json()["status"], told.json()["stores"]) == (200, "ok", False)
-        check_exchange("/health", "get", told)
-
-
 async def test_an_end_that_cannot_be_stored_is_a_failure() -> None:
     async with open_world() as world:
-        await in_background(world, max_output_tokens=20_000)
+        await in_background(world, max_output_tokens=300)
         fill(world)
         world.gate.open()
         found = await until_ended(world)

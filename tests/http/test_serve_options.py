@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -30,42 +31,33 @@ def adapter(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "name", "value"),
     [
-        ("-a one,two", "alias", "one,two"),
-        ("-c 4096", "ctx_size", 4096),
-        ("-t 3", "threads", 3),
-        ("-tb 2", "threads_batch", 2),
-        ("-b 1024", "batch_size", 1024),
-        ("-ub 64", "ubatch_size", 64),
-        ("-np 7", "parallel", 7),
-        ("", "parallel", 4),
-        ("", "kv_unified", None),
-        ("-np 1", "kv_unified", None),
-        ("-np 2", "kv_unified", False),
-        ("-np 2 -kvu", "kv_unified", True),
-        ("--no-kv-unified", "kv_unified", False),
-        ("-fa", "flash_attn", "on"),
-        ("-fa off", "flash_attn", "off"),
-        ("-ctk q8_0", "cache_type_k", "q8_0"),
-        ("-ctv q4_0", "cache_type_v", "q4_0"),
-        ("-ctxcp 9", "ctx_checkpoints", 9),
-        ("--no-mmap", "mmap", False),
-        ("--mlock", "mlock", True),
-        ("--embeddings --pooling mean", "pooling", "mean"),
-        ("--reranking", "pooling", "rank"),
-        ("--rerank --pooling rank", "pooling", "rank"),
-        ("--matryoshka", "matryoshka", True),
-        ("", "steps_ahead", None),
-        ("--steps-ahead", "steps_ahead", True),
-        ("--no-steps-ahead", "steps_ahead", False),
-    ],
-)
-def test_llama_servers_spellings_reach_the_engine(options: str, name: str, value: Any) -> None:
-    assert getattr(config_of(*options.split()).engine, name) == value
-
-
-@pytest.mark.parametrize(
-    ("options", "name", "value"),
-    [
+        ("-a one,two", "engine.alias", "one,two"),
+        ("-c 4096", "engine.ctx_size", 4096),
+        ("-t 3", "engine.threads", 3),
+        ("-tb 2", "engine.threads_batch", 2),
+        ("-b 1024", "engine.batch_size", 1024),
+        ("-ub 64", "engine.ubatch_size", 64),
+        ("-np 7", "engine.parallel", 7),
+        ("", "engine.parallel", 4),
+        ("", "engine.kv_unified", None),
+        ("-np 1", "engine.kv_unified", None),
+        ("-np 2", "engine.kv_unified", False),
+        ("-np 2 -kvu", "engine.kv_unified", True),
+        ("--no-kv-unified", "engine.kv_unified", False),
+        ("-fa", "engine.flash_attn", "on"),
+        ("-fa off", "engine.flash_attn", "off"),
+        ("-ctk q8_0", "engine.cache_type_k", "q8_0"),
+        ("-ctv q4_0", "engine.cache_type_v", "q4_0"),
+        ("-ctxcp 9", "engine.ctx_checkpoints", 9),
+        ("--no-mmap", "engine.mmap", False),
+        ("--mlock", "engine.mlock", True),
+        ("--embeddings --pooling mean", "engine.pooling", "mean"),
+        ("--reranking", "engine.pooling", "rank"),
+        ("--rerank --pooling rank", "engine.pooling", "rank"),
+        ("--matryoshka", "engine.matryoshka", True),
+        ("", "engine.steps_ahead", None),
+        ("--steps-ahead", "engine.steps_ahead", True),
+        ("--no-steps-ahead", "engine.steps_ahead", False),
         ("--strict-model", "strict_model", True),
         ("--unknown-fields refuse", "unknown_fields", "refuse"),
         ("--tags chat,small", "tags", ("chat", "small")),
@@ -87,62 +79,45 @@ def test_llama_servers_spellings_reach_the_engine(options: str, name: str, value
         ("--allowed-hosts chat.example,*.lan", "allowed_hosts", ("chat.example", "*.lan")),
         ("--allowed-hosts *", "allowed_hosts", ("*",)),
         ("--allowed-hosts ::1,böx.example", "allowed_hosts", ("::1", "xn--bx-fka.example")),
+        ("--trusted-proxies 127.0.0.1,10.0.0.0/24", "trusted_proxies", ("127.0.0.1", "10.0.0.0/24")),
         ("--expose-prompts", "expose_prompts", True),
         ("--no-slots", "slots", False),
         ("--no-metrics", "metrics", False),
         ("--no-ui", "ui", False),
         ("--chat-template chatml", "chat_template", CHATML),
         ("--chat-template {{x}}", "chat_template", "{{x}}"),
+        ("--max-body-mib 2", "limits.max_body", 2 << 20),
+        ("--max-body-values 500", "limits.max_body_values", 500),
+        ("--max-bodies-mib 16", "limits.max_bodies", 16 << 20),
+        ("--max-bodies-mib 1", "limits.max_bodies", 8 << 20),  # one body must fit
+        ("--header-timeout 1.5", "limits.header_timeout", 1.5),
+        ("--body-timeout 2", "limits.body_timeout", 2.0),
+        ("--keep-alive 3", "limits.keep_alive", 3.0),
+        ("--client-timeout 2.5", "limits.client_timeout", 2.5),
+        ("--client-timeout 0", "limits.client_timeout", 0.0),
+        ("--reader-stall 0.5", "limits.reader_stall", 0.5),
+        ("--reader-stall 0", "limits.reader_stall", 0.0),
+        ("--max-event-clients 3", "limits.max_event_clients", 3),
+        ("--max-connections 5", "limits.max_connections", 5),
+        ("--max-connections-per-address 4", "limits.max_connections_per_address", 4),
+        ("--temperature 0.5", "sampling.temperature", 0.5),
+        ("--top-k 3", "sampling.top_k", 3),
+        ("--top-nsigma 1.5", "sampling.top_n_sigma", 1.5),
+        ("--typical 0.9", "sampling.typical_p", 0.9),
+        ("--repeat-last-n 8", "sampling.penalty_last_n", 8),
+        ("--repeat-penalty 1.5", "sampling.repeat_penalty", 1.5),
+        ("--presence-penalty 0.5", "sampling.presence_penalty", 0.5),
+        ("--frequency-penalty -0.5", "sampling.frequency_penalty", -0.5),
+        ("--dry-multiplier 0.5", "sampling.dry_multiplier", 0.5),
+        ("--dynatemp-exp 2", "sampling.dynatemp_exponent", 2.0),
+        ("--mirostat 2", "sampling.mirostat", 2),
+        ("--mirostat-lr 0.2", "sampling.mirostat_eta", 0.2),
+        ("--mirostat-ent 4", "sampling.mirostat_tau", 4.0),
+        ("--samplers top_k;temperature", "sampling.samplers", ("top_k", "temperature")),
     ],
 )
-def test_options_reach_the_server(options: str, name: str, value: Any) -> None:
-    assert getattr(config_of(*options.split()), name) == value
-
-
-@pytest.mark.parametrize(
-    ("options", "name", "value"),
-    [
-        ("--max-body-mib 2", "max_body", 2 << 20),
-        ("--max-body-values 500", "max_body_values", 500),
-        ("--max-bodies-mib 16", "max_bodies", 16 << 20),
-        ("--max-bodies-mib 1", "max_bodies", 8 << 20),  # one body must fit
-        ("--header-timeout 1.5", "header_timeout", 1.5),
-        ("--body-timeout 2", "body_timeout", 2.0),
-        ("--keep-alive 3", "keep_alive", 3.0),
-        ("--client-timeout 2.5", "client_timeout", 2.5),
-        ("--client-timeout 0", "client_timeout", 0.0),
-        ("--reader-stall 0.5", "reader_stall", 0.5),
-        ("--reader-stall 0", "reader_stall", 0.0),
-        ("--max-event-clients 3", "max_event_clients", 3),
-        ("--max-connections 5", "max_connections", 5),
-        ("--max-connections-per-address 4", "max_connections_per_address", 4),
-    ],
-)
-def test_limits_reach_the_server(options: str, name: str, value: Any) -> None:
-    assert getattr(config_of(*options.split()).limits, name) == value
-
-
-@pytest.mark.parametrize(
-    ("options", "name", "value"),
-    [
-        ("--temperature 0.5", "temperature", 0.5),
-        ("--top-k 3", "top_k", 3),
-        ("--top-nsigma 1.5", "top_n_sigma", 1.5),
-        ("--typical 0.9", "typical_p", 0.9),
-        ("--repeat-last-n 8", "penalty_last_n", 8),
-        ("--repeat-penalty 1.5", "repeat_penalty", 1.5),
-        ("--presence-penalty 0.5", "presence_penalty", 0.5),
-        ("--frequency-penalty -0.5", "frequency_penalty", -0.5),
-        ("--dry-multiplier 0.5", "dry_multiplier", 0.5),
-        ("--dynatemp-exp 2", "dynatemp_exponent", 2.0),
-        ("--mirostat 2", "mirostat", 2),
-        ("--mirostat-lr 0.2", "mirostat_eta", 0.2),
-        ("--mirostat-ent 4", "mirostat_tau", 4.0),
-        ("--samplers top_k;temperature", "samplers", ("top_k", "temperature")),
-    ],
-)
-def test_sampling_options_are_defaults_of_requests(options: str, name: str, value: Any) -> None:
-    assert getattr(config_of(*options.split()).sampling, name) == value
+def test_options_reach_the_configuration(options: str, name: str, value: Any) -> None:
+    assert attrgetter(name)(config_of(*options.split())) == value
 
 
 def test_each_port_has_its_own_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,6 +210,9 @@ def test_a_template_comes_from_a_file(tmp_path: Path) -> None:
         ("--chat-template-file /nowhere/template", "/nowhere/template"),
         ("--chat-template lama3", "is it llama3?"),
         ("--chat-template {{x}} --chat-template-file x", "exclude each other"),
+        ("-m smolm2", "there is no file smolm2, and no model of that name; did you mean smollm2?"),
+        ("-m entirely-different", "and no model of that name; known are smollm2, stdlib-coder"),
+        ("--hf-file x.gguf", "--hf-file names a file of --hf-repo"),
         ("--samplers top_k;top_z", "top_z"),
         ("--repeat-penalty 0", "--repeat-penalty must"),
         ("--mirostat 3", "--mirostat must"),

@@ -30,9 +30,6 @@ BAD_NAMES = (
 KEYS = (ApiKey("alice", "key-a"), ApiKey("bob", "key-b"))
 
 
-pytestmark = pytest.mark.anyio
-
-
 def files_in(folder: Path, pattern: str = "*") -> list[Path]:
     return sorted(folder.glob(pattern))
 
@@ -52,8 +49,7 @@ async def ask(
 ) -> dict[str, Any]:
     """The timings of a completion."""
     body = {"prompt": prompt, "n_predict": 8, "temperature": 0} | ({} if slot is None else {"id_slot": slot}) | fields
-    exchange = await world.post("/completion", body, headers=bearer(key))
-    assert exchange.status == 200
+    exchange = await world.served("/completion", body, headers=bearer(key))
     timings: dict[str, Any] = exchange.json()["timings"]
     return timings
 

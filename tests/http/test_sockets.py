@@ -1,13 +1,19 @@
-"""Clients that leave in every way that a socket can, from a real server: each ends its own request, and only that."""
+"""A real server's sockets: heads of every kind, requests in a row, and clients that leave in every way."""
 
 from __future__ import annotations
 
+import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
+from pyllmcancel.server.http import protocol
 from tests.support.http_process import (
+    COMPLETIONS,
     SOON,
     WAYS_TO_LEAVE,
     RawClient,
@@ -17,7 +23,10 @@ from tests.support.http_process import (
     fresh_id,
     long_prompt,
     post_bytes,
+    until,
 )
+from tests.support.http_serving import serving
+from tests.support.http_world import World
 
 ways = pytest.mark.parametrize("way", WAYS_TO_LEAVE)
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -36,24 +45,22 @@ def test_leaving_in_the_queue(server: ServerProcess, way: str, stream: bool) -> 
         assert server.request(neighbour)["status"] == "running"
 
 
-@ways
-@streaming
-def test_leaving_in_prefill(server: ServerProcess, way: str, stream: bool) -> None:
-    with RawClient(server.port) as client:
-        mine = client.post(prompt=long_prompt(), stream=stream)
-        server.wait_for(mine, prompt_tokens_done=lambda n: n > 0)
-        left_at = client.leave(way)
-        assert_ends_soon(server, mine, left_at, "prefill")
+def computing(server: ServerProcess, client: RawClient, phase: str, **fields: Any) -> str:
+    """A request that is being computed, in this phase; its id."""
+    mine = client.post(**{"prompt": long_prompt() if phase == "prefill" else "hello"} | fields)
+    done = "prompt_tokens_done" if phase == "prefill" else "completion_tokens"
+    server.wait_for(mine, **{done: lambda n: n > 0})
+    return mine
 
 
 @ways
 @streaming
-def test_leaving_in_decode(server: ServerProcess, way: str, stream: bool) -> None:
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_leaving_while_it_is_computed(server: ServerProcess, phase: str, way: str, stream: bool) -> None:
     with RawClient(server.port) as client:
-        mine = client.post(stream=stream)
-        server.wait_for(mine, completion_tokens=lambda n: n > 0)
+        mine = computing(server, client, phase, stream=stream)
         left_at = client.leave(way)
-        assert_ends_soon(server, mine, left_at, "decode")
+        assert_ends_soon(server, mine, left_at, phase)
 
 
 def test_leaving_at_once(server: ServerProcess) -> None:
@@ -70,8 +77,7 @@ def test_leaving_in_prefill_while_a_neighbour_streams(server: ServerProcess) -> 
     with RawClient(server.port) as other, RawClient(server.port) as client:
         neighbour = other.post(stream=True)
         server.wait_for(neighbour, phase="decode")
-        mine = client.post(prompt=long_prompt())
-        server.wait_for(mine, prompt_tokens_done=lambda n: n > 0)
+        mine = computing(server, client, "prefill")
         left_at = client.leave("close")
         assert_ends_soon(server, mine, left_at, "prefill")
         before = server.request(neighbour)["completion_tokens"]
@@ -141,8 +147,7 @@ def test_a_connection_is_kept_for_the_next_request(server: ServerProcess) -> Non
         for _ in range(2):
             ended.append(client.post(max_tokens=3, stream=True))
             assert events(client.answer())[-1] == "[DONE]"
-        mine = client.post()
-        server.wait_for(mine, completion_tokens=lambda n: n > 0)
+        mine = computing(server, client, "decode")
         left_at = client.leave("close")
         assert_ends_soon(server, mine, left_at, "decode")
     for request_id in ended:
@@ -151,8 +156,7 @@ def test_a_connection_is_kept_for_the_next_request(server: ServerProcess) -> Non
 
 def test_a_cancelled_requests_connection_serves_the_next(server: ServerProcess) -> None:
     with RawClient(server.port) as client:
-        mine = client.post(stream=True)
-        server.wait_for(mine, completion_tokens=lambda n: n > 0)
+        mine = computing(server, client, "decode", stream=True)
         assert server.cancel(mine)["outcome"] == "cancelled"
         assert '"code": "explicit"' in events(client.answer())[-1]
         client.post(max_tokens=3)
@@ -166,3 +170,203 @@ def test_a_client_that_wants_its_connection_closed_gets_that(server: ServerProce
         assert (answer.status, answer.getheader("connection")) == (200, "close")
         answer.read()
         assert client.is_closed_by_server()
+
+
+# -- heads as proxies and smugglers send them --------------------------------------------------------------------------
+
+
+JSON = "Content-Type: application/json"
+
+
+def chunked(body: bytes) -> bytes:
+    return b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+
+
+def test_an_absolute_target_is_served_and_its_name_counts(server: ServerProcess) -> None:
+    for target, host, status in (
+        (f"http://localhost:{server.port}/health", "evil.example", 200),
+        ("http://127.0.0.1/v1/models", "127.0.0.1", 200),
+        (f"http://evil.example:{server.port}/v1/models", f"127.0.0.1:{server.port}", 421),
+        (f"http://localhost@evil.example:{server.port}/", "127.0.0.1", 421),
+        ("/v1/models", "evil.example", 421),
+    ):
+        with RawClient(server.port) as client:
+            client.socket.sendall(f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert (target, client.answer().status) == (target, status)
+
+
+def test_a_request_of_http_1_0_needs_no_name(server: ServerProcess) -> None:
+    with RawClient(server.port) as client:
+        client.socket.sendall(b"GET /v1/models HTTP/1.0\r\n\r\n")
+        assert client.answer().status == 200
+
+
+def test_several_names_are_no_http(server: ServerProcess) -> None:
+    with RawClient(server.port) as client:
+        client.socket.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
+        assert client.answer().status == 400
+
+
+def test_a_body_with_two_lengths_is_answered_and_what_follows_is_not(server: ServerProcess) -> None:
+    first, smuggled = fresh_id(), fresh_id()
+    body = json.dumps({"prompt": "x", "max_tokens": 1}).encode()
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\nX-Request-Id: "
+    both = "Content-Length: 4\r\nTransfer-Encoding: chunked"
+    with RawClient(server.port) as client:
+        following = f"{head}{smuggled}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+        client.socket.sendall(f"{head}{first}\r\n{both}\r\n\r\n".encode() + chunked(body) + following)
+        answer = client.answer()
+        assert (answer.status, answer.headers["connection"], answer.headers["x-request-id"]) == (200, "close", first)
+        answer.read()
+        assert client.is_closed_by_server()
+    assert server.request(smuggled)["status"] == "unknown"
+
+
+# -- a next request before the answer to the current one ---------------------------------------------------------------
+
+
+def test_the_answers_come_in_order(server: ServerProcess) -> None:
+    first, second = fresh_id(), fresh_id()
+    with RawClient(server.port) as client, client.socket.makefile("rb") as stream:
+        client.socket.sendall(post_bytes(first, max_tokens=1) + post_bytes(second, max_tokens=2))
+        answered = []
+        for _ in range(2):
+            headers = {}
+            while line := stream.readline().strip():
+                name, _, value = line.decode().partition(": ")
+                headers[name.lower()] = value
+            stream.read(int(headers["content-length"]))
+            answered.append(headers["x-request-id"])
+    assert answered == [first, second]
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["later", "in-one-piece"])
+@pytest.mark.parametrize("way", ["reset", "close"])
+def test_leaving_in_the_queue_is_noticed(server: ServerProcess, way: str, together: bool) -> None:
+    mine, following = fresh_id(), fresh_id()
+    with RawClient(server.port) as other, RawClient(server.port) as client:
+        neighbour = other.post(n=2, stream=True)
+        server.wait_for(neighbour, phase="decode")
+        pieces = [post_bytes(mine), post_bytes(following)]
+        client.socket.sendall(b"".join(pieces) if together else pieces[0])
+        server.wait_for(mine, status="waiting")
+        if not together:
+            client.socket.sendall(pieces[1])
+        left_at = client.leave(way)
+        assert_ends_soon(server, mine, left_at, "waiting")
+        assert server.request(neighbour)["status"] == "running"
+        assert server.request(following)["status"] == "unknown"
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_leaving_behind_a_request_that_was_read_ahead_is_noticed(server: ServerProcess, phase: str) -> None:
+    with RawClient(server.port) as client:
+        mine = computing(server, client, phase, stream=phase == "decode")
+        client.post()
+        left_at = client.leave("close")
+        assert_ends_soon(server, mine, left_at, phase)
+
+
+def test_a_long_request_that_was_read_ahead_is_served(server: ServerProcess) -> None:
+    with RawClient(server.port) as client:
+        mine = computing(server, client, "prefill")
+        client.post(prompt="x" * 200_000, max_tokens=1)
+        assert server.cancel(mine)["outcome"] == "cancelled"
+        first = client.answer()
+        assert first.status == 499
+        first.read()
+        second = client.answer()
+        assert second.status == 400
+        assert b"context" in second.read()
+
+
+def test_a_next_request_whose_body_takes_its_time_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not taken for the rest of one that was answered before its end, which is read for a moment only."""
+    monkeypatch.setattr(protocol, "LINGER_SECONDS", 0.0)
+    first, second = fresh_id(), fresh_id()
+    following = post_bytes(second, max_tokens=1)
+    with serving(World()) as port, RawClient(port) as client:
+        client.socket.sendall(post_bytes(first, max_tokens=1) + following[:-1])
+        assert client.answer().read()
+        client.socket.sendall(following[-1:])
+        assert client.answer().headers["x-request-id"] == second
+
+
+# -- streams that are taken up again -----------------------------------------------------------------------------------
+
+
+LONG = {"stream": True, "max_tokens": 30_000, "temperature": 0, "ignore_eos": True}
+
+
+def pieces(server: ServerProcess, name: str, start: int = 0) -> Iterator[bytes]:
+    with server.http.stream("GET", f"/v1/stream/{name}", params={"from": start}) as answer:
+        assert answer.status_code == 200
+        yield from answer.iter_raw()
+
+
+def begin(server: ServerProcess, client: RawClient, field: str = "completion_tokens", **fields: object) -> str:
+    """Send a request, and wait until it has come so far; its id."""
+    request_id = client.post(**fields)
+    until(lambda: server.request(request_id).get(field, 0), bool)
+    return request_id
+
+
+def text_of(stream: bytes) -> str:
+    events = [one.removeprefix("data: ") for one in stream.decode().split("\n\n") if one.startswith("data: {")]
+    return "".join(choice["text"] for event in events for choice in json.loads(event)["choices"])
+
+
+@pytest.mark.parametrize("way", WAYS_TO_LEAVE)
+def test_an_answer_goes_on_whichever_way_its_client_leaves(server: ServerProcess, way: str) -> None:
+    with RawClient(server.http.base_url.port or 0) as client:
+        mine = begin(server, client, **(LONG | {"max_tokens": 200}), keep_going=True, prompt="one two three")
+        client.leave(way)
+    kept = b"".join(pieces(server, mine))
+    assert kept.endswith(b"data: [DONE]\n\n")
+    ended = server.wait_for(mine, status="finished", readers=0)
+    assert ended["completion_tokens"] == 200
+    assert len(text_of(kept)) > 0
+    assert b"".join(pieces(server, mine)) == kept
+
+
+def test_a_client_that_leaves_in_the_prompt_s_computation_finds_the_answer(server: ServerProcess) -> None:
+    with RawClient(server.http.base_url.port or 0) as client:
+        fields = {"stream": True, "max_tokens": 3, "keep_going": True, "prompt": "word " * 1_000}
+        mine = begin(server, client, "prompt_tokens", **fields)
+        client.leave("reset")
+    assert b"".join(pieces(server, mine)).endswith(b"data: [DONE]\n\n")
+
+
+def test_a_stream_is_deleted_and_another_client_s_answer_goes_on(server: ServerProcess) -> None:
+    with RawClient(server.http.base_url.port or 0) as client, RawClient(server.http.base_url.port or 0) as other:
+        theirs = begin(server, other, **LONG)
+        mine = begin(server, client, **LONG, keep_going=True)
+        client.leave("reset")
+        reading = pieces(server, mine)
+        next(reading)
+        assert httpx.delete(f"{server.url}/v1/stream/{mine}", timeout=60).status_code == 204
+        assert server.request(mine)["cancel_reason"] == "explicit"
+        rest = b"".join(reading)
+        assert json.loads(rest.decode().strip().rpartition("data: ")[2])["error"]["code"] == "explicit"
+        assert server.request(theirs)["status"] == "running"
+
+
+def test_a_reader_that_does_not_read_holds_up_neither_the_answer_nor_other_readers(server: ServerProcess) -> None:
+    with RawClient(server.http.base_url.port or 0, receive_buffer=4_096) as client:
+        mine = begin(server, client, **(LONG | {"max_tokens": 800}), keep_going=True)
+        assert b"".join(pieces(server, mine)).endswith(b"data: [DONE]\n\n")
+        assert server.wait_for(mine, status="finished")["completion_tokens"] == 800
+
+
+def test_a_server_ends_although_a_stream_goes_on(long_model: Path) -> None:
+    options = ("--model", str(long_model), "--ctx-size", "32768", "--parallel", "1", "--drain", "0")
+    with ServerProcess(*options) as process:
+        server = process.started()
+        with RawClient(server.http.base_url.port or 0) as client:
+            mine = begin(server, client, **LONG, keep_going=True)
+        reading = pieces(server, mine)
+        next(reading)
+        process.signal()
+        rest = b"".join(reading)
+        assert json.loads(rest.decode().strip().rpartition("data: ")[2])["error"]["code"] == "shutdown"
+        assert process.wait() == -signal.SIGTERM

@@ -8,10 +8,8 @@ import json
 import pytest
 
 from pyllmcancel.server.dialect import PING
-from tests.support.http_asgi import LIMIT, Exchange
+from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, open_world
-
-pytestmark = pytest.mark.anyio
 
 SHORT = 0.001  # seconds
 MINE = {"x-request-id": "mine"}
@@ -26,9 +24,7 @@ async def held_in(world: World, phase: str) -> Exchange:
     world.hold()
     if phase == "waiting":
         await world.running_stream("neighbour")
-        exchange = world.complete(stream=True, headers=MINE)
-        await world.added("mine")
-        return exchange
+        return await world.submitted("mine", stream=True, headers=MINE)
     exchange = world.complete(stream=True, max_tokens=9, ignore_eos=True, headers=MINE)
     if phase == "decode":
         await world.step(2)
@@ -61,8 +57,7 @@ async def test_a_client_that_leaves_is_noticed_as_without_them(phase: str) -> No
     async with open_world(parallel=1, sse_ping_interval=SHORT) as world:
         exchange = await held_in(world, phase)
         await exchange.until_body(PING)
-        exchange.leave()
-        await exchange.end()
+        await exchange.left()
         seen = await world.ended("mine")
         assert (seen["cancel_reason"], seen["phase"]) == ("disconnect", phase)
         assert len(pingers()) == (1 if phase == "waiting" else 0), "the neighbour's, if there is one"
@@ -72,11 +67,9 @@ async def test_a_client_that_reads_no_comment_and_leaves_is_noticed() -> None:
     async with open_world(parallel=1, sse_ping_interval=SHORT) as world:
         exchange = await held_in(world, "prefill")
         exchange.stop_reading()
-        async with asyncio.timeout(LIMIT):
-            await exchange.blocked.wait()
+        await exchange.until_blocked()
         exchange.leave()
-        seen = await world.ended("mine")
-        assert seen["cancel_reason"] == "disconnect"
+        assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
         await exchange.end()
         assert pingers() == []
 
@@ -109,9 +102,7 @@ async def test_an_interval_of_0_sends_none() -> None:
 
 async def test_a_whole_answer_has_none() -> None:
     async with open_world(parallel=1, sse_ping_interval=SHORT) as world:
-        world.hold()
-        exchange = world.complete(max_tokens=1)
-        await world.held()
+        exchange = await world.computing(max_tokens=1)
         assert pingers() == []
         world.gate.open()
         await exchange.end()

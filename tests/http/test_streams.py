@@ -20,8 +20,6 @@ from tests.support.http_world import World, open_world, unnamed
 if TYPE_CHECKING:
     from pyllmcancel.server.streams.kept import KeptAnswer
 
-pytestmark = pytest.mark.anyio
-
 NAME = "conversation/1::model:Q8"
 ENDED = "data: [DONE]\n\n"
 
@@ -62,37 +60,12 @@ async def test_an_answer_goes_on_when_its_reader_leaves_and_is_read_again_as_it_
         first = ask(world)
         await world.step(2)
         await first.until_body(b"data: ")
-        first.leave()
-        await first.end()
+        await first.left()
         world.gate.open()
         again = (await read(world).end()).body
         assert again.startswith(first.body)
         assert again.decode().endswith(ENDED)
         assert (await world.ended("mine"))["status"] == "finished"
-
-
-async def test_a_request_without_a_conversation_ends_with_its_client() -> None:
-    async with open_world() as world:
-        world.hold()
-        first = ask(world, conversation=None)
-        await world.step(2)
-        first.leave()
-        await world.cancelling("mine")
-        world.gate.open()
-        await first.end()
-        assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
-        assert (await world.get("/v1/stream/mine")).status == 404
-
-
-async def test_keep_going_makes_the_request_s_id_the_name() -> None:
-    async with open_world() as world:
-        world.hold()
-        first = ask(world, conversation=None, keep_going=True)
-        await first.until_headers()
-        first.leave()
-        await first.end()
-        world.gate.open()
-        assert (await written(world, "mine")).decode().endswith(ENDED)
 
 
 async def test_a_client_that_leaves_before_its_request_is_submitted_finds_the_answer(
@@ -181,8 +154,7 @@ async def test_a_place_that_is_none_is_refused(start: str) -> None:
 
 async def test_unknown_streams_are_not_found() -> None:
     async with open_world() as world:
-        exchange = await read(world, "unknown").end()
-        assert (exchange.status, exchange.json()["error"]["code"]) == (404, "stream_not_found")
+        assert (await read(world, "unknown").end()).failure == (404, "stream_not_found")
         assert (await read(world, "x" * 9_000).end()).status == 400
         assert (await world.get("/v1/stream")).status == 400
 
@@ -195,8 +167,7 @@ async def test_unknown_streams_are_not_found() -> None:
 )
 async def test_an_answer_that_cannot_be_kept_is_refused_and_not_computed(fields: dict[str, Any], param: str) -> None:
     async with open_world() as world:
-        exchange = await ask(world, **fields).end()
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, param)
+        assert (await ask(world, **fields).end()).refusal == (400, param)
         assert await world.requests() == []
 
 
@@ -224,8 +195,7 @@ async def unread(world: World, **fields: Any) -> None:
     first = ask(world, **fields)
     await world.step(2)
     await first.until_body(b"data: ")
-    first.leave()
-    await first.end()
+    await first.left()
     await world.held()
 
 
@@ -242,20 +212,11 @@ async def test_whatever_ends_it_its_readers_are_told_now_and_later(reason: Cance
     async with open_world() as world:
         await unread(world, timeout=60)
         reader = await read(world).until_body(b"data: ")
-        closing = None
-        match reason:
-            case CancelReason.EXPLICIT:
-                await world.post("/v1/requests/mine/cancel?wait=false")
-            case CancelReason.DEADLINE:
-                world.expire("mine")
-            case CancelReason.SHUTDOWN:
-                closing = asyncio.create_task(world.shut_down())
+        await world.bring_about(reason)
         await world.cancelling("mine")
         world.gate.open()
         await check_broken_off(world, reader, reason)
         await check_broken_off(world, read(world), reason)
-        if closing is not None:
-            await closing
 
 
 async def test_deleting_cancels_and_forgets_it_and_its_readers_are_told() -> None:
@@ -283,8 +244,7 @@ async def test_nobody_who_reads_for_long_cancels_it() -> None:
         await world.cancelling("mine")
         world.gate.open()
         await asyncio.wait_for(kept.stopped(), LIMIT)
-        entry = await world.request("mine")
-        assert entry["cancel_reason"] == "disconnect"
+        assert (await world.request("mine"))["cancel_reason"] == "disconnect"
 
 
 async def test_a_reader_that_comes_back_in_time_keeps_it_alive() -> None:
@@ -381,8 +341,7 @@ async def test_of_a_long_answer_the_oldest_bytes_are_dropped_in_whole_events(mon
         await kept.written()
         assert kept.log.begin > 0
         assert kept.log.end - kept.log.begin <= 1_000
-        lost = await read(world).end()
-        assert (lost.status, lost.json()["error"]["code"]) == (400, "offset_lost")
+        assert (await read(world).end()).failure == (400, "offset_lost")
         rest = await read(world, start=kept.log.begin).end()
         assert len(rest.body) == kept.log.end - kept.log.begin
         assert all(event.startswith(b"data: ") for event in rest.body.removesuffix(b"\n\n").split(b"\n\n"))
@@ -416,8 +375,7 @@ async def test_too_many_that_go_on_are_refused_and_ended_ones_make_room(monkeypa
         waiting = ask(world, "waiting", "b")
         await world.added("waiting")
         assert (await read(world, "a").end()).status == 404
-        refused = await ask(world, "refused", "c").end()
-        assert (refused.status, refused.json()["error"]["code"]) == (429, "too_many_streams")
+        assert (await ask(world, "refused", "c").end()).failure == (429, "too_many_streams")
         world.gate.open()
         await waiting.end()
         await written(world)
@@ -493,8 +451,7 @@ async def test_an_unexpected_failure_ends_the_stream_with_an_error(monkeypatch: 
         world.hold()
         asked = ask(world, max_tokens=200)
         await world.step()  # the next one is aborted
-        first = await asked.end()
-        assert json.loads(first.events[-1])["error"]["code"] == "internal_error"
+        assert json.loads((await asked.end()).events[-1])["error"]["code"] == "internal_error"
         assert (await world.ended("mine"))["status"] == "cancelled"
 
 

@@ -27,7 +27,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return key, cert
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(certificate: tuple[Path, Path], long_model: Path) -> Iterator[httpx.Client]:
     key, cert = certificate
     options = ("--ssl-key-file", str(key), "--ssl-cert-file", str(cert), "--reader-stall", "1")

@@ -22,7 +22,6 @@ from tests.support.http_process import ServerProcess
 from tests.support.http_world import COMPLETIONS, World, open_world
 from tests.support.otlp_collector import Collector
 
-pytestmark = pytest.mark.anyio
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 PROMPT = "a secret prompt"

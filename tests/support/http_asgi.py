@@ -76,6 +76,11 @@ class Exchange:
         self._gone.set()
         self._inbox.put_nowait({"type": "http.disconnect"})
 
+    async def left(self) -> Self:
+        """Leave, and wait until the application has returned."""
+        self.leave()
+        return await self.end()
+
     def stop_reading(self) -> None:
         """From now on ``send`` blocks, as it does when the client's and our buffers are full."""
         self._reading.clear()
@@ -86,6 +91,11 @@ class Exchange:
     def fail_sends(self, error: Exception) -> None:
         """From now on ``send`` raises, as some servers' do when a client is gone."""
         self._error = error
+
+    async def until_blocked(self) -> None:
+        """Wait until the application waits in ``send``."""
+        async with asyncio.timeout(LIMIT):
+            await self.blocked.wait()
 
     async def until_headers(self) -> Self:
         await self._until(lambda: self.status != 0)
@@ -143,6 +153,16 @@ class Exchange:
     def json_events(self) -> list[Any]:
         """All complete events but the last ``[DONE]``."""
         return [json.loads(event) for event in self.events if event != "[DONE]"]
+
+    @property
+    def refusal(self) -> tuple[int, str | None]:
+        """The status and the error's ``param``."""
+        return self.status, self.json()["error"]["param"]
+
+    @property
+    def failure(self) -> tuple[int, str | int]:
+        """The status and the error's ``code``."""
+        return self.status, self.json()["error"]["code"]
 
     def json(self) -> Any:
         assert self.complete, "the answer is not complete"

@@ -97,6 +97,7 @@ class World:
             self.app.state.server.chat_template = shared_template()
         self.gate = self.context.gate
         self.exchanges: list[Exchange] = []
+        self.closing: asyncio.Task[None] | None = None
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
@@ -139,6 +140,12 @@ class World:
     async def post(self, path: str, body: Any = None, **options: Any) -> Exchange:
         return await self.begin("POST", path, body, **options).end()
 
+    async def served(self, path: str, body: Any = None, **options: Any) -> Exchange:
+        """Post what must be answered with 200."""
+        exchange = await self.post(path, body, **options)
+        assert exchange.status == 200, exchange.body
+        return exchange
+
     # -- looking ------------------------------------------------------------------------------------------------------
 
     async def requests(self, query: str = "") -> list[dict[str, Any]]:
@@ -172,6 +179,22 @@ class World:
             assert found is not None
             assert found.cancel_reason is not None
 
+    async def submitted(
+        self, request_id: str, *prompt: Any, headers: dict[str, str] | None = None, **fields: Any
+    ) -> Exchange:
+        """A completion of this id that was accepted."""
+        exchange = self.complete(*prompt, headers=(headers or {}) | {"x-request-id": request_id}, **fields)
+        await self.added(request_id)
+        return exchange
+
+    async def computing(self, *prompt: Any, n_steps: int = 0, **fields: Any) -> Exchange:
+        """A completion that has had so many steps, and whose next one is held. Steps are held from here on."""
+        self.hold()
+        exchange = self.complete(*prompt, **fields)
+        await self.step(n_steps)
+        await self.held()
+        return exchange
+
     async def running_stream(self, request_id: str, prompt: Any = "neighbour", **fields: Any) -> Exchange:
         """A stream that has a slot: its first step is held. Steps are held from here on."""
         self.hold()
@@ -188,6 +211,19 @@ class World:
         assert isinstance(found, Request)
         self.engine._watcher.at_deadline(found, time.monotonic())
 
+    async def bring_about(self, reason: str) -> None:
+        """Cancel the request ``mine``, whose key is ``key``, for this reason. Its computation may still go on."""
+        match reason:
+            case "superseded":
+                self.complete("successor", max_tokens=1, headers={"x-supersede": "key", "x-request-id": "successor"})
+            case "explicit":
+                cancelled = await self.post("/v1/requests/mine/cancel?wait=false")
+                assert cancelled.json()["outcome"] == "cancelled"
+            case "deadline":
+                self.expire("mine")
+            case "shutdown":
+                self.closing = asyncio.create_task(self.shut_down())
+
     async def shut_down(self, drain: float = 0.0) -> None:
         await self.app.state.server.close(drain)
 
@@ -196,6 +232,8 @@ class World:
         for exchange in self.exchanges:
             async with exchange:
                 pass
+        if self.closing is not None:
+            await self.closing
         await asyncio.to_thread(self.engine.close)
         await self.app.state.server.streams.close()
         await self.app.state.server.responses.close()
