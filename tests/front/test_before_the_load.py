@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pyllmcancel.config import EngineConfig
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.front.model import State
-from pyllmcancel.server.config import ApiKey
-from tests.front.world import COMPLETIONS, open_router
+from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, open_router
 
 pytestmark = pytest.mark.anyio
 
@@ -58,13 +58,11 @@ async def test_a_parents_hold_without_descendants_does_not_reach_its_children(tm
 
 
 async def test_a_hold_belongs_to_its_owner(tmp_path: Path) -> None:
-    keys = (ApiKey("ann", "key-a"), ApiKey("bob", "key-b"))
-    ann, bob, admin = ({"authorization": f"Bearer {key}"} for key in ("key-a", "key-b", "key-admin"))
-    async with open_router(tmp_path, "a", api_keys=keys, admin_api_keys=("key-admin",)) as world:
-        assert (await world.post("/v1/requests/mine/cancel?hold=60", headers=ann)).status == 202
-        assert (await world.post("/v1/requests/yours/cancel?hold=60", headers=admin)).status == 400  # whose?
-        assert (await world.post("/v1/requests/yours/cancel?hold=60&owner=bob", headers=admin)).status == 202
-        for headers, request_id, status in ((bob, "mine", 200), (ann, "mine", 499), (bob, "yours", 499)):
+    async with open_router(tmp_path, "a", **KEYS) as world:
+        assert (await world.post("/v1/requests/mine/cancel?hold=60", headers=ANN)).status == 202
+        assert (await world.post("/v1/requests/yours/cancel?hold=60", headers=ADMIN)).status == 400  # whose?
+        assert (await world.post("/v1/requests/yours/cancel?hold=60&owner=bob", headers=ADMIN)).status == 202
+        for headers, request_id, status in ((BOB, "mine", 200), (ANN, "mine", 499), (BOB, "yours", 499)):
             request = world.begin("POST", COMPLETIONS, {"model": "a"}, headers=headers | {"x-request-id": request_id})
             assert (await request.end()).status == status
 
@@ -90,10 +88,13 @@ async def test_a_request_that_waits_supersedes_what_other_models_compute(tmp_pat
         assert world.keeper.model("b").state is State.LOADING
 
 
-async def test_a_request_that_waits_has_its_own_deadline(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
+@pytest.mark.parametrize(("own", "servers"), [({"timeout": 0.01}, None), ({}, 0.01)])
+async def test_a_deadline_passes_while_the_model_loads(
+    tmp_path: Path, own: dict[str, float], servers: float | None
+) -> None:
+    async with open_router(tmp_path, "a", engine=EngineConfig(request_timeout=servers)) as world:
         world.hold_loads("a")
-        late = await world.complete("a", timeout=0.01).end()
+        late = await world.complete("a", **own).end()
         assert (late.status, late.json()["error"]["code"]) == (504, "deadline")
         await world.until_state("a", State.UNLOADED)
 

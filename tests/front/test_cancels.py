@@ -170,15 +170,6 @@ async def test_an_error_that_no_client_waits_for_is_logged(
 
 
 @pytest.mark.long
-async def test_a_request_that_comes_after_its_cancel_is_held(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        told = await world.post("/v1/requests/late/cancel?hold=60")
-        assert (told.status, told.json()["outcome"]) == (202, "held")
-        assert (await world.complete("a", "late").end()).status == 499
-        assert world.starts("a") == 0
-
-
-@pytest.mark.long
 async def test_a_sessions_request_that_arrived_before_its_cancel_is_cancelled_though_its_body_comes_later(
     tmp_path: Path,
 ) -> None:
@@ -300,18 +291,6 @@ def test_a_model_that_is_kept_keeps_its_names() -> None:
         assert catalog.find("a") is catalog.find("old") is kept
     assert empty.default is kept
     assert other.default is other.find("taken") is other.find("b") is not kept
-
-
-@pytest.mark.long
-async def test_many_looks_end(tmp_path: Path) -> None:
-    """Requests that come while others are cancelled are cancelled with them, and the cancel comes to its end."""
-    async with open_router(tmp_path, "a", loads=("a",)) as world:
-        requests = [world.complete("a", f"r{n}") for n in range(5)]
-        for n in range(5):
-            await world.waits(f"r{n}")
-        told = await world.post("/v1/requests/cancel", {"request_ids": [f"r{n}" for n in range(6)]})
-        assert [one["outcome"] for one in told.json()["data"]] == ["cancelled"] * 5 + ["unknown"]
-        assert [one.status for one in await asyncio.gather(*(one.end() for one in requests))] == [499] * 5
 
 
 REPLIES = {

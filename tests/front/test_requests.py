@@ -12,9 +12,8 @@ import pytest
 
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.front.model import State
-from pyllmcancel.front.upstream import Exchange, Unread
-from pyllmcancel.server.config import ApiKey
-from tests.front.world import COMPLETIONS, MODEL, open_router
+from pyllmcancel.front.upstream import Unread
+from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, MODEL, open_router, sending
 from tests.support.marks import mostly_long
 
 pytestmark = pytest.mark.anyio
@@ -52,30 +51,6 @@ async def test_an_unknown_model_is_refused_with_those_there_are(tmp_path: Path) 
         assert (await world.post(COMPLETIONS, {"model": 7})).status == 400
         messages = await world.post("/v1/messages", {"model": "c"})
         assert messages.json()["type"] == "error"  # in the shape of its API
-
-
-@pytest.mark.long
-async def test_a_stream_comes_piece_by_piece_and_ends(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        stream = world.stream("a", until="end")
-        assert await stream.next_event() == "1"
-        assert await stream.next_event() == "2"
-        (tmp_path / "end").touch()
-        await stream.end()
-        assert stream.events[-1] == "[DONE]"
-        assert stream.complete
-
-
-@pytest.mark.long
-async def test_a_client_that_leaves_a_stream_ends_its_request_in_the_process(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        mine, other = world.stream("a", "mine"), world.stream("a", "other")
-        await mine.next_event()
-        await other.next_event()
-        mine.leave()
-        await world.until(lambda: world.log_of("a").count("left") == 1)
-        n_events = len(other.events)
-        await other.until(lambda: len(other.events) > n_events)
 
 
 @pytest.mark.long
@@ -156,35 +131,19 @@ async def test_a_request_that_waits_for_a_load_can_be_cancelled(tmp_path: Path, 
         await world.until_state("a", State.UNLOADED)
 
 
-@pytest.mark.long
-async def test_a_newer_request_supersedes_one_that_waits(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        world.hold_loads("a")
-        older = world.complete("a", "older", supersede="editor")
-        await world.waits("older")
-        newer = world.complete("a", "newer", supersede="editor")
-        await older.end()
-        assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
-        world.let_load("a")
-        assert (await newer.end()).status == 200
-        assert world.starts("a") == 1
-
-
 async def test_owners_neither_see_nor_cancel_each_others_waiting_requests(tmp_path: Path) -> None:
-    keys = (ApiKey("ann", "key-a"), ApiKey("bob", "key-b"))
-    ann, bob, admin = ({"authorization": f"Bearer {key}"} for key in ("key-a", "key-b", "key-admin"))
-    async with open_router(tmp_path, "a", api_keys=keys, admin_api_keys=("key-admin",)) as world:
+    async with open_router(tmp_path, "a", **KEYS) as world:
         world.hold_loads("a")
-        request = world.begin("POST", COMPLETIONS, {"model": "a"}, headers=ann | {"x-request-id": "mine"})
+        request = world.begin("POST", COMPLETIONS, {"model": "a"}, headers=ANN | {"x-request-id": "mine"})
         await world.waits("mine")
-        assert (await world.post("/v1/requests/mine/cancel", headers=bob)).status == 404
-        assert (await world.get("/v1/requests", headers=bob)).json()["data"] == []
-        assert len((await world.get("/v1/requests", headers=admin)).json()["data"]) == 1
-        assert (await world.get("/v1/requests/mine", headers=ann)).json()["owner"] == "ann"
+        assert (await world.post("/v1/requests/mine/cancel", headers=BOB)).status == 404
+        assert (await world.get("/v1/requests", headers=BOB)).json()["data"] == []
+        assert len((await world.get("/v1/requests", headers=ADMIN)).json()["data"]) == 1
+        assert (await world.get("/v1/requests/mine", headers=ANN)).json()["owner"] == "ann"
         assert (await world.get("/v1/requests")).status == 401
         for path in ("/models/load", "/models/unload"):
-            assert (await world.post(path, {"model": "a"}, headers=bob)).status == 403
-        assert (await world.post("/models/unload", {"model": "a"}, headers=admin)).status == 200
+            assert (await world.post(path, {"model": "a"}, headers=BOB)).status == 403
+        assert (await world.post("/models/unload", {"model": "a"}, headers=ADMIN)).status == 200
         assert (await request.end()).status == 503
 
 
@@ -196,15 +155,6 @@ async def test_too_many_requests_that_wait_are_refused(tmp_path: Path) -> None:
         await world.waits("first")
         second = await world.complete("a").end()
         assert (second.status, second.json()["error"]["code"]) == (429, "queue_full")
-
-
-@pytest.mark.long
-async def test_a_deadline_passes_while_the_model_loads(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", engine=EngineConfig(request_timeout=0.05)) as world:
-        world.hold_loads("a")
-        request = await world.complete("a").end()
-        assert (request.status, request.json()["error"]["code"]) == (504, "deadline")
-        await world.until_state("a", State.UNLOADED)
 
 
 async def test_a_process_that_dies_ends_its_own_requests_only_and_comes_back(tmp_path: Path) -> None:
@@ -229,18 +179,11 @@ async def test_a_process_that_dies_ends_its_own_requests_only_and_comes_back(tmp
 async def test_a_request_that_a_killed_process_has_not_read_is_answered_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    begin, sent = Exchange.begin, asyncio.Event()
-
-    async def begun(*given: Any) -> Exchange:
-        exchange = await begin(*given)
-        sent.set()
-        return exchange
-
     async with open_router(tmp_path, "a") as world:
         assert (await world.complete("a").end()).status == 200
         os.kill(world.pid("a"), signal.SIGSTOP)  # the system takes connections for it
         with monkeypatch.context() as patched:
-            patched.setattr("pyllmcancel.front.forwarding.Exchange.begin", begun)
+            sent = sending(patched)
             request = world.complete("a", "mine", padding="x" * size)
             await sent.wait()
         os.kill(world.pid("a"), signal.SIGKILL)
@@ -443,16 +386,6 @@ async def test_before_any_model_is_loaded_the_lists_are_empty(tmp_path: Path) ->
         assert (await world.get("/props")).json()["role"] == "router"
         assert (await world.get("/props?model=a")).status == 400
         assert (await world.get("/metrics")).body == b""
-
-
-@pytest.mark.long
-async def test_the_server_is_ready_when_the_models_of_its_start_are(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", specs={"a": {"starts": True}}, loads=("a",)) as world:
-        answer = await world.get("/health")
-        assert (answer.status, answer.json()["status"]) == (503, "loading")
-        world.let_load("a")
-        await world.until_state("a", State.LOADED)
-        assert (await world.get("/health")).status == 200
 
 
 @pytest.mark.long

@@ -11,8 +11,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.errors import UsageError
+from pyllmcancel.front import upstream
 from pyllmcancel.front.app import create_router_app
 from pyllmcancel.front.keeper import Keeper
 from pyllmcancel.front.model import State
@@ -21,11 +24,17 @@ from pyllmcancel.front.remotes import Remotes, Resolve
 from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.front.roster import Roster
 from pyllmcancel.front.spec import Catalog, Spec
-from pyllmcancel.server.config import ServerConfig
+from pyllmcancel.server.config import ApiKey, ServerConfig
 from tests.support.http_asgi import LIMIT, Exchange
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_model_server.py"
 COMPLETIONS = "/v1/completions"
+# Two owners and an administrator, the options of a router that knows them, and their headers.
+KEYS: dict[str, Any] = {
+    "api_keys": (ApiKey("ann", "key-a"), ApiKey("bob", "key-b")),
+    "admin_api_keys": ("key-admin",),
+}
+ANN, BOB, ADMIN = ({"authorization": f"Bearer {key}"} for key in ("key-a", "key-b", "key-admin"))
 MODEL = b"a model"  # the content of a model's file, where it has one
 
 
@@ -189,6 +198,19 @@ async def opened(world: RouterWorld) -> AsyncIterator[RouterWorld]:
     assert not world.requests.registry.requests()
     assert world.requests.registry.load == (0, 0)
     assert not [model for model in world.keeper.roster.models.values() if model.waiting or model.running]
+
+
+def sending(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """The event is set when a request has been sent to a process, which may have read nothing of it."""
+    begin, sent = upstream.Exchange.begin, asyncio.Event()
+
+    async def begun(*given: Any) -> upstream.Exchange:
+        exchange = await begin(*given)
+        sent.set()
+        return exchange
+
+    monkeypatch.setattr("pyllmcancel.front.forwarding.Exchange.begin", begun)
+    return sent
 
 
 def is_there(pid: int) -> bool:
