@@ -15,79 +15,25 @@ from typing import Any
 import pytest
 
 from pyllmcancel import _native
-from pyllmcancel._native import Context
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine.calls import generation_params
-from pyllmcancel.engine.engine import Engine
-from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.model_loading import generation_on
-from pyllmcancel.events import Ending, Event, FinishReason
+from pyllmcancel.events import Ending, FinishReason
 from pyllmcancel.requests.observer import NullObserver, StepRecord
 from pyllmcancel.requests.request import Request
-from pyllmcancel.requests.token_stream import Bound, LoopSink
-from tests.native.conftest import SAME_TOKENS_IN_COMPANY
+from pyllmcancel.requests.token_stream import Bound
 from tests.races.answers import Answer, answer_of
+from tests.races.real import ReadInLoop, Real, check_and_close
 from tests.support.device import load_model
-from tests.support.driver import RecordingSink, Watcher, in_thread, split_origin
+from tests.support.driver import RecordingSink, in_thread
 from tests.support.http_process import until
 from tests.support.marks import mostly_long
 from tests.support.step_gate import TEST_LIMIT
-from tests.support.threads import N_THREADS
 
 LONG = [(13 * n + 7) % 900 for n in range(300)]
 MEMORIES = ("attention", "divided", "own cells", "hybrid")
 KINDS = (*MEMORIES, *(f"{memory}, ahead" for memory in MEMORIES))
-
-
-class ReadInLoop(LoopSink):
-    """Events for a reader in an event loop, all of which are kept."""
-
-    def __init__(self, bound: Bound) -> None:
-        super().__init__(asyncio.get_running_loop(), bound)
-        self.record = RecordingSink()
-
-    def put(self, event: Event) -> None:
-        super().put(event)
-        self.record.put(event)
-
-
-class Real:
-    """An engine on a tiny model, and what its requests get."""
-
-    def __init__(self, path: Path, **config: Any) -> None:
-        self.path, self.watcher = path, Watcher()
-        self.config = EngineConfig(**{"parallel": 3, "kv_unified": True} | config)
-        unified = self.config.kv_unified is True
-        n_seq_max = self.config.parallel + (2 if unified else 0)
-        sizes = {"n_ctx": 4096, "n_seq_max": n_seq_max, "n_batch": 64, "n_threads": N_THREADS}
-        # As the engine makes them, cells of one's own need no other types.
-        options = {} if self.config.kv_unified is None else SAME_TOKENS_IN_COMPANY
-        context = Context(load_model(path), **sizes, **options, kv_unified=unified)
-        self.engine = Engine(Generation(context, self.config, _native), observer=self.watcher)
-        self.sinks: dict[str, RecordingSink] = {}
-
-    def submit(self, prompt: list[int], *, reader: ReadInLoop | None = None, **options: Any) -> Request:
-        """Submit greedily, for a `reader` in an event loop if there is one."""
-        record = RecordingSink() if reader is None else reader.record
-        origin = split_origin(options)
-        params = generation_params(**{"temperature": 0.0, "max_tokens": 8} | options)
-        request = self.engine.submit([prompt], params, reader or record, **origin)
-        self.sinks[request.id] = record
-        return request
-
-    def tokens(self, request: Request, index: int = 0) -> list[int]:
-        sink = self.sinks[request.id]
-        sink.ending()
-        return sink.tokens(index)
-
-    def check_nothing_left(self) -> None:
-        assert self.engine.registry.wait_until_empty(TEST_LIMIT)
-        assert self.engine.counts() == (0, 0, 0, 0)
-        assert self.engine.failure is None
-        assert sorted(name for name, _ in self.watcher.endings) == sorted(self.sinks)
-        for sink in self.sinks.values():
-            sink.ending()
 
 
 @pytest.fixture
@@ -104,12 +50,7 @@ def make_real(model_files: dict[str, Path]) -> Iterator[Callable[..., Real]]:
         return made[-1]
 
     yield make
-    try:
-        for real in made:
-            real.check_nothing_left()
-    finally:
-        for real in made:
-            real.engine.close()
+    check_and_close(made)
 
 
 def alone(make_real: Callable[..., Real], kind: str, prompt: list[int], max_tokens: int, **options: Any) -> Answer:
@@ -393,18 +334,6 @@ def test_what_pauses_again_and_again_goes_on_with_the_same_tokens(
     assert left.ended.result(TEST_LIMIT).cancel_reason is CancelReason.STALLED
     for request, answer_alone in zip(requests, expected, strict=True):
         assert all(answer_alone.is_whole(real.tokens(request, index)) for index in range(n))
-
-
-@pytest.mark.parametrize("kind", mostly_long(KINDS, "attention"))
-@pytest.mark.parametrize("n", [2, 10])
-def test_requests_of_one_session_at_once_get_the_tokens_they_get_alone(
-    make_real: Callable[..., Real], kind: str, n: int
-) -> None:
-    """A turn of an agent, its title and its summary."""
-    real = make_real(kind)
-    requests = [real.submit(LONG[start : start + 40], max_tokens=16, session="conversation") for start in range(n)]
-    for start, request in enumerate(requests):
-        assert alone(make_real, kind, LONG[start : start + 40], 16).is_whole(real.tokens(request))
 
 
 @pytest.mark.parametrize("kind", KINDS)
