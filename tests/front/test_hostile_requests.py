@@ -17,32 +17,30 @@ from pyllmcancel.front.model import State
 from pyllmcancel.front.process import ModelProcess
 from pyllmcancel.server.limits import SMALL_BODY
 from pyllmcancel.shares import Shares
-from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, open_router
+from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, RouterWorld, open_router
 from tests.support.http_asgi import Exchange
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("name", ["\ud800", "a\nb", "", "x" * 2_000])
-async def test_a_session_that_no_process_would_accept_does_not_break_the_list(tmp_path: Path, name: str) -> None:
-    async with open_router(tmp_path, "a") as world:
-        world.hold_loads("a")
-        world.complete("a", "mine", session_id=name)
-        await world.waits("mine")
-        listed = await world.get("/v1/requests")
-        assert listed.status == 200
-        assert [(one["id"], one["session"]) for one in listed.json()["data"]] == [("mine", None)]
+async def test_a_session_that_no_process_would_accept_does_not_break_the_list(world: RouterWorld, name: str) -> None:
+    world.hold_loads("a")
+    world.complete("a", "mine", session_id=name)
+    await world.waits("mine")
+    listed = await world.get("/v1/requests")
+    assert listed.status == 200
+    assert [(one["id"], one["session"]) for one in listed.json()["data"]] == [("mine", None)]
 
 
-async def test_a_newer_request_for_a_loaded_model_supersedes_one_that_waits_for_another(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        assert (await world.complete("a").end()).status == 200
-        world.hold_loads("b")
-        older = world.complete("b", "older", supersede="editor")
-        await world.waits("older")
-        assert (await world.complete("a", "newer", supersede="editor").end()).status == 200
-        await older.end()
-        assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
+async def test_a_newer_request_for_a_loaded_model_supersedes_one_that_waits_for_another(world: RouterWorld) -> None:
+    assert (await world.complete("a").end()).status == 200
+    world.hold_loads("b")
+    older = world.complete("b", "older", supersede="editor")
+    await world.waits("older")
+    assert (await world.complete("a", "newer", supersede="editor").end()).status == 200
+    await older.end()
+    assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
 
 
 async def test_a_model_that_is_gone_when_its_turn_comes_is_refused(tmp_path: Path) -> None:
@@ -154,24 +152,23 @@ async def test_a_stream_is_deleted_while_its_request_waits_for_its_model(
         assert (request.status, request.json()["error"]["code"]) == (499, "explicit")
 
 
-async def test_a_newer_stream_of_a_conversation_supersedes_one_that_waits(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        world.hold_loads("a")
+async def test_a_newer_stream_of_a_conversation_supersedes_one_that_waits(tmp_path: Path, world: RouterWorld) -> None:
+    world.hold_loads("a")
 
-        def begin(request_id: str, *, stream: bool) -> Exchange:
-            headers = {"x-request-id": request_id, "x-conversation-id": "trip"}
-            return world.begin("POST", COMPLETIONS, {"model": "a", "stream": stream, "until": "end"}, headers=headers)
+    def begin(request_id: str, *, stream: bool) -> Exchange:
+        headers = {"x-request-id": request_id, "x-conversation-id": "trip"}
+        return world.begin("POST", COMPLETIONS, {"model": "a", "stream": stream, "until": "end"}, headers=headers)
 
-        older = begin("older", stream=True)
-        await world.waits("older")
-        whole = begin("whole", stream=False)  # has no stream, and supersedes nothing
-        await world.waits("whole")
-        newer = begin("newer", stream=True)
-        await older.end()
-        assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
-        (tmp_path / "end").touch()
-        world.let_load("a")
-        assert (await newer.end()).status == (await whole.end()).status == 200
+    older = begin("older", stream=True)
+    await world.waits("older")
+    whole = begin("whole", stream=False)  # has no stream, and supersedes nothing
+    await world.waits("whole")
+    newer = begin("newer", stream=True)
+    await older.end()
+    assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
+    (tmp_path / "end").touch()
+    world.let_load("a")
+    assert (await newer.end()).status == (await whole.end()).status == 200
 
 
 async def test_an_owner_does_not_learn_from_the_list_of_models_what_others_do(tmp_path: Path) -> None:
