@@ -174,8 +174,7 @@ async def test_a_sessions_request_that_arrived_before_its_cancel_is_cancelled_th
 ) -> None:
     stream = world.complete("a", "known", session_id="turn", stream=True, until="never")
     await stream.next_event()
-    late = Exchange(world.app, "POST", COMPLETIONS, body=None, headers={"content-type": "application/json"})
-    world.exchanges.append(late)
+    late = world.begin("POST", COMPLETIONS, content=None)
     await asyncio.sleep(0)  # it has arrived
     assert (await world.post("/v1/sessions/turn/cancel")).status == 200
     late.body_arrives(json.dumps({"model": "b", "session_id": "turn"}).encode())
@@ -187,9 +186,8 @@ async def test_a_sessions_request_that_arrived_before_its_cancel_is_cancelled_th
 
 @pytest.mark.long
 async def test_a_request_is_listed_and_cancelled_while_its_body_comes(world: RouterWorld) -> None:
-    headers = {"content-type": "application/json", "x-request-id": "mine", "x-session-id": "turn"}
-    slow = Exchange(world.app, "POST", COMPLETIONS, body=None, headers=headers)
-    world.exchanges.append(slow)
+    headers = {"x-request-id": "mine", "x-session-id": "turn"}
+    slow = world.begin("POST", COMPLETIONS, content=None, headers=headers)
     await asyncio.sleep(0)  # it has arrived
     (entry,) = (await world.get("/v1/requests")).json()["data"]
     assert (entry["id"], entry["phase"], entry["session"]) == ("mine", "preparing", "turn")

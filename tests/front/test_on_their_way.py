@@ -93,9 +93,7 @@ async def test_a_cancel_does_not_wait_for_a_process_that_has_nothing_to_do_with_
 
 async def test_an_older_request_whose_body_came_late_supersedes_no_newer_one(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b", loads=("b",)) as world:
-        headers = {"content-type": "application/json", "x-request-id": "older"}
-        older = Exchange(world.app, "POST", COMPLETIONS, body=None, headers=headers)
-        world.exchanges.append(older)
+        older = world.begin("POST", COMPLETIONS, content=None, headers={"x-request-id": "older"})
         newer = world.complete("b", "newer", supersede="editor")
         await world.waits("newer")
         older.body_arrives(json.dumps({"model": "a", "supersede": "editor"}).encode())

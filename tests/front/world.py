@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -25,7 +24,7 @@ from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.front.roster import Roster
 from pyllmcancel.front.spec import Catalog, Spec
 from pyllmcancel.server.config import ApiKey, ServerConfig
-from tests.support.http_asgi import LIMIT, Exchange
+from tests.support.http_asgi import LIMIT, Clients, Exchange
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_model_server.py"
 COMPLETIONS = "/v1/completions"
@@ -38,7 +37,7 @@ ANN, BOB, ADMIN = ({"authorization": f"Bearer {key}"} for key in ("key-a", "key-
 MODEL = b"a model"  # the content of a model's file, where it has one
 
 
-class RouterWorld:
+class RouterWorld(Clients):
     """A router, its processes, and its clients. Options are Roster's, Spec's by model, those of Remotes, and
     ServerConfig's.
     """
@@ -133,13 +132,6 @@ class RouterWorld:
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
-    def begin(self, method: str, path: str, body: Any = None, **options: Any) -> Exchange:
-        headers = {"content-type": "application/json"} | (options.pop("headers", None) or {})
-        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        exchange = Exchange(self.app, method, path, body=content, headers=headers, **options)
-        self.exchanges.append(exchange)
-        return exchange
-
     def complete(self, model: str | None, request_id: str | None = None, **fields: Any) -> Exchange:
         headers = {} if request_id is None else {"x-request-id": request_id}
         named = {} if model is None else {"model": model}
@@ -147,12 +139,6 @@ class RouterWorld:
 
     def stream(self, model: str, request_id: str | None = None, *, until: str = "never") -> Exchange:
         return self.complete(model, request_id, stream=True, until=until)
-
-    async def get(self, path: str, **options: Any) -> Exchange:
-        return await self.begin("GET", path, **options).end()
-
-    async def post(self, path: str, body: Any = None, **options: Any) -> Exchange:
-        return await self.begin("POST", path, body, **options).end()
 
     async def status(self, name: str) -> dict[str, Any]:
         listed = (await self.get("/v1/models")).json()["data"]
@@ -170,11 +156,6 @@ class RouterWorld:
         found: FrontRequests = self.app.state.router.requests
         return found
 
-    async def close(self) -> None:
-        for exchange in self.exchanges:
-            async with exchange:
-                pass
-
 
 @asynccontextmanager
 async def open_router(folder: Path, *names: str, **options: Any) -> AsyncIterator[RouterWorld]:
@@ -191,7 +172,7 @@ async def opened(world: RouterWorld) -> AsyncIterator[RouterWorld]:
             yield world
         finally:
             pids = [process.pid for process in world.keeper.processes.values() if process.pid is not None]
-            await world.close()
+            await world.leave_all()
     assert not world.keeper.processes
     assert not any(map(is_there, pids))
     assert not world.has_sockets()

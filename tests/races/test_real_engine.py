@@ -27,7 +27,6 @@ from tests.races.answers import Answer, answer_of
 from tests.races.real import ReadInLoop, Real, check_and_close
 from tests.support.device import load_model
 from tests.support.driver import RecordingSink, in_thread
-from tests.support.http_process import until
 from tests.support.marks import mostly_long
 from tests.support.step_gate import TEST_LIMIT
 
@@ -202,36 +201,6 @@ def test_a_retry_of_a_cancelled_prompt_gets_the_tokens_of_one_computed_afresh(
     assert alone(make_real, kind, LONG, 8).is_whole(real.tokens(real.submit(LONG)))
 
 
-def compute_until_cancelled(real: Real, computing: list[int], cancelled: int) -> None:
-    """Have requests, by their numbers, compute until one is cancelled: they do not end before, whoever is late."""
-    submitted: list[Request] = []
-
-    def wait(record: StepRecord) -> None:
-        if {entry[0] for entry in record.sequences} & {one.id for n, one in enumerate(submitted) if n in computing}:
-            until(lambda: len(submitted) > cancelled and submitted[cancelled].cancellation.requested, bool)
-
-    real.watcher.on_added = submitted.append
-    real.watcher.on_step_done = wait
-
-
-def test_time_in_the_queue_counts_towards_the_deadline(make_real: Callable[..., Real]) -> None:
-    real = make_real(parallel=1)
-    compute_until_cancelled(real, [0], 1)
-    blocker = real.submit(LONG[:10], max_tokens=None)
-    late = real.submit(LONG, timeout=0.02)
-    ending = late.ended.result(TEST_LIMIT)
-    assert ending.cancel_reason is CancelReason.DEADLINE
-    assert ending.usage.prompt_tokens == 0
-    real.engine.cancel(blocker)
-
-
-def test_a_deadline_ends_a_request_that_computes(make_real: Callable[..., Real]) -> None:
-    real = make_real(request_timeout=0.05)
-    compute_until_cancelled(real, [0], 0)
-    ending = real.submit(LONG[:10], max_tokens=None).ended.result(TEST_LIMIT)
-    assert ending.cancel_reason is CancelReason.DEADLINE
-
-
 class StormClient:
     """Submits, reads for a while, cancels most of what it submits, and checks every answer."""
 
@@ -334,44 +303,6 @@ def test_what_pauses_again_and_again_goes_on_with_the_same_tokens(
     assert left.ended.result(TEST_LIMIT).cancel_reason is CancelReason.STALLED
     for request, answer_alone in zip(requests, expected, strict=True):
         assert all(answer_alone.is_whole(real.tokens(request, index)) for index in range(n))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_familys_cancel_ends_three_generations_within_the_running_step_and_spares_the_stranger(
-    make_real: Callable[..., Real], kind: str
-) -> None:
-    """All are in one batch when the session of the family's root is cancelled, as a step ends."""
-    real = make_real(kind, parallel=6)
-    all_there = threading.Event()
-    real.watcher.on_step_done = lambda _: all_there.wait(TEST_LIMIT)  # the stranger's answer is not long
-    stranger = real.submit(LONG[:40], max_tokens=60, session="another")
-    parents = {"root": None, "child": "root", "grandchild": "child", "great-grandchild": "grandchild"}
-    family = [
-        real.submit(LONG[start : start + 30], max_tokens=400, session=name, parent=parent)
-        for start, (name, parent) in enumerate([("root", None), *parents.items()])
-    ]
-    members = {request.id for request in family}
-    all_in_one = threading.Event()
-    cancelled = threading.Event()
-
-    def hold_the_engine(record: StepRecord) -> None:
-        if members | {stranger.id} <= {entry[0] for entry in record.sequences} and not all_in_one.is_set():
-            all_in_one.set()
-            assert cancelled.wait(TEST_LIMIT)
-
-    real.watcher.on_step_done = hold_the_engine
-    all_there.set()
-    assert all_in_one.wait(TEST_LIMIT)
-    n_steps_at_cancel = len(real.watcher.steps)
-    reached = real.engine.cancel_session("root")
-    assert {request.id for request in reached or ()} == members
-    cancelled.set()
-    reasons = [request.ended.result(TEST_LIMIT).cancel_reason for request in family]
-    assert reasons == [CancelReason.EXPLICIT] * 5
-    assert alone(make_real, kind, LONG[:40], 60).is_whole(real.tokens(stranger))
-    n_begun = n_steps_at_cancel + kind.endswith("ahead")  # one step more may have begun by itself
-    later = [entry[0] for record in real.watcher.steps[n_begun:] for entry in record.sequences]
-    assert set(later) == {stranger.id}
 
 
 @pytest.mark.parametrize("kind", ["attention", "hybrid", "recurrent"])
