@@ -475,7 +475,7 @@ turn:
 	:: i == N -> i = 0; break
 	od;
 #ifdef PAUSES
-	/* Generation.heed_readers */
+	/* Generation.pause_unread */
 	do
 	:: atomic { i < N -> paused[i] = runs[i] && unread[i]; i++ }
 	:: atomic { i == N -> i = 0; break }

@@ -91,7 +91,7 @@ at_rest:
 	d_step { pending = false; told = false; n_since = 0 };
 	rung = false;
 #else
-	rung = false;                                          /* Context.hush */
+	rung = false;                                          /* Context.allow_ahead */
 	d_step { pending = false; told = false; n_since = 0 }; /* EngineLoop._end_cancelled, _admit and the others */
 #endif
 	if

@@ -38,7 +38,7 @@ class World:
     options: dict[str, Any] = field(default_factory=lambda: SAME_TOKENS_IN_COMPANY)
 
     @property
-    def keeps_truth(self) -> bool:
+    def survives_abort(self) -> bool:
         """Return whether an abort leaves the cells of finished steps as they were."""
         return self.kind in {"attention", "sliding-window"}
 

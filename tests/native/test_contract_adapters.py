@@ -89,10 +89,10 @@ def test_no_more_is_reused_than_the_caller_allows(adapted: World) -> None:
     adapted.open(context, 0, PROMPT)
     adapted.run(context, 0, 1)
     context.close(0, keep=True)
-    assert context.common_prefixes(PROMPT, most=10)[0] == (10 if adapted.keeps_truth else 0)
+    assert context.common_prefixes(PROMPT, most=10)[0] == (10 if adapted.survives_abort else 0)
     adapted.open(context, 0, PROMPT, adapters=FIRST, adapted_from=10, n_reusable=10)
-    assert context.n_committed(0) == (10 if adapted.keeps_truth else 0)
-    if not adapted.keeps_truth:
+    assert context.n_committed(0) == (10 if adapted.survives_abort else 0)
+    if not adapted.survives_abort:
         ok(context.step([(0, 10)]))
     assert adapted.run(context, 0, 6) == alone(adapted, FIRST, adapted_from=10)
 

@@ -148,10 +148,10 @@ def test_a_rung_context_begins_no_step(world: World) -> None:
     context = world.context()
     begun(world, context, 1)
     assert begin(context, [0]).ahead
-    context.ring()
+    context.forbid_ahead()
     assert not context.collect(goes_on=True).ahead
-    assert not begin(context, [0]).ahead, "it stays rung"
-    context.hush()
+    assert not begin(context, [0]).ahead, "it stays forbidden"
+    context.allow_ahead()
     assert begin(context, [0]).ahead
     context.collect(goes_on=False)
 

@@ -16,7 +16,7 @@ OTHER = [(11 * n + 5) % 250 for n in range(30)]
 
 
 def test_a_model_knows_what_it_remembers_with(world: World) -> None:
-    assert world.model.memory_kind == ("attention" if world.keeps_truth else world.kind)
+    assert world.model.memory_kind == ("attention" if world.survives_abort else world.kind)
 
 
 def test_a_missing_file_is_a_load_error_that_names_it(world: World, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_only_tokens_that_are_not_held_are_handed_over(world: World, n_held: int
     context.close(0, keep=True)
     world.open(context, 0, prompt[n_held:], n_held=n_held)
     assert context.tokens(0) == prompt
-    assert context.n_committed(0) == (min(25, len(prompt) - 1) if world.keeps_truth or len(prompt) > 25 else 0)
+    assert context.n_committed(0) == (min(25, len(prompt) - 1) if world.survives_abort or len(prompt) > 25 else 0)
     assert world.run(context, 0, 4) == world.alone(prompt, 4)
 
 
@@ -65,7 +65,7 @@ def test_more_than_is_held_is_refused(world: World, n_held: int, options: dict[s
 def test_the_last_token_is_always_computed_for_its_logits(world: World) -> None:
     context = world.idle(PROMPT, 40)
     world.open(context, 0, PROMPT)
-    assert context.n_committed(0) == (39 if world.keeps_truth else 0)
+    assert context.n_committed(0) == (39 if world.survives_abort else 0)
     assert world.run(context, 0, 4) == world.alone(PROMPT, 4)
 
 
@@ -73,7 +73,7 @@ def test_a_prompt_that_differs_is_computed_from_where_it_differs(world: World) -
     context = world.idle(PROMPT, 40)
     prompt = [*PROMPT[:20], *OTHER]
     world.open(context, 0, prompt)
-    assert context.n_committed(0) == 20 * world.keeps_truth
+    assert context.n_committed(0) == 20 * world.survives_abort
     assert world.run(context, 0, 4) == world.alone(prompt, 4)
 
 
@@ -86,8 +86,8 @@ def test_dropped_cells_are_free_and_an_open_sequence_starts_again(world: World) 
 
 def test_a_shared_prefix_gives_both_the_same_beginning(world: World) -> None:
     context = world.computed(PROMPT, 30)
-    assert context.share_prefix(0, 1, 30, max_bytes=ROOMY) == world.keeps_truth
-    assert context.n_committed(1) == 30 * world.keeps_truth
+    assert context.share_prefix(0, 1, 30, max_bytes=ROOMY) == world.survives_abort
+    assert context.n_committed(1) == 30 * world.survives_abort
     world.open(context, 1, [*PROMPT[:30], *OTHER])
     assert world.run(context, 1, 4) == world.alone([*PROMPT[:30], *OTHER], 4)
     assert world.run(context, 0, 4) == world.alone(PROMPT, 4)
@@ -159,7 +159,7 @@ def test_an_abort_keeps_what_earlier_steps_have_computed_or_knows_that_it_is_los
     context.step([(0, 25)])
     flag.set()
     assert context.step([(0, 15)]).status is StepStatus.ABORTED
-    assert context.n_committed(0) == 25 * world.keeps_truth
+    assert context.n_committed(0) == 25 * world.survives_abort
     context.close(0, keep=True)
     world.open(context, 0, PROMPT)
     assert world.run(context, 0, 5) == world.alone(PROMPT, 5)
@@ -191,8 +191,8 @@ def test_a_large_part_of_a_cancelled_sequence_is_worth_an_abort_where_that_is_sa
     context, flag = with_survivor(world)
     flag.set()
     result = context.step([(0, 1), (1, 40)], fixed_cost=0.0, cost_per_token=1.0)
-    assert result.status is (StepStatus.ABORTED if world.keeps_truth else StepStatus.OK)
-    assert result.spared != world.keeps_truth
+    assert result.status is (StepStatus.ABORTED if world.survives_abort else StepStatus.OK)
+    assert result.spared != world.survives_abort
     context.close(1, keep=True)
     done = len(context.tokens(0)) - 30
     assert [*context.tokens(0)[30:], *world.run(context, 0, 6 - done)] == world.alone(OTHER, 6)

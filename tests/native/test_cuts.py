@@ -39,7 +39,7 @@ class Stage:
 
     def step(self) -> Any:
         """The other half, beside a token of the neighbour where an abort leaves that as it was."""
-        company = [(1, 1)] if self._world.keeps_truth else []
+        company = [(1, 1)] if self._world.survives_abort else []
         return self.context.step([(0, HALF), *company], **ALWAYS_ABORT)
 
     def finish(self) -> np.ndarray[Any, Any]:

@@ -442,10 +442,10 @@ class Context:
         with self._entered():
             return self._advance(ahead, self._compute(ahead.parts, ahead.costs), goes_on=goes_on)
 
-    def ring(self) -> None:
+    def forbid_ahead(self) -> None:
         self._rung = True
 
-    def hush(self) -> None:
+    def allow_ahead(self) -> None:
         self._rung = False
 
     def _advance(self, ahead: StepAhead, result: StepResult, *, goes_on: bool) -> StepResult:

@@ -123,9 +123,9 @@ def test_a_known_answer_is_one_of_the_same_adapters(make_driver: Callable[..., D
     driver = make_driver(adapters=ADAPTERS, draft_sources=("past",))
     for scales in (FIRST, SECOND, (), FIRST):
         done(driver, asked(driver, scales=scales, max_tokens=12))
-    foretold = [one.request.choices[0].n_foretold for one in driver.tracked]
-    assert foretold[:3] == [0, 0, 0]
-    assert foretold[3] > 0
+    certain = [one.request.choices[0].n_certain for one in driver.tracked]
+    assert certain[:3] == [0, 0, 0]
+    assert certain[3] > 0
 
 
 def test_no_set_waits_for_ever_beside_a_stream_of_others(make_driver: Callable[..., Driver]) -> None:

@@ -18,7 +18,7 @@ def told(arguments: str, cuts: list[int]) -> tuple[list[str], str]:
     places = [0, *sorted(cuts), len(arguments)]
     deltas = [custom.feed(arguments[first:last]) for first, last in pairwise(places)]
     rest = custom.finish()
-    assert "".join([*deltas, rest]) == custom.told
+    assert "".join([*deltas, rest]) == custom.text
     return deltas, rest
 
 

@@ -98,7 +98,7 @@ def test_the_newest_sequence_that_goes_on_is_expected() -> None:
 
 
 @given(st.lists(st.tuples(TOKENS, TOKENS, st.sampled_from(["greedy", "warm", None])), max_size=6), TOKENS)
-def test_only_what_was_generated_after_the_same_tokens_under_the_same_key_is_foretold(
+def test_only_what_was_generated_after_the_same_tokens_under_the_same_key_is_certain(
     history: list[tuple[list[int], list[int], str | None]], asked: list[int]
 ) -> None:
     past = some_past()
@@ -106,23 +106,23 @@ def test_only_what_was_generated_after_the_same_tokens_under_the_same_key_is_for
         past.remember("ann", prompt, answer, key)
     for key in ("greedy", "warm"):
         going_on = list(asked)
-        for token in past.foretold("ann", asked, key):
+        for token in past.certain("ann", asked, key):
             going_on.append(token)
             assert any(
                 len(prompt) < len(going_on) and (prompt + answer)[: len(going_on)] == going_on and key == theirs
                 for prompt, answer, theirs in history
             )
-    assert past.foretold("ann", asked, None) == []
+    assert past.certain("ann", asked, None) == []
 
 
-def test_the_rest_of_an_answer_is_foretold_to_a_prompt_along_it_and_to_no_other() -> None:
+def test_the_rest_of_an_answer_is_certain_to_a_prompt_along_it_and_to_no_other() -> None:
     past = some_past()
     past.remember("ann", [2, 3], [4, 5, 6], KEY)
-    assert past.foretold("ann", [2, 3], KEY) == [4, 5, 6]
-    assert past.foretold("ann", [2, 3, 4, 5], KEY) == [6]
+    assert past.certain("ann", [2, 3], KEY) == [4, 5, 6]
+    assert past.certain("ann", [2, 3, 4, 5], KEY) == [6]
     for prompt in ([2], [2, 3, 4, 5, 6], [2, 4], [2, 3, 5], []):
-        assert past.foretold("ann", prompt, KEY) == []
-    assert past.foretold("ann", [2, 3], "another") == past.foretold("bob", [2, 3], KEY) == []
+        assert past.certain("ann", prompt, KEY) == []
+    assert past.certain("ann", [2, 3], "another") == past.certain("bob", [2, 3], KEY) == []
 
 
 def test_a_sequence_that_goes_on_replaces_its_beginning_and_one_that_ends_sooner_is_dropped() -> None:
@@ -131,20 +131,20 @@ def test_a_sequence_that_goes_on_replaces_its_beginning_and_one_that_ends_sooner
     past.remember("ann", [2, 3], [4, 5], KEY)
     past.remember("ann", [2, 3, 4], [5], KEY)
     assert past.n_bytes == OVERHEAD + 4 * 4
-    assert past.foretold("ann", [2], KEY) == [3, 4, 5]
+    assert past.certain("ann", [2], KEY) == [3, 4, 5]
     past.remember("ann", [2, 3, 4, 5, 6, 6], [7], KEY)
     assert past.n_bytes == OVERHEAD + 4 * 7
     # No model generated the two tokens in between.
-    assert past.foretold("ann", [2], KEY) == [3, 4, 5]
-    assert past.foretold("ann", [2, 3, 4, 5, 6], KEY) == []
-    assert past.foretold("ann", [2, 3, 4, 5, 6, 6], KEY) == [7]
+    assert past.certain("ann", [2], KEY) == [3, 4, 5]
+    assert past.certain("ann", [2, 3, 4, 5, 6], KEY) == []
+    assert past.certain("ann", [2, 3, 4, 5, 6, 6], KEY) == [7]
 
 
-def test_the_longest_of_several_answers_is_foretold() -> None:
+def test_the_longest_of_several_answers_is_certain() -> None:
     past = some_past()
     past.remember("ann", [2], [3, 4, 5], KEY)
     past.remember("ann", [2], [3, 6], KEY)
-    assert past.foretold("ann", [2], KEY) == [3, 4, 5]
+    assert past.certain("ann", [2], KEY) == [3, 4, 5]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["ann", "bob"]), TOKENS, TOKENS, st.sampled_from([KEY, None])), max_size=8))
@@ -159,7 +159,7 @@ def test_an_owner_gets_the_same_with_and_without_the_others(
     for _, prompt, answer, _ in history:
         for n in range(len(prompt) + len(answer) + 1):
             asked = (prompt + answer)[:n]
-            assert both.foretold("ann", asked, KEY) == alone.foretold("ann", asked, KEY)
+            assert both.certain("ann", asked, KEY) == alone.certain("ann", asked, KEY)
             assert both.expected("ann", asked, 100) == alone.expected("ann", asked, 100)
     assert [text[:] for text in both.texts("ann")] == [text[:] for text in alone.texts("ann")]
 
@@ -188,10 +188,10 @@ def test_an_owner_that_floods_costs_another_nothing() -> None:
     past.remember("bob", [2], [3], KEY)
     for token in range(2, 100):
         past.remember("ann", [token], [3], KEY)
-    assert past.foretold("bob", [2], KEY) == [3]
+    assert past.certain("bob", [2], KEY) == [3]
     assert past.n_bytes == 10 * (OVERHEAD + 8)
-    assert past.foretold("ann", [99], KEY) == [3]
-    assert past.foretold("ann", [90], KEY) == []
+    assert past.certain("ann", [99], KEY) == [3]
+    assert past.certain("ann", [90], KEY) == []
 
 
 def test_each_owner_and_the_owners_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,10 +201,10 @@ def test_each_owner_and_the_owners_are_limited(monkeypatch: pytest.MonkeyPatch) 
     assert past.n_bytes == past_answers.MAX_SEQUENCES * (OVERHEAD + 8)
     monkeypatch.setattr(past_answers, "MAX_OWNERS", 2)
     past.remember("bob", [2], [3], KEY)
-    assert past.foretold("ann", [60], KEY) == [3]  # used: bob is the least recently used now
+    assert past.certain("ann", [60], KEY) == [3]  # used: bob is the least recently used now
     past.remember("cid", [2], [3], KEY)
-    assert past.foretold("bob", [2], KEY) == []
-    assert past.foretold("ann", [60], KEY) == past.foretold("cid", [2], KEY) == [3]
+    assert past.certain("bob", [2], KEY) == []
+    assert past.certain("ann", [60], KEY) == past.certain("cid", [2], KEY) == [3]
     monkeypatch.setattr(past_answers, "MAX_OWNER_BYTES", OVERHEAD + 4 * 20)
     past.remember("ann", [5] * 19, [3], KEY)
     past.remember("ann", [6] * 20, [3], KEY)

@@ -58,8 +58,8 @@ class Recorder:
         self.calls.append("expire")
         return []
 
-    def heed_readers(self, _requests: Iterable[Request]) -> None:
-        self.calls.append("heed readers")
+    def pause_unread(self, _requests: Iterable[Request]) -> None:
+        self.calls.append("pause unread")
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
         return heads[0] if self.has_room else None
@@ -88,8 +88,8 @@ class Recorder:
         self.ahead = items if goes_on and self.goes_ahead else []
         return StepResult(StepStatus.OK, [StepRow(item.seq, item.n_tokens) for item in items], False, 1, 1, 1)
 
-    def hush(self) -> None:
-        self.calls.append("hush")
+    def allow_ahead(self) -> None:
+        self.calls.append("allow_ahead")
 
     def is_steady(self, _requests: Iterable[Request]) -> bool:
         return self.is_steady_now
@@ -159,7 +159,7 @@ def rig() -> Rig:
 def test_a_turn_admits_plans_looks_and_computes(rig: Rig) -> None:
     request = rig.submit("a")
     rig.recorder.results = [Progress(request, Delta(0, "x"))]
-    begin, step = ["hush", "look", "expire", "heed readers"], ["plan", "maintain", "look", "compute", "take"]
+    begin, step = ["allow_ahead", "look", "expire", "pause unread"], ["plan", "maintain", "look", "compute", "take"]
     assert rig.turn() == [*begin, "look", "admit a", *step]
     assert rig.turn() == [*begin, "a is told x", *step]
 
@@ -170,7 +170,7 @@ def test_a_cancelled_request_is_told_before_others_are_admitted(rig: Rig) -> Non
     rig.submit("newcomer")
     rig.endings.cancel(leaver, CancelReason.EXPLICIT)
     assert rig.turn()[1:8] == [
-        *("look", "release leaver", "expire", "heed readers", "leaver is told cancelled", "look", "admit newcomer")
+        *("look", "release leaver", "expire", "pause unread", "leaver is told cancelled", "look", "admit newcomer")
     ]
 
 
@@ -198,14 +198,14 @@ def test_no_step_begins_with_a_client_that_left_while_it_was_planned(rig: Rig) -
     leaver = rig.submit("leaver")
     rig.turn()
     rig.recorder.at_looks = [lambda: None, lambda: rig.endings.cancel(leaver, CancelReason.DISCONNECT)]
-    assert rig.turn() == ["hush", "look", "expire", "heed readers", "plan", "maintain", "look", "resync"]
-    assert rig.turn()[1:] == ["look", "release leaver", "expire", "heed readers", "leaver is told cancelled", "plan"]
+    assert rig.turn() == ["allow_ahead", "look", "expire", "pause unread", "plan", "maintain", "look", "resync"]
+    assert rig.turn()[1:] == ["look", "release leaver", "expire", "pause unread", "leaver is told cancelled", "plan"]
 
 
 def test_one_that_was_cancelled_between_the_queue_and_its_slot_never_gets_one(rig: Rig) -> None:
     request = rig.submit("a")
     rig.recorder.at_looks = [lambda: None, lambda: rig.endings.cancel(request, CancelReason.DISCONNECT)]
-    assert rig.turn() == ["hush", "look", "expire", "heed readers", "look", "plan", "a is told cancelled"]
+    assert rig.turn() == ["allow_ahead", "look", "expire", "pause unread", "look", "plan", "a is told cancelled"]
     assert request.admitted_at is None
 
 
@@ -217,7 +217,7 @@ def test_a_turn_beside_a_step_publishes_looks_and_waits_for_it(rig: Rig) -> None
     assert rig.turn() == ["a is told x", "look", "collect and go on", "take"]
     rig.recorder.is_steady_now = False
     assert rig.turn() == ["a is told x", "look", "collect", "take"]
-    assert rig.turn()[0] == "hush"
+    assert rig.turn()[0] == "allow_ahead"
 
 
 def test_none_follows_the_step_ahead_of_a_client_that_has_left(rig: Rig) -> None:
@@ -226,7 +226,7 @@ def test_none_follows_the_step_ahead_of_a_client_that_has_left(rig: Rig) -> None
     rig.turn()
     rig.recorder.at_looks = [lambda: rig.endings.cancel(leaver, CancelReason.DISCONNECT)]
     assert rig.turn() == ["look", "collect", "take"]
-    assert rig.turn()[:3] == ["hush", "look", "release leaver"]
+    assert rig.turn()[:3] == ["allow_ahead", "look", "release leaver"]
 
 
 def test_a_step_that_runs_ahead_has_begun(rig: Rig) -> None:
