@@ -1,7 +1,6 @@
 """The live page in a browser.
 
     python -m tests.browser --install             # Playwright into build/browser; Chromium where root and apt-get are
-    python -m tests.browser --screenshots DIR     # every view, light and dark, on windows of four widths, under load
     python -m tests.browser --pictures GGUF       # those in docs/pictures; GGUF is SmolLM2's file
     python -m tests.browser --soak 600            # for ten minutes under load: does the tab's memory stay flat?
     python -m tests.browser --soak 600 --view try
@@ -16,7 +15,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.browser import installation, pictures, screenshots, soak
+from tests.browser import installation, pictures, soak
 from tests.browser.scenes import VIEWS
 
 
@@ -24,7 +23,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--install", action="store_true", help="install what is missing")
-    what.add_argument("--screenshots", type=Path, metavar="DIR", help="take pictures into DIR")
     what.add_argument("--pictures", type=Path, metavar="GGUF", help="take the pictures of the documents")
     what.add_argument("--soak", type=float, metavar="SECONDS", help="sample the tab's memory for so long")
     parser.add_argument("--view", choices=VIEWS, default="engine", help="which one is soaked [engine]")
@@ -33,8 +31,6 @@ def main() -> int:
     if (problem := installation.install() if options.install else installation.missing()) is not None:
         sys.stderr.write(f"{problem}\n")
         return 1
-    if options.screenshots is not None:
-        return screenshots.take(options.screenshots)
     if options.pictures is not None:
         return pictures.take(options.pictures)
     return soak.soak(options.soak, options.view, options.url) if options.soak is not None else 0

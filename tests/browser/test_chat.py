@@ -75,13 +75,6 @@ def test_an_answer_that_ended_while_its_page_was_away_is_shown_with_its_end(page
     expect(answers(page)).to_contain_text(re.compile(r"\w{3}"))
 
 
-def test_escape_stops_too(page: Page) -> None:
-    say(page, "Tell me a long story")
-    wait_for_text(page)
-    page.keyboard.press("Escape")
-    expect(answers(page)).to_contain_text(STOPPED)
-
-
 def test_enter_while_an_answer_is_written_says_what_stops_it_and_keeps_the_message(page: Page) -> None:
     begin_to_answer(page)
     say(page, "And then?")
@@ -98,6 +91,9 @@ def test_the_context_fills_while_an_answer_is_written(page: Page) -> None:
     used = page.locator(".composer .context")
     expect(used).not_to_have_text(used.inner_text())
     expect(page.locator("article[aria-busy=true]")).to_have_count(1)
+    stop_when_it_answers(page)
+    meter = page.get_by_role("img", name="The conversation takes")
+    expect(meter).to_have_text(re.compile(r"^\s*[\d,]+ / [\d,]{5,}$"))
 
 
 def test_a_model_without_a_chat_template_says_so(tab: Tab) -> None:
@@ -318,13 +314,6 @@ def test_conversations_are_searched_by_what_was_said(page: Page) -> None:
     expect(history.get_by_text("Nothing found.")).to_be_visible()
     search.press("Escape")
     expect(history.get_by_role("button", name="second question", exact=True)).to_be_visible()
-
-
-def test_the_context_that_a_conversation_takes_is_shown(page: Page) -> None:
-    say(page, "Tell me a long story")
-    stop_when_it_answers(page)
-    meter = page.get_by_role("img", name="The conversation takes")
-    expect(meter).to_have_text(re.compile(r"^\s*[\d,]+ / [\d,]{5,}$"))
 
 
 def test_a_text_file_is_sent_with_the_message(page: Page) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -13,6 +12,7 @@ import pytest
 
 from tests.browser.conftest import OpenTab
 from tests.support.http_process import COMPLETIONS, LIMIT, ServerProcess, fresh_id
+from tests.support.stub_server import Handler, serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Response
@@ -36,27 +36,18 @@ BEACON = "(url) => navigator.sendBeacon(url)"
 NO_CORS = {"method": "POST", "mode": "no-cors"}
 
 
-class Blank(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        if self.path == SANDBOX:
-            self.send_header("Content-Security-Policy", "sandbox allow-scripts allow-forms")
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(b"<!doctype html><title>a page</title><link rel=icon href=data:,><body>")
-
-    def log_message(self, *_: Any) -> None: ...
+class Blank(Handler):
+    def do_GET(self) -> None:  # noqa: N802 - named by the library
+        policy = {"Content_Security_Policy": "sandbox allow-scripts allow-forms"} if self.path == SANDBOX else {}
+        page = b"<!doctype html><title>a page</title><link rel=icon href=data:,><body>"
+        self.reply(200, page, Content_Type="text/html", **policy)
 
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[int]:
     """Port of another web server on this machine."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Blank) as pages:
-        thread = threading.Thread(target=pages.serve_forever)
-        thread.start()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Blank)) as pages:
         yield pages.server_port
-        pages.shutdown()
-        thread.join()
 
 
 class Visit:

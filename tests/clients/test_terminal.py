@@ -1,4 +1,4 @@
-"""A terminal: what is drawn can be read, keys arrive, and what programs ask of it is answered."""
+"""A terminal answers what programs ask of it, and its screen is a page with colours."""
 
 from __future__ import annotations
 
@@ -8,16 +8,6 @@ from pathlib import Path
 
 from tests.clients.terminal import Terminal
 
-# Moves about the screen, as full-screen programs do.
-DRAWS = r"""
-import sys
-sys.stdout.write("\x1b[2J\x1b[5;10Hhello\x1b[5;16Hthere\x1b[2;1H")
-sys.stdout.flush()
-line = sys.stdin.readline()
-sys.stdout.write("\x1b[8;1Hgot " + line)
-sys.stdout.flush()
-sys.stdin.readline()
-"""
 ASKS = r"""
 import os, sys, termios, tty
 tty.setraw(0)
@@ -30,14 +20,6 @@ os.read(0, 1)
 
 def run(program: str, folder: Path) -> Terminal:
     return Terminal([sys.executable, "-c", program], os.environ, folder)
-
-
-def test_what_is_drawn_and_what_is_typed(tmp_path: Path) -> None:
-    with run(DRAWS, tmp_path) as terminal:
-        terminal.until_drawn("hello there")
-        terminal.type("good day")
-        terminal.press("\r")
-        terminal.until_drawn("got good day")
 
 
 def test_a_program_is_told_where_the_cursor_is(tmp_path: Path) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
+from http.server import ThreadingHTTPServer
 from queue import SimpleQueue
 
 import httpx
@@ -14,6 +13,7 @@ import pytest
 
 from tests.support.http_process import LIMIT, until
 from tests.support.proxies import HAProxy
+from tests.support.stub_server import Handler, serving
 
 HELD = "X-Held"  # such a request gets the headers of a stream, and no more
 PATHS = {"X-Request-Id": "/v1/requests/{}/cancel", "X-Session-Id": "/v1/sessions/{}/cancel"}
@@ -29,15 +29,15 @@ class Stub(ThreadingHTTPServer):
         self.left = SimpleQueue[str]()
 
 
-class Answer(BaseHTTPRequestHandler):
+class Answer(Handler):
     server: Stub
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - named by the library
         self.send_response(200 if self.server.is_healthy else 503)
         self.end_headers()
 
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
+    def do_POST(self) -> None:  # noqa: N802 - named by the library
+        self.body()
         self.send_response(200)
         self.end_headers()
         if (held := self.headers.get(HELD)) is None:
@@ -46,20 +46,6 @@ class Answer(BaseHTTPRequestHandler):
             self.wfile.flush()
             assert self.connection.recv(1) == b""
             self.server.left.put(held)
-
-    def log_message(self, *_: object) -> None: ...
-
-
-@contextmanager
-def serving(stub: Stub) -> Iterator[Stub]:
-    with stub:
-        thread = threading.Thread(target=stub.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield stub
-        finally:
-            stub.shutdown()
-            thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -136,12 +136,6 @@ def check_install(command: list[str]) -> None:
             assert any(option[1] in file.read_text("utf-8") for file in (ROOT / "cmake").glob("*.cmake"))
 
 
-def test_a_wrong_option_is_found(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        command_parser().parse_args(["serve", "--paralel", "4"])
-    assert "--parallel" in capsys.readouterr().err
-
-
 # -- data -------------------------------------------------------------------------------------------------------------
 
 

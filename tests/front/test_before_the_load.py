@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pyllmcancel.config import EngineConfig
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.front.model import State
-from pyllmcancel.server.config import ApiKey
-from tests.front.world import COMPLETIONS, open_router
+from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, RouterWorld, open_router
 
 pytestmark = pytest.mark.anyio
 
@@ -19,62 +19,56 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("way", ["post", "delete", "several"])
-async def test_a_request_that_was_cancelled_before_it_came_loads_nothing(tmp_path: Path, way: str) -> None:
-    async with open_router(tmp_path, "a") as world:
-        match way:
-            case "post":
-                held = await world.post("/v1/requests/mine/cancel?hold=60")
-            case "delete":
-                held = await world.begin("DELETE", "/v1/requests/mine?hold=60").end()
-            case _:
-                held = await world.post("/v1/requests/cancel?hold=60", {"request_ids": ["mine"]})
-        told = held.json()["data"][0] if way == "several" else held.json()
-        assert held.status == (200 if way == "several" else 202)
-        assert told == {"id": "mine", "outcome": "held", "hold_seconds": 60.0}
-        request = await world.complete("a", "mine").end()
-        assert (request.status, request.json()["error"]["code"]) == (499, "explicit")
-        assert world.starts("a") == 0
-        assert (await world.complete("a", "mine").end()).status == 200  # a hold is for one request
+async def test_a_request_that_was_cancelled_before_it_came_loads_nothing(world: RouterWorld, way: str) -> None:
+    match way:
+        case "post":
+            held = await world.post("/v1/requests/mine/cancel?hold=60")
+        case "delete":
+            held = await world.begin("DELETE", "/v1/requests/mine?hold=60").end()
+        case _:
+            held = await world.post("/v1/requests/cancel?hold=60", {"request_ids": ["mine"]})
+    told = held.json()["data"][0] if way == "several" else held.json()
+    assert held.status == (200 if way == "several" else 202)
+    assert told == {"id": "mine", "outcome": "held", "hold_seconds": 60.0}
+    request = await world.complete("a", "mine").end()
+    assert (request.status, request.json()["error"]["code"]) == (499, "explicit")
+    assert world.starts("a") == 0
+    assert (await world.complete("a", "mine").end()).status == 200  # a hold is for one request
 
 
 @pytest.mark.parametrize("name", ["chat", "turn"])
-async def test_a_session_that_was_cancelled_before_it_came_loads_nothing(tmp_path: Path, name: str) -> None:
-    async with open_router(tmp_path, "a") as world:
-        held = await world.post(f"/v1/sessions/{name}/cancel?hold=60")
-        assert held.status == 202
-        assert held.json() == {"session": name, "descendants": True, "requests": [], "hold_seconds": 60.0}
-        for _ in range(2):  # a session's hold is for all
-            request = await world.complete("a", session_id="turn", parent_session_id="chat").end()
-            assert (request.status, request.json()["error"]["code"]) == (499, "explicit")
-        assert world.starts("a") == 0
-        assert (await world.complete("a", session_id="another").end()).status == 200
+async def test_a_session_that_was_cancelled_before_it_came_loads_nothing(world: RouterWorld, name: str) -> None:
+    held = await world.post(f"/v1/sessions/{name}/cancel?hold=60")
+    assert held.status == 202
+    assert held.json() == {"session": name, "descendants": True, "requests": [], "hold_seconds": 60.0}
+    for _ in range(2):  # a session's hold is for all
+        request = await world.complete("a", session_id="turn", parent_session_id="chat").end()
+        assert (request.status, request.json()["error"]["code"]) == (499, "explicit")
+    assert world.starts("a") == 0
+    assert (await world.complete("a", session_id="another").end()).status == 200
 
 
-async def test_a_parents_hold_without_descendants_does_not_reach_its_children(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        await world.post("/v1/sessions/chat/cancel?hold=60&descendants=false")
-        assert (await world.complete("a", session_id="turn", parent_session_id="chat").end()).status == 200
-        assert (await world.complete("a", session_id="chat").end()).status == 499
+async def test_a_parents_hold_without_descendants_does_not_reach_its_children(world: RouterWorld) -> None:
+    await world.post("/v1/sessions/chat/cancel?hold=60&descendants=false")
+    assert (await world.complete("a", session_id="turn", parent_session_id="chat").end()).status == 200
+    assert (await world.complete("a", session_id="chat").end()).status == 499
 
 
 async def test_a_hold_belongs_to_its_owner(tmp_path: Path) -> None:
-    keys = (ApiKey("ann", "key-a"), ApiKey("bob", "key-b"))
-    ann, bob, admin = ({"authorization": f"Bearer {key}"} for key in ("key-a", "key-b", "key-admin"))
-    async with open_router(tmp_path, "a", api_keys=keys, admin_api_keys=("key-admin",)) as world:
-        assert (await world.post("/v1/requests/mine/cancel?hold=60", headers=ann)).status == 202
-        assert (await world.post("/v1/requests/yours/cancel?hold=60", headers=admin)).status == 400  # whose?
-        assert (await world.post("/v1/requests/yours/cancel?hold=60&owner=bob", headers=admin)).status == 202
-        for headers, request_id, status in ((bob, "mine", 200), (ann, "mine", 499), (bob, "yours", 499)):
+    async with open_router(tmp_path, "a", **KEYS) as world:
+        assert (await world.post("/v1/requests/mine/cancel?hold=60", headers=ANN)).status == 202
+        assert (await world.post("/v1/requests/yours/cancel?hold=60", headers=ADMIN)).status == 400  # whose?
+        assert (await world.post("/v1/requests/yours/cancel?hold=60&owner=bob", headers=ADMIN)).status == 202
+        for headers, request_id, status in ((BOB, "mine", 200), (ANN, "mine", 499), (BOB, "yours", 499)):
             request = world.begin("POST", COMPLETIONS, {"model": "a"}, headers=headers | {"x-request-id": request_id})
             assert (await request.end()).status == status
 
 
 @pytest.mark.parametrize("query", ["hold=61", "hold=soon", "hold=-1"])
-async def test_a_hold_of_a_wrong_length_is_refused(tmp_path: Path, query: str) -> None:
-    async with open_router(tmp_path, "a") as world:
-        for path in ("/v1/requests/mine/cancel", "/v1/sessions/mine/cancel"):
-            answer = await world.post(f"{path}?{query}")
-            assert (answer.status, answer.json()["error"]["param"]) == (400, "hold")
+async def test_a_hold_of_a_wrong_length_is_refused(world: RouterWorld, query: str) -> None:
+    for path in ("/v1/requests/mine/cancel", "/v1/sessions/mine/cancel"):
+        answer = await world.post(f"{path}?{query}")
+        assert (answer.status, answer.json()["error"]["param"]) == (400, "hold")
 
 
 # -- superseding and deadlines ----------------------------------------------------------------------------------------
@@ -90,10 +84,13 @@ async def test_a_request_that_waits_supersedes_what_other_models_compute(tmp_pat
         assert world.keeper.model("b").state is State.LOADING
 
 
-async def test_a_request_that_waits_has_its_own_deadline(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
+@pytest.mark.parametrize(("own", "servers"), [({"timeout": 0.01}, None), ({}, 0.01)])
+async def test_a_deadline_passes_while_the_model_loads(
+    tmp_path: Path, own: dict[str, float], servers: float | None
+) -> None:
+    async with open_router(tmp_path, "a", engine=EngineConfig(request_timeout=servers)) as world:
         world.hold_loads("a")
-        late = await world.complete("a", timeout=0.01).end()
+        late = await world.complete("a", **own).end()
         assert (late.status, late.json()["error"]["code"]) == (504, "deadline")
         await world.until_state("a", State.UNLOADED)
 
@@ -102,53 +99,52 @@ async def test_a_request_that_waits_has_its_own_deadline(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("by", ["conversation", "keep_going"])
-async def test_a_stream_that_is_kept_waits_for_its_model_without_its_client(tmp_path: Path, by: str) -> None:
-    async with open_router(tmp_path, "a") as world:
-        world.hold_loads("a")
-        headers = {"x-request-id": "mine"} | ({"x-conversation-id": "trip"} if by == "conversation" else {})
-        body = {"model": "a", "stream": True, "until": "never", "keep_going": by == "keep_going"}
-        request = world.begin("POST", COMPLETIONS, body, headers=headers)
-        await world.waits("mine")
-        before = time.monotonic()
-        request.leave()
-        neighbour = world.complete("a", "neighbour")
-        await world.waits("neighbour")
-        neighbour.leave()
-        await neighbour.end()
-        assert world.keeper.model("a").state is State.LOADING
-        after = time.monotonic()
-        await request.end()
-        world.let_load("a")
-        await world.until(lambda: world.requests.registry.requests()[0].status is RequestStatus.WAITING)
-        # Its process has begun to answer, keeps what comes, and knows when the client left.
-        (told,) = [line for line in world.log_of("a") if line.startswith("had left at ")]
-        assert before <= float(told.rpartition(" ")[2]) <= after
-        assert f"request {COMPLETIONS} mine" in world.log_of("a")
-        assert f"request {COMPLETIONS} neighbour" not in world.log_of("a")
-        assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
+async def test_a_stream_that_is_kept_waits_for_its_model_without_its_client(world: RouterWorld, by: str) -> None:
+    world.hold_loads("a")
+    headers = {"x-request-id": "mine"} | ({"x-conversation-id": "trip"} if by == "conversation" else {})
+    body = {"model": "a", "stream": True, "until": "never", "keep_going": by == "keep_going"}
+    request = world.begin("POST", COMPLETIONS, body, headers=headers)
+    await world.waits("mine")
+    before = time.monotonic()
+    request.leave()
+    neighbour = world.complete("a", "neighbour")
+    await world.waits("neighbour")
+    neighbour.leave()
+    await neighbour.end()
+    assert world.keeper.model("a").state is State.LOADING
+    after = time.monotonic()
+    await request.end()
+    world.let_load("a")
+    await world.until(lambda: world.requests.registry.requests()[0].status is RequestStatus.WAITING)
+    # Its process has begun to answer, keeps what comes, and knows when the client left.
+    (told,) = [line for line in world.log_of("a") if line.startswith("had left at ")]
+    assert before <= float(told.rpartition(" ")[2]) <= after
+    assert f"request {COMPLETIONS} mine" in world.log_of("a")
+    assert f"request {COMPLETIONS} neighbour" not in world.log_of("a")
+    assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
 
 
-async def test_a_load_that_takes_longer_than_a_stream_goes_on_without_its_client_is_ended(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        world.hold_loads("a")
-        body = {"model": "a", "stream": True, "until": "never", "keep_going": 0.01}
-        request = world.begin("POST", COMPLETIONS, body, headers={"x-request-id": "mine"})
-        await world.waits("mine")
-        request.leave()
-        await request.end()
-        await world.until_state("a", State.UNLOADED)
-        assert f"request {COMPLETIONS} mine" not in world.log_of("a")
+async def test_a_load_that_takes_longer_than_a_stream_goes_on_without_its_client_is_ended(world: RouterWorld) -> None:
+    world.hold_loads("a")
+    body = {"model": "a", "stream": True, "until": "never", "keep_going": 0.01}
+    request = world.begin("POST", COMPLETIONS, body, headers={"x-request-id": "mine"})
+    await world.waits("mine")
+    request.leave()
+    await request.end()
+    await world.until_state("a", State.UNLOADED)
+    assert f"request {COMPLETIONS} mine" not in world.log_of("a")
 
 
-async def test_a_process_that_does_not_answer_in_time_is_left_by_a_stream_without_a_client(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        (tmp_path / "a.unseen").touch()
-        body = {"model": "a", "stream": True, "until": "never", "keep_going": 0.01}
-        request = world.begin("POST", COMPLETIONS, body, headers={"x-request-id": "mine"})
-        await world.until(lambda: f"request {COMPLETIONS} mine" in world.log_of("a"))
-        request.leave()
-        await request.end()
-        await world.until(lambda: not world.requests.registry.requests())
-        told = (await world.get("/v1/requests/mine")).json()
-        assert (told["status"], told["cancel_reason"]) == ("cancelled", "disconnect")
-        (tmp_path / "a.unseen").unlink()
+async def test_a_process_that_does_not_answer_in_time_is_left_by_a_stream_without_a_client(
+    tmp_path: Path, world: RouterWorld
+) -> None:
+    (tmp_path / "a.unseen").touch()
+    body = {"model": "a", "stream": True, "until": "never", "keep_going": 0.01}
+    request = world.begin("POST", COMPLETIONS, body, headers={"x-request-id": "mine"})
+    await world.until(lambda: f"request {COMPLETIONS} mine" in world.log_of("a"))
+    request.leave()
+    await request.end()
+    await world.until(lambda: not world.requests.registry.requests())
+    told = (await world.get("/v1/requests/mine")).json()
+    assert (told["status"], told["cancel_reason"]) == ("cancelled", "disconnect")
+    (tmp_path / "a.unseen").unlink()

@@ -46,6 +46,7 @@ def test_what_is_not_json_raises_nothing(text: bytes) -> None:
         (b'{"model": {"model": "in"}}', {}),
         (b'{"text": "\\"model\\": \\"in\\"", "model": "out"}', {"model": "out"}),
         (b'["model", "a"]', {}),
+        (b" " * 100 + b"\r\n\t" * 50 + b'{"model": "b"}', {"model": "b"}),
         (b"", {}),
         (b'{"model"', {}),
     ],

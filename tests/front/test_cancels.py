@@ -72,14 +72,13 @@ async def held_by_a_stopped_process(world: RouterWorld, **fields: Any) -> Exchan
 
 @pytest.mark.long
 @pytest.mark.parametrize("wait", ["true", "false"])
-async def test_a_cancel_right_after_a_kill_is_not_lost(tmp_path: Path, wait: str) -> None:
-    async with open_router(tmp_path, "a") as world:
-        request = await held_by_a_stopped_process(world)
-        os.kill(world.pid("a"), signal.SIGKILL)
-        time.sleep(0.05)  # noqa: ASYNC251 - the event loop is not to see the end of the process before the cancel
-        told = await world.post(f"/v1/requests/mine/cancel?wait={wait}")
-        assert (told.status, told.json()["outcome"]) == (200, "cancelled")
-        assert (await request.end()).status == 499
+async def test_a_cancel_right_after_a_kill_is_not_lost(world: RouterWorld, wait: str) -> None:
+    request = await held_by_a_stopped_process(world)
+    os.kill(world.pid("a"), signal.SIGKILL)
+    time.sleep(0.05)  # noqa: ASYNC251 - the event loop is not to see the end of the process before the cancel
+    told = await world.post(f"/v1/requests/mine/cancel?wait={wait}")
+    assert (told.status, told.json()["outcome"]) == (200, "cancelled")
+    assert (await request.end()).status == 499
 
 
 @pytest.mark.long
@@ -94,38 +93,38 @@ async def test_a_request_that_outlives_its_client_is_sent_again(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("second", mostly_long(["loads", "unseen"], "unseen"))
-async def test_a_response_in_the_background_that_moves_is_found_and_cancelled(tmp_path: Path, second: str) -> None:
-    async with open_router(tmp_path, "a") as world:
-        asked = {"model": "a", "input": "hello", "background": True}
-        assert (await world.post("/v1/responses", asked, headers={"x-request-id": "mine"})).status == 200
-        assert (await world.get("/v1/responses/resp_mine")).status == 200
-        (tmp_path / f"a.{second}").touch()
-        os.kill(world.pid("a"), signal.SIGKILL)
-        if second == "loads":
-            await world.until(lambda: world.starts("a") == 2)
-        else:
-            await world.until(lambda: world.log_of("a").count("request /v1/responses mine") == 2)
-            assert world.log_of("a").count("again") == 1
-        found = await world.get("/v1/responses/resp_mine")
-        assert (found.status, found.json()["error"]["code"]) == (503, "preparing")
-        cancel = world.begin("POST", "/v1/responses/resp_mine/cancel")
-        if second == "unseen":
-            await world.until(lambda: "command explicit" in world.log_of("a"))
-        (tmp_path / f"a.{second}").unlink()
-        told = (await cancel.end()).json()
-        assert (cancel.status, told["id"], told["status"]) == (200, "resp_mine", "cancelled")
-        ended = (await world.get("/v1/requests/mine")).json()
-        assert (ended["status"], ended["cancel_reason"]) == ("cancelled", "explicit")
+async def test_a_response_in_the_background_that_moves_is_found_and_cancelled(
+    tmp_path: Path, world: RouterWorld, second: str
+) -> None:
+    asked = {"model": "a", "input": "hello", "background": True}
+    assert (await world.post("/v1/responses", asked, headers={"x-request-id": "mine"})).status == 200
+    assert (await world.get("/v1/responses/resp_mine")).status == 200
+    (tmp_path / f"a.{second}").touch()
+    os.kill(world.pid("a"), signal.SIGKILL)
+    if second == "loads":
+        await world.until(lambda: world.starts("a") == 2)
+    else:
+        await world.until(lambda: world.log_of("a").count("request /v1/responses mine") == 2)
+        assert world.log_of("a").count("again") == 1
+    found = await world.get("/v1/responses/resp_mine")
+    assert (found.status, found.json()["error"]["code"]) == (503, "preparing")
+    cancel = world.begin("POST", "/v1/responses/resp_mine/cancel")
+    if second == "unseen":
+        await world.until(lambda: "command explicit" in world.log_of("a"))
+    (tmp_path / f"a.{second}").unlink()
+    told = (await cancel.end()).json()
+    assert (cancel.status, told["id"], told["status"]) == (200, "resp_mine", "cancelled")
+    ended = (await world.get("/v1/requests/mine")).json()
+    assert (ended["status"], ended["cancel_reason"]) == ("cancelled", "explicit")
 
 
-async def test_a_request_whose_answer_is_complete_is_not_computed_again(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        request = world.complete("a", "mine", ends_later=True)
-        await request.until(lambda: request.complete)
-        os.kill(world.pid("a"), signal.SIGKILL)
-        assert (await request.end()).status == 200
-        assert (await world.complete("a", "next").end()).status == 200
-        assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 1
+async def test_a_request_whose_answer_is_complete_is_not_computed_again(world: RouterWorld) -> None:
+    request = world.complete("a", "mine", ends_later=True)
+    await request.until(lambda: request.complete)
+    os.kill(world.pid("a"), signal.SIGKILL)
+    assert (await request.end()).status == 200
+    assert (await world.complete("a", "next").end()).status == 200
+    assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 1
 
 
 async def test_a_request_that_moves_after_its_client_has_left_is_kept_as_long_again(
@@ -170,58 +169,42 @@ async def test_an_error_that_no_client_waits_for_is_logged(
 
 
 @pytest.mark.long
-async def test_a_request_that_comes_after_its_cancel_is_held(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        told = await world.post("/v1/requests/late/cancel?hold=60")
-        assert (told.status, told.json()["outcome"]) == (202, "held")
-        assert (await world.complete("a", "late").end()).status == 499
-        assert world.starts("a") == 0
-
-
-@pytest.mark.long
 async def test_a_sessions_request_that_arrived_before_its_cancel_is_cancelled_though_its_body_comes_later(
-    tmp_path: Path,
+    world: RouterWorld,
 ) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        stream = world.complete("a", "known", session_id="turn", stream=True, until="never")
-        await stream.next_event()
-        late = Exchange(world.app, "POST", COMPLETIONS, body=None, headers={"content-type": "application/json"})
-        world.exchanges.append(late)
-        await asyncio.sleep(0)  # it has arrived
-        assert (await world.post("/v1/sessions/turn/cancel")).status == 200
-        late.body_arrives(json.dumps({"model": "b", "session_id": "turn"}).encode())
-        await late.end()
-        assert (late.status, late.json()["error"]["code"]) == (499, "explicit")
-        assert world.starts("b") == 0
-        assert (await world.complete("a", session_id="turn").end()).status == 200
+    stream = world.complete("a", "known", session_id="turn", stream=True, until="never")
+    await stream.next_event()
+    late = world.begin("POST", COMPLETIONS, content=None)
+    await asyncio.sleep(0)  # it has arrived
+    assert (await world.post("/v1/sessions/turn/cancel")).status == 200
+    late.body_arrives(json.dumps({"model": "b", "session_id": "turn"}).encode())
+    await late.end()
+    assert (late.status, late.json()["error"]["code"]) == (499, "explicit")
+    assert world.starts("b") == 0
+    assert (await world.complete("a", session_id="turn").end()).status == 200
 
 
 @pytest.mark.long
-async def test_a_request_is_listed_and_cancelled_while_its_body_comes(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        headers = {"content-type": "application/json", "x-request-id": "mine", "x-session-id": "turn"}
-        slow = Exchange(world.app, "POST", COMPLETIONS, body=None, headers=headers)
-        world.exchanges.append(slow)
-        await asyncio.sleep(0)  # it has arrived
-        (entry,) = (await world.get("/v1/requests")).json()["data"]
-        assert (entry["id"], entry["phase"], entry["session"]) == ("mine", "preparing", "turn")
-        assert (await world.complete("a", "mine").end()).status == 400
-        assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
-        assert (await slow.end()).status == 499
-        assert world.starts("a") == 0
+async def test_a_request_is_listed_and_cancelled_while_its_body_comes(world: RouterWorld) -> None:
+    headers = {"x-request-id": "mine", "x-session-id": "turn"}
+    slow = world.begin("POST", COMPLETIONS, content=None, headers=headers)
+    await asyncio.sleep(0)  # it has arrived
+    (entry,) = (await world.get("/v1/requests")).json()["data"]
+    assert (entry["id"], entry["phase"], entry["session"]) == ("mine", "preparing", "turn")
+    assert (await world.complete("a", "mine").end()).status == 400
+    assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
+    assert (await slow.end()).status == 499
+    assert world.starts("a") == 0
 
 
 @pytest.mark.long
-async def test_what_computes_nothing_supersedes_nothing_and_has_not_failed(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        stream = world.complete("a", "mine", supersede="editor", stream=True, until="never")
-        await stream.next_event()
-        headers = {"x-request-id": "count", "x-supersede": "editor"}
-        assert (
-            await world.begin("POST", "/tokenize", {"model": "b", "content": "x"}, headers=headers).end()
-        ).status == 200
-        assert (await world.get("/v1/requests/mine")).json()["cancel_reason"] is None
-        assert (await world.get("/v1/requests/count")).json()["status"] == "finished"
+async def test_what_computes_nothing_supersedes_nothing_and_has_not_failed(world: RouterWorld) -> None:
+    stream = world.complete("a", "mine", supersede="editor", stream=True, until="never")
+    await stream.next_event()
+    headers = {"x-request-id": "count", "x-supersede": "editor"}
+    assert (await world.begin("POST", "/tokenize", {"model": "b", "content": "x"}, headers=headers).end()).status == 200
+    assert (await world.get("/v1/requests/mine")).json()["cancel_reason"] is None
+    assert (await world.get("/v1/requests/count")).json()["status"] == "finished"
 
 
 @pytest.mark.long
@@ -242,53 +225,51 @@ async def test_clients_that_leave_early_leave_nothing(tmp_path: Path, monkeypatc
             assert (told["status"], told["cancel_reason"]) == ("cancelled", "disconnect")
 
 
-async def test_a_running_request_is_superseded_by_one_of_another_model(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        assert (await world.complete("b").end()).status == 200
-        older = world.complete("a", "older", supersede="editor", stream=True, until="never")
-        await older.next_event()
-        assert (await world.complete("b", "newer", supersede="editor").end()).status == 200
-        await older.end()
-        assert "[DONE]" not in older.events
-        told = (await world.get("/v1/requests/older")).json()
-        assert (told["cancel_reason"], told["superseded_by"]) == ("superseded", "newer")
+async def test_a_running_request_is_superseded_by_one_of_another_model(world: RouterWorld) -> None:
+    assert (await world.complete("b").end()).status == 200
+    older = world.complete("a", "older", supersede="editor", stream=True, until="never")
+    await older.next_event()
+    assert (await world.complete("b", "newer", supersede="editor").end()).status == 200
+    await older.end()
+    assert "[DONE]" not in older.events
+    told = (await world.get("/v1/requests/older")).json()
+    assert (told["cancel_reason"], told["superseded_by"]) == ("superseded", "newer")
 
 
 @pytest.mark.long
-async def test_a_refused_request_leaves_no_trace_and_its_id_is_free(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        assert (await world.complete("a").end()).status == 200
-        (tmp_path / "a.lacks").write_text("400 invalid_request")
-        assert (await world.complete("a", "mine").end()).status == 400
-        assert (await world.get("/v1/requests/mine")).status == 404
-        (tmp_path / "a.lacks").unlink()
-        assert (await world.complete("a", "mine").end()).status == 200
+async def test_a_refused_request_leaves_no_trace_and_its_id_is_free(tmp_path: Path, world: RouterWorld) -> None:
+    assert (await world.complete("a").end()).status == 200
+    (tmp_path / "a.lacks").write_text("400 invalid_request")
+    assert (await world.complete("a", "mine").end()).status == 400
+    assert (await world.get("/v1/requests/mine")).status == 404
+    (tmp_path / "a.lacks").unlink()
+    assert (await world.complete("a", "mine").end()).status == 200
 
 
 @pytest.mark.long
-async def test_an_id_in_use_is_refused_whatever_the_model(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        stream = world.stream("a", "mine")
-        await stream.next_event()
-        refused = await world.complete("b", "mine").end()
-        assert (refused.status, refused.json()["error"]["param"]) == (400, "id")
-        assert world.starts("b") == 0
+async def test_an_id_in_use_is_refused_whatever_the_model(world: RouterWorld) -> None:
+    stream = world.stream("a", "mine")
+    await stream.next_event()
+    refused = await world.complete("b", "mine").end()
+    assert (refused.status, refused.json()["error"]["param"]) == (400, "id")
+    assert world.starts("b") == 0
 
 
-async def test_a_complete_answer_that_a_cancel_overtook_does_not_look_complete(tmp_path: Path) -> None:
+async def test_a_complete_answer_that_a_cancel_overtook_does_not_look_complete(
+    tmp_path: Path, world: RouterWorld
+) -> None:
     """The process had ended the stream before it heard of the cancel."""
-    async with open_router(tmp_path, "a") as world:
-        stream = world.stream("a", "mine", until="done")
-        await stream.next_event()
-        (tmp_path / "a.stuck").touch()  # it acts on no commands, but computes
-        cancel = world.begin("POST", "/v1/requests/mine/cancel")
-        await world.until(lambda: "command explicit" in world.log_of("a"))
-        (tmp_path / "done").touch()
-        assert (await cancel.end()).json()["outcome"] == "cancelled"
-        await stream.end()
-        assert "[DONE]" not in stream.events
-        assert '"code": "explicit"' in stream.events[-1]
-        (tmp_path / "a.stuck").unlink()
+    stream = world.stream("a", "mine", until="done")
+    await stream.next_event()
+    (tmp_path / "a.stuck").touch()  # it acts on no commands, but computes
+    cancel = world.begin("POST", "/v1/requests/mine/cancel")
+    await world.until(lambda: "command explicit" in world.log_of("a"))
+    (tmp_path / "done").touch()
+    assert (await cancel.end()).json()["outcome"] == "cancelled"
+    await stream.end()
+    assert "[DONE]" not in stream.events
+    assert '"code": "explicit"' in stream.events[-1]
+    (tmp_path / "a.stuck").unlink()
 
 
 @pytest.mark.long
@@ -300,18 +281,6 @@ def test_a_model_that_is_kept_keeps_its_names() -> None:
         assert catalog.find("a") is catalog.find("old") is kept
     assert empty.default is kept
     assert other.default is other.find("taken") is other.find("b") is not kept
-
-
-@pytest.mark.long
-async def test_many_looks_end(tmp_path: Path) -> None:
-    """Requests that come while others are cancelled are cancelled with them, and the cancel comes to its end."""
-    async with open_router(tmp_path, "a", loads=("a",)) as world:
-        requests = [world.complete("a", f"r{n}") for n in range(5)]
-        for n in range(5):
-            await world.waits(f"r{n}")
-        told = await world.post("/v1/requests/cancel", {"request_ids": [f"r{n}" for n in range(6)]})
-        assert [one["outcome"] for one in told.json()["data"]] == ["cancelled"] * 5 + ["unknown"]
-        assert [one.status for one in await asyncio.gather(*(one.end() for one in requests))] == [499] * 5
 
 
 REPLIES = {
@@ -361,23 +330,22 @@ async def test_a_stuck_process_keeps_nobody_waiting(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("by", mostly_long(["cancel", "newer"], "newer"))
-async def test_a_request_whose_client_does_not_read_ends_all_the_same(tmp_path: Path, by: str) -> None:
+async def test_a_request_whose_client_does_not_read_ends_all_the_same(world: RouterWorld, by: str) -> None:
     """Its ending waits in the link, behind the answer."""
-    async with open_router(tmp_path, "a") as world:
-        stream = world.complete("a", "mine", stream=True, until="never", supersede="editor", padding=60_000)
-        await stream.next_event()
-        stream.stop_reading()
-        await stream.blocked.wait()
-        if by == "cancel":
-            assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
-        else:
-            assert (await world.complete("a", "newer", supersede="editor").end()).status == 200
-            await world.until(lambda: [one.id for one in world.requests.registry.requests()] == [])
-        told = (await world.get("/v1/requests/mine")).json()
-        assert told["status"] == "cancelled"
-        stream.read_on()
-        await stream.end()
-        assert '"error"' in stream.events[-1]
+    stream = world.complete("a", "mine", stream=True, until="never", supersede="editor", padding=60_000)
+    await stream.next_event()
+    stream.stop_reading()
+    await stream.blocked.wait()
+    if by == "cancel":
+        assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
+    else:
+        assert (await world.complete("a", "newer", supersede="editor").end()).status == 200
+        await world.until(lambda: [one.id for one in world.requests.registry.requests()] == [])
+    told = (await world.get("/v1/requests/mine")).json()
+    assert told["status"] == "cancelled"
+    stream.read_on()
+    await stream.end()
+    assert '"error"' in stream.events[-1]
 
 
 @pytest.mark.long

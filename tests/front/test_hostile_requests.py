@@ -15,35 +15,32 @@ import pytest
 from pyllmcancel.front import forwarding, upstream
 from pyllmcancel.front.model import State
 from pyllmcancel.front.process import ModelProcess
-from pyllmcancel.server.config import ApiKey
 from pyllmcancel.server.limits import SMALL_BODY
 from pyllmcancel.shares import Shares
-from tests.front.world import COMPLETIONS, open_router
+from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, RouterWorld, open_router
 from tests.support.http_asgi import Exchange
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("name", ["\ud800", "a\nb", "", "x" * 2_000])
-async def test_a_session_that_no_process_would_accept_does_not_break_the_list(tmp_path: Path, name: str) -> None:
-    async with open_router(tmp_path, "a") as world:
-        world.hold_loads("a")
-        world.complete("a", "mine", session_id=name)
-        await world.waits("mine")
-        listed = await world.get("/v1/requests")
-        assert listed.status == 200
-        assert [(one["id"], one["session"]) for one in listed.json()["data"]] == [("mine", None)]
+async def test_a_session_that_no_process_would_accept_does_not_break_the_list(world: RouterWorld, name: str) -> None:
+    world.hold_loads("a")
+    world.complete("a", "mine", session_id=name)
+    await world.waits("mine")
+    listed = await world.get("/v1/requests")
+    assert listed.status == 200
+    assert [(one["id"], one["session"]) for one in listed.json()["data"]] == [("mine", None)]
 
 
-async def test_a_newer_request_for_a_loaded_model_supersedes_one_that_waits_for_another(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        assert (await world.complete("a").end()).status == 200
-        world.hold_loads("b")
-        older = world.complete("b", "older", supersede="editor")
-        await world.waits("older")
-        assert (await world.complete("a", "newer", supersede="editor").end()).status == 200
-        await older.end()
-        assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
+async def test_a_newer_request_for_a_loaded_model_supersedes_one_that_waits_for_another(world: RouterWorld) -> None:
+    assert (await world.complete("a").end()).status == 200
+    world.hold_loads("b")
+    older = world.complete("b", "older", supersede="editor")
+    await world.waits("older")
+    assert (await world.complete("a", "newer", supersede="editor").end()).status == 200
+    await older.end()
+    assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
 
 
 async def test_a_model_that_is_gone_when_its_turn_comes_is_refused(tmp_path: Path) -> None:
@@ -107,13 +104,6 @@ async def test_a_request_that_waits_for_the_end_of_its_process_can_be_cancelled(
         assert not running.complete
 
 
-@pytest.mark.parametrize("before", [b" " * 100, b"\r\n\t" * 50])
-async def test_a_model_is_found_behind_any_number_of_blanks(tmp_path: Path, before: bytes) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        answer = await world.begin("POST", COMPLETIONS, before + b'{"model": "b"}').end()
-        assert answer.json()["model"] == "b"
-
-
 @pytest.mark.parametrize("length", [10, SMALL_BODY, SMALL_BODY + 1])
 async def test_a_long_body_is_kept_while_it_is_answered_only_if_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
@@ -162,32 +152,29 @@ async def test_a_stream_is_deleted_while_its_request_waits_for_its_model(
         assert (request.status, request.json()["error"]["code"]) == (499, "explicit")
 
 
-async def test_a_newer_stream_of_a_conversation_supersedes_one_that_waits(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        world.hold_loads("a")
+async def test_a_newer_stream_of_a_conversation_supersedes_one_that_waits(tmp_path: Path, world: RouterWorld) -> None:
+    world.hold_loads("a")
 
-        def begin(request_id: str, *, stream: bool) -> Exchange:
-            headers = {"x-request-id": request_id, "x-conversation-id": "trip"}
-            return world.begin("POST", COMPLETIONS, {"model": "a", "stream": stream, "until": "end"}, headers=headers)
+    def begin(request_id: str, *, stream: bool) -> Exchange:
+        headers = {"x-request-id": request_id, "x-conversation-id": "trip"}
+        return world.begin("POST", COMPLETIONS, {"model": "a", "stream": stream, "until": "end"}, headers=headers)
 
-        older = begin("older", stream=True)
-        await world.waits("older")
-        whole = begin("whole", stream=False)  # has no stream, and supersedes nothing
-        await world.waits("whole")
-        newer = begin("newer", stream=True)
-        await older.end()
-        assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
-        (tmp_path / "end").touch()
-        world.let_load("a")
-        assert (await newer.end()).status == (await whole.end()).status == 200
+    older = begin("older", stream=True)
+    await world.waits("older")
+    whole = begin("whole", stream=False)  # has no stream, and supersedes nothing
+    await world.waits("whole")
+    newer = begin("newer", stream=True)
+    await older.end()
+    assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
+    (tmp_path / "end").touch()
+    world.let_load("a")
+    assert (await newer.end()).status == (await whole.end()).status == 200
 
 
 async def test_an_owner_does_not_learn_from_the_list_of_models_what_others_do(tmp_path: Path) -> None:
-    keys = (ApiKey("ann", "key-a"), ApiKey("bob", "key-b"))
-    ann, bob, admin = ({"authorization": f"Bearer {key}"} for key in ("key-a", "key-b", "key-admin"))
-    async with open_router(tmp_path, "a", api_keys=keys, admin_api_keys=("key-admin",)) as world:
+    async with open_router(tmp_path, "a", **KEYS) as world:
         for _ in range(3):  # a fourth start is not tried
-            stream = world.begin("POST", COMPLETIONS, {"model": "a", "stream": True, "until": "never"}, headers=ann)
+            stream = world.begin("POST", COMPLETIONS, {"model": "a", "stream": True, "until": "never"}, headers=ANN)
             await stream.next_event()
             process = world.keeper.processes["a"]
             assert isinstance(process, ModelProcess)
@@ -197,18 +184,17 @@ async def test_an_owner_does_not_learn_from_the_list_of_models_what_others_do(tm
             await world.until(lambda: world.keeper.model("a").state is not State.LOADED)
         assert world.keeper.model("a").state is State.FAILED
         for path in ("/v1/models", "/v1/models/a"):
-            assert b"ann's request" not in (told := await world.get(path, headers=bob)).body
+            assert b"ann's request" not in (told := await world.get(path, headers=BOB)).body
             assert not any(word in told.body for word in (b'"running"', b'"waiting"', b'"used_seconds_ago"'))
-            assert b"ann's request" in (told := await world.get(path, headers=admin)).body
+            assert b"ann's request" in (told := await world.get(path, headers=ADMIN)).body
             assert all(word in told.body for word in (b'"running"', b'"waiting"', b'"used_seconds_ago"'))
-        refused = await world.begin("POST", COMPLETIONS, {"model": "a"}, headers=bob).end()
+        refused = await world.begin("POST", COMPLETIONS, {"model": "a"}, headers=BOB).end()
         assert refused.json()["error"]["message"] == "the model a ended (signal 9)"
 
 
 async def test_an_id_belongs_to_one_waiting_request_of_an_owner(tmp_path: Path) -> None:
-    keys = (ApiKey("ann", "key-a"), ApiKey("bob", "key-b"))
-    ann, bob = ({"authorization": f"Bearer {key}", "x-request-id": "mine"} for key in ("key-a", "key-b"))
-    async with open_router(tmp_path, "a", api_keys=keys) as world:
+    ann, bob = (owner | {"x-request-id": "mine"} for owner in (ANN, BOB))
+    async with open_router(tmp_path, "a", **KEYS) as world:
         world.hold_loads("a")
         first = world.begin("POST", COMPLETIONS, {"model": "a"}, headers=ann)
         await world.waits("mine")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from pyllmcancel.cli import main
+from tests.support import stub_server
 
 Answers = dict[str, list[tuple[int, Any]]]
 
@@ -25,36 +25,23 @@ class Scripted(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
 
 
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.reply()
+class Handler(stub_server.Handler):
+    server: Scripted
 
-    def do_POST(self) -> None:
-        self.reply()
-
-    def reply(self) -> None:
-        assert isinstance(self.server, Scripted)
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+    def do_GET(self) -> None:  # noqa: N802 - named by the library
+        body = self.body()
         self.server.asked.append((self.path, json.loads(body) if body else None, self.headers.get("authorization")))
         answers = self.server.answers[self.path]
         status, told = answers.pop(0) if len(answers) > 1 else answers[0]
-        content = json.dumps(told).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        self.reply(status, json.dumps(told).encode())
 
-    def log_message(self, *_: object) -> None: ...
+    do_POST = do_GET  # noqa: N815
 
 
 @pytest.fixture
 def server() -> Iterator[Scripted]:
-    with Scripted() as server:
-        thread = threading.Thread(target=server.serve_forever, name="scripted")
-        thread.start()
+    with stub_server.serving(Scripted()) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def run(server: Scripted, *words: str) -> int:

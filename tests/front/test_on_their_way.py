@@ -13,7 +13,6 @@ import pytest
 from pyllmcancel.server.http.request_context import RequestContext
 from tests.front.world import COMPLETIONS, RouterWorld, open_router
 from tests.support.http_asgi import Exchange
-from tests.support.marks import mostly_long
 
 pytestmark = pytest.mark.anyio
 
@@ -27,81 +26,66 @@ async def sent_unseen(world: RouterWorld) -> Exchange:
     return request
 
 
-@pytest.mark.parametrize("way", mostly_long(["post", "delete", "several", "filter", "session"], "post"))
-async def test_a_request_that_its_process_has_not_seen_is_cancelled(tmp_path: Path, way: str) -> None:
-    async with open_router(tmp_path, "a") as world:
-        request = await sent_unseen(world)
-        match way:
-            case "post":
-                cancel = world.begin("POST", "/v1/requests/mine/cancel")
-            case "delete":
-                cancel = world.begin("DELETE", "/v1/requests/mine")
-            case "several":
-                cancel = world.begin("POST", "/v1/requests/cancel", {"request_ids": ["mine", "no"]})
-            case "filter":
-                cancel = world.begin("POST", "/v1/requests/cancel", {"session": "turn"})
-            case _:
-                cancel = world.begin("POST", "/v1/sessions/chat/cancel")
-        await world.until(lambda: "command explicit" in world.log_of("a"))
-        assert not cancel.complete  # it is not known yet how the request ends
-        (tmp_path / "a.unseen").unlink()
-        assert (await request.end()).status == 499
-        told = (await cancel.end()).json()
-        told = told["data"][0] if "data" in told else told["requests"][0] if "requests" in told else told
-        if way == "post":
-            assert cancel.status == 200
-        assert (told["id"], told["outcome"], told["reason"]) == ("mine", "cancelled", "explicit")
+async def test_a_request_that_its_process_has_not_seen_is_cancelled(tmp_path: Path, world: RouterWorld) -> None:
+    request = await sent_unseen(world)
+    cancel = world.begin("POST", "/v1/requests/mine/cancel")
+    await world.until(lambda: "command explicit" in world.log_of("a"))
+    assert not cancel.complete  # it is not known yet how the request ends
+    (tmp_path / "a.unseen").unlink()
+    assert (await request.end()).status == 499
+    told = (await cancel.end()).json()
+    assert cancel.status == 200
+    assert (told["id"], told["outcome"], told["reason"]) == ("mine", "cancelled", "explicit")
 
 
-async def test_a_request_that_its_process_has_not_seen_is_listed(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        request = await sent_unseen(world)
-        for query in ("", "?status=waiting", "?session=turn"):
-            entry = (await world.get(f"/v1/requests{query}")).json()["data"][0]
-            assert (entry["id"], entry["phase"], entry["session"]) == ("mine", "preparing", "turn")
-        assert (await world.get("/v1/requests?status=running")).json()["data"] == []
-        assert (await world.get("/v1/requests/mine")).json()["phase"] == "preparing"
-        (tmp_path / "a.unseen").unlink()
-        assert (await request.end()).status == 200
-        assert (await world.get("/v1/requests?status=waiting")).json()["data"] == []
-        assert (await world.get("/v1/requests/mine")).json()["status"] == "finished"
+async def test_a_request_that_its_process_has_not_seen_is_listed(tmp_path: Path, world: RouterWorld) -> None:
+    request = await sent_unseen(world)
+    for query in ("", "?status=waiting", "?session=turn"):
+        entry = (await world.get(f"/v1/requests{query}")).json()["data"][0]
+        assert (entry["id"], entry["phase"], entry["session"]) == ("mine", "preparing", "turn")
+    assert (await world.get("/v1/requests?status=running")).json()["data"] == []
+    assert (await world.get("/v1/requests/mine")).json()["phase"] == "preparing"
+    (tmp_path / "a.unseen").unlink()
+    assert (await request.end()).status == 200
+    assert (await world.get("/v1/requests?status=waiting")).json()["data"] == []
+    assert (await world.get("/v1/requests/mine")).json()["status"] == "finished"
 
 
 @pytest.mark.long
-async def test_a_cancel_between_the_load_and_the_sending_counts(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        world.hold_loads("a")
-        request = world.complete("a", "mine")
-        await world.waits("mine")
-        (waiting,) = world.requests.registry.requests()
-        keeper = world.keeper
-        loaded, is_ready = asyncio.Event(), keeper.is_ready
+async def test_a_cancel_between_the_load_and_the_sending_counts(world: RouterWorld) -> None:
+    world.hold_loads("a")
+    request = world.complete("a", "mine")
+    await world.waits("mine")
+    (waiting,) = world.requests.registry.requests()
+    keeper = world.keeper
+    loaded, is_ready = asyncio.Event(), keeper.is_ready
 
-        def ready(process: Any) -> None:
-            is_ready(process)  # the request has its process, and its task has not run yet
-            assert world.requests.cancel(waiting)
-            loaded.set()
+    def ready(process: Any) -> None:
+        is_ready(process)  # the request has its process, and its task has not run yet
+        assert world.requests.cancel(waiting)
+        loaded.set()
 
-        keeper.is_ready = ready  # type: ignore[method-assign]
-        world.let_load("a")
-        await loaded.wait()
-        await request.end()
-        assert (request.status, request.json()["error"]["code"]) == (499, "explicit")
-        assert not any(line.startswith("request") for line in world.log_of("a"))
+    keeper.is_ready = ready  # type: ignore[method-assign]
+    world.let_load("a")
+    await loaded.wait()
+    await request.end()
+    assert (request.status, request.json()["error"]["code"]) == (499, "explicit")
+    assert not any(line.startswith("request") for line in world.log_of("a"))
 
 
 @pytest.mark.long
-async def test_a_cancel_does_not_wait_for_a_process_that_has_nothing_to_do_with_it(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        assert (await world.complete("b").end()).status == 200
-        stream = world.stream("a", "mine")
-        await stream.next_event()
-        (tmp_path / "b.stuck").touch()
-        told = (await world.post("/v1/requests/mine/cancel")).json()
-        assert (told["outcome"], told["phase"]) == ("cancelled", "decode")
-        await stream.end()
-        assert not any("command" in line for line in world.log_of("b"))
-        (tmp_path / "b.stuck").unlink()
+async def test_a_cancel_does_not_wait_for_a_process_that_has_nothing_to_do_with_it(
+    tmp_path: Path, world: RouterWorld
+) -> None:
+    assert (await world.complete("b").end()).status == 200
+    stream = world.stream("a", "mine")
+    await stream.next_event()
+    (tmp_path / "b.stuck").touch()
+    told = (await world.post("/v1/requests/mine/cancel")).json()
+    assert (told["outcome"], told["phase"]) == ("cancelled", "decode")
+    await stream.end()
+    assert not any("command" in line for line in world.log_of("b"))
+    (tmp_path / "b.stuck").unlink()
 
 
 # -- one clock --------------------------------------------------------------------------------------------------------
@@ -109,9 +93,7 @@ async def test_a_cancel_does_not_wait_for_a_process_that_has_nothing_to_do_with_
 
 async def test_an_older_request_whose_body_came_late_supersedes_no_newer_one(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b", loads=("b",)) as world:
-        headers = {"content-type": "application/json", "x-request-id": "older"}
-        older = Exchange(world.app, "POST", COMPLETIONS, body=None, headers=headers)
-        world.exchanges.append(older)
+        older = world.begin("POST", COMPLETIONS, content=None, headers={"x-request-id": "older"})
         newer = world.complete("b", "newer", supersede="editor")
         await world.waits("newer")
         older.body_arrives(json.dumps({"model": "a", "supersede": "editor"}).encode())

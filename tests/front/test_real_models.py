@@ -81,33 +81,6 @@ def test_a_client_that_leaves_ends_its_computation_and_no_other(server: ServerPr
         assert server.wait_for(other, status="finished")["replica"] == "other"
 
 
-def test_a_sessions_cancel_ends_its_requests_on_all_models(server: ServerProcess) -> None:
-    session = fresh_id()
-    with RawClient(server.port) as first, RawClient(server.port) as second:
-        ids = {
-            first.post(model="first", session_id=session, **endless()),
-            second.post(model="other", session_id=session, **endless()),
-        }
-        for one in ids:
-            server.wait_for(one, status="running")
-        answer = server.http.post(f"/v1/sessions/{session}/cancel").json()
-        assert {one["id"] for one in answer["requests"]} == ids
-        assert {one["outcome"] for one in answer["requests"]} == {"cancelled"}
-        for client in (first, second):
-            assert b'"code": "explicit"' in client.answer().read()
-
-
-def test_a_key_is_superseded_across_models(server: ServerProcess) -> None:
-    key = fresh_id()
-    with RawClient(server.port) as first, RawClient(server.port) as second:
-        older = first.post(model="one", supersede=key, **endless())
-        server.wait_for(older, status="running")
-        newer = second.post(model="other", supersede=key, max_tokens=4)
-        seen = server.wait_for(older, status="cancelled")
-        assert (seen["cancel_reason"], seen["superseded_by"]) == ("superseded", newer)
-        assert second.answer().status == 200
-
-
 def test_a_request_that_waits_for_its_model_supersedes_at_once(server: ServerProcess) -> None:
     key = fresh_id()
     with RawClient(server.port) as first, RawClient(server.port) as second:

@@ -12,6 +12,8 @@ import pytest
 from tests.clients.model import write_patient_model
 from tests.support.http_process import LIMIT, START_LIMIT, RawClient, ServerProcess, fresh_id, until
 
+pytestmark = pytest.mark.long
+
 NAMES = ["stdlib", "stdlib:2"]
 ENDLESS: dict[str, Any] = {"stream": True, "max_tokens": 30_000}
 
@@ -46,7 +48,6 @@ def place(server: ServerProcess, request_id: str) -> str:
     return name
 
 
-@pytest.mark.long
 def test_the_supervisor_is_told_once_by_the_process_in_front(server: ServerProcess, supervisor: socket.socket) -> None:
     assert server.http.get("/health").status_code == 200
     assert supervisor.recv(4096) == b"READY=1\nSTATUS=serving"
@@ -55,7 +56,6 @@ def test_the_supervisor_is_told_once_by_the_process_in_front(server: ServerProce
         supervisor.recv(4096)
 
 
-@pytest.mark.long
 def test_the_newest_request_of_a_key_lives_and_stays_where_the_older_one_was(server: ServerProcess) -> None:
     key = fresh_id()
     with ExitStack() as clients:
@@ -70,32 +70,6 @@ def test_the_newest_request_of_a_key_lives_and_stays_where_the_older_one_was(ser
         assert place(server, second) == its_place
 
 
-def test_an_id_in_use_is_refused_though_another_replica_is_free(server: ServerProcess) -> None:
-    with RawClient(server.port) as client:
-        mine = client.post(**ENDLESS)
-        place(server, mine)
-        body = {"prompt": "def f", "max_tokens": 1}
-        refused = server.http.post("/v1/completions", json=body, headers={"X-Request-Id": mine})
-        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "id")
-        assert server.http.post(f"/v1/requests/{mine}/cancel").json()["outcome"] == "cancelled"
-
-
-@pytest.mark.long
-def test_a_response_is_found_and_continued_wherever_it_was_made(server: ServerProcess) -> None:
-    made = []
-    with RawClient(server.port) as client:
-        for _ in range(4):
-            body = {"input": "def f", "max_output_tokens": 4}
-            made.append(server.http.post("/v1/responses", json=body).json()["id"])
-            if len(made) == 2:  # the next ones go to the other replica
-                place(server, client.post(**ENDLESS))
-        for one in made:
-            assert server.http.get(f"/v1/responses/{one}").json()["id"] == one
-            body = {"input": "and", "max_output_tokens": 4, "previous_response_id": one}
-            assert server.http.post("/v1/responses", json=body).json()["previous_response_id"] == one
-
-
-@pytest.mark.long
 def test_a_stream_is_taken_up_again_on_the_replica_that_has_it(server: ServerProcess) -> None:
     with RawClient(server.port) as other:
         place(server, other.post(**ENDLESS))
@@ -106,7 +80,6 @@ def test_a_stream_is_taken_up_again_on_the_replica_that_has_it(server: ServerPro
             assert server.http.get(f"/v1/stream/{name}").text == whole, number
 
 
-@pytest.mark.long
 def test_lists_and_metrics_name_both_replicas(server: ServerProcess) -> None:
     with RawClient(server.port) as first, RawClient(server.port) as second:
         ids = [one.post(**ENDLESS) for one in (first, second)]

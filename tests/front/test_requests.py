@@ -12,27 +12,25 @@ import pytest
 
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.front.model import State
-from pyllmcancel.front.upstream import Exchange, Unread
-from pyllmcancel.server.config import ApiKey
-from tests.front.world import COMPLETIONS, MODEL, open_router
+from pyllmcancel.front.upstream import Unread
+from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, MODEL, RouterWorld, open_router, sending
 from tests.support.marks import mostly_long
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_request_reaches_the_model_that_it_names(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        first = await world.complete("b", "mine", max_tokens=3).end()
-        assert first.status == 200
-        told = first.json()
-        assert told["model"] == "b"
-        assert told["asked"] == {"prompt": "hello", "model": "b", "max_tokens": 3}
-        assert told["headers"]["x-request-id"] == first.headers["x-request-id"] == "mine"
-        assert told["headers"]["x-forwarded-for"] == "127.0.0.1"
-        assert int(first.headers["x-model-load-ms"]) >= 0
-        second = await world.complete("b").end()
-        assert "x-model-load-ms" not in second.headers
-        assert world.starts("a") == 0
+async def test_a_request_reaches_the_model_that_it_names(world: RouterWorld) -> None:
+    first = await world.complete("b", "mine", max_tokens=3).end()
+    assert first.status == 200
+    told = first.json()
+    assert told["model"] == "b"
+    assert told["asked"] == {"prompt": "hello", "model": "b", "max_tokens": 3}
+    assert told["headers"]["x-request-id"] == first.headers["x-request-id"] == "mine"
+    assert told["headers"]["x-forwarded-for"] == "127.0.0.1"
+    assert int(first.headers["x-model-load-ms"]) >= 0
+    second = await world.complete("b").end()
+    assert "x-model-load-ms" not in second.headers
+    assert world.starts("a") == 0
 
 
 @pytest.mark.long
@@ -42,149 +40,102 @@ async def test_the_default_is_the_first_and_an_alias_is_a_name(tmp_path: Path) -
         assert (await world.complete("coder").end()).json()["model"] == "b"
 
 
-async def test_an_unknown_model_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        answer = await world.complete("c").end()
-        assert answer.status == 404
-        error = answer.json()["error"]
-        assert (error["param"], error["code"]) == ("model", "model_not_found")
-        assert error["message"] == "there is no model 'c'; there are: a, b"
-        assert (await world.post(COMPLETIONS, {"model": 7})).status == 400
-        messages = await world.post("/v1/messages", {"model": "c"})
-        assert messages.json()["type"] == "error"  # in the shape of its API
+async def test_an_unknown_model_is_refused_with_those_there_are(world: RouterWorld) -> None:
+    answer = await world.complete("c").end()
+    assert answer.status == 404
+    error = answer.json()["error"]
+    assert (error["param"], error["code"]) == ("model", "model_not_found")
+    assert error["message"] == "there is no model 'c'; there are: a, b"
+    assert (await world.post(COMPLETIONS, {"model": 7})).status == 400
+    messages = await world.post("/v1/messages", {"model": "c"})
+    assert messages.json()["type"] == "error"  # in the shape of its API
 
 
 @pytest.mark.long
-async def test_a_stream_comes_piece_by_piece_and_ends(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        stream = world.stream("a", until="end")
-        assert await stream.next_event() == "1"
-        assert await stream.next_event() == "2"
-        (tmp_path / "end").touch()
-        await stream.end()
-        assert stream.events[-1] == "[DONE]"
-        assert stream.complete
+async def test_a_client_that_does_not_read_stops_its_process_from_writing(world: RouterWorld) -> None:
+    stream = world.stream("a", until="end")
+    await stream.next_event()
+    stream.stop_reading()
+    await stream.blocked.wait()
+    stream.leave()
+    await world.until(lambda: world.log_of("a").count("left") == 1)
+    stream.read_on()
+
+
+async def test_the_last_to_leave_a_load_ends_it(world: RouterWorld) -> None:
+    world.hold_loads("a")
+    first, second = world.complete("a", "first"), world.complete("a", "second")
+    await world.until(lambda: world.keeper.processes["a"].progress == 0.5 if world.starts("a") else False)
+    assert await world.status("a") == {"value": "loading", "stage": "loading", "progress": 0.5}
+    listed = (await world.get("/v1/requests")).json()["data"]
+    assert [(one["id"], one["status"], one["phase"]) for one in listed] == [
+        ("first", "waiting", "loading"),
+        ("second", "waiting", "loading"),
+    ]
+    first.leave()
+    await first.end()
+    assert world.keeper.model("a").state is State.LOADING
+    second.leave()
+    await second.end()
+    assert world.keeper.model("a").state is not State.LOADING  # at once
+    await world.until_state("a", State.UNLOADED)
+    assert world.keeper.n_loads_cancelled == 1
+    assert not any(line.startswith("request") for line in world.log_of("a"))
 
 
 @pytest.mark.long
-async def test_a_client_that_leaves_a_stream_ends_its_request_in_the_process(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        mine, other = world.stream("a", "mine"), world.stream("a", "other")
-        await mine.next_event()
-        await other.next_event()
-        mine.leave()
-        await world.until(lambda: world.log_of("a").count("left") == 1)
-        n_events = len(other.events)
-        await other.until(lambda: len(other.events) > n_events)
-
-
-@pytest.mark.long
-async def test_a_client_that_does_not_read_stops_its_process_from_writing(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        stream = world.stream("a", until="end")
-        await stream.next_event()
-        stream.stop_reading()
-        await stream.blocked.wait()
-        stream.leave()
-        await world.until(lambda: world.log_of("a").count("left") == 1)
-        stream.read_on()
-
-
-async def test_the_last_to_leave_a_load_ends_it(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        world.hold_loads("a")
-        first, second = world.complete("a", "first"), world.complete("a", "second")
-        await world.until(lambda: world.keeper.processes["a"].progress == 0.5 if world.starts("a") else False)
-        assert await world.status("a") == {"value": "loading", "stage": "loading", "progress": 0.5}
-        listed = (await world.get("/v1/requests")).json()["data"]
-        assert [(one["id"], one["status"], one["phase"]) for one in listed] == [
-            ("first", "waiting", "loading"),
-            ("second", "waiting", "loading"),
-        ]
-        first.leave()
-        await first.end()
-        assert world.keeper.model("a").state is State.LOADING
-        second.leave()
-        await second.end()
-        assert world.keeper.model("a").state is not State.LOADING  # at once
-        await world.until_state("a", State.UNLOADED)
-        assert world.keeper.n_loads_cancelled == 1
-        assert not any(line.startswith("request") for line in world.log_of("a"))
-
-
-@pytest.mark.long
-async def test_a_load_that_was_asked_for_goes_on_without_requests(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        world.hold_loads("a")
-        assert (await world.post("/models/load", {"model": "a"})).json() == {"success": True}
-        request = world.complete("a", "mine")
-        await world.waits("mine")
-        request.leave()
-        await request.end()
-        world.let_load("a")
-        await world.until_state("a", State.LOADED)
-        assert (await world.status("a")) == {"value": "loaded"}
-        assert (await world.post("/models/load", {"model": "a"})).status == 400
+async def test_a_load_that_was_asked_for_goes_on_without_requests(world: RouterWorld) -> None:
+    world.hold_loads("a")
+    assert (await world.post("/models/load", {"model": "a"})).json() == {"success": True}
+    request = world.complete("a", "mine")
+    await world.waits("mine")
+    request.leave()
+    await request.end()
+    world.let_load("a")
+    await world.until_state("a", State.LOADED)
+    assert (await world.status("a")) == {"value": "loaded"}
+    assert (await world.post("/models/load", {"model": "a"})).status == 400
 
 
 @pytest.mark.parametrize("way", mostly_long(["post", "delete", "several", "filter", "session"], "session"))
-async def test_a_request_that_waits_for_a_load_can_be_cancelled(tmp_path: Path, way: str) -> None:
-    async with open_router(tmp_path, "a") as world:
-        world.hold_loads("a")
-        request = world.complete("a", "mine", session_id="turn", parent_session_id="chat")
-        await world.waits("mine")
-        match way:
-            case "post":
-                told = (await world.post("/v1/requests/mine/cancel")).json()
-            case "delete":
-                told = (await world.begin("DELETE", "/v1/requests/mine").end()).json()
-            case "several":
-                told, unknown = (await world.post("/v1/requests/cancel", {"request_ids": ["mine", "no"]})).json()[
-                    "data"
-                ]
-                assert unknown == {"id": "no", "outcome": "unknown"}
-            case "filter":
-                (told,) = (await world.post("/v1/requests/cancel", {"session": "turn"})).json()["data"]
-            case _:
-                (told,) = (await world.post("/v1/sessions/chat/cancel")).json()["requests"]
-        assert (told["id"], told["outcome"], told["reason"]) == ("mine", "cancelled", "explicit")
-        await request.end()
-        assert request.status == 499
-        assert request.json()["error"]["code"] == "explicit"
-        assert request.headers["x-should-retry"] == "false"
-        assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "already_finished"
-        await world.until_state("a", State.UNLOADED)
-
-
-@pytest.mark.long
-async def test_a_newer_request_supersedes_one_that_waits(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        world.hold_loads("a")
-        older = world.complete("a", "older", supersede="editor")
-        await world.waits("older")
-        newer = world.complete("a", "newer", supersede="editor")
-        await older.end()
-        assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
-        world.let_load("a")
-        assert (await newer.end()).status == 200
-        assert world.starts("a") == 1
+async def test_a_request_that_waits_for_a_load_can_be_cancelled(world: RouterWorld, way: str) -> None:
+    world.hold_loads("a")
+    request = world.complete("a", "mine", session_id="turn", parent_session_id="chat")
+    await world.waits("mine")
+    match way:
+        case "post":
+            told = (await world.post("/v1/requests/mine/cancel")).json()
+        case "delete":
+            told = (await world.begin("DELETE", "/v1/requests/mine").end()).json()
+        case "several":
+            told, unknown = (await world.post("/v1/requests/cancel", {"request_ids": ["mine", "no"]})).json()["data"]
+            assert unknown == {"id": "no", "outcome": "unknown"}
+        case "filter":
+            (told,) = (await world.post("/v1/requests/cancel", {"session": "turn"})).json()["data"]
+        case _:
+            (told,) = (await world.post("/v1/sessions/chat/cancel")).json()["requests"]
+    assert (told["id"], told["outcome"], told["reason"]) == ("mine", "cancelled", "explicit")
+    await request.end()
+    assert request.status == 499
+    assert request.json()["error"]["code"] == "explicit"
+    assert request.headers["x-should-retry"] == "false"
+    assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "already_finished"
+    await world.until_state("a", State.UNLOADED)
 
 
 async def test_owners_neither_see_nor_cancel_each_others_waiting_requests(tmp_path: Path) -> None:
-    keys = (ApiKey("ann", "key-a"), ApiKey("bob", "key-b"))
-    ann, bob, admin = ({"authorization": f"Bearer {key}"} for key in ("key-a", "key-b", "key-admin"))
-    async with open_router(tmp_path, "a", api_keys=keys, admin_api_keys=("key-admin",)) as world:
+    async with open_router(tmp_path, "a", **KEYS) as world:
         world.hold_loads("a")
-        request = world.begin("POST", COMPLETIONS, {"model": "a"}, headers=ann | {"x-request-id": "mine"})
+        request = world.begin("POST", COMPLETIONS, {"model": "a"}, headers=ANN | {"x-request-id": "mine"})
         await world.waits("mine")
-        assert (await world.post("/v1/requests/mine/cancel", headers=bob)).status == 404
-        assert (await world.get("/v1/requests", headers=bob)).json()["data"] == []
-        assert len((await world.get("/v1/requests", headers=admin)).json()["data"]) == 1
-        assert (await world.get("/v1/requests/mine", headers=ann)).json()["owner"] == "ann"
+        assert (await world.post("/v1/requests/mine/cancel", headers=BOB)).status == 404
+        assert (await world.get("/v1/requests", headers=BOB)).json()["data"] == []
+        assert len((await world.get("/v1/requests", headers=ADMIN)).json()["data"]) == 1
+        assert (await world.get("/v1/requests/mine", headers=ANN)).json()["owner"] == "ann"
         assert (await world.get("/v1/requests")).status == 401
         for path in ("/models/load", "/models/unload"):
-            assert (await world.post(path, {"model": "a"}, headers=bob)).status == 403
-        assert (await world.post("/models/unload", {"model": "a"}, headers=admin)).status == 200
+            assert (await world.post(path, {"model": "a"}, headers=BOB)).status == 403
+        assert (await world.post("/models/unload", {"model": "a"}, headers=ADMIN)).status == 200
         assert (await request.end()).status == 503
 
 
@@ -198,30 +149,22 @@ async def test_too_many_requests_that_wait_are_refused(tmp_path: Path) -> None:
         assert (second.status, second.json()["error"]["code"]) == (429, "queue_full")
 
 
-@pytest.mark.long
-async def test_a_deadline_passes_while_the_model_loads(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", engine=EngineConfig(request_timeout=0.05)) as world:
-        world.hold_loads("a")
-        request = await world.complete("a").end()
-        assert (request.status, request.json()["error"]["code"]) == (504, "deadline")
-        await world.until_state("a", State.UNLOADED)
-
-
-async def test_a_process_that_dies_ends_its_own_requests_only_and_comes_back(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        mine, other = world.stream("a"), world.stream("b", until="end")
-        await mine.next_event()
-        await other.next_event()
-        os.kill(world.pid("a"), signal.SIGKILL)
-        await mine.end()
-        assert '"code": "model_ended"' in mine.events[-1]
-        assert "[DONE]" not in mine.events
-        await world.until(lambda: world.starts("a") == 2)
-        after = await world.complete("a").end()
-        assert after.status == 200
-        assert world.starts("a") == 2
-        (tmp_path / "end").touch()
-        assert (await other.end()).events[-1] == "[DONE]"
+async def test_a_process_that_dies_ends_its_own_requests_only_and_comes_back(
+    tmp_path: Path, world: RouterWorld
+) -> None:
+    mine, other = world.stream("a"), world.stream("b", until="end")
+    await mine.next_event()
+    await other.next_event()
+    os.kill(world.pid("a"), signal.SIGKILL)
+    await mine.end()
+    assert '"code": "model_ended"' in mine.events[-1]
+    assert "[DONE]" not in mine.events
+    await world.until(lambda: world.starts("a") == 2)
+    after = await world.complete("a").end()
+    assert after.status == 200
+    assert world.starts("a") == 2
+    (tmp_path / "end").touch()
+    assert (await other.end()).events[-1] == "[DONE]"
 
 
 @pytest.mark.long
@@ -229,18 +172,11 @@ async def test_a_process_that_dies_ends_its_own_requests_only_and_comes_back(tmp
 async def test_a_request_that_a_killed_process_has_not_read_is_answered_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    begin, sent = Exchange.begin, asyncio.Event()
-
-    async def begun(*given: Any) -> Exchange:
-        exchange = await begin(*given)
-        sent.set()
-        return exchange
-
     async with open_router(tmp_path, "a") as world:
         assert (await world.complete("a").end()).status == 200
         os.kill(world.pid("a"), signal.SIGSTOP)  # the system takes connections for it
         with monkeypatch.context() as patched:
-            patched.setattr("pyllmcancel.front.forwarding.Exchange.begin", begun)
+            sent = sending(patched)
             request = world.complete("a", "mine", padding="x" * size)
             await sent.wait()
         os.kill(world.pid("a"), signal.SIGKILL)
@@ -250,16 +186,17 @@ async def test_a_request_that_a_killed_process_has_not_read_is_answered_by_the_n
 
 
 @pytest.mark.long
-async def test_a_request_of_which_nothing_was_delivered_is_computed_by_the_next_process(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        assert (await world.complete("a").end()).status == 200
-        (tmp_path / "a.unseen").touch()
-        request = world.complete("a", "mine")
-        await world.until(lambda: f"request {COMPLETIONS} mine" in world.log_of("a"))
-        (tmp_path / "a.unseen").unlink()
-        os.kill(world.pid("a"), signal.SIGKILL)
-        assert (await request.end()).status == 200
-        assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 2
+async def test_a_request_of_which_nothing_was_delivered_is_computed_by_the_next_process(
+    tmp_path: Path, world: RouterWorld
+) -> None:
+    assert (await world.complete("a").end()).status == 200
+    (tmp_path / "a.unseen").touch()
+    request = world.complete("a", "mine")
+    await world.until(lambda: f"request {COMPLETIONS} mine" in world.log_of("a"))
+    (tmp_path / "a.unseen").unlink()
+    os.kill(world.pid("a"), signal.SIGKILL)
+    assert (await request.end()).status == 200
+    assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 2
 
 
 @pytest.mark.long
@@ -282,29 +219,27 @@ async def test_a_process_that_lives_and_reads_nothing_of_a_request_gets_it_twice
 
 
 @pytest.mark.long
-async def test_a_process_that_dies_at_its_load_is_tried_three_times(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        world.let_die("a", -signal.SIGSEGV)
-        request = await world.complete("a").end()
-        assert request.status == 503
-        message = request.json()["error"]["message"]
-        assert message == "the model a could not be loaded (signal 11): a does not want to"
-        assert world.starts("a") == 3
-        status = await world.status("a")
-        assert (status["failed"], status["error"], status["lines"]) == (True, message, ["a does not want to"])
-        assert (await world.complete("a").end()).status == 503
-        assert world.starts("a") == 3
-        (tmp_path / "a.dies").unlink()
-        await world.post("/models/load", {"model": "a"})
-        await world.until_state("a", State.LOADED)
+async def test_a_process_that_dies_at_its_load_is_tried_three_times(tmp_path: Path, world: RouterWorld) -> None:
+    world.let_die("a", -signal.SIGSEGV)
+    request = await world.complete("a").end()
+    assert request.status == 503
+    message = request.json()["error"]["message"]
+    assert message == "the model a could not be loaded (signal 11): a does not want to"
+    assert world.starts("a") == 3
+    status = await world.status("a")
+    assert (status["failed"], status["error"], status["lines"]) == (True, message, ["a does not want to"])
+    assert (await world.complete("a").end()).status == 503
+    assert world.starts("a") == 3
+    (tmp_path / "a.dies").unlink()
+    await world.post("/models/load", {"model": "a"})
+    await world.until_state("a", State.LOADED)
 
 
 @pytest.mark.long
-async def test_a_process_that_says_why_it_cannot_load_is_not_started_again(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        world.let_die("a", 2)
-        assert (await world.complete("a").end()).status == 503
-        assert world.starts("a") == 1
+async def test_a_process_that_says_why_it_cannot_load_is_not_started_again(world: RouterWorld) -> None:
+    world.let_die("a", 2)
+    assert (await world.complete("a").end()).status == 503
+    assert world.starts("a") == 1
 
 
 @pytest.mark.long
@@ -329,22 +264,21 @@ async def test_no_model_makes_room_for_a_file_that_is_none(tmp_path: Path) -> No
 
 
 @pytest.mark.long
-async def test_a_model_that_is_unloaded_under_its_requests_ends_each(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        running = world.stream("a")
-        await running.next_event()
-        assert (await world.post("/models/unload", {"model": "a"})).status == 200
-        await running.end()
-        assert '"error"' in running.events[-1]
-        await world.until_state("a", State.UNLOADED)
-        assert await world.status("a") == {"value": "unloaded"}
-        assert (await world.post("/models/unload", {"model": "a"})).status == 400
-        world.hold_loads("a")
-        waiting = world.complete("a", "mine")
-        await world.waits("mine")
-        await world.post("/models/unload", {"model": "a"})
-        await waiting.end()
-        assert waiting.json()["error"]["message"] == "the model a was unloaded"
+async def test_a_model_that_is_unloaded_under_its_requests_ends_each(world: RouterWorld) -> None:
+    running = world.stream("a")
+    await running.next_event()
+    assert (await world.post("/models/unload", {"model": "a"})).status == 200
+    await running.end()
+    assert '"error"' in running.events[-1]
+    await world.until_state("a", State.UNLOADED)
+    assert await world.status("a") == {"value": "unloaded"}
+    assert (await world.post("/models/unload", {"model": "a"})).status == 400
+    world.hold_loads("a")
+    waiting = world.complete("a", "mine")
+    await world.waits("mine")
+    await world.post("/models/unload", {"model": "a"})
+    await waiting.end()
+    assert waiting.json()["error"]["message"] == "the model a was unloaded"
 
 
 async def test_a_model_that_computes_is_not_unloaded_for_another(tmp_path: Path) -> None:
@@ -365,16 +299,15 @@ async def test_a_model_that_computes_is_not_unloaded_for_another(tmp_path: Path)
 
 
 @pytest.mark.long
-async def test_an_idle_model_sleeps_and_wakes(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        assert (await world.complete("a", keep_alive=0).end()).status == 200
-        await world.until_state("a", State.UNLOADED)
-        assert await world.status("a") == {"value": "sleeping"}
-        woken = await world.complete("a", keep_alive="5m").end()
-        assert "x-model-load-ms" in woken.headers
-        assert world.keeper.model("a").idle_after == 300.0
-        bad = await world.complete("a", keep_alive="soon").end()
-        assert (bad.status, bad.json()["error"]["param"]) == (400, "keep_alive")
+async def test_an_idle_model_sleeps_and_wakes(world: RouterWorld) -> None:
+    assert (await world.complete("a", keep_alive=0).end()).status == 200
+    await world.until_state("a", State.UNLOADED)
+    assert await world.status("a") == {"value": "sleeping"}
+    woken = await world.complete("a", keep_alive="5m").end()
+    assert "x-model-load-ms" in woken.headers
+    assert world.keeper.model("a").idle_after == 300.0
+    bad = await world.complete("a", keep_alive="soon").end()
+    assert (bad.status, bad.json()["error"]["param"]) == (400, "keep_alive")
 
 
 @pytest.mark.long
@@ -399,60 +332,47 @@ async def test_models_that_start_with_the_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-async def test_the_list_is_read_again(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        (removed,) = [one for one in world.specs if one.name == "b"]
-        running = world.stream("b")
-        await running.next_event()
-        world.specs = [one for one in world.specs if one.name != "b"]
-        world.specs.append(type(removed)(name="c", path=None, options=()))
-        assert (await world.complete("c").end()).status == 200  # found without being asked
-        assert (await world.complete("b").end()).status == 200  # what is loaded stays
-        ids = {one["id"] for one in (await world.get("/models?reload=1")).json()["data"]}
-        assert ids == {"a", "c"}
-        await running.end()
-        assert '"error"' in running.events[-1]
-        assert (await world.complete("b").end()).status == 404
+async def test_the_list_is_read_again(world: RouterWorld) -> None:
+    (removed,) = [one for one in world.specs if one.name == "b"]
+    running = world.stream("b")
+    await running.next_event()
+    world.specs = [one for one in world.specs if one.name != "b"]
+    world.specs.append(type(removed)(name="c", path=None, options=()))
+    assert (await world.complete("c").end()).status == 200  # found without being asked
+    assert (await world.complete("b").end()).status == 200  # what is loaded stays
+    ids = {one["id"] for one in (await world.get("/models?reload=1")).json()["data"]}
+    assert ids == {"a", "c"}
+    await running.end()
+    assert '"error"' in running.events[-1]
+    assert (await world.complete("b").end()).status == 404
 
 
 @pytest.mark.long
-async def test_a_shutdown_ends_every_request(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        running = world.stream("a")
-        await running.next_event()
-        world.hold_loads("b")
-        waiting = world.complete("b", "mine")
-        await world.waits("mine")
-        async with asyncio.timeout(20.0):
-            await world.keeper.close()
-        await waiting.end()
-        assert (waiting.status, waiting.json()["error"]["code"]) == (503, "shutdown")
-        await running.end()
-        assert '"error"' in running.events[-1]
-        late = await world.complete("a").end()
-        assert (late.status, late.json()["error"]["code"]) == (503, "shutdown")
+async def test_a_shutdown_ends_every_request(world: RouterWorld) -> None:
+    running = world.stream("a")
+    await running.next_event()
+    world.hold_loads("b")
+    waiting = world.complete("b", "mine")
+    await world.waits("mine")
+    async with asyncio.timeout(20.0):
+        await world.keeper.close()
+    await waiting.end()
+    assert (waiting.status, waiting.json()["error"]["code"]) == (503, "shutdown")
+    await running.end()
+    assert '"error"' in running.events[-1]
+    late = await world.complete("a").end()
+    assert (late.status, late.json()["error"]["code"]) == (503, "shutdown")
 
 
-async def test_before_any_model_is_loaded_the_lists_are_empty(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        for path in ("/v1/requests", "/v1/sessions"):
-            assert (await world.get(path)).json() == {"object": "list", "data": []}
-        for path in ("/v1/requests/no/cancel", "/v1/sessions/no/cancel"):
-            assert (await world.post(path)).status == 404
-        assert (await world.get("/health")).json() == {"status": "ok", "waiting": 0, "running": 0}
-        assert (await world.get("/props")).json()["role"] == "router"
-        assert (await world.get("/props?model=a")).status == 400
-        assert (await world.get("/metrics")).body == b""
-
-
-@pytest.mark.long
-async def test_the_server_is_ready_when_the_models_of_its_start_are(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", specs={"a": {"starts": True}}, loads=("a",)) as world:
-        answer = await world.get("/health")
-        assert (answer.status, answer.json()["status"]) == (503, "loading")
-        world.let_load("a")
-        await world.until_state("a", State.LOADED)
-        assert (await world.get("/health")).status == 200
+async def test_before_any_model_is_loaded_the_lists_are_empty(world: RouterWorld) -> None:
+    for path in ("/v1/requests", "/v1/sessions"):
+        assert (await world.get(path)).json() == {"object": "list", "data": []}
+    for path in ("/v1/requests/no/cancel", "/v1/sessions/no/cancel"):
+        assert (await world.post(path)).status == 404
+    assert (await world.get("/health")).json() == {"status": "ok", "waiting": 0, "running": 0}
+    assert (await world.get("/props")).json()["role"] == "router"
+    assert (await world.get("/props?model=a")).status == 400
+    assert (await world.get("/metrics")).body == b""
 
 
 @pytest.mark.long
@@ -467,12 +387,11 @@ async def test_the_only_model_is_described_while_it_is_loaded_and_asleep(tmp_pat
 
 
 @pytest.mark.long
-async def test_a_stream_is_looked_for_in_every_process(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        assert (await world.get("/v1/stream/trip")).status == 404
-        for model in ("a", "b"):
-            assert (await world.complete(model).end()).status == 200
-        (tmp_path / "a.lacks").write_text("404 stream_not_found")
-        assert (await world.get("/v1/stream/trip")).json()["model"] == "b"
-        (tmp_path / "b.lacks").write_text("404 stream_not_found")
-        assert (await world.get("/v1/stream/trip")).status == 404
+async def test_a_stream_is_looked_for_in_every_process(tmp_path: Path, world: RouterWorld) -> None:
+    assert (await world.get("/v1/stream/trip")).status == 404
+    for model in ("a", "b"):
+        assert (await world.complete(model).end()).status == 200
+    (tmp_path / "a.lacks").write_text("404 stream_not_found")
+    assert (await world.get("/v1/stream/trip")).json()["model"] == "b"
+    (tmp_path / "b.lacks").write_text("404 stream_not_found")
+    assert (await world.get("/v1/stream/trip")).status == 404

@@ -60,16 +60,6 @@ async def test_cells_count_before_the_first_load(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-async def test_a_model_that_takes_more_than_all_may_is_refused(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", room=1 << 30, specs={"a": file_of(tmp_path, "a")}) as world:
-        (tmp_path / "a.needs").write_text(json.dumps({"weights": 4, "cells": 9 << 30}))
-        refused = await world.complete("a").end()
-        assert refused.status == 503
-        assert "all models together may take" in refused.json()["error"]["message"]
-        assert world.starts("a") == 0
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("told", ["{}", "no JSON", "[]", '{"weights": "many"}'])
 async def test_what_cannot_be_measured_is_loaded_without(tmp_path: Path, told: str) -> None:
     async with open_router(tmp_path, "a", room=1 << 30, specs={"a": file_of(tmp_path, "a")}) as world:

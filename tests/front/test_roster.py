@@ -74,38 +74,6 @@ class Machine:
         return self.roster.models[name].state
 
 
-def test_a_request_loads_its_model_and_goes_to_it() -> None:
-    machine = Machine("a")
-    first, second = machine.want("a"), machine.want("a")
-    assert machine.after() == [Start("a")]
-    assert machine.loaded("a") == [Admit(first), Admit(second)]
-    third = machine.want("a")
-    assert machine.after() == [Admit(third)]
-
-
-def test_a_load_ends_when_the_last_request_leaves() -> None:
-    machine = Machine("a")
-    first, second = machine.want("a"), machine.want("a")
-    machine.after()
-    machine.drop(first)
-    assert machine.after() == []
-    machine.drop(second)
-    assert machine.after() == [Stop("a", kill=True)]
-    assert machine.ended("a") == []
-    assert machine.state("a") is State.UNLOADED
-
-
-def test_a_load_that_was_asked_for_by_itself_goes_on() -> None:
-    machine = Machine("a")
-    machine.roster.ask("a", 0.0)
-    ticket = machine.want("a")
-    assert machine.after() == [Start("a")]
-    machine.drop(ticket)
-    assert machine.after() == []
-    assert machine.loaded("a") == []
-    assert machine.state("a") is State.LOADED
-
-
 def test_a_request_that_comes_while_the_load_is_ended_starts_another() -> None:
     machine = Machine("a")
     machine.drop(ticket := machine.want("a"))
@@ -202,16 +170,6 @@ def test_a_process_that_does_not_tell_its_requests_is_asked_once_more_and_then_h
     assert machine.after(ANSWERS_WITHIN) == [Stop("a", kill=False)]
 
 
-def test_a_process_that_is_stuck_is_not_waited_for() -> None:
-    machine = Machine("a", "b", most=1)
-    machine.serve("a")
-    machine.n_inside["a"] = None
-    machine.want("b")
-    assert machine.after(2.0) == []
-    machine.roster.stuck("a")
-    assert machine.after() == [Stop("a", kill=False)]
-
-
 def test_requests_that_queued_up_go_on_when_nobody_waits_for_the_room() -> None:
     machine = Machine("a", "b", most=1)
     machine.want("a")
@@ -282,21 +240,6 @@ def test_pinned_models_never_give_way() -> None:
     assert machine.state("a") is State.LOADED
 
 
-def test_an_idle_model_sleeps_and_a_request_wakes_it() -> None:
-    machine = Machine("a")
-    machine.roster.add("a", idle_after=5.0)
-    machine.serve("a")
-    assert machine.after(4.0) == []
-    assert machine.roster.next_at == machine.now + 1.0
-    assert machine.after(1.0) == [Stop("a", kill=False)]
-    machine.ended("a")
-    assert machine.roster.models["a"].asleep
-    ticket = machine.want("a")
-    assert machine.after() == [Start("a")]
-    assert machine.loaded("a") == [Admit(ticket)]
-    assert not machine.roster.models["a"].asleep
-
-
 def test_a_request_may_say_how_long_its_model_stays() -> None:
     machine = Machine("a")
     machine.roster.add("a", idle_after=5.0)
@@ -323,21 +266,6 @@ def test_the_next_request_without_a_wish_restores_the_configured_time() -> None:
     assert machine.after(5.0) == [Stop("a", kill=False)]
 
 
-def test_a_load_that_dies_is_tried_three_times() -> None:
-    machine = Machine("a")
-    ticket = machine.want("a")
-    assert machine.after() == [Start("a")]
-    assert machine.ended("a", "signal 11") == []
-    assert machine.roster.next_at == rules.FIRST_PAUSE
-    assert machine.after(rules.FIRST_PAUSE) == [Start("a")]
-    assert machine.ended("a", "signal 11") == []
-    assert machine.after(2 * rules.FIRST_PAUSE) == [Start("a")]
-    assert machine.ended("a", "signal 11") == [Refuse(ticket, "signal 11")]
-    assert machine.state("a") is State.FAILED
-    late = machine.want("a")
-    assert machine.after(1.0) == [Refuse(late, "signal 11")]
-
-
 def test_a_model_that_failed_is_tried_again_later_or_when_somebody_asks() -> None:
     machine = Machine("a")
     machine.want("a")
@@ -360,14 +288,6 @@ def test_a_model_that_waits_for_its_next_try_holds_nobody_up() -> None:
     assert machine.ended("a", "signal 9") == [Start("b")]
 
 
-def test_a_process_that_dies_comes_back_even_if_nobody_waits() -> None:
-    machine = Machine("a")
-    machine.serve("a")
-    assert machine.ended("a", "signal 9") == []
-    assert machine.after(rules.FIRST_PAUSE) == [Start("a")]
-    assert machine.loaded("a") == []
-
-
 def test_a_process_that_dies_again_and_again_is_given_up() -> None:
     machine = Machine("a")
     machine.serve("a")
@@ -387,29 +307,6 @@ def test_a_long_life_forgives_earlier_deaths() -> None:
         machine.ended("a", "signal 9")
         assert machine.after(rules.FIRST_PAUSE) == [Start("a")]
         machine.loaded("a")
-
-
-def test_unloading_refuses_those_who_wait_and_ends_the_process() -> None:
-    machine = Machine("a")
-    machine.roster.ask("a", 0.0)
-    ticket = machine.want("a")
-    machine.after()
-    machine.roster.unload("a", "it was unloaded")
-    assert machine.after() == [Refuse(ticket, "it was unloaded"), Stop("a", kill=True)]
-    machine.ended("a")
-    assert machine.after() == []
-    assert machine.state("a") is State.UNLOADED
-
-
-def test_a_request_after_an_unload_loads_again() -> None:
-    machine = Machine("a")
-    machine.serve("a")
-    machine.roster.unload("a", "it was unloaded")
-    assert machine.after() == [Stop("a", kill=False)]
-    ticket = machine.want("a")
-    assert machine.after() == []
-    assert machine.ended("a") == [Start("a")]
-    assert machine.loaded("a") == [Admit(ticket)]
 
 
 # -- a simulation -----------------------------------------------------------------------------------------------------
@@ -554,21 +451,6 @@ def test_a_model_is_measured_before_another_has_to_go() -> None:
     assert machine.ended("a") == [Start("b")]
 
 
-def test_a_model_that_cannot_be_loaded_takes_no_other_ones_room() -> None:
-    machine = full_machine()
-    ticket = machine.want("b")
-    assert machine.after() == [Measure("b", whole=True)]
-    machine.roster.unfit("b", "it is no model", machine.now)
-    assert machine.after() == [Refuse(ticket, "it is no model")]
-    assert machine.roster.models["a"].state is State.LOADED
-    again = machine.want("b")
-    assert machine.after() == [Refuse(again, "it is no model")]
-    machine.want("b")
-    machine.now += FAILED_SECONDS
-    machine.want("b")
-    assert Measure("b", whole=True) in machine.after()  # the file may have been replaced
-
-
 def test_an_answer_that_nobody_waits_for_any_more_fails_nothing() -> None:
     machine = full_machine()
     ticket = machine.want("b")
@@ -579,21 +461,6 @@ def test_an_answer_that_nobody_waits_for_any_more_fails_nothing() -> None:
     assert machine.roster.models["b"].state is State.UNLOADED
     machine.want("b")
     assert machine.after() == [Measure("b", whole=True)]
-
-
-def test_with_a_limit_of_memory_cells_count_before_the_first_load() -> None:
-    machine = Machine("a", "b", room=10, need=4)
-    machine.measures = False
-    machine.want("a")
-    assert machine.after() == [Measure("a", whole=True)]
-    machine.roster.fits("a", 6)
-    assert machine.after() == [Start("a")]
-    machine.loaded("a")
-    waits = machine.want("b")
-    assert machine.after() == [Measure("b", whole=True)]
-    machine.roster.fits("b", 5)
-    assert machine.after() == []  # both files would fit: 4 + 4 of 10, but not with their cells
-    assert waits in machine.roster.models["b"].waiting
 
 
 def test_of_a_model_that_has_room_only_the_file_is_looked_at() -> None:
@@ -638,14 +505,6 @@ def loaded_with_replicas(*names: str, **options: float) -> Machine:
         assert machine.loaded(name) == [Start(f"{name}:2")]
         assert machine.loaded(f"{name}:2") == []
     return machine
-
-
-def test_the_further_replicas_load_once_the_first_one_serves() -> None:
-    machine = with_replicas("a")
-    ticket = machine.want("a")
-    assert machine.after() == [Start("a")]
-    assert machine.loaded("a") == [Admit(ticket), Start("a:2")]
-    assert machine.loaded("a:2") == []
 
 
 def test_a_load_that_nobody_waits_for_brings_no_replicas() -> None:
@@ -698,6 +557,7 @@ def test_replicas_sleep_together() -> None:
     assert machine.after(60.0) == []
     machine.drop(used)
     assert machine.after(4.0) == []
+    assert machine.roster.next_at == machine.now + 1.0
     assert machine.after(1.0) == [Stop("a", kill=False), Stop("a:2", kill=False)]
 
 
@@ -715,27 +575,6 @@ def test_a_replica_that_dies_comes_back_and_is_tried_three_times_beside_the_othe
         assert machine.ended("a:2", "signal 9") == []
     machine.roster.ask("a:2", machine.now)
     assert machine.after() == [Start("a:2")]
-
-
-def test_a_rolling_restart_drains_one_process_after_the_other() -> None:
-    machine = loaded_with_replicas("a")
-    streams = [machine.want("a"), machine.want("a:2")]
-    machine.after()
-    machine.roster.renew("a")
-    assert machine.after() == []
-    assert [one.is_open for one in machine.roster.workers("a")] == [False, True]
-    machine.drop(streams[0])
-    assert machine.after() == [Stop("a", kill=False)]
-    assert machine.ended("a") == [Start("a")]
-    assert machine.roster.models["a:2"].is_open
-    assert machine.loaded("a") == []
-    assert [one.is_open for one in machine.roster.workers("a")] == [True, False]
-    machine.drop(streams[1])
-    assert machine.after() == [Stop("a:2", kill=False)]
-    assert machine.ended("a:2") == [Start("a:2")]
-    machine.loaded("a:2")
-    assert machine.after(60.0) == []
-    assert all(one.is_open for one in machine.roster.workers("a"))
 
 
 def test_a_rolling_restart_ends_with_a_process_that_cannot_be_started() -> None:

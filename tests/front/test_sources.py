@@ -27,6 +27,19 @@ def read(*given: str) -> Catalog:
     return checked(arguments, Sources(arguments, arguments.given, arguments.parser))
 
 
+def children(folder: Path, *given: str) -> list[argparse.Namespace]:
+    """The options of each model's process."""
+    arguments = parsed(*given)
+    sources = Sources(arguments, arguments.given, arguments.parser)
+    commands = [
+        sources.command(worker, folder / "m1.sock")
+        for spec in checked(arguments, sources).specs.values()
+        for worker in spec.workers
+    ]
+    assert all(environment == {"NOTIFY_SOCKET": ""} for _, environment in commands)
+    return [parsed(*command[command.index("serve") + 1 :]) for command, _ in commands]
+
+
 def gguf(path: Path, size: int = 16) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"GGUF".ljust(size, b"\0"))
@@ -208,33 +221,21 @@ def test_one_model_needs_no_front() -> None:
 
 def test_a_models_process_gets_a_socket_a_name_and_no_option_of_the_front(tmp_path: Path) -> None:
     one = gguf(tmp_path / "one.gguf")
-    arguments = parsed(
-        "-m", str(one), "-m", str(gguf(tmp_path / "b.gguf")), "--store", "x.db", "--port", "1", "--cache-disk", "d"
-    )
-    sources = Sources(arguments, arguments.given, arguments.parser)
-    spec = checked(arguments, sources).specs["one"]
-    command, environment = sources.command(spec, tmp_path / "m1.sock")
-    child = parsed(*command[command.index("serve") + 1 :])
+    models = ("-m", str(one), "-m", str(gguf(tmp_path / "b.gguf")))
+    child, _ = children(tmp_path, *models, "--store", "x.db", "--port", "1", "--cache-disk", "d")
     assert (str(child.model), child.host, child.port, child.alias) == (str(one), str(tmp_path / "m1.sock"), 8000, "one")
     assert (child.store, child.worker_key, child.replica) == ("x-one.db", tmp_path / "key", "one")
     assert child.cache_disk == Path("d/model-one"), "one server uses a folder at a time"
-    assert environment == {"NOTIFY_SOCKET": ""}
 
 
 def test_models_whose_names_no_header_can_carry_are_told_apart(tmp_path: Path) -> None:
     names = ("模型一", "模型二", "--help", "a b", "a-b", "b" * 200 + "1", "b" * 200 + "2")
     for name in names:
         gguf(tmp_path / f"{name}.gguf")
-    arguments = parsed("--models-dir", str(tmp_path), "--store", "x.db", "--cache-disk", "d")
-    sources = Sources(arguments, arguments.given, arguments.parser)
-    children = []
-    for spec in checked(arguments, sources).specs.values():
-        command, _ = sources.command(spec, tmp_path / "m1.sock")
-        children.append(parsed(*command[command.index("serve") + 1 :]))
-    assert {child.alias for child in children} == set(names)
-    assert all(
-        len({getattr(child, what) for child in children}) == len(names) for what in ("replica", "store", "cache_disk")
-    )
+    found = children(tmp_path, "--models-dir", str(tmp_path), "--store", "x.db", "--cache-disk", "d")
+    assert {child.alias for child in found} == set(names)
+    for what in ("replica", "store", "cache_disk"):
+        assert len({getattr(child, what) for child in found}) == len(names)
 
 
 def test_the_only_model_has_its_alias_and_is_loaded_at_the_start(tmp_path: Path) -> None:
@@ -244,35 +245,21 @@ def test_the_only_model_has_its_alias_and_is_loaded_at_the_start(tmp_path: Path)
     assert (spec.name, spec.aliases, spec.starts) == ("mine", ("other", "one"), True)
 
 
-def test_each_model_keeps_its_prefixes_in_a_folder_of_its_own(tmp_path: Path) -> None:
-    one = gguf(tmp_path / "one.gguf")
-    arguments = parsed(str(one), "--sleep-idle-seconds", "5", "--cache-disk", str(tmp_path / "kept"))
-    sources = Sources(arguments, arguments.given, arguments.parser)
-    spec = checked(arguments, sources).specs["one"]
-    command, _ = sources.command(spec, tmp_path / "m1.sock")
-    child = parsed(*command[command.index("serve") + 1 :])
-    assert child.cache_disk == tmp_path / "kept" / "model-one"
-
-
 def test_replicas_are_processes_of_one_model_that_divide_the_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyllmcancel.cli.router_options.default_threads", lambda: 5)
     path = gguf(tmp_path / "m.gguf")
-    arguments = parsed(str(path), "--replicas", "2", "--store", "/x/r.db", "--cache-disk", "/x/cache")
-    sources = Sources(arguments, arguments.given, arguments.parser)
-    (spec,) = checked(arguments, sources).specs.values()
-    assert (spec.starts, spec.replicas, list(sources.read().workers)) == (True, 2, ["m", "m:2"])
-    children = []
-    for worker in spec.workers:
-        command, _ = sources.command(worker, tmp_path / "m1.sock")
-        children.append(parsed(*command[command.index("serve") + 1 :]))
-    assert [(one.alias, one.replica, one.threads, one.replicas) for one in children] == [
+    catalog = read(str(path), "--replicas", "2")
+    (spec,) = catalog.specs.values()
+    assert (spec.starts, spec.replicas, list(catalog.workers)) == (True, 2, ["m", "m:2"])
+    found = children(tmp_path, str(path), "--replicas", "2", "--store", "/x/r.db", "--cache-disk", "/x/cache")
+    assert [(one.alias, one.replica, one.threads, one.replicas) for one in found] == [
         ("m", "m", 2, 1),
         ("m", "m:2", 2, 1),
     ]
-    assert [one.store for one in children] == ["/x/r-m.db", "/x/r-m:2.db"]
-    assert len({one.cache_disk for one in children}) == 2
+    assert [one.store for one in found] == ["/x/r-m.db", "/x/r-m:2.db"]
+    assert len({one.cache_disk for one in found}) == 2
     given = read(str(path), "--replicas", "9", "--threads", "3").specs["m"]
     assert given.options == ("--threads", "3", f"--model={path}")
     assert "--threads=1" in read(str(path), "--replicas", "9").specs["m"].options

@@ -28,14 +28,6 @@ def test_chunks_are_decoded_however_they_are_cut(pieces: list[bytes], data: st.D
     assert decoder.done
 
 
-@given(st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=5), st.integers(1, 5))
-def test_an_answer_that_is_cut_is_not_done(pieces: list[bytes], missing: int) -> None:
-    sent = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
-    decoder = Chunks()
-    decoder.feed((sent + b"0\r\n")[: -missing - 1])
-    assert not decoder.done
-
-
 def test_what_is_no_chunk_is_an_error() -> None:
     for sent in (b"xyz\r\n", b"a" * 100):
         with pytest.raises(ValueError, match=r"."):

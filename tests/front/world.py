@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -11,8 +10,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.errors import UsageError
+from pyllmcancel.front import upstream
 from pyllmcancel.front.app import create_router_app
 from pyllmcancel.front.keeper import Keeper
 from pyllmcancel.front.model import State
@@ -21,15 +23,21 @@ from pyllmcancel.front.remotes import Remotes, Resolve
 from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.front.roster import Roster
 from pyllmcancel.front.spec import Catalog, Spec
-from pyllmcancel.server.config import ServerConfig
-from tests.support.http_asgi import LIMIT, Exchange
+from pyllmcancel.server.config import ApiKey, ServerConfig
+from tests.support.http_asgi import LIMIT, Clients, Exchange
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_model_server.py"
 COMPLETIONS = "/v1/completions"
+# Two owners and an administrator, the options of a router that knows them, and their headers.
+KEYS: dict[str, Any] = {
+    "api_keys": (ApiKey("ann", "key-a"), ApiKey("bob", "key-b")),
+    "admin_api_keys": ("key-admin",),
+}
+ANN, BOB, ADMIN = ({"authorization": f"Bearer {key}"} for key in ("key-a", "key-b", "key-admin"))
 MODEL = b"a model"  # the content of a model's file, where it has one
 
 
-class RouterWorld:
+class RouterWorld(Clients):
     """A router, its processes, and its clients. Options are Roster's, Spec's by model, those of Remotes, and
     ServerConfig's.
     """
@@ -124,13 +132,6 @@ class RouterWorld:
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
-    def begin(self, method: str, path: str, body: Any = None, **options: Any) -> Exchange:
-        headers = {"content-type": "application/json"} | (options.pop("headers", None) or {})
-        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        exchange = Exchange(self.app, method, path, body=content, headers=headers, **options)
-        self.exchanges.append(exchange)
-        return exchange
-
     def complete(self, model: str | None, request_id: str | None = None, **fields: Any) -> Exchange:
         headers = {} if request_id is None else {"x-request-id": request_id}
         named = {} if model is None else {"model": model}
@@ -138,12 +139,6 @@ class RouterWorld:
 
     def stream(self, model: str, request_id: str | None = None, *, until: str = "never") -> Exchange:
         return self.complete(model, request_id, stream=True, until=until)
-
-    async def get(self, path: str, **options: Any) -> Exchange:
-        return await self.begin("GET", path, **options).end()
-
-    async def post(self, path: str, body: Any = None, **options: Any) -> Exchange:
-        return await self.begin("POST", path, body, **options).end()
 
     async def status(self, name: str) -> dict[str, Any]:
         listed = (await self.get("/v1/models")).json()["data"]
@@ -161,11 +156,6 @@ class RouterWorld:
         found: FrontRequests = self.app.state.router.requests
         return found
 
-    async def close(self) -> None:
-        for exchange in self.exchanges:
-            async with exchange:
-                pass
-
 
 @asynccontextmanager
 async def open_router(folder: Path, *names: str, **options: Any) -> AsyncIterator[RouterWorld]:
@@ -182,13 +172,26 @@ async def opened(world: RouterWorld) -> AsyncIterator[RouterWorld]:
             yield world
         finally:
             pids = [process.pid for process in world.keeper.processes.values() if process.pid is not None]
-            await world.close()
+            await world.leave_all()
     assert not world.keeper.processes
     assert not any(map(is_there, pids))
     assert not world.has_sockets()
     assert not world.requests.registry.requests()
     assert world.requests.registry.load == (0, 0)
     assert not [model for model in world.keeper.roster.models.values() if model.waiting or model.running]
+
+
+def sending(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """The event is set when a request has been sent to a process, which may have read nothing of it."""
+    begin, sent = upstream.Exchange.begin, asyncio.Event()
+
+    async def begun(*given: Any) -> upstream.Exchange:
+        exchange = await begin(*given)
+        sent.set()
+        return exchange
+
+    monkeypatch.setattr("pyllmcancel.front.forwarding.Exchange.begin", begun)
+    return sent
 
 
 def is_there(pid: int) -> bool:

@@ -69,11 +69,12 @@ def test_an_answer_comes_whole(litellm: LiteLLM, server: ServerProcess) -> None:
 
 
 @paths
-def test_a_client_that_does_not_stream_may_leave_the_queue(
-    litellm: LiteLLM, server: ServerProcess, occupied: Occupied, path: str
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_may_leave_the_queue(
+    litellm: LiteLLM, server: ServerProcess, occupied: Occupied, path: str, *, stream: bool
 ) -> None:
     with occupied(), RawClient(litellm.port) as client:
-        request_id = post(client, path)
+        request_id = post(client, path, stream=stream)
         server.wait_for(request_id, status="waiting")
         client.leave("close")
         assert server.wait_for(request_id, status="cancelled")["phase"] == "waiting"
@@ -88,17 +89,6 @@ def test_a_client_that_does_not_stream_may_leave_while_its_answer_is_computed(
         server.wait_for(request_id, completion_tokens=lambda n: n > 2)
         client.leave("close")
         assert server.wait_for(request_id, status="cancelled")["phase"] == "decode"
-
-
-@paths
-def test_a_client_that_streams_may_leave_the_queue(
-    litellm: LiteLLM, server: ServerProcess, occupied: Occupied, path: str
-) -> None:
-    with occupied(), RawClient(litellm.port) as client:
-        request_id = post(client, path, stream=True)
-        server.wait_for(request_id, status="waiting")
-        client.leave("close")
-        assert server.wait_for(request_id, status="cancelled")["phase"] == "waiting"
 
 
 @paths

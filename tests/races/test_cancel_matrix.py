@@ -97,17 +97,3 @@ def test_a_deadline_that_has_passed_on_arrival_cancels_before_anything_is_comput
     assert late.ending.cancel_reason is CancelReason.DEADLINE
     assert all(late.request.id != entry[0] for record in driver.watcher.steps for entry in record.sequences)
     driver.run_to_the_end()
-
-
-def test_every_cancel_in_a_step_with_a_survivor_leaves_the_survivor_its_tokens(
-    make_driver: Callable[..., Driver],
-) -> None:
-    driver = make_driver(parallel=4)
-    survivor = driver.submit("the survivor", max_tokens=12)
-    victims = [driver.submit(f"{'victim ' * 8}{number}", max_tokens=12) for number in range(3)]
-    for victim in victims:
-        driver.step(2)
-        driver.cancel(victim)
-    driver.run_to_the_end()
-    assert survivor.sink.tokens() == survivor.expected
-    assert [victim.ending.finish_reason for victim in victims] == [FinishReason.CANCELLED] * 3

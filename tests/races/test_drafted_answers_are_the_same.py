@@ -18,6 +18,7 @@ from pyllmcancel.engine.generation import Generation
 from pyllmcancel.events import Delta, Event, FinishReason
 from pyllmcancel.requests.request import Request
 from pyllmcancel.step import StepItem, StepResult
+from tests.races.drafting import FlatCosts
 from tests.support import tiny_models
 from tests.support.driver import RecordingSink
 from tests.support.marks import mostly_long
@@ -41,15 +42,6 @@ OPTIONS: list[tuple[float, dict[str, list[Any]]]] = [
     (0.1, {"reuse_prefix": [False]}),
     (0.2, {"prediction": [(5, 6, 7, 8) * 4, tuple(range(30))]}),
 ]
-
-
-class CheapRows:
-    """Costs of steps at which drafts pay, whatever else runs on this machine."""
-
-    def of(self, n_rows: int) -> float:
-        return 1.0 + 0.01 * n_rows
-
-    def observe(self, n_rows: int, seconds: float) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -140,7 +132,7 @@ class Pair:
         assert isinstance(self.drafting.workload, Generation)
         self.varies_because = self.drafting.workload.varies_because
         drafts = self.drafting.workload._drafts
-        drafts._costs = CheapRows()  # type: ignore[assignment]
+        drafts._costs = FlatCosts()  # type: ignore[assignment]
         if drafts._model is not None:
             drafts._model._clock = lambda: 0.0  # its steps seem to cost next to nothing
         learn = drafts.learn

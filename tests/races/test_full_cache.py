@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pyllmcancel import _native
-from pyllmcancel._native import Context
-from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine.calls import generation_params
-from pyllmcancel.engine.engine import Engine
-from pyllmcancel.engine.generation import Generation
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.request import Request
-from tests.native.conftest import SAME_TOKENS_IN_COMPANY
-from tests.support.device import load_model
-from tests.support.driver import RecordingSink, Stop, Watcher
+from tests.races.real import Real, check_and_close
+from tests.support.driver import Stop
 from tests.support.step_gate import TEST_LIMIT
-from tests.support.threads import N_THREADS
 
 # Chosen so that in every answer here the likeliest token is 8e-5 of the logits' standard deviation ahead of the next, a
 # hundred times what other kernels make of it.
@@ -30,22 +21,11 @@ KINDS = ("attention", "sliding-window", "recurrent", "hybrid")
 CELLS = 256  # the least that llama.cpp gives
 
 
-class Crowd:
+class Crowd(Real):
     """An engine whose requests want more cells than there are, and what they get."""
 
     def __init__(self, path: Path, parallel: int) -> None:
-        self.watcher = Watcher()
-        sizes = {"n_ctx": CELLS, "n_seq_max": parallel + 2, "n_batch": 64, "n_threads": N_THREADS}
-        context = Context(load_model(path), **sizes, **SAME_TOKENS_IN_COMPANY)
-        self.engine = Engine(Generation(context, EngineConfig(parallel=parallel), _native), observer=self.watcher)
-        self.sinks: dict[str, RecordingSink] = {}
-
-    def submit(self, prompt: list[int], max_tokens: int | None, **options: Any) -> Request:
-        sink = RecordingSink()
-        params = generation_params(temperature=0.0, max_tokens=max_tokens, **options)
-        request = self.engine.submit([prompt], params, sink)
-        self.sinks[request.id] = sink
-        return request
+        super().__init__(path, parallel=parallel, n_ctx=CELLS)
 
     def submit_together(
         self, prompts: list[list[int]], max_tokens: int, then: Callable[[], None] = lambda: None
@@ -62,15 +42,14 @@ class Crowd:
 
         self.watcher.on_step_done = step_done
         try:
-            return [self.submit(prompt, max_tokens) for prompt in prompts]
+            return [self.submit(prompt, max_tokens=max_tokens) for prompt in prompts]
         finally:
             stop.go_on()
 
     def tokens(self, request: Request, index: int = 0) -> list[int]:
         """Return a request's tokens at the end, which must be its whole answer."""
-        sink = self.sinks[request.id]
-        assert sink.ending().finish_reason is FinishReason.LENGTH
-        return sink.tokens(index)
+        assert self.sinks[request.id].ending().finish_reason is FinishReason.LENGTH
+        return super().tokens(request, index)
 
     @property
     def n_preempted(self) -> int:
@@ -87,19 +66,13 @@ def crowd(model_files: dict[str, Path]) -> Iterator[Callable[..., Crowd]]:
         return made[-1]
 
     yield make
-    try:
-        for one in made:
-            assert one.engine.registry.wait_until_empty(TEST_LIMIT)
-            assert (one.engine.counts(), one.engine.failure) == ((0, 0, 0, 0), None)
-    finally:
-        for one in made:
-            one.engine.close()
+    check_and_close(made)
 
 
 def alone(crowd: Callable[..., Crowd], kind: str, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
     """The answers of requests that have an engine to themselves, one after the other."""
     lonely = crowd(kind, parallel=1)
-    return [lonely.tokens(lonely.submit(prompt, max_tokens)) for prompt in prompts]
+    return [lonely.tokens(lonely.submit(prompt, max_tokens=max_tokens)) for prompt in prompts]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,7 +99,7 @@ def test_many_sequences_in_a_tiny_context_all_come_to_their_end(crowd: Callable[
 @pytest.mark.parametrize("kind", KINDS)
 def test_choices_of_one_prompt_give_way_and_go_on_too(crowd: Callable[..., Crowd], kind: str) -> None:
     crowded = crowd(kind, parallel=3)
-    request = crowded.submit(PROMPT[:40], 100, n=3)
+    request = crowded.submit(PROMPT[:40], max_tokens=100, n=3)
     got = [crowded.tokens(request, index) for index in range(3)]
     assert crowded.n_preempted > 0
     assert got == alone(crowd, kind, [PROMPT[:40]], 100) * 3
@@ -154,7 +127,7 @@ def test_an_answer_ends_with_the_context_since_no_position_is_ever_shifted(
     crowd: Callable[..., Crowd], kind: str
 ) -> None:
     crowded = crowd(kind)
-    request = crowded.submit(PROMPT[:200], None)
+    request = crowded.submit(PROMPT[:200], max_tokens=None)
     assert len(crowded.tokens(request)) == CELLS - 200
 
 
@@ -162,7 +135,7 @@ def test_an_answer_ends_with_the_context_since_no_position_is_ever_shifted(
 def test_a_prompt_of_several_choices_is_computed_by_one_of_them_alone(crowd: Callable[..., Crowd], kind: str) -> None:
     """An abort is true only for the first sequence of a token that several share: no token of ours is shared."""
     crowded = crowd(kind)
-    request = crowded.submit(PROMPT[:60], 4, n=3)
+    request = crowded.submit(PROMPT[:60], max_tokens=4, n=3)
     crowded.tokens(request)
     prefilled: Counter[int] = Counter()
     for record in crowded.watcher.steps:

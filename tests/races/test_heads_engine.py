@@ -12,63 +12,25 @@ from pyllmcancel import _native
 from pyllmcancel._native import Context, Model
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import heads
-from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.engine.engine import Engine
-from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.heads import Heads
 from pyllmcancel.errors import UsageError
 from pyllmcancel.events import FinishReason
-from pyllmcancel.requests.request import Request
-from tests.native.conftest import SAME_TOKENS_IN_COMPANY
-from tests.races.test_draft_model_engine import LENGTH, PROMPTS, FlatCosts, check_cancel_in_a_draft
+from tests.races.drafting import PROMPTS, Drafting, check_cancel_in_a_draft, context_options, making
 from tests.support import tiny_models
-from tests.support.driver import RecordingSink, Watcher
-from tests.support.threads import N_THREADS
 from tests.support.tiny_heads import STATE, write_tiny_heads, write_tiny_window_heads
 
 
-class WithHeads:
-    """An engine on a tiny model whose heads draft, or do not."""
-
-    def __init__(
-        self, model: Model, *, drafts: bool = True, n_states: int = 512, n_ctx: int = 3072, **config: Any
-    ) -> None:
-        self.watcher = Watcher()
-        defaults: dict[str, Any] = {"parallel": 3, "kv_unified": True, "draft_sources": ("heads",) if drafts else ()}
-        self.config = EngineConfig(**defaults | config)
-        options: dict[str, Any] = {"n_ctx": n_ctx, "n_seq_max": self.config.parallel, "n_batch": 64}
-        options |= SAME_TOKENS_IN_COMPANY | {"kv_unified": self.config.kv_unified is True, "n_threads": N_THREADS}
-        context = Context(model, **options, n_states=n_states if drafts else 0)
-        self.heads: Context | None = None
-        drafting = None
-        if drafts:
-            self.heads = Context(model, **options, heads=True)
-            drafting = Heads(self.heads, context, self.config, _native, clock=lambda: 0.0)
-        self.generation = Generation(context, self.config, _native, drafting)
-        self.generation._drafts._costs = FlatCosts()  # type: ignore[assignment]
-        self.engine = Engine(self.generation, observer=self.watcher)
-
-    def submit(self, prompt: list[int], **options: Any) -> tuple[Request, RecordingSink]:
-        sink = RecordingSink()
-        params = generation_params(**{"temperature": 0.0, "max_tokens": LENGTH, "ignore_eos": True} | options)
-        return self.engine.submit([prompt], params, sink), sink
-
-    def answer(self, prompt: list[int], **options: Any) -> list[int]:
-        _, sink = self.submit(prompt, **options)
-        assert sink.ending().finish_reason is FinishReason.LENGTH
-        return sink.tokens()
-
-    def answers(self, **options: Any) -> list[list[int]]:
-        """Return the answers to all prompts, asked at once."""
-        sinks = [self.submit(prompt, **options)[1] for prompt in PROMPTS]
-        for sink in sinks:
-            assert sink.ending().finish_reason is FinishReason.LENGTH
-        return [sink.tokens() for sink in sinks]
-
-    def counts(self) -> tuple[int, int]:
-        """Return the numbers of drafted and of accepted tokens so far; for use when all requests have ended."""
-        parts = [part for step in self.watcher.steps for part in step.sequences]
-        return sum(part.n_drafted for part in parts), sum(part.n_accepted for part in parts)
+def with_heads(model: Model, *, drafts: bool = True, n_states: int = 512, n_ctx: int = 3072, **config: Any) -> Drafting:
+    """Return an engine on a tiny model whose heads draft, or do not."""
+    defaults: dict[str, Any] = {"parallel": 3, "kv_unified": True, "draft_sources": ("heads",) if drafts else ()}
+    made = EngineConfig(**defaults | config)
+    options = context_options(made, n_ctx)
+    context = Context(model, **options, n_states=n_states if drafts else 0)
+    if not drafts:
+        return Drafting(context, None, made, None)
+    own = Context(model, **options, heads=True)
+    return Drafting(context, own, made, Heads(own, context, made, _native, clock=lambda: 0.0))
 
 
 @pytest.fixture(scope="module")
@@ -87,21 +49,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
     return {name: Model.load(path, heads=True) for name, path in paths.items()}
 
 
-MakeEngine = Callable[..., WithHeads]
+MakeEngine = Callable[..., Drafting]
 
 
 @pytest.fixture
 def make_engine(models: dict[str, Model]) -> Iterator[MakeEngine]:
-    made: list[WithHeads] = []
-
-    def make(model: str, **options: Any) -> WithHeads:
-        made.append(WithHeads(models[model], **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.engine.close()
-        assert one.engine.failure is None
+    with making(lambda model, **options: with_heads(models[model], **options)) as made:
+        yield made
 
 
 # Without them a token is a sample of all others: no rounding decides which of them are left.
@@ -133,27 +87,16 @@ def test_drafts_are_accepted_as_far_as_the_head_is_right(make_engine: MakeEngine
 
 
 def test_heads_that_are_mostly_wrong_are_asked_for_less(make_engine: MakeEngine) -> None:
-    drafted = []
-    for model in ("chain", "seldom"):
-        engine = make_engine(model)
-        engine.answer(PROMPTS[0], max_tokens=400)
-        drafted.append(engine.counts()[0] / len(engine.watcher.steps))
-    assert drafted[1] < drafted[0] / 2
+    assert make_engine("seldom").drafted_each_step() < make_engine("chain").drafted_each_step() / 2
 
 
 @pytest.mark.parametrize("poll", [1, 20])
 @pytest.mark.parametrize("n_later", [0, 1, 3])
 def test_a_cancel_in_a_draft_disturbs_no_neighbour(make_engine: MakeEngine, poll: int, n_later: int) -> None:
-    expected = make_engine("often", drafts=False).answers()
-    engine = make_engine("often")
-    context = engine.heads
-    assert context is not None
-    check_cancel_in_a_draft(engine, context, expected, poll, n_later)
-    # What the cancel left in the cells of both contexts is true.
-    assert engine.answers() == expected
+    check_cancel_in_a_draft(make_engine("often"), make_engine("often", drafts=False).answers(), poll, n_later)
 
 
-def conversation(engine: WithHeads, **options: Any) -> list[list[int]]:
+def conversation(engine: Drafting, **options: Any) -> list[list[int]]:
     """Three turns, each after the text of those before it, and a turn that takes back the last one."""
     prompt, answers = list(PROMPTS[0]), []
     for turn in range(3):
@@ -183,15 +126,6 @@ def test_a_choice_that_is_preempted_goes_on_with_its_own_tokens(make_engine: Mak
     assert answers[0] == answers[1]
     assert engine.generation.scheduler.n_preempted > 0
     assert engine.counts()[0] > 0
-
-
-def test_several_choices_share_a_prompt(make_engine: MakeEngine) -> None:
-    answers = []
-    for engine in (make_engine("often", drafts=False), make_engine("often")):
-        _, sink = engine.submit(PROMPTS[1], n=3, **SAMPLED)
-        sink.ending()
-        answers.append([sink.tokens(index) for index in range(3)])
-    assert answers[0] == answers[1]
 
 
 def test_heads_that_fail_cost_their_drafts_only(make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,79 +15,24 @@ from typing import Any
 import pytest
 
 from pyllmcancel import _native
-from pyllmcancel._native import Context
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine.calls import generation_params
-from pyllmcancel.engine.engine import Engine
-from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.model_loading import generation_on
-from pyllmcancel.events import Ending, Event, FinishReason
+from pyllmcancel.events import Ending, FinishReason
 from pyllmcancel.requests.observer import NullObserver, StepRecord
 from pyllmcancel.requests.request import Request
-from pyllmcancel.requests.token_stream import Bound, LoopSink
-from tests.native.conftest import SAME_TOKENS_IN_COMPANY
+from pyllmcancel.requests.token_stream import Bound
 from tests.races.answers import Answer, answer_of
+from tests.races.real import ReadInLoop, Real, check_and_close
 from tests.support.device import load_model
-from tests.support.driver import RecordingSink, Watcher, in_thread, split_origin
-from tests.support.http_process import until
+from tests.support.driver import RecordingSink, in_thread
 from tests.support.marks import mostly_long
 from tests.support.step_gate import TEST_LIMIT
-from tests.support.threads import N_THREADS
 
 LONG = [(13 * n + 7) % 900 for n in range(300)]
 MEMORIES = ("attention", "divided", "own cells", "hybrid")
 KINDS = (*MEMORIES, *(f"{memory}, ahead" for memory in MEMORIES))
-
-
-class ReadInLoop(LoopSink):
-    """Events for a reader in an event loop, all of which are kept."""
-
-    def __init__(self, bound: Bound) -> None:
-        super().__init__(asyncio.get_running_loop(), bound)
-        self.record = RecordingSink()
-
-    def put(self, event: Event) -> None:
-        super().put(event)
-        self.record.put(event)
-
-
-class Real:
-    """An engine on a tiny model, and what its requests get."""
-
-    def __init__(self, path: Path, **config: Any) -> None:
-        self.path, self.watcher = path, Watcher()
-        self.config = EngineConfig(**{"parallel": 3, "kv_unified": True} | config)
-        unified = self.config.kv_unified is True
-        n_seq_max = self.config.parallel + (2 if unified else 0)
-        sizes = {"n_ctx": 4096, "n_seq_max": n_seq_max, "n_batch": 64, "n_threads": N_THREADS}
-        # As the engine makes them, cells of one's own need no other types.
-        options = {} if self.config.kv_unified is None else SAME_TOKENS_IN_COMPANY
-        context = Context(load_model(path), **sizes, **options, kv_unified=unified)
-        self.engine = Engine(Generation(context, self.config, _native), observer=self.watcher)
-        self.sinks: dict[str, RecordingSink] = {}
-
-    def submit(self, prompt: list[int], *, reader: ReadInLoop | None = None, **options: Any) -> Request:
-        """Submit greedily, for a `reader` in an event loop if there is one."""
-        record = RecordingSink() if reader is None else reader.record
-        origin = split_origin(options)
-        params = generation_params(**{"temperature": 0.0, "max_tokens": 8} | options)
-        request = self.engine.submit([prompt], params, reader or record, **origin)
-        self.sinks[request.id] = record
-        return request
-
-    def tokens(self, request: Request, index: int = 0) -> list[int]:
-        sink = self.sinks[request.id]
-        sink.ending()
-        return sink.tokens(index)
-
-    def check_nothing_left(self) -> None:
-        assert self.engine.registry.wait_until_empty(TEST_LIMIT)
-        assert self.engine.counts() == (0, 0, 0, 0)
-        assert self.engine.failure is None
-        assert sorted(name for name, _ in self.watcher.endings) == sorted(self.sinks)
-        for sink in self.sinks.values():
-            sink.ending()
 
 
 @pytest.fixture
@@ -104,12 +49,7 @@ def make_real(model_files: dict[str, Path]) -> Iterator[Callable[..., Real]]:
         return made[-1]
 
     yield make
-    try:
-        for real in made:
-            real.check_nothing_left()
-    finally:
-        for real in made:
-            real.engine.close()
+    check_and_close(made)
 
 
 def alone(make_real: Callable[..., Real], kind: str, prompt: list[int], max_tokens: int, **options: Any) -> Answer:
@@ -261,36 +201,6 @@ def test_a_retry_of_a_cancelled_prompt_gets_the_tokens_of_one_computed_afresh(
     assert alone(make_real, kind, LONG, 8).is_whole(real.tokens(real.submit(LONG)))
 
 
-def compute_until_cancelled(real: Real, computing: list[int], cancelled: int) -> None:
-    """Have requests, by their numbers, compute until one is cancelled: they do not end before, whoever is late."""
-    submitted: list[Request] = []
-
-    def wait(record: StepRecord) -> None:
-        if {entry[0] for entry in record.sequences} & {one.id for n, one in enumerate(submitted) if n in computing}:
-            until(lambda: len(submitted) > cancelled and submitted[cancelled].cancellation.requested, bool)
-
-    real.watcher.on_added = submitted.append
-    real.watcher.on_step_done = wait
-
-
-def test_time_in_the_queue_counts_towards_the_deadline(make_real: Callable[..., Real]) -> None:
-    real = make_real(parallel=1)
-    compute_until_cancelled(real, [0], 1)
-    blocker = real.submit(LONG[:10], max_tokens=None)
-    late = real.submit(LONG, timeout=0.02)
-    ending = late.ended.result(TEST_LIMIT)
-    assert ending.cancel_reason is CancelReason.DEADLINE
-    assert ending.usage.prompt_tokens == 0
-    real.engine.cancel(blocker)
-
-
-def test_a_deadline_ends_a_request_that_computes(make_real: Callable[..., Real]) -> None:
-    real = make_real(request_timeout=0.05)
-    compute_until_cancelled(real, [0], 0)
-    ending = real.submit(LONG[:10], max_tokens=None).ended.result(TEST_LIMIT)
-    assert ending.cancel_reason is CancelReason.DEADLINE
-
-
 class StormClient:
     """Submits, reads for a while, cancels most of what it submits, and checks every answer."""
 
@@ -393,56 +303,6 @@ def test_what_pauses_again_and_again_goes_on_with_the_same_tokens(
     assert left.ended.result(TEST_LIMIT).cancel_reason is CancelReason.STALLED
     for request, answer_alone in zip(requests, expected, strict=True):
         assert all(answer_alone.is_whole(real.tokens(request, index)) for index in range(n))
-
-
-@pytest.mark.parametrize("kind", mostly_long(KINDS, "attention"))
-@pytest.mark.parametrize("n", [2, 10])
-def test_requests_of_one_session_at_once_get_the_tokens_they_get_alone(
-    make_real: Callable[..., Real], kind: str, n: int
-) -> None:
-    """A turn of an agent, its title and its summary."""
-    real = make_real(kind)
-    requests = [real.submit(LONG[start : start + 40], max_tokens=16, session="conversation") for start in range(n)]
-    for start, request in enumerate(requests):
-        assert alone(make_real, kind, LONG[start : start + 40], 16).is_whole(real.tokens(request))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_familys_cancel_ends_three_generations_within_the_running_step_and_spares_the_stranger(
-    make_real: Callable[..., Real], kind: str
-) -> None:
-    """All are in one batch when the session of the family's root is cancelled, as a step ends."""
-    real = make_real(kind, parallel=6)
-    all_there = threading.Event()
-    real.watcher.on_step_done = lambda _: all_there.wait(TEST_LIMIT)  # the stranger's answer is not long
-    stranger = real.submit(LONG[:40], max_tokens=60, session="another")
-    parents = {"root": None, "child": "root", "grandchild": "child", "great-grandchild": "grandchild"}
-    family = [
-        real.submit(LONG[start : start + 30], max_tokens=400, session=name, parent=parent)
-        for start, (name, parent) in enumerate([("root", None), *parents.items()])
-    ]
-    members = {request.id for request in family}
-    all_in_one = threading.Event()
-    cancelled = threading.Event()
-
-    def hold_the_engine(record: StepRecord) -> None:
-        if members | {stranger.id} <= {entry[0] for entry in record.sequences} and not all_in_one.is_set():
-            all_in_one.set()
-            assert cancelled.wait(TEST_LIMIT)
-
-    real.watcher.on_step_done = hold_the_engine
-    all_there.set()
-    assert all_in_one.wait(TEST_LIMIT)
-    n_steps_at_cancel = len(real.watcher.steps)
-    reached = real.engine.cancel_session("root")
-    assert {request.id for request in reached or ()} == members
-    cancelled.set()
-    reasons = [request.ended.result(TEST_LIMIT).cancel_reason for request in family]
-    assert reasons == [CancelReason.EXPLICIT] * 5
-    assert alone(make_real, kind, LONG[:40], 60).is_whole(real.tokens(stranger))
-    n_begun = n_steps_at_cancel + kind.endswith("ahead")  # one step more may have begun by itself
-    later = [entry[0] for record in real.watcher.steps[n_begun:] for entry in record.sequences]
-    assert set(later) == {stranger.id}
 
 
 @pytest.mark.parametrize("kind", ["attention", "hybrid", "recurrent"])

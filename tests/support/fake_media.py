@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from pyllmcancel.errors import ContextBusy, UsageError
+from tests.support import media_files
 from tests.support.fake_model import CancelFlag
 
 ROWS = 6
@@ -33,18 +34,7 @@ def image_size(data: bytes) -> tuple[int, int] | None:
 
 def png(width: int = 2, height: int = 2, content: int = 0) -> bytes:
     """Return a PNG of one colour, which real decoders take, too."""
-    line = b"\x00" + bytes((content % 256, content // 256 % 256, 128)) * width
-    return png_of(width, height, line * height)
-
-
-def png_of(width: int, height: int, lines: bytes) -> bytes:
-    """Return a PNG of these lines, each a zero and three bytes for each pixel."""
-
-    def block(name: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-
-    header = block(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + block(b"IDAT", zlib.compress(lines)) + block(b"IEND", b"")
+    return media_files.png(width, height, colour=(content % 256, content // 256 % 256, 128))
 
 
 class MediaChunk:

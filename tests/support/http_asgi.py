@@ -228,6 +228,32 @@ class Exchange:
             await self.end()
 
 
+class Clients:
+    """The exchanges with an application that a test has begun; those still open at the end leave."""
+
+    app: ASGIApp
+    exchanges: list[Exchange]
+
+    def begin(self, method: str, path: str, body: Any = None, **options: Any) -> Exchange:
+        """Begin an exchange; a `body` that is not bytes is sent as JSON. With ``content=None`` it comes later."""
+        headers = {"content-type": "application/json"} | (options.pop("headers", None) or {})
+        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        exchange = Exchange(self.app, method, path, body=options.pop("content", content), headers=headers, **options)
+        self.exchanges.append(exchange)
+        return exchange
+
+    async def get(self, path: str, **options: Any) -> Exchange:
+        return await self.begin("GET", path, **options).end()
+
+    async def post(self, path: str, body: Any = None, **options: Any) -> Exchange:
+        return await self.begin("POST", path, body, **options).end()
+
+    async def leave_all(self) -> None:
+        for exchange in self.exchanges:
+            async with exchange:
+                pass
+
+
 def data_of(block: str) -> str:
     """Return the data of one server-sent event, whose name, if it has one, is the type that its data has."""
     *name, data = block.split("\n")

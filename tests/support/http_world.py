@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import defaultdict
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ from pyllmcancel.server.config import ApiKey, ServerConfig
 from pyllmcancel.server.limits import Limits
 from pyllmcancel.server.running.metrics import EngineMetrics
 from tests.support import fake_native
-from tests.support.http_asgi import LIMIT, Exchange
+from tests.support.http_asgi import LIMIT, Clients, Exchange
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -61,7 +60,7 @@ def shared_template() -> SharedTemplate:
     return SharedTemplate(None)
 
 
-class World:
+class World(Clients):
     """A server and its clients. Steps run freely until :meth:`hold`. Options are ServerConfig's and EngineConfig's.
 
     Attributes
@@ -117,14 +116,6 @@ class World:
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
-    def begin(self, method: str, path: str, body: Any = None, **options: Any) -> Exchange:
-        """Begin an exchange; a `body` that is not bytes is sent as JSON."""
-        headers = {"content-type": "application/json"} | (options.pop("headers", None) or {})
-        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        exchange = Exchange(self.app, method, path, body=options.pop("content", content), headers=headers, **options)
-        self.exchanges.append(exchange)
-        return exchange
-
     def complete(self, prompt: Any = "hello", *, headers: dict[str, str] | None = None, **fields: Any) -> Exchange:
         """Begin a completion."""
         return self.begin("POST", COMPLETIONS, {"prompt": prompt} | fields, headers=headers)
@@ -133,12 +124,6 @@ class World:
         """Begin a chat completion of one user message, unless `fields` has other `messages`."""
         messages = {"messages": [{"role": "user", "content": content}]}
         return self.begin("POST", CHAT, messages | fields, headers=headers)
-
-    async def get(self, path: str, **options: Any) -> Exchange:
-        return await self.begin("GET", path, **options).end()
-
-    async def post(self, path: str, body: Any = None, **options: Any) -> Exchange:
-        return await self.begin("POST", path, body, **options).end()
 
     async def served(self, path: str, body: Any = None, **options: Any) -> Exchange:
         """Post what must be answered with 200."""
@@ -229,9 +214,7 @@ class World:
 
     async def close(self) -> None:
         self.gate.open()
-        for exchange in self.exchanges:
-            async with exchange:
-                pass
+        await self.leave_all()
         if self.closing is not None:
             await self.closing
         await asyncio.to_thread(self.engine.close)

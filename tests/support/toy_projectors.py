@@ -17,7 +17,7 @@ import numpy as np
 from gguf import GGUFWriter
 from numpy.typing import NDArray
 
-from tests.support.fake_media import png_of
+from tests.support import media_files
 from tests.support.tiny_models import (
     LOGIT_STD,
     SPECIAL_TOKENS,
@@ -105,7 +105,7 @@ def noise_png(width: int, height: int, *, seed: int) -> bytes:
     """Return a picture of coloured squares that no other seed has."""
     squares = np.random.default_rng(seed).integers(0, 256, (height // 8 + 1, width // 8 + 1, 3), np.uint8)
     pixels = squares.repeat(8, axis=0).repeat(8, axis=1)[:height, :width]
-    return png_of(width, height, b"".join(b"\x00" + line.tobytes() for line in pixels))
+    return media_files.png(width, height, pixels=b"".join(b"\x00" + line.tobytes() for line in pixels))
 
 
 def normal(name: str, *size: int, gain: float = 1.0) -> NDArray[np.float32]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stub_server import serving
 from tests.support.tiny_models import write_tiny_llama
 from tests.top.stage import Stage
 
@@ -19,5 +20,5 @@ def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    with Stage() as opened:
+    with serving(Stage()) as opened:
         yield opened

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
+
+from tests.support import stub_server
 
 Fields = dict[str, Any]
 METRICS = """\
@@ -71,32 +72,17 @@ class Stage(ThreadingHTTPServer):
     def say(self, path: str, fields: Any, status: int = 200) -> None:
         self.answers[path] = status, json.dumps(fields).encode()
 
-    def __enter__(self) -> Stage:
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, name="stage").start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
-
-
-class Handler(BaseHTTPRequestHandler):
+class Handler(stub_server.Handler):
     server: Stage
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - named by the library
         self.server.keys.add(self.headers.get("authorization"))
         self.answer()
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - named by the library
         self.server.posted.append(self.path)
         self.answer()
 
     def answer(self) -> None:
-        status, body = self.server.answers.get(self.path, (404, b"{}"))
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Write nothing."""
+        self.reply(*self.server.answers.get(self.path, (404, b"{}")))

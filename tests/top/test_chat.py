@@ -37,13 +37,6 @@ def test_ctrl_c_cancels_the_answer_and_a_second_one_leaves(tmp_path: Path) -> No
         assert mine.wait() == 0
 
 
-def test_a_model_is_loaded_for_the_conversation_and_unloaded_after_it(tmp_path: Path) -> None:
-    with chat(tmp_path, "stdlib-coder") as mine:
-        mine.until_drawn("\n>")
-        mine.press("\x04")
-        assert mine.wait() == 0
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
 def test_the_server_of_a_chat_that_is_killed_ends(tmp_path: Path) -> None:
     with chat(tmp_path, "stdlib-coder") as mine:
