@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.embeddings.workload import Embedding
@@ -311,3 +312,25 @@ def test_a_step_without_room_begins_its_newest_text_again_later(make_rig: Callab
     for request, one in ((blocker, text(8, 32)), (first, text(1, 10)), (second, text(2, 10))):
         rig.check_complete(request, one)
     assert [record.status for record in rig.watcher.steps][:2] == ["ok", "no_room"]
+
+
+def test_a_newer_request_of_a_key_supersedes_the_older(rig: Rig) -> None:
+    old = rig.submit(*[text(n, 10) for n in range(50)], supersede="s")
+    rig.held()
+    new = rig.submit(text(1, 3), supersede="s")
+    assert old.ended.result(TEST_LIMIT).cancel_reason is CancelReason.SUPERSEDED
+    rig.finish()
+    rig.check_complete(new, text(1, 3))
+
+
+def test_a_deadline_ends_a_request(rig: Rig) -> None:
+    request = rig.submit(text(1, 30), timeout=0.01)
+    assert request.ended.result(TEST_LIMIT).cancel_reason is CancelReason.DEADLINE
+
+
+def test_a_shutdown_cancels_what_is_left(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    request = rig.submit(text(1, 30))
+    rig.held()
+    rig.engine.close()
+    assert request.ended.result(TEST_LIMIT).cancel_reason is CancelReason.SHUTDOWN

@@ -607,3 +607,15 @@ def test_a_replica_that_is_not_listed_any_more_is_not_loaded_again() -> None:
     assert machine.loaded("a") == [Start("a:2")]
     machine.roster.gone("a:2", "removed")
     assert machine.after(60.0) == []
+
+
+def test_unloading_refuses_those_who_wait_and_ends_the_process() -> None:
+    machine = Machine("a")
+    machine.roster.ask("a", 0.0)
+    ticket = machine.want("a")
+    machine.after()
+    machine.roster.unload("a", "it was unloaded")
+    assert machine.after() == [Refuse(ticket, "it was unloaded"), Stop("a", kill=True)]
+    machine.ended("a")
+    assert machine.after() == []
+    assert machine.state("a") is State.UNLOADED

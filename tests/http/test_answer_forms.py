@@ -136,6 +136,7 @@ async def test_a_neighbours_schema_is_its_own(world: World) -> None:
         ({"response_format": {"type": "json_object"}, "grammar": 'root ::= "x"'}, "grammar", "combined"),
         ({"response_format": {"type": "json_object"}, "json_schema": {}}, "json_schema", "response_format"),
         ({"json_schema": {"enum": []}}, "json_schema", "Unsatisfiable"),
+        ({"json_schema": {"$ref": "https://example.com/schema.json"}}, "json_schema", "retrieving it failed"),
         ({"json_schema": {"name": "answer", "schema": SURE}}, "json_schema", "itself"),
         ({"guided_json": {"schema": SURE}}, "guided_json", "itself"),
         ({"format": schema_format(SURE)}, "format", "itself"),

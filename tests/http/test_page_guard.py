@@ -240,6 +240,7 @@ async def test_no_other_page_is_allowed_with_it(named: str, origin: str) -> None
         exchange = await ask(world, "POST", CANCEL, host=OURS, origin=origin, sec_fetch_site="cross-site")
         assert exchange.status == 403
         assert "access-control-allow-origin" not in exchange.headers
+        assert "access-control-allow-origin" not in (await preflight(world, origin)).headers
 
 
 async def test_the_refusal_says_what_to_start_the_server_with(world: World) -> None:

@@ -333,6 +333,8 @@ async def test_the_key_of_a_request(
         ("/completion", {"n_predict": 0}, None),
         ("/infill", {}, " client-ip 127.0.0.1 infill"),
         ("/infill", {"n_predict": 0}, None),
+        ("/completion", {"supersede": "k"}, "k"),
+        ("/infill", {"supersede": "k"}, "k"),
         (CHAT, {}, None),
         ("/v1/messages", {}, None),
     ],

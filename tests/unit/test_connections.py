@@ -206,3 +206,13 @@ async def test_a_request_that_waits_for_its_turn_at_the_end_gets_a_503() -> None
 )
 def test_cancels_and_what_only_reads_wait_for_no_turn(head: bytes, waits: bool) -> None:
     assert (AT_ONCE.match(head) is None) is waits
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("10.1.2.3", True), ("10.2.0.1", False), ("192.0.2.7", True), ("::1", False), ("fd00::7", True)],
+)
+def test_trusted_proxies_are_addresses_or_networks(host: str, expected: bool) -> None:
+    connections = Connections(2, 2, proxies=("10.1.0.0/16", "192.0.2.7", "fd00::/8"))
+    assert connections.is_proxy(host) == expected
+    assert not Connections(2, 2).is_proxy(host)

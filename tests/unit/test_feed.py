@@ -265,3 +265,12 @@ def test_the_end_of_a_prompt_and_the_beginning_of_its_answer_are_shown(
         driver.run_to_the_end()
         shown.append(texts.output(tracked.request.summary(tracked.ending)))
     assert shown == ["an an", "fine"], "without the token that ends it"
+
+
+@pytest.mark.parametrize(
+    "event_id", ["", "x", "-", "other-1", "{}-", "{}-x", "{}--1", "{}-²", "{}-1 ", "{}-7", "{}-" + "9" * 5000]
+)
+def test_ids_of_others_and_of_the_future_are_not_known(driver: Driver, event_id: str) -> None:
+    feed = feed_of(driver)
+    assert feed.place_after(event_id.format(feed.frames.boot)) is None
+    assert feed.place_after(feed.frames.id_of(0)) == 0

@@ -11,7 +11,7 @@ import pytest
 
 from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.engine.calls import generation_params
-from pyllmcancel.errors import ConstraintError, RequestFailed
+from pyllmcancel.errors import ConstraintError, InvalidRequestError, RequestFailed
 from pyllmcancel.events import FinishReason, Limit
 from tests.support.driver import CHUNK, Driver, RecordingSink
 from tests.support.fake_model import EOS, N_VOCAB
@@ -155,6 +155,12 @@ def test_a_stop_token_ends_the_answer(driver: Driver, shown: bool, text: str) ->
     assert (tracked.sink.text(), tracked.ending.finish_reason) == (text, FinishReason.STOP)
     assert tracked.ending.usage.completion_tokens == 3
     assert sum(len(delta.logprobs) for delta in tracked.sink.deltas) == len(text)
+
+
+@pytest.mark.parametrize("token", [-1, 1 << 31, "x"])
+def test_a_stop_token_that_is_none_is_an_error_of_its_request(driver: Driver, token: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="stop_tokens must be"):
+        driver.submit("question", stop_tokens=frozenset({token}))
 
 
 @pytest.mark.parametrize(("shown", "text"), [(False, "one"), (True, "one t")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.chat.infill import STRIDES, Gap, Snippet, cut, fim_prompt, infill_prompt
+from pyllmcancel.chat.infill import MAX_AROUND, STRIDES, Gap, Snippet, cut, fim_prompt, infill_prompt
 from pyllmcancel.errors import InvalidRequestError
 from tests.support import fake_native
 
@@ -87,3 +87,8 @@ def test_without_room_for_the_special_tokens_there_is_no_prompt() -> None:
     with pytest.raises(InvalidRequestError, match="leaves 2 tokens") as caught:
         infill_prompt(fim_model(), gap("a", "b"), [], 2)
     assert caught.value.param == "n_predict"
+
+
+def test_however_large_the_context_what_surrounds_the_gap_is_limited() -> None:
+    tokens = infill_prompt(fim_model(), Gap([7] * 10_000, [8] * 10_000), [], 100_000)
+    assert len(tokens) <= MAX_AROUND + 3

@@ -181,7 +181,11 @@ def test_a_range_is_not_as_long_as_a_template_likes() -> None:
     [
         "''.__class__.__mro__",
         "''['__class__']['__mro__']",
+        "(''|attr('__class__')).__mro__",
         "'{0.__class__.__mro__}'.format('')",
+        "('{0.__class__.__mro__}'|attr('format'))('')",
+        "(['']|map(attribute='__class__')|first).__mro__",
+        "raise_exception.__globals__.json",
         "cycler.__init__.__globals__.os",
         "lipsum.__globals__.os",
         "(strftime_now|attr('__globals__')).sys",

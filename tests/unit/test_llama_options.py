@@ -248,6 +248,11 @@ def test_their_verbosity_is_a_level_of_the_log(given: str, level: str) -> None:
     assert parsed(*given.split()).log_level == level
 
 
+@pytest.mark.parametrize("option", ["-v", "--verbose", "--log-verbose"])
+def test_a_verbose_server_logs_all_and_its_answers_tell_more(option: str) -> None:
+    assert (parsed(option).log_level, config_of(option).verbose, config_of().verbose) == ("debug", True, False)
+
+
 def test_samplers_have_their_letters() -> None:
     # Of what they have and we do not, adaptive-p, the options are refused.
     assert {letter: name for letter, name in sampler_letters().items() if name != "adaptive_p"} == SAMPLER_LETTERS
