@@ -24,6 +24,8 @@ from tests.support.http_asgi import LIMIT, Clients, Exchange
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from fastapi import FastAPI
+
     from pyllmcancel.requests.observer import StepRecord
     from tests.support.step_gate import HeldStep
 
@@ -68,6 +70,8 @@ class World(Clients):
     exchanges
         All that were begun here; those still open at the end leave.
     """
+
+    app: FastAPI
 
     def __init__(
         self,
