@@ -754,7 +754,7 @@ class Context:
 
         With `ends`, one for each item, a thread of the context's own computes. When each sequence has got its next
         token it begins, without waiting for Python, a step ahead: one token for each of the same sequences. It does not
-        if one of them has ended or is cancelled, its row is at fault, cells are missing, or somebody has rung. If
+        if one of them has ended or is cancelled, its row is at fault, cells are missing, or it is forbidden. If
         `StepResult.ahead` is true, `collect` is the next call.
 
         Parameters

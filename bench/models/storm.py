@@ -17,7 +17,7 @@ from bench.models.settings import Settings
 from bench.scenarios.report import Report
 from bench.scenarios.storm.palette import Body, Kind, Palette, generating
 from bench.scenarios.storm.stage import Question, Visit
-from bench.scenarios.storm.storm import SEVERAL, Setting, Storm
+from bench.scenarios.storm.storm import DIVIDED, Setting, Storm
 from bench.scenarios.storm.verdict import faults_in_log, shown, tabulate
 from bench.scenarios.storm.visits import Client
 from bench.scenarios.storm.wire import Reply, Wire, ask, request_bytes
@@ -29,8 +29,7 @@ N_REPLICAS, N_REPLICATED = 4, 20_000
 N_CTX = 2_048
 # The last value of an option counts.
 OPTIONS = (
-    *SEVERAL,
-    "--no-kv-unified",
+    *DIVIDED,
     "--ctx-size",
     str(8 * N_CTX),
     "--max-queue",

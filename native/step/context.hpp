@@ -99,7 +99,7 @@ class Context {
     void start_ahead();
 
     // As step(); then, in a step ahead, it may compute one more token for each of the same sequences.
-    // That step begins by itself unless one of them has ended, is cancelled or at fault, cells are missing, or somebody has rung.
+    // That step begins by itself unless one of them has ended, is cancelled or at fault, cells are missing, or it is forbidden.
     // While it is ahead, as StepResult tells, calls that change the context throw ContextBusy, except collect().
     StepResult step_ahead(const std::vector<StepItem> & items, StepCost cost, std::vector<StepEnd> ends);
 

@@ -160,11 +160,11 @@ class Link:
         names = request.session, request.parent, request.supersede, request.priority
         size = request.n_prompt_tokens, len(request.choices), request.params.max_tokens
         self._write_soon(frame(ACCEPTED, as_json([names, size, request.adapters, promise])))
-        request.ended.add_done_callback(partial(self._ended, asyncio.get_running_loop()))
+        request.ended.add_done_callback(partial(self._ended, request, asyncio.get_running_loop()))
 
-    def _ended(self, loop: asyncio.AbstractEventLoop, _: Future[Ending]) -> None:
+    def _ended(self, request: Request, loop: asyncio.AbstractEventLoop, _: Future[Ending]) -> None:
         """Have the ending of a cancelled request sent, from any thread: the application's answer takes longer."""
-        if self._request is not None and self._request.cancellation.requested:
+        if request.cancellation.requested:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._write_ending)
 

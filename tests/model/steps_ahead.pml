@@ -8,8 +8,8 @@
  *
  * With one of these names defined, one thing is done as it must not be, and spin must find the fault:
  *
- *   HUSHES_LATE      the bell is silenced after the engine's thread has looked for news
- *   DEAF             a step begins ahead without a look at the bell
+ *   HUSHES_LATE      steps ahead are allowed after the engine's thread has looked for news
+ *   DEAF             a step begins ahead though it is forbidden
  *   RUNS_ON          a step begins ahead though nobody has come for the last one's result
  *   GIVES_BACK_EARLY a slot is given back beside a step that is ahead
  *   COLLECTS_QUIETLY the engine's thread waits for a result, and does not wake the thread that hands it over
@@ -24,14 +24,14 @@ bool thread_sleeps, user_sleeps; /* at for_thread_ and for_user_ */
 bool wanted, waiting, goes_on, closing;
 bool handed_over, result_ahead, result_failed;
 
-bool rung;   /* Context::rung_ */
+bool forbidden; /* Context::ahead_forbidden_ */
 byte n_steps;
 bool joined; /* the thread has ended */
 
 /* Ghost variables, which the code does not have. */
 bool computing; /* the context is the thread's */
 bool pending;   /* there are news that the engine's thread has not looked at */
-bool told;      /* and the bell was rung for them */
+bool told;      /* and steps ahead were forbidden for them */
 byte n_since;   /* steps that began afterwards */
 
 inline lock() { atomic { !mutex -> mutex = true } }
@@ -52,7 +52,7 @@ inline step_begins()
 		n_steps++;
 		computing = true;
 		if
-		:: told -> n_since++; assert(n_since <= 1) /* one step, which may have been planned before the bell was rung */
+		:: told -> n_since++; assert(n_since <= 1) /* one step, which may have been planned before they were forbidden */
 		:: else
 		fi
 	}
@@ -89,9 +89,9 @@ at_rest:
 	assert(!computing);
 #ifdef HUSHES_LATE
 	d_step { pending = false; told = false; n_since = 0 };
-	rung = false;
+	forbidden = false;
 #else
-	rung = false;                                          /* Context.allow_ahead */
+	forbidden = false;                                     /* Context.allow_ahead */
 	d_step { pending = false; told = false; n_since = 0 }; /* EngineLoop._end_cancelled, _admit and the others */
 #endif
 	if
@@ -177,7 +177,7 @@ proctype thread()
 #ifdef DEAF
 			:: !failed && goes_on && n_steps < STEPS -> follows = true
 #else
-			:: atomic { !failed && goes_on && n_steps < STEPS && !rung -> follows = true; assert(waiting); step_begins() }
+			:: atomic { !failed && goes_on && n_steps < STEPS && !forbidden -> follows = true; assert(waiting); step_begins() }
 #endif
 			:: true
 			fi;
@@ -195,11 +195,11 @@ proctype thread()
 	joined = true
 }
 
-/* Registry.accept, Registry.wake and whatever else rings: the news first, then the bell. */
+/* Registry.accept, Registry.wake and whatever else forbids steps ahead: the news first. */
 proctype news()
 {
 	pending = true;
-	atomic { rung = true; told = pending }
+	atomic { forbidden = true; told = pending }
 }
 
 init {

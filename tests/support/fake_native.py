@@ -222,7 +222,7 @@ class Context:
         self.n_threads = n_threads
         self.n_ahead = 0  # steps that have begun by themselves
         self._ahead: StepAhead | None = None
-        self._rung = False
+        self._ahead_forbidden = False
 
     @property
     def n_ctx(self) -> int:
@@ -443,10 +443,10 @@ class Context:
             return self._advance(ahead, self._compute(ahead.parts, ahead.costs), goes_on=goes_on)
 
     def forbid_ahead(self) -> None:
-        self._rung = True
+        self._ahead_forbidden = True
 
     def allow_ahead(self) -> None:
-        self._rung = False
+        self._ahead_forbidden = False
 
     def _advance(self, ahead: StepAhead, result: StepResult, *, goes_on: bool) -> StepResult:
         """Have the next step begin, if nothing speaks against it."""
@@ -457,7 +457,7 @@ class Context:
             ]
         ended = any(self._has_ended(row, *end) for row, end in zip(result.rows, ahead.ends, strict=False))
         missing = self.n_cells_used + len(ahead.parts) > self.n_cells
-        if not goes_on or self._rung or result.status is not StepStatus.OK or ended or missing:
+        if not goes_on or self._ahead_forbidden or result.status is not StepStatus.OK or ended or missing:
             return result
         self.n_ahead += 1
         self._ahead = StepAhead(tuple(StepItem(part.seq, 1) for part in ahead.parts), ahead.costs, ahead.ends)

@@ -21,7 +21,7 @@ def written(message: Message, most_calls: int) -> str:
 
 
 Rule = Callable[[Message | None, Message], bool]
-"""Whether something is done to a message, by the one before it and itself."""
+"""Decides by a message, and the one before it, whether something is done to it."""
 
 
 def never(_before: Message | None, _message: Message) -> bool:

@@ -34,15 +34,16 @@ class Setting:
     exact: bool = False
 
 
-# Answers can be compared where company alone does not change them. Divided cells always lie in order, and without flash
-# attention one kernel computes them. Unified ones lie where others left room, and a text's vector is computed beside
-# others: there the model is an exact copy, in which the last bit of a sum decides nothing. There are fewer unified
-# cells than all could use, so that some requests are preempted.
-ONE_KERNEL = (*SEVERAL, "-ctk", "f32", "-ctv", "f32", "--flash-attn", "off")
+# Answers can be compared where company alone does not change them, as with divided cells and the default attention.
+# Unified cells lie where others left room, and a text's vector is computed beside others: there the model is an exact
+# copy, in which the last bit of a sum decides nothing. There are fewer unified cells than all could use, so that some
+# requests are preempted.
+DIVIDED = (*SEVERAL, "--no-kv-unified")
+EXACT = (*SEVERAL, "-ctk", "f32", "-ctv", "f32", "--flash-attn", "off")
 SETTINGS = (
-    Setting("divided cells", (*ONE_KERNEL, "--no-kv-unified"), generating, 0.45),
-    Setting("unified cells", (*ONE_KERNEL, "--kv-unified", "--ctx-size", "6144"), generating, 0.45, exact=True),
-    Setting("embeddings", (*ONE_KERNEL, "--pooling", "mean"), pooling, 0.1, exact=True),
+    Setting("divided cells", DIVIDED, generating, 0.45),
+    Setting("unified cells", (*EXACT, "--kv-unified", "--ctx-size", "6144"), generating, 0.45, exact=True),
+    Setting("embeddings", (*EXACT, "--pooling", "mean"), pooling, 0.1, exact=True),
 )
 
 
