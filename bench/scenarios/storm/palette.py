@@ -19,6 +19,7 @@ LONG_ANSWER = 1500  # of one that its client does not wait for, after a short pr
 LONG_PROMPTS_ANSWER = 200  # after a long one
 MANY = 40  # texts of a request for vectors that is to be cut
 SOURCE = "\n".join(inspect.getsource(module) for module in (textwrap, heapq, bisect, json.decoder))
+UNDRAFTED: Body = {"speculative.n_max": 0}
 GREEDY: Body = {"temperature": 0.0, "ignore_eos": True}
 SCHEMA = {
     "type": "object",
@@ -47,8 +48,9 @@ class Kind:
         return self.body(prompt) | limit | {"stream": self.stream}
 
     def ask_endless(self, prompt: str, *, known: bool) -> Body:
-        """Return the body of a request that takes longer than its client waits."""
-        return self.ask(prompt, self.n_endless or (LONG_ANSWER if known else LONG_PROMPTS_ANSWER))
+        """Return the body of a request that takes longer than its client waits: without drafts from past answers."""
+        body = self.ask(prompt, self.n_endless or (LONG_ANSWER if known else LONG_PROMPTS_ANSWER))
+        return body if self.limit is None else body | UNDRAFTED
 
 
 def both(
@@ -81,11 +83,11 @@ GENERATING: tuple[Kind, ...] = (
     *both("completion", "/completion", completion, "n_predict"),
     *both("infill", "/infill", infill, "n_predict"),
 )
-# These report the progress of their prompts, too, in which they are cut. A known answer would come before its cut.
+# These report the progress of their prompts, too, in which they are cut.
 TELLING = Kind(
     "completion, progress",
     "/completion",
-    lambda text: completion(text) | {"return_progress": True, "speculative.n_max": 0},
+    lambda text: completion(text) | {"return_progress": True},
     "n_predict",
     stream=True,
 )
