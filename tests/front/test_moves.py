@@ -15,7 +15,9 @@ import pytest
 from tests.clients.model import write_patient_model
 from tests.support.http_process import START_LIMIT, RawClient, ServerProcess, events, fresh_id, until
 from tests.support.marks import mostly_long
+from tests.support.media_files import data_url, png
 from tests.support.threads import N_THREADS
+from tests.support.toy_projectors import write_pair
 
 N_TOKENS = 1_000  # enough for an answer to be live still when its process has been found
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string", "minLength": 2000}}, "required": ["text"]}
@@ -47,9 +49,8 @@ N_CROWD = 5  # a process that ends three times within a minute has failed, and e
 
 
 @contextmanager
-def replicas(folder: Path, n: int) -> Iterator[ServerProcess]:
-    model = write_patient_model(folder / "stdlib.gguf")
-    options = (str(model), "--replicas", str(n), "--ctx-size", "32768", "--threads", str(N_THREADS))
+def replicas(model: Path, n: int, *more: str) -> Iterator[ServerProcess]:
+    options = (str(model), "--replicas", str(n), "--ctx-size", "32768", "--threads", str(N_THREADS), *more)
     sampling = ("--temp", "0.9", "--top-p", "0.9", "--min-p", "0.02", "--top-k", "50")
     with ServerProcess(*options, *sampling, "--spec-type", "none", "--drain", "0", "--worker-silence", "2") as process:
         process.started()
@@ -58,13 +59,13 @@ def replicas(folder: Path, n: int) -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with replicas(tmp_path_factory.mktemp("moves"), N_CROWD) as process:
+    with replicas(write_patient_model(tmp_path_factory.mktemp("moves") / "stdlib.gguf"), N_CROWD) as process:
         yield process
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[ServerProcess]:
-    with replicas(tmp_path, 2) as process:
+    with replicas(write_patient_model(tmp_path / "stdlib.gguf"), 2) as process:
         all_serve(process)
         yield process
 
@@ -162,6 +163,21 @@ def test_a_whole_answer_goes_on(crowd: ServerProcess, name: str) -> None:
         assert answer.status == 200
         assert stable(json.loads(answer.read())) == expected
     assert ended_elsewhere(crowd, request_id, replica)
+
+
+@pytest.mark.long
+def test_an_answer_about_a_picture_goes_on(tmp_path: Path) -> None:
+    model, projector = write_pair(tmp_path, "gemma3")
+    picture = {"type": "image_url", "image_url": {"url": data_url(png(100, 60))}}
+    asked = [{"role": "user", "content": [{"type": "text", "text": "what?"}, picture]}]
+    with replicas(model, 2, "--mmproj", str(projector)) as server, RawClient(server.port) as client:
+        all_serve(server)
+        path, body = "/v1/chat/completions", {"messages": asked, "ignore_eos": True, **FREE}
+        expected = alone(server, path, body)
+        request_id = post(client, path, body | {"stream": True})
+        replica, _ = lose(server, request_id)
+        assert streamed(client) == expected
+        assert ended_elsewhere(server, request_id, replica)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGSTOP])
