@@ -59,9 +59,7 @@ FEW = ("Q4_1", "Q8_0", "Q4_K", "Q6_K")
 @pytest.mark.parametrize("experts", [False, True], ids=["dense", "experts"])
 @pytest.mark.parametrize(
     "kind",
-    mostly_long(
-        ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"], *FEW
-    ),
+    mostly_long(["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"], *FEW),
 )
 def test_quantized_weights_count_as_what_they_stand_for(
     kind: str, experts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
