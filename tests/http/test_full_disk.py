@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.http_process import LIMIT, until
+from tests.support.http_process import LIMIT, START_LIMIT, until
 from tests.support.marks import mostly_long
 from tests.support.proxies import free_port
 
@@ -41,7 +41,7 @@ def serving(model: Path, *options: str, output: int | None) -> Iterator[tuple[ht
     process = subprocess.Popen([*shell, *command, *options], stdout=output, stderr=output)
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=LIMIT) as client:
-            until(lambda: health(client, process), lambda status: status == 200)
+            until(lambda: health(client, process), lambda status: status == 200, START_LIMIT)
             yield client, process
     finally:
         process.kill()

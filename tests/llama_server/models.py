@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from gguf import GGUFReader, TokenType
+from gguf import TokenType
 
 from pyllmcancel.models import packaged_model_path
+from tests.support.gguf_bytes import GgufBytes
 from tests.support.media_files import png
 from tests.support.tiny_embedders import encoder_shape, load_wordpieces, write_tiny_encoder
 from tests.support.tiny_models import (
@@ -104,9 +105,9 @@ def write_ranker(path: Path, seed: int = RANKERS_SEED) -> Path:
 
 def write_sentence_piece_llama(path: Path) -> Path:
     """Write a llama with the beginning of Llama 2's vocabulary: special tokens, bytes, and the first pieces."""
-    fields = GGUFReader(VOCABULARIES / "ggml-vocab-llama-spm.gguf").fields
+    file = GgufBytes.read(VOCABULARIES / "ggml-vocab-llama-spm.gguf")
     first = slice(N_TOKENS)
-    tokens: list[str] = fields["tokenizer.ggml.tokens"].contents(first)
+    tokens: list[str] = file.listed("tokenizer.ggml.tokens", first)
     shape = TinyShape(vocabulary=Vocabulary(tuple(tokens), ()), n_ctx_train=N_CTX_TRAIN, chat_template=CHAT_TEMPLATE)
     weights = llama_weights(shape)
     # An answer ends when the test says so.
@@ -115,8 +116,8 @@ def write_sentence_piece_llama(path: Path) -> Path:
         "tokenizer.ggml.model": "llama",
         "tokenizer.ggml.pre": "default",
         "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.scores": fields["tokenizer.ggml.scores"].contents(first),
-        "tokenizer.ggml.token_type": fields["tokenizer.ggml.token_type"].contents(first),
+        "tokenizer.ggml.scores": file.listed("tokenizer.ggml.scores", first),
+        "tokenizer.ggml.token_type": file.listed("tokenizer.ggml.token_type", first),
         "tokenizer.ggml.unknown_token_id": 0,
         "tokenizer.ggml.bos_token_id": 1,
         "tokenizer.ggml.eos_token_id": 2,

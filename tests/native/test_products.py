@@ -19,6 +19,7 @@ from pyllmcancel.step import StepStatus
 from tests.native.conftest import World, ok
 from tests.support import tiny_models
 from tests.support.device import load_model
+from tests.support.marks import mostly_long
 from tests.support.tiny_models import TinyOptions, TinyShape, load_vocabulary
 
 # Activations of 8 bits are rounded by half a percent of their deviation, in each product of two layers. Weights that
@@ -51,9 +52,14 @@ def write(path: Path, kind: GGMLQuantizationType, *, experts: bool) -> Path:
     return tiny_models.write_model(path, "llama", weights, metadata, quantization=kind)
 
 
+# Of blocks of 32 and of 256 elements, with and without a minimum.
+FEW = ("Q4_1", "Q8_0", "Q4_K", "Q6_K")
+
+
 @pytest.mark.parametrize("experts", [False, True], ids=["dense", "experts"])
 @pytest.mark.parametrize(
-    "kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"]
+    "kind",
+    mostly_long(["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"], *FEW),
 )
 def test_quantized_weights_count_as_what_they_stand_for(
     kind: str, experts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -80,6 +80,10 @@ class GgufBytes:
         begin = -(-reader.offset // ALIGNMENT) * ALIGNMENT
         return cls(keys, tensors, reader.content[begin:])
 
+    def listed(self, key: str, kept: slice) -> list[Any]:
+        """Return a part of an array, its texts decoded."""
+        return [item.decode() if isinstance(item, bytes) else item for item in self.keys[key.encode()].value[kept]]
+
     def with_key(self, key: str, value: Value | None) -> GgufBytes:
         """A copy in which `key` has `value`, or is not there."""
         keys = {name: old for name, old in self.keys.items() if name != key.encode()}

@@ -46,12 +46,16 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def until(read: Callable[[], T], accept: Callable[[T], object], seconds: float = LIMIT) -> T:
-    """Ask again and again until the answer is accepted; for events of the operating system, which cannot be awaited."""
-    deadline = time.monotonic() + seconds
+    """Ask again and again until the answer is accepted; for events of the operating system, which cannot be awaited.
+
+    The longer it takes the less often: who asks all the time takes the processor from what is waited for.
+    """
+    began = time.monotonic()
     while not accept(found := read()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > seconds:
             raise TimeoutError(f"after {seconds} s it is still {found!r}")
-        time.sleep(0.005)
+        time.sleep(min(max(0.005, waited / 10), 0.05))
     return found
 
 

@@ -11,8 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Unpack
 
-from gguf import GGUFReader, PoolingType, TokenType
+from gguf import PoolingType, TokenType
 
+from tests.support.gguf_bytes import GgufBytes
 from tests.support.tiny_models import (
     VOCABULARIES,
     Metadata,
@@ -32,9 +33,9 @@ N_BERT_CONTEXT = 128
 
 @cache
 def load_wordpieces(size: int = 2048, path: Path = VOCABULARIES / "ggml-vocab-bert-bge.gguf") -> Vocabulary:
-    """BERT's vocabulary, cut to `size` tokens; takes a second, once a process."""
+    """BERT's vocabulary, cut to `size` tokens."""
     kept = slice(FIRST_CHARACTER, FIRST_CHARACTER + size - len(SPECIAL))
-    tokens: list[str] = GGUFReader(path).fields["tokenizer.ggml.tokens"].contents(kept)
+    tokens: list[str] = GgufBytes.read(path).listed("tokenizer.ggml.tokens", kept)
     if tokens[0] != "▁!":
         raise ValueError(f"{path}: not the vocabulary that is known here")
     return Vocabulary((*SPECIAL, *tokens), ())

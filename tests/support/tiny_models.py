@@ -27,10 +27,11 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType, TokenType
+from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType, TokenType
 from gguf.quants import quantize
 from numpy.typing import NDArray
 
+from tests.support.gguf_bytes import GgufBytes
 from tests.support.random_blocks import SCALES, random_blocks
 
 VOCABULARIES = Path(__file__).resolve().parents[2] / "vendor" / "llama.cpp" / "models"
@@ -71,15 +72,15 @@ class Vocabulary:
 
 @cache
 def load_vocabulary(size: int = 1024, path: Path = VOCABULARIES / "ggml-vocab-gpt-2.gguf") -> Vocabulary:
-    """Read GPT-2's vocabulary and cut it to `size` tokens, special ones included; takes a second, once a process."""
+    """Read GPT-2's vocabulary and cut it to `size` tokens, special ones included."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: run tools/fill_vendor.py, which fetches llama.cpp's tree")
     n_merges = size - 256 - len(SPECIAL_TOKENS)
     if n_merges < 1:
         raise ValueError(f"a vocabulary needs more than {256 + len(SPECIAL_TOKENS)} tokens, not {size}")
-    fields = GGUFReader(path).fields
-    tokens: list[str] = fields["tokenizer.ggml.tokens"].contents(slice(256 + n_merges))
-    merges: list[str] = fields["tokenizer.ggml.merges"].contents(slice(n_merges))
+    file = GgufBytes.read(path)  # the package's reader takes seconds
+    tokens: list[str] = file.listed("tokenizer.ggml.tokens", slice(256 + n_merges))
+    merges: list[str] = file.listed("tokenizer.ggml.merges", slice(n_merges))
     if tokens[256:] != [merge.replace(" ", "") for merge in merges]:
         raise ValueError(f"{path}: its tokens are not numbered by merge, so it cannot be cut")
     return Vocabulary((*tokens, *SPECIAL_TOKENS), tuple(merges))

@@ -10,6 +10,7 @@ from pyllmcancel.cli import main
 from pyllmcancel.cli.help import FIRST
 from pyllmcancel.cli.serve_options import GROUPS
 from tests.http.test_startup import serve_actions
+from tests.support.marks import mostly_long
 
 MAX_LINES = 60
 
@@ -59,12 +60,15 @@ def test_an_unknown_group_is_an_error_that_names_the_nearest(capsys: pytest.Capt
     assert "did you mean workers?" in capsys.readouterr().err
 
 
-def ours() -> list[str]:
-    actions = [one for one in serve_actions() if not isinstance(one, argparse.BooleanOptionalAction) and one.nargs != 0]
-    return [action.option_strings[0] for action in actions]
+WITH_VALUES = {
+    one.option_strings[0]: getattr(one.type, "__qualname__", None)
+    for one in serve_actions()
+    if not isinstance(one, argparse.BooleanOptionalAction) and one.nargs != 0
+}
+FEW = {kind: option for option, kind in WITH_VALUES.items()}  # one option of each type: others differ in their bounds
 
 
-@pytest.mark.parametrize("option", ours())
+@pytest.mark.parametrize("option", mostly_long(WITH_VALUES, *FEW.values()))
 def test_nonsense_is_reported_in_one_line_of_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
