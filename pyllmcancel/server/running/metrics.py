@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from pyllmcancel import __version__
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.drafting.sources import SOURCES
-from pyllmcancel.events import FinishReason
+from pyllmcancel.events import FinishReason, Limit
 
 if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
@@ -50,7 +50,7 @@ class EngineMetrics:
         self._requests = self._counter("requests_total", "Requests that have ended, by outcome.", "outcome")
         self._cancelled = self._counter("requests_cancelled_total", "Cancelled requests, by reason.", "reason")
         # Set from the start, so that a rate includes the first event.
-        for outcome in FinishReason:
+        for outcome in (*FinishReason, Limit.REPETITION):
             self._requests.labels(outcome)
         for reason in CancelReason:
             self._cancelled.labels(reason)
@@ -138,7 +138,8 @@ class EngineMetrics:
     def request_cancelled(self, request: Request) -> None: ...
 
     def request_ended(self, request: Request, ending: Ending) -> None:
-        self._requests.labels(ending.finish_reason).inc()
+        repeats = ending.limit is Limit.REPETITION
+        self._requests.labels(ending.limit if repeats else ending.finish_reason).inc()
         self._reused.inc(ending.usage.cached_tokens)
         for source, n_drafted, n_accepted in ending.usage.drafts:
             self._drafted.labels(source).inc(n_drafted)
