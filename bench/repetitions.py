@@ -39,12 +39,16 @@ TOPICS = (
     *("a spider", "oceans", "dice"),
 )
 # Files that are text, a line of which people might have a model write.
-KINDS = ("py", "pyi", "c", "h", "cpp", "js", "css", "html", "json", "csv", "xml", "svg", "toml", "md", "po", "txt", "sh")
+KINDS = ("py", "pyi", "c", "h", "cpp", "js", "css", "html", "json", "csv", "xml", "svg", "md", "po", "txt", "sh")
+
+
+def kept_in(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
 
 
 async def answers(url: str, out: Path, n: int, at_once: int, max_tokens: int) -> AsyncIterator[dict[str, Any]]:
     """Yield answers: those in `out`, and further ones, which are added there."""
-    kept = [json.loads(line) for line in out.read_text("utf-8").splitlines()] if out.exists() else []
+    kept = kept_in(out)
     for one in kept[:n]:
         yield one
     numbered = list(enumerate(form.format(topic) for _ in range(3) for topic, form in product(TOPICS, FORMS)))
@@ -63,7 +67,8 @@ async def answers(url: str, out: Path, n: int, at_once: int, max_tokens: int) ->
         with out.open("a", encoding="utf-8") as file:
             for next_one in asyncio.as_completed([ask(seed, question) for seed, question in asked]):
                 one = await next_one
-                print(json.dumps(one), file=file, flush=True)
+                file.write(json.dumps(one) + "\n")
+                file.flush()
                 yield one
 
 
@@ -83,13 +88,18 @@ def alarm(tokens: list[int], limit: int) -> tuple[int, int] | None:
     return next(((n, period) for n in looks if (period := period_of(tokens[:n], limit))), None)
 
 
+def tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def show(name: str, tokens: list[int], text: str, limits: list[int]) -> None:
     for limit in limits:
         found = alarm(tokens, limit)
         if found is not None:
             n, period = found
             share = n * len(text) // max(1, len(tokens))
-            print(f"{limit}: ends {name} after {n} of {len(tokens)} tokens, period {period}: {text[:share][-120:]!r}")
+            tell(f"{limit}: ends {name} after {n} of {len(tokens)} tokens, period {period}: {text[:share][-120:]!r}")
 
 
 async def main() -> int:
@@ -107,13 +117,13 @@ async def main() -> int:
     async for one in answers(given.url, given.out, given.answers, given.at_once, given.max_tokens):
         n += 1
         show(one["name"], one["tokens"], one["text"], given.limits)
-    print(f"{n} answers")
+    tell(f"{n} answers")
+    n = 0
     async with httpx.AsyncClient(base_url=given.url, timeout=600.0) as client:
         for n, (path, text) in enumerate(islice(texts(given.folders, given.files), given.files), 1):
             answered = await client.post("/tokenize", json={"content": text})
             show(str(path), answered.raise_for_status().json()["tokens"], text, given.limits)
-            print(f"{n} files", end="\r")
-    print()
+    tell(f"{n} files")
     return 0
 
 

@@ -20,6 +20,7 @@ from pyllmcancel import __version__
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.drafting.sources import SOURCES
 from pyllmcancel.events import FinishReason, Limit
+from pyllmcancel.server.running.llama_metrics import LlamaMetrics
 
 if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
@@ -47,6 +48,8 @@ class EngineMetrics:
 
     def __init__(self) -> None:
         self.registry = Registry()
+        self._llama = LlamaMetrics()
+        self._engine: weakref.ref[Engine] | None = None  # weak: the engine's thread has this observer
         self._requests = self._counter("requests_total", "Requests that have ended, by outcome.", "outcome")
         self._cancelled = self._counter("requests_cancelled_total", "Cancelled requests, by reason.", "reason")
         # Set from the start, so that a rate includes the first event.
@@ -107,6 +110,7 @@ class EngineMetrics:
 
     def watch(self, engine: Engine, model_name: str) -> None:
         """Add the gauges of `engine`, which are read at each scrape."""
+        self._engine = weakref.ref(engine)
         self.registry.register(EngineGauges(engine, model_name))
 
     def totals(self) -> Totals:
@@ -117,12 +121,18 @@ class EngineMetrics:
             wasted_tokens=_value(self._wasted),
             reused_tokens=_value(self._reused),
             saved_tokens=_value(self._saved),
+            drafted_tokens=sum(_value(self._drafted.labels(source)) for source in SOURCES),
+            accepted_tokens=sum(_value(self._accepted_drafts.labels(source)) for source in SOURCES),
             aborted_steps=_value(self._aborted),
             cancels={reason: _value(self._cancelled.labels(reason)) for reason in CancelReason},
         )
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
+
+    def llama_exposition(self) -> str:
+        """Return the metrics under llama-server's names."""
+        return self._llama.exposition(None if self._engine is None else self._engine(), self.totals())
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"pyllmcancel_{name}", text, labels, registry=self.registry)
@@ -140,6 +150,7 @@ class EngineMetrics:
     def request_ended(self, request: Request, ending: Ending) -> None:
         repeats = ending.limit is Limit.REPETITION
         self._requests.labels(ending.limit if repeats else ending.finish_reason).inc()
+        self._llama.request_ended(request)
         self._reused.inc(ending.usage.cached_tokens)
         for source, n_drafted, n_accepted in ending.usage.drafts:
             self._drafted.labels(source).inc(n_drafted)
@@ -160,6 +171,7 @@ class EngineMetrics:
 
     def step_done(self, record: StepRecord, n_wasted: int) -> None:
         self._step.observe(record.seconds)
+        self._llama.step_done(record)
         self._clock_turn(record)
         self._wasted.inc(n_wasted)
         if record.status == "ok":
@@ -184,9 +196,11 @@ class EngineMetrics:
 
     def first_token(self, request: Request, seconds: float) -> None:
         self._ttft.observe(seconds)
+        self._llama.first_token(request, seconds)
 
     def next_token(self, request: Request, seconds: float) -> None:
         self._itl.observe(seconds)
+        self._llama.next_token(seconds)
 
 
 class Totals(NamedTuple):
@@ -197,6 +211,8 @@ class Totals(NamedTuple):
     wasted_tokens: int
     reused_tokens: int
     saved_tokens: int
+    drafted_tokens: int
+    accepted_tokens: int
     aborted_steps: int
     cancels: dict[CancelReason, int]
 
