@@ -120,7 +120,8 @@ async def main() -> int:
     tell(f"{n} answers")
     n = 0
     async with httpx.AsyncClient(base_url=given.url, timeout=600.0) as client:
-        for n, (path, text) in enumerate(islice(texts(given.folders, given.files), given.files), 1):
+        for path, text in islice(texts(given.folders, given.files), given.files):
+            n += 1
             answered = await client.post("/tokenize", json={"content": text})
             show(str(path), answered.raise_for_status().json()["tokens"], text, given.limits)
     tell(f"{n} files")

@@ -5,10 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from pyllmcancel.cancellation import CancelReason
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.requests.observer import StepRecord
     from pyllmcancel.requests.request import Request
-    from pyllmcancel.server.running.metrics import Totals
+
+
+class Totals(NamedTuple):
+    """Counts of tokens, steps, and cancels by their reasons."""
+
+    prompt_tokens: int
+    computed_tokens: int
+    wasted_tokens: int
+    reused_tokens: int
+    saved_tokens: int
+    drafted_tokens: int
+    accepted_tokens: int
+    aborted_steps: int
+    cancels: dict[CancelReason, int]
 
 
 class Work(NamedTuple):

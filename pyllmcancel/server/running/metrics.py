@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from importlib.resources import files
 from statistics import median_low
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -20,7 +20,7 @@ from pyllmcancel import __version__
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.drafting.sources import SOURCES
 from pyllmcancel.events import FinishReason, Limit
-from pyllmcancel.server.running.llama_metrics import LlamaMetrics
+from pyllmcancel.server.running.llama_metrics import LlamaMetrics, Totals
 
 if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
@@ -201,20 +201,6 @@ class EngineMetrics:
     def next_token(self, request: Request, seconds: float) -> None:
         self._itl.observe(seconds)
         self._llama.next_token(seconds)
-
-
-class Totals(NamedTuple):
-    """Counts of tokens, steps, and cancels by their reasons."""
-
-    prompt_tokens: int
-    computed_tokens: int
-    wasted_tokens: int
-    reused_tokens: int
-    saved_tokens: int
-    drafted_tokens: int
-    accepted_tokens: int
-    aborted_steps: int
-    cancels: dict[CancelReason, int]
 
 
 class EngineGauges(Collector):
