@@ -1,6 +1,6 @@
 """``python -m bench.repetitions --url URL --out FILE``: looks for false alarms of `repetition_limit`.
 
-Has a server answer questions, without the limit, and keeps the answers in FILE; and has it tokenize files, as if they
+Has a server answer questions, without the limit, and keeps the answers in FILE; and tokenizes files, as if they
 were answers. Then it looks at all tokens as the engine does, and shows where it would have ended an answer.
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 
+from pyllmcancel._native import Model
 from pyllmcancel.engine.repetition import EVERY, period_of
 
 FORMS = (
@@ -110,6 +111,7 @@ async def main() -> int:
     parser.add_argument("--max-tokens", type=int, default=400, help="limit of each answer")
     parser.add_argument("--at-once", type=int, default=8, help="answers at once")
     parser.add_argument("--limits", type=int, nargs="+", default=[256], help="values of repetition_limit")
+    parser.add_argument("--model", type=Path, help="GGUF file whose vocabulary tokenizes files")
     parser.add_argument("--folders", type=Path, nargs="*", default=[], help="where files of code and data are")
     parser.add_argument("--files", type=int, default=200, help="the number of files")
     given = parser.parse_args()
@@ -119,12 +121,12 @@ async def main() -> int:
         show(one["name"], one["tokens"], one["text"], given.limits)
     tell(f"{n} answers")
     n = 0
-    async with httpx.AsyncClient(base_url=given.url, timeout=600.0) as client:
+    if given.model is not None:
+        model = Model.load(given.model, without_weights=True)
         for path, text in islice(texts(given.folders, given.files), given.files):
             n += 1
-            answered = await client.post("/tokenize", json={"content": text})
-            show(str(path), answered.raise_for_status().json()["tokens"], text, given.limits)
-    tell(f"{n} files")
+            show(str(path), model.tokenize(text, add_special=False), text, given.limits)
+        tell(f"{n} files")
     return 0
 
 
