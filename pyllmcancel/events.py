@@ -43,6 +43,7 @@ class Limit(StrEnum):
     PROMPT_TIME = "time limit of the prompt"
     ANSWER_TIME = "time limit of the answer"
     INDENT = "indentation"
+    REPETITION = "repetition"
 
 
 class Drafted(NamedTuple):

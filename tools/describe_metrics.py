@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from pyllmcancel.cancellation import CancelReason  # noqa: E402 - found by the line above
 from pyllmcancel.drafting.sources import SOURCES  # noqa: E402
-from pyllmcancel.events import FinishReason, RequestStatus  # noqa: E402
+from pyllmcancel.events import FinishReason, Limit, RequestStatus  # noqa: E402
 from pyllmcancel.scheduling.disk_floor import REFUSALS  # noqa: E402
 from tests.support.http_world import one_of_each, open_world  # noqa: E402
 
@@ -59,7 +59,7 @@ def listed(names: list[str]) -> str:
 
 
 LABELS = {
-    "outcome": f"The end of the request: {listed([*FinishReason])}. A cancel is not an error.",
+    "outcome": f"The end of the request: {listed([*FinishReason, Limit.REPETITION])}. A cancel is not an error.",
     "reason": f"[The reason of the cancel](cancelling.md): {listed([*CancelReason])}.",
     "phase": "The request's phase when it was cancelled: "
     f"{listed([RequestStatus.WAITING, RequestStatus.PREFILL, RequestStatus.DECODE])}.",

@@ -53,7 +53,7 @@ class Answers:
         text = "" if hidden else choice.detokenizer.feed(token)
         choice.has_line_feed = choice.has_line_feed or "\n" in text
         complete = not eog and choice.constraint is not None and choice.constraint.accept(token)
-        limit = passed_limit(choice)
+        limit = None if eog or stops or complete else passed_limit(choice)
         choice.finish_reason = finish_reason(choice, limit, ended=eog or stops or complete)
         stop_text = choice.detokenizer.stopped_by
         if choice.finish_reason is not None:

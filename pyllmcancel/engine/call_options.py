@@ -21,6 +21,7 @@ class Options(TypedDict, total=False):
     max_prompt_seconds: float | None
     max_predict_seconds: float | None
     min_indent: int
+    repetition_limit: int
     prompt_progress: bool
     visible_tokens: frozenset[int]
     all_visible: bool

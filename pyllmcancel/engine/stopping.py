@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from pyllmcancel.engine.repetition import repeats_itself
 from pyllmcancel.events import FinishReason, Limit
 from pyllmcancel.step import LogitFault
 
@@ -41,7 +42,9 @@ def passed_limit(choice: Choice) -> Limit | None:
     """Return the limit, other than that of tokens, that `choice` has reached."""
     if choice.detokenizer.outdented:
         return Limit.INDENT
-    return Limit.ANSWER_TIME if is_late(choice) else None
+    if is_late(choice):
+        return Limit.ANSWER_TIME
+    return Limit.REPETITION if repeats_itself(choice) else None
 
 
 def is_late(choice: Choice) -> bool:

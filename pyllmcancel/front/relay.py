@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import RequestCancelled
-from pyllmcancel.events import FinishReason, RequestStatus
+from pyllmcancel.events import Delta, FinishReason, RequestStatus
 from pyllmcancel.front.delivery import BegunOtherwise, Delivery
 from pyllmcancel.front.forwarding import ClientLeft, Lost, NotReached, connected, process_ended
 from pyllmcancel.front.link import Link, content_of
@@ -299,7 +299,8 @@ class Relay:
         request.status = RequestStatus(told["phase"])
         if (reason := told["reason"]) is not None:
             self._requests.note_cancel(request, CancelReason(reason), told["superseded_by"])
-        self._requests.conclude(request, finish_reason, error=told["error"], param=told["param"])
+        last = Delta(0, "", limit=told.get("limit"))
+        self._requests.conclude(request, finish_reason, last=last, error=told["error"], param=told["param"])
 
     # -- a process that is gone ---------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
+    from pyllmcancel.events import Delta
     from pyllmcancel.requests.effects import Accepted
     from pyllmcancel.requests.request import Names, Origin, Request, RequestSummary
 
@@ -104,11 +105,17 @@ class FrontRequests:
         self.cancel(request, reason)
 
     def conclude(
-        self, request: Request, finish_reason: FinishReason, *, error: str | None = None, param: str | None = None
+        self,
+        request: Request,
+        finish_reason: FinishReason,
+        *,
+        last: Delta | None = None,
+        error: str | None = None,
+        param: str | None = None,
     ) -> None:
         """Write the ending of a request, whose computation has stopped."""
         outbox = Outbox()
-        self._endings.conclude(request, finish_reason, outbox, error=error, param=param)
+        self._endings.conclude(request, finish_reason, outbox, last=last, error=error, param=param)
         outbox.flush()
 
     async def end_all(self, seconds: float, hurry: asyncio.Event) -> None:

@@ -24,6 +24,7 @@ from pyllmcancel.server.live.events import TYPES
 from pyllmcancel.server.live.response import unknown_replica
 from pyllmcancel.server.live.routes import Types, named_types
 from pyllmcancel.server.requests.visible import See, check_may_see_all, may_see_all
+from pyllmcancel.server.routes_health import MetricsFormat
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ async def props(request: Request) -> Any:
 
 
 @router.get("/metrics")
-async def metrics(request: Request) -> Response:
+async def metrics(request: Request, format: MetricsFormat = None) -> Response:  # noqa: A002 - each process reads it
     """Return the metrics of all processes, each sample with the label `model`, and `replica` if there are several."""
     check_may_see_all(request)
     keeper = router_of(request).keeper

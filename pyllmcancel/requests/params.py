@@ -10,6 +10,8 @@ from pyllmcancel.sampling import SamplingParams
 if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
 
+REPETITION_LIMIT = 256  # tokens; the limit of requests that ask for one without a number
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationParams:
@@ -41,6 +43,9 @@ class GenerationParams:
     min_indent
         A line that is indented by fewer blanks ends the answer, with LENGTH. The line in which the answer begins is
         exempt.
+    repetition_limit
+        An answer that repeats itself ends, with LENGTH, when this number of tokens, and four periods, are the same;
+        0: never. See `pyllmcancel.engine.repetition`.
     prompt_progress
         Send a delta after each step of the prompt, and one before the first.
     visible_tokens
@@ -77,6 +82,7 @@ class GenerationParams:
     max_prompt_seconds: float | None = None
     max_predict_seconds: float | None = None
     min_indent: int = 0
+    repetition_limit: int = 0
     prompt_progress: bool = False
     visible_tokens: frozenset[int] = frozenset()
     all_visible: bool = False

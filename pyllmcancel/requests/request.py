@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 
 NO_OWNER = ""  # the owner of requests without an API key
-PRIORITIES = (-1, 0, 1)  # background, normal, interactive
 
 
 @dataclass(eq=False, slots=True)
@@ -211,7 +210,7 @@ class Origin(TypedDict, total=False):
     supersede
         The supersede key, under which at most one request lives: of two, the one that arrived earlier is cancelled.
     priority
-        -1, 0 or 1. Among an owner's requests, a higher priority starts first, and takes slots from lower ones.
+        An integer. Among an owner's requests, a higher priority starts first, and takes slots from lower ones.
     arrived_at
         The time of arrival in monotonic seconds, from which deadlines count. Among a key's requests, the last arrival
         is the newest. By default now.
@@ -249,8 +248,8 @@ class Request:
         client: Client | None = None,
         trace: TraceContext | None = None,
     ) -> None:
-        if priority not in PRIORITIES:
-            raise InvalidRequestError(f"priority must be one of {PRIORITIES}", "priority")
+        if not isinstance(priority, int):
+            raise InvalidRequestError("priority must be an integer", "priority")
         self.id = request_id or f"req-{secrets.token_hex(8)}"
         self.params = NO_PARAMS
         self.owner = owner

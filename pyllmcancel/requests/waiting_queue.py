@@ -10,12 +10,12 @@ Not synchronised: the registry guards it, and the other tables, with one lock.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import QueueFullError
-from pyllmcancel.requests.request import PRIORITIES
 
 if TYPE_CHECKING:
     from pyllmcancel.requests.request import Request
@@ -26,23 +26,31 @@ class OwnerQueue:
 
     def __init__(self) -> None:
         # A dict keeps the order of insertion, and any member can be withdrawn in constant time.
-        self._by_priority: dict[int, dict[str, Request]] = {priority: {} for priority in reversed(PRIORITIES)}
+        self._by_priority: dict[int, dict[str, Request]] = {}
+        self._priorities: list[int] = []  # those with waiting requests, lowest first
         self.running: set[Request] = set()  # taken by the engine thread, and not ended
 
     def __len__(self) -> int:
         return sum(map(len, self._by_priority.values()))
 
     def __iter__(self) -> Iterator[Request]:
-        return chain.from_iterable(waiting.values() for waiting in self._by_priority.values())
+        return chain.from_iterable(self._by_priority[priority].values() for priority in reversed(self._priorities))
 
     def __contains__(self, request: Request) -> bool:
-        return self._by_priority[request.priority].get(request.id) is request
+        return self._by_priority.get(request.priority, {}).get(request.id) is request
 
     def append(self, request: Request) -> None:
+        if request.priority not in self._by_priority:
+            self._by_priority[request.priority] = {}
+            insort(self._priorities, request.priority)
         self._by_priority[request.priority][request.id] = request
 
     def remove(self, request: Request) -> None:
-        del self._by_priority[request.priority][request.id]
+        of_its_priority = self._by_priority[request.priority]
+        del of_its_priority[request.id]
+        if not of_its_priority:
+            del self._by_priority[request.priority]
+            self._priorities.remove(request.priority)
 
 
 class WaitingQueue:

@@ -248,6 +248,7 @@ def ending_of(request: Request, state: tuple[Any, ...]) -> dict[str, Any]:
         "state": state,
         "phase": ending.phase,
         "finish_reason": ending.finish_reason,
+        "limit": ending.limit,
         "reason": ending.cancel_reason,
         "superseded_by": request.superseded_by,
         "error": ending.error,

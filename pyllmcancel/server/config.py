@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from pyllmcancel.requests.params import REPETITION_LIMIT
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.server.host_names import EVERY, HostNames
 from pyllmcancel.server.limits import Limits
@@ -132,6 +133,10 @@ class ServerConfig:
         The seed of requests that name none; None draws one for each.
     n_predict
         The limit of an answer's tokens, even if its request asks for more; None sets no limit.
+    repetition_limit
+        The number of tokens after which answers that repeat themselves end, unless their request says another; 0: none.
+    low_priority_first
+        If True, of an owner's requests the one with the lowest `priority` is first, as with vLLM.
     chat_template
         Jinja, or the name of a template of llama.cpp's, to use instead of the model's own.
     chat
@@ -189,6 +194,8 @@ class ServerConfig:
     sampling_given: Set[str] = frozenset()
     seed: int | None = None
     n_predict: int | None = None
+    repetition_limit: int = 0
+    low_priority_first: bool = False
     chat_template: str | None = None
     chat: ChatDefaults = field(default_factory=ChatDefaults)
     sse_ping_interval: float = 15.0
@@ -234,3 +241,7 @@ class ServerConfig:
         """Return the limit of an answer's tokens if its request allows `max_tokens`."""
         limits = [limit for limit in (max_tokens, self.n_predict) if limit is not None]
         return min(limits, default=None)
+
+    def repetition(self, given: bool | int | None) -> int:
+        """Return the limit of repetition of an answer whose request asks for `given`."""
+        return self.repetition_limit if given is None else REPETITION_LIMIT if given is True else int(given)

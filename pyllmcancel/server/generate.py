@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.engine.repetition import period_of
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
+from pyllmcancel.events import Limit
 from pyllmcancel.requests.token_stream import AsyncStream, Bound, LoopSink
 from pyllmcancel.server.answer_events import SSE_HEADERS, AnswerEvents, worded
 from pyllmcancel.server.behind import link_of
@@ -81,7 +83,12 @@ async def submit(
     state, body, request = incoming.state, incoming.body, incoming.request
     state.check_model(body.model)
     engine = state.engine
-    params = replace(params, max_tokens=state.config.limited(params.max_tokens), adapters=body.adapters)
+    params = replace(
+        params,
+        max_tokens=state.config.limited(params.max_tokens),
+        adapters=body.adapters,
+        repetition_limit=state.config.repetition(body.repetition_limit),
+    )
     link = link_of(incoming.http.scope)
     if link is not None and link.delivered is not None and link.delivered.promise is not None:
         params = replace(params, sampling=replace(params.sampling, seed=link.delivered.promise.seed))
@@ -178,7 +185,10 @@ class WholeResponse(EngineResponse):
                 deltas += batch
                 if self._link is not None:
                     self._link.marked(DELTAS, b"", [delta for delta in batch if self._link.is_new(delta)])
-            response = await worded(self._stream, lambda usage: whole_answer(self._dialect.whole(deltas, usage), usage))
+            response = await worded(
+                self._stream,
+                lambda usage: whole_answer(self._dialect.whole(less_repeated(deltas, self.request), usage), usage),
+            )
             await self._dialect.keep()
         except (RequestCancelled, RequestFailed, ApiError) as error:
             told = client_error(scope, error)
@@ -186,6 +196,18 @@ class WholeResponse(EngineResponse):
                 return
             response = told.response_to(scope)
         await response(scope, receive, send)
+
+
+def less_repeated(deltas: list[Delta], request: Request) -> list[Delta]:
+    """Leave out the last two periods of the choices that ended because they repeat themselves."""
+    for last in [delta for delta in deltas if delta.limit is Limit.REPETITION]:
+        period = period_of(request.choices[last.index].generated, request.params.repetition_limit)
+        # each token has come in a delta
+        dropped = [delta for delta in deltas if delta.index == last.index][-2 * period :]
+        ids = {id(delta) for delta in dropped}
+        deltas = [delta for delta in deltas if id(delta) not in ids]
+        deltas.append(replace(last, text="", tokens=(), logprobs=()))
+    return deltas
 
 
 def whole_answer(answer: Any, usage: Usage) -> Response:

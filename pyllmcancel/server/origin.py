@@ -64,7 +64,8 @@ def names_of(request: Request, body: GeneratingBody) -> Names:
     key = key or implied_key(request, body, session)
     if session is None and parent is None:  # requests of one trace may have several parents
         session = trace_of(request)
-    return Names(session, parent, key, body.priority)
+    sign = -1 if state_of(request).config.low_priority_first else 1
+    return Names(session, parent, key, sign * body.priority)
 
 
 def named(

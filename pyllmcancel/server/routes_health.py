@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -13,6 +15,9 @@ from pyllmcancel.server.requests.visible import check_may_see_all
 from pyllmcancel.server.state import Healthy, Unhealthy, state_of
 
 router = APIRouter(tags=["Health"])
+MetricsFormat = Annotated[
+    Literal["llama-server"] | None, Query(description="`llama-server`: fewer metrics, under llama-server's names.")
+]
 
 
 @router.get(
@@ -37,8 +42,10 @@ async def health(request: Request) -> JSONResponse:
     response_class=Response,
     responses=errors(501) | {200: {"content": {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}}}},
 )
-async def metrics(request: Request) -> Response:
+async def metrics(request: Request, format: MetricsFormat = None) -> Response:  # noqa: A002 - the name on the wire
     if not state_of(request).config.metrics:
         raise ApiError(501, "metrics are switched off (--metrics)", "not_supported_error", code="not_supported")
     check_may_see_all(request)
-    return Response(state_of(request).metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+    found = state_of(request).metrics
+    text = found.exposition() if format is None else found.llama_exposition()
+    return Response(text, media_type=CONTENT_TYPE_LATEST)

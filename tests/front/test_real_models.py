@@ -96,6 +96,13 @@ def test_a_request_that_waits_for_its_model_supersedes_at_once(server: ServerPro
         assert times["arrived"] <= cancelled["times"]["cancelled"] < times["admitted"]
 
 
+def test_llama_servers_metrics_name_the_models(server: ServerProcess) -> None:
+    text = server.http.get("/metrics?format=llama-server").text
+    assert text.count("# TYPE llamacpp:requests_processing gauge") == 1
+    assert 'llamacpp:requests_processing{model="' in text
+    assert server.http.get("/metrics?format=other").status_code == 400
+
+
 def test_metrics_of_all_models_are_one_text(server: ServerProcess) -> None:
     text = server.http.get("/metrics").text
     for model in ("one", "other"):

@@ -163,6 +163,24 @@ async def test_every_outcome_and_every_reason_is_there_before_it_happens(world: 
         assert f'pyllmcancel_requests_cancelled_total{{reason="{reason}"}} 0.0' in text
 
 
+async def test_llama_servers_dashboards_find_its_names(world: World) -> None:
+    await world.complete("a prompt", max_tokens=3, ignore_eos=True).end()
+    found = {
+        family.name: (family.type, family.samples[0].value)
+        for family in text_string_to_metric_families(
+            (await world.get("/metrics?format=llama-server")).body.decode().replace("llamacpp:", "")
+        )
+    }
+    assert found["prompt_tokens"] == ("counter", 8)
+    assert found["tokens_predicted"] == ("counter", 3)
+    assert found["n_tokens_max"][1] == 11
+    assert found["n_decode"][1] == 3
+    assert found["n_busy_slots_per_decode"] == ("gauge", 1)
+    assert found["requests_processing"] == found["requests_deferred"] == ("gauge", 0)
+    assert found["prompt_tokens_seconds"][1] > 0
+    assert (await world.get("/metrics?format=other")).refusal == (400, "format")
+
+
 async def test_what_is_served_and_with_what() -> None:
     with PIN.open("rb") as file:
         commit = tomllib.load(file)["llama_cpp"]["commit"]

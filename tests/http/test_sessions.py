@@ -406,9 +406,21 @@ async def test_a_name_of_a_wrong_form_is_refused_in_a_header(world: World, heade
     assert (await world.complete(headers={header.lower(): name}).end()).refusal == (400, header)
 
 
-@pytest.mark.parametrize("priority", [2, -2, 0.5, "1"])
-async def test_there_are_three_priorities(world: World, priority: Any) -> None:
+@pytest.mark.parametrize("priority", [2**31, -(2**31) - 1, 0.5, "1", True])
+async def test_a_priority_is_an_integer_of_32_bits(world: World, priority: Any) -> None:
     assert (await world.complete(priority=priority).end()).refusal == (400, "priority")
+
+
+@pytest.mark.parametrize(("low_first", "first"), [(False, "7"), (True, "-3")])
+async def test_the_highest_priority_is_first_or_the_lowest_if_that_is_set(low_first: bool, first: str) -> None:
+    async with open_world(parallel=1, low_priority_first=low_first) as world:
+        await world.computing()
+        waiting = []
+        for priority in (2, -3, 7):
+            waiting.append(world.complete(priority=priority, max_tokens=1, headers={"x-request-id": str(priority)}))
+            await world.added(str(priority))
+        heads = world.engine.registry._waiting.heads()  # type: ignore[attr-defined]
+        assert [request.id for request in heads] == [first]
 
 
 async def test_a_family_without_an_end_is_refused(world: World) -> None:

@@ -104,7 +104,7 @@ test("text files are fenced before the text, and name a conversation that begins
 
 test("a body has what was set, and nothing else", () => {
   const { conversation, second } = spoken();
-  assert.deepEqual(Object.keys(requestBody(conversation, second.id)).sort(), ["messages", "return_progress", "stream", "stream_options", "timings_per_token"]);
+  assert.deepEqual(Object.keys(requestBody(conversation, second.id)).sort(), ["messages", "repetition_limit", "return_progress", "stream", "stream_options", "timings_per_token"]);
   Object.assign(conversation.settings, { sampling: { temperature: 0, seed: 7 }, stop: "END\n\n;", tools: '{"name": "f"}', effort: "low", model: "m" });
   const body = requestBody(conversation, second.id);
   assert.deepEqual([body.temperature, body.seed, body.stop, body.reasoning_effort, body.model], [0, 7, ["END", ";"], "low", "m"]);

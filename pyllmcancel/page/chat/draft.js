@@ -44,7 +44,7 @@ export class Draft {
     this.progress = { done: processed, total, cached: cache, isEncoding: encoding };
   }
 
-  #choice({ delta = {}, finish_reason: finish }, now) {
+  #choice({ delta = {}, finish_reason: finish, stop_details: details }, now) {
     const { content, tool_calls: calls } = delta;
     const thought = delta.reasoning_content ?? delta.reasoning;
     if (content || thought || calls) this.#token(now);
@@ -52,7 +52,7 @@ export class Draft {
     if (content || calls) this.times.thought ??= this.reasoning === "" ? null : now;
     if (content) this.content += content;
     for (const call of calls ?? []) this.#call(call);
-    if (finish) this.finish = finish;
+    if (finish) this.finish = details ?? finish;
   }
 
   #token(now) {

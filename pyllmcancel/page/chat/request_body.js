@@ -28,7 +28,7 @@ export function defaultOf(params, name) {
 // `isSingle`: the server has one model, and need not know the name of the conversation's model, which another one had.
 export function requestBody(conversation, leaf, { isSingle = false } = {}) {
   const { settings } = conversation;
-  const body = { messages: requestMessages(conversation, leaf), stream: true, stream_options: { include_usage: true }, return_progress: true, timings_per_token: true };
+  const body = { messages: requestMessages(conversation, leaf), stream: true, stream_options: { include_usage: true }, return_progress: true, timings_per_token: true, repetition_limit: true };
   if (settings.model !== "" && !isSingle) body.model = settings.model;
   for (const { name } of FIELDS) if (typeof settings.sampling[name] === "number") body[name] = settings.sampling[name];
   const stop = settings.stop.split("\n").filter((line) => line !== "");

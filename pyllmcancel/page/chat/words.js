@@ -55,6 +55,7 @@ export function endWords({ cut, finish, running }) {
     const when = Number.isFinite(cut.latency) ? ` · compute stopped after ${milliseconds(cut.latency)}` : "";
     return `${cut.byPage ? "Cancelled explicitly by you, in the view Engine" : ENDS[cut.why] ?? ENDS.error}${when}`;
   }
+  if (finish === "repetition") return "Cut: the answer repeated itself";
   return finish === "length" ? "Cut: the token limit was reached, or the context is full" : null;
 }
 

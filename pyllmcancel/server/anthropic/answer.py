@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 
 from pyllmcancel.server.anthropic.usage import MessageUsage
-from pyllmcancel.server.wire.fields import Answer
+from pyllmcancel.server.wire.fields import ABSENT, Answer
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
+
+
+class StopDetails(Answer):
+    type: Literal["repetition"]
+
+
+class Stopped(Answer):
+    """The reason of an end that the stop reason does not tell, in an object: Anthropic's refusals have one."""
+
+    stop_details: NotRequired[Annotated[StopDetails | None, ABSENT]]
 
 
 class TextAnswer(Answer):
@@ -41,7 +51,7 @@ class ToolUseAnswer(Answer):
 ContentBlock = TextAnswer | ThinkingAnswer | ToolUseAnswer
 
 
-class MessageEnvelope(Answer):
+class MessageEnvelope(Stopped):
     id: str
     type: Literal["message"]
     role: Literal["assistant"]
@@ -109,7 +119,7 @@ class BlockStopEvent(Answer):
 BlockEvent = BlockStartEvent | BlockDeltaEvent | BlockStopEvent
 
 
-class MessageEnd(Answer):
+class MessageEnd(Stopped):
     stop_reason: StopReason
     stop_sequence: str | None
 

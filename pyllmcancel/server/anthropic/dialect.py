@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.events import FinishReason, Usage
+from pyllmcancel.events import FinishReason, Limit, Usage
 from pyllmcancel.server.answer_events import frame
 from pyllmcancel.server.anthropic.answer import (
     BlockEvent,
@@ -106,7 +106,10 @@ class MessagesDialect(Dialect):
     def _end(self, usage: Usage) -> MessageEnd:
         assert self._last is not None
         stop_text = self._last.stop_text if self._last.stop_text in self._stop_sequences else None
-        return {"stop_reason": self._stop_reason(usage, self._last, stop_text), "stop_sequence": stop_text}
+        end: MessageEnd = {"stop_reason": self._stop_reason(usage, self._last, stop_text), "stop_sequence": stop_text}
+        if self._last.limit is Limit.REPETITION:
+            end["stop_details"] = {"type": "repetition"}
+        return end
 
     def _stop_reason(self, usage: Usage, last: Delta, stop_text: str | None) -> StopReason:
         if stop_text is not None:

@@ -18,7 +18,7 @@ from pyllmcancel.events import FinishReason
 from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.errors.llama import LlamaErrorAnswer, llama_error
 from pyllmcancel.server.wire.chosen import chosen
-from pyllmcancel.server.wire.fields import ABSENT, Answer
+from pyllmcancel.server.wire.fields import ABSENT, Answer, stop_details
 from pyllmcancel.server.wire.timings import PromptProgress, Timings, progress, timings
 from pyllmcancel.server.wire.tokens import text_of
 
@@ -64,6 +64,7 @@ class CompletionAnswer(TypedDict, total=False):
     truncated: Annotated[bool, Field(default=False, description="True if the context is full.")]
     stop_type: Annotated[StopType, Field(default="eos")]
     stopping_word: Annotated[str, Field(default="")]
+    stop_details: Annotated[Literal["repetition"] | None, ABSENT]
     tokens_cached: Annotated[
         int, Field(default=0, description="Tokens of prompt and answer that are in the cells now.")
     ]
@@ -219,6 +220,7 @@ class LlamaDialect(Dialect):
             "tokens_cached": choice.n_committed,
             "timings": timings(choice, min(choice.n_committed, len(choice.prompt)), n_generated),
         }
+        whole |= cast("CompletionAnswer", stop_details(said.last))
         if logprobs:
             whole["completion_probabilities"] = [self._probabilities(entry) for entry in logprobs]
         fields = self._body.response_fields

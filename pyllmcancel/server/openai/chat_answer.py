@@ -12,7 +12,7 @@ from pyllmcancel.server.chat.logprobs import Ledger
 from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
 from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, by_choice, chunk_usage
 from pyllmcancel.server.openai.logprobs import ChatLogprobs, chat_shape
-from pyllmcancel.server.wire.fields import ABSENT, Answer
+from pyllmcancel.server.wire.fields import ABSENT, Answer, StopDetails, stop_details
 from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ReturnedTokens(Answer):
     tokens: NotRequired[Annotated[list[int] | None, ABSENT]]
 
 
-class ChatChoice(ReturnedTokens):
+class ChatChoice(ReturnedTokens, StopDetails):
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None
@@ -88,7 +88,7 @@ class MessageDelta(Answer):
     tool_calls: NotRequired[Annotated[list[ToolCallDelta] | None, ABSENT]]
 
 
-class ChatChoiceChunk(ReturnedTokens):
+class ChatChoiceChunk(ReturnedTokens, StopDetails):
     index: int
     delta: MessageDelta
     logprobs: ChatLogprobs | None
@@ -135,7 +135,7 @@ class ChatChunks:
             yield self._chunk([{**choice_chunk(delta.index, told, logprobs), **returned}])
         if finish_reason is not None:
             # As with OpenAI, this chunk has no text, and calls are complete before it.
-            yield self._chunk([choice_chunk(delta.index, {}, None, finish_reason)])
+            yield self._chunk([{**choice_chunk(delta.index, {}, None, finish_reason), **stop_details(delta)}])
 
     def silent(self, index: int) -> ChatCompletionChunk:
         return self._chunk([choice_chunk(index, {"role": "assistant", "content": None})])
@@ -161,6 +161,7 @@ class ChatChunks:
             "message": self._message(parts),
             "logprobs": self._logprobs(placed),
             "finish_reason": finish_reason,
+            **stop_details(deltas[-1]),
             **self._returned(deltas),
         }
 

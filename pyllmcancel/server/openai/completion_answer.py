@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
 from pyllmcancel.server.chat.logprobs import Ledger
 from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, Finish, by_choice, chunk_usage
 from pyllmcancel.server.openai.logprobs import CompletionLogprobs, LegacyLogprobs, PromptText, Row, legacy_shape
-from pyllmcancel.server.wire.fields import ABSENT, Answer
+from pyllmcancel.server.wire.fields import ABSENT, StopDetails, stop_details
 from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.openai.completion_body import CompletionBody
 
 
-class Text(Answer):
+class Text(StopDetails):
     index: int
     text: str
     logprobs: CompletionLogprobs | None
@@ -80,7 +80,7 @@ class CompletionDialect:
         rows = text["logprobs"]
         # Nothing to send: the text is held back, or the token has none.
         if text["text"] or finish_reason is not None or (rows and rows["tokens"]) or text.get("tokens"):
-            yield self._chunk([{**text, "finish_reason": finish_reason}])
+            yield self._chunk([{**text, "finish_reason": finish_reason, **stop_details(delta)}])
 
     def silent(self, index: int) -> CompletionChunk:
         return self._chunk([{"index": index, "text": "", "logprobs": None, "finish_reason": None}])
@@ -95,7 +95,7 @@ class CompletionDialect:
         for first in range(0, len(of_choices), self._best_of):
             chosen += best(of_choices[first : first + self._best_of], self._n)
         choices: list[CompletionChoice] = [
-            {**self._text(own, index), "finish_reason": FINISH[own[-1].finish_reason]}
+            {**self._text(own, index), "finish_reason": FINISH[own[-1].finish_reason], **stop_details(own[-1])}
             for index, own in enumerate(chosen)
         ]
         return {**self._envelope, "object": "text_completion", "choices": choices, "usage": usage_json(usage)}

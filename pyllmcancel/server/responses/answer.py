@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 
-from pyllmcancel.server.wire.fields import ABSENT, Answer
+from pyllmcancel.server.wire.fields import ABSENT, Answer, StopDetails
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Usage
@@ -117,7 +117,7 @@ class ResponseError(Answer):
     message: str
 
 
-class IncompleteDetails(Answer):
+class IncompleteDetails(StopDetails):
     reason: Literal["max_output_tokens"]
 
 

@@ -64,7 +64,7 @@ class ResponsesDialect(Dialect):
         return self.output.feed(*self._reader.read(delta))
 
     def closing(self, usage: Usage) -> Iterable[ResponseEvent]:
-        return self._last_events(ended(self._reader.finish_reason, response_usage(usage, self._reader.n_reasoning)))
+        return self._last_events(ended(self._reader.last, response_usage(usage, self._reader.n_reasoning)))
 
     def failure(self, error: ApiError, request_id: str) -> Iterable[ResponseEvent]:
         self.output.take_back(self._end)  # of an answer that was complete, and could not be stored

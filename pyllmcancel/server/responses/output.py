@@ -15,10 +15,13 @@ from pyllmcancel.events import FinishReason
 from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
 from pyllmcancel.server.responses.output_items import OpenCall, OpenCustomCall, OpenMessage, OpenReasoning, OpenSearch
+from pyllmcancel.server.wire.fields import stop_details
 
 if TYPE_CHECKING:
+    from pyllmcancel.events import Delta
     from pyllmcancel.server.errors.facts import ErrorFacts
     from pyllmcancel.server.responses.answer import (
+        IncompleteDetails,
         ItemStatus,
         OutputItem,
         OutputTokenLogprob,
@@ -63,6 +66,7 @@ class End:
     usage: ResponseUsage | None
     at: int | None = None
     error: ResponseError | None = None
+    incomplete: IncompleteDetails | None = None
     cause: Cause | None = None
 
 
@@ -149,7 +153,7 @@ class Output:
             "status": status,
             "completed_at": end.at if end is not None and status == "completed" else None,
             "error": None if end is None else end.error,
-            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+            "incomplete_details": end.incomplete if end is not None else None,
             "output": items,
             "usage": None if end is None else end.usage,
         }
@@ -199,10 +203,10 @@ class Output:
         return event
 
 
-def ended(finish_reason: FinishReason | None, usage: ResponseUsage) -> End:
-    """Return the end of an answer that was not broken off."""
-    if finish_reason is FinishReason.LENGTH:
-        return End("incomplete", usage)
+def ended(last: Delta | None, usage: ResponseUsage) -> End:
+    """Return the end of an answer that was not broken off, by its last delta."""
+    if last is not None and last.finish_reason is FinishReason.LENGTH:
+        return End("incomplete", usage, incomplete={"reason": "max_output_tokens", **stop_details(last)})
     return End("completed", usage, int(time.time()))
 
 

@@ -9,7 +9,7 @@ from pyllmcancel.server.chat.parts import Content, Part, Reasoning
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
-    from pyllmcancel.events import Delta, FinishReason
+    from pyllmcancel.events import Delta
     from pyllmcancel.server.chat.logprobs import Placed
     from pyllmcancel.server.chat.turn import ChatTurn
     from pyllmcancel.server.responses.answer import OutputTokenLogprob, TopLogprob
@@ -31,13 +31,13 @@ class Reader:
         self._ledger = Ledger(lambda token: model.piece(token, special=shows(token)))
         self._logprobs: list[OutputTokenLogprob] = []  # of text that is held back
         self.n_reasoning = 0
-        self.finish_reason: FinishReason | None = None
+        self.last: Delta | None = None
 
     def read(self, delta: Delta) -> tuple[list[Part], list[OutputTokenLogprob]]:
         """Return the parts that a delta completes, and the logprobs of the content among them."""
         parts = list(self._parser.feed(delta.text))
         if delta.finish_reason is not None:
-            self.finish_reason = delta.finish_reason
+            self.last = delta
             parts += self._parser.finish()
         if parts and isinstance(parts[-1], Reasoning):
             self.n_reasoning += len(delta.tokens)

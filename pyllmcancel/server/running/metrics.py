@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from importlib.resources import files
 from statistics import median_low
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -19,7 +19,8 @@ from prometheus_client.registry import Collector
 from pyllmcancel import __version__
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.drafting.sources import SOURCES
-from pyllmcancel.events import FinishReason
+from pyllmcancel.events import FinishReason, Limit
+from pyllmcancel.server.running.llama_metrics import LlamaMetrics, Totals
 
 if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
@@ -47,10 +48,12 @@ class EngineMetrics:
 
     def __init__(self) -> None:
         self.registry = Registry()
+        self._llama = LlamaMetrics()
+        self._engine: weakref.ref[Engine] | None = None  # weak: the engine's thread has this observer
         self._requests = self._counter("requests_total", "Requests that have ended, by outcome.", "outcome")
         self._cancelled = self._counter("requests_cancelled_total", "Cancelled requests, by reason.", "reason")
         # Set from the start, so that a rate includes the first event.
-        for outcome in FinishReason:
+        for outcome in (*FinishReason, Limit.REPETITION):
             self._requests.labels(outcome)
         for reason in CancelReason:
             self._cancelled.labels(reason)
@@ -107,6 +110,7 @@ class EngineMetrics:
 
     def watch(self, engine: Engine, model_name: str) -> None:
         """Add the gauges of `engine`, which are read at each scrape."""
+        self._engine = weakref.ref(engine)
         self.registry.register(EngineGauges(engine, model_name))
 
     def totals(self) -> Totals:
@@ -117,12 +121,18 @@ class EngineMetrics:
             wasted_tokens=_value(self._wasted),
             reused_tokens=_value(self._reused),
             saved_tokens=_value(self._saved),
+            drafted_tokens=sum(_value(self._drafted.labels(source)) for source in SOURCES),
+            accepted_tokens=sum(_value(self._accepted_drafts.labels(source)) for source in SOURCES),
             aborted_steps=_value(self._aborted),
             cancels={reason: _value(self._cancelled.labels(reason)) for reason in CancelReason},
         )
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
+
+    def llama_exposition(self) -> str:
+        """Return the metrics under llama-server's names."""
+        return self._llama.exposition(None if self._engine is None else self._engine(), self.totals())
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"pyllmcancel_{name}", text, labels, registry=self.registry)
@@ -138,7 +148,9 @@ class EngineMetrics:
     def request_cancelled(self, request: Request) -> None: ...
 
     def request_ended(self, request: Request, ending: Ending) -> None:
-        self._requests.labels(ending.finish_reason).inc()
+        repeats = ending.limit is Limit.REPETITION
+        self._requests.labels(ending.limit if repeats else ending.finish_reason).inc()
+        self._llama.request_ended(request)
         self._reused.inc(ending.usage.cached_tokens)
         for source, n_drafted, n_accepted in ending.usage.drafts:
             self._drafted.labels(source).inc(n_drafted)
@@ -159,6 +171,7 @@ class EngineMetrics:
 
     def step_done(self, record: StepRecord, n_wasted: int) -> None:
         self._step.observe(record.seconds)
+        self._llama.step_done(record)
         self._clock_turn(record)
         self._wasted.inc(n_wasted)
         if record.status == "ok":
@@ -183,21 +196,11 @@ class EngineMetrics:
 
     def first_token(self, request: Request, seconds: float) -> None:
         self._ttft.observe(seconds)
+        self._llama.first_token(request, seconds)
 
     def next_token(self, request: Request, seconds: float) -> None:
         self._itl.observe(seconds)
-
-
-class Totals(NamedTuple):
-    """Counts of tokens, steps, and cancels by their reasons."""
-
-    prompt_tokens: int
-    computed_tokens: int
-    wasted_tokens: int
-    reused_tokens: int
-    saved_tokens: int
-    aborted_steps: int
-    cancels: dict[CancelReason, int]
+        self._llama.next_token(seconds)
 
 
 class EngineGauges(Collector):

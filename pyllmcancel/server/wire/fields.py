@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired, Protocol
 
 from pydantic import (
     BaseModel,
@@ -26,19 +26,22 @@ from pydantic.aliases import AliasChoices
 from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
-from pyllmcancel.requests.request import PRIORITIES
+from pyllmcancel.events import Limit
+from pyllmcancel.requests.params import REPETITION_LIMIT
 from pyllmcancel.sampling import SAMPLERS, SAMPLERS_ON_REQUEST
 from pyllmcancel.server.limits import MAX_NAME, MAX_SESSION_ID, MAX_STOP
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.engine.engine import Engine
+    from pyllmcancel.events import Delta
 
 # Set in a validation's context: empty values are validated as they were sent.
 AS_SENT = object()
 
 MAX_TIMEOUT = 7 * 86_400.0  # seconds
 MAX_MS = 7 * 86_400_000
+MAX_REPETITION = 10_000  # tokens
 
 TokenId = Annotated[StrictInt, Field(ge=0, lt=2**31)]
 Name = Annotated[str, Field(max_length=MAX_NAME)]
@@ -63,6 +66,15 @@ BATCH_INVARIANT = Field(description="True if an answer depends on its own reques
 @with_config(ConfigDict(extra="forbid"))
 class Answer(TypedDict):
     """The base of all answers: an answer has no undescribed field."""
+
+
+class StopDetails(Answer):
+    stop_details: NotRequired[Annotated[Literal["repetition"] | None, ABSENT]]
+
+
+def stop_details(delta: Delta) -> StopDetails:
+    """Return the reason of an answer's end that its finish reason does not tell."""
+    return {"stop_details": "repetition"} if delta.limit is Limit.REPETITION else {}
 
 
 class Ignored(Protocol):
@@ -177,15 +189,22 @@ class GeneratingBody(RequestBody):
     )
     priority: StrictInt = Field(
         0,
-        ge=min(PRIORITIES),
-        le=max(PRIORITIES),
+        ge=-(2**31),
+        lt=2**31,
         description=(
-            "Ours: -1 for background work, 1 for requests that a user waits for; compared among requests of the same"
-            " API key."
+            "Ours: -1 for background work, 1 for requests that a user waits for, or any other integer; compared among"
+            " requests of the same API key. The highest is first, with `--low-priority-first` the lowest."
         ),
     )
     timeout: float | None = Field(
         None, gt=0, le=MAX_TIMEOUT, description="Ours: deadline in seconds, time in the queue included."
+    )
+    repetition_limit: StrictBool | Annotated[StrictInt, Field(ge=0, le=MAX_REPETITION)] | None = Field(
+        None,
+        description=(
+            "Ours: ends an answer whose last tokens, this number of them and four periods at least, repeat themselves;"
+            f" true: {REPETITION_LIMIT}; 0 or false: never."
+        ),
     )
     keep_going: StrictBool | Annotated[float, Field(gt=0, le=MAX_TIMEOUT)] | None = Field(
         None,
