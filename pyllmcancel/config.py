@@ -96,8 +96,9 @@ class EngineConfig:
         The limit of one owner's waiting requests; further ones are refused.
     max_running
         The limit of one owner's running requests; the others wait. None: no limit.
-    request_timeout
-        The deadline of a request without one of its own, in seconds from its arrival; None: no deadline.
+    request_timeout, queue_timeout, idle_timeout
+        The deadlines of a request without its own, in seconds: from arrival to the end, from arrival to the first slot,
+        and between two tokens; None: no deadline.
     cache_type_k, cache_type_v
         The types of keys and values in the cells: names in `CACHE_TYPES`.
     pooling
@@ -180,6 +181,8 @@ class EngineConfig:
     max_queue: int = 256
     max_running: int | None = None
     request_timeout: float | None = None
+    queue_timeout: float | None = None
+    idle_timeout: float | None = None
     itl_target: float = 0.5
     max_step_seconds: float = 0.5
     steps_ahead: bool | None = None

@@ -30,8 +30,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyllmcancel.cancellation import worded
+
 if TYPE_CHECKING:
-    from pyllmcancel.cancellation import CancelReason
+    from pyllmcancel.cancellation import CancelReason, Deadline
     from pyllmcancel.events import Usage
 
 
@@ -207,9 +209,21 @@ class RequestCancelled(Error):  # noqa: N818
         The first reason that was given.
     usage : Usage
         The tokens processed by then.
+    deadline : Deadline or None
+        The deadline that has passed, if that is the reason.
+    retry_after : float or None
+        For a request that waited for too long, the seconds that a new one would wait.
     """
 
-    def __init__(self, reason: CancelReason, usage: Usage) -> None:
-        super().__init__(f"the request was cancelled ({reason})")
+    def __init__(
+        self,
+        reason: CancelReason,
+        usage: Usage,
+        deadline: Deadline | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(f"the request was cancelled ({worded(reason, deadline)})")
         self.reason = reason
         self.usage = usage
+        self.deadline = deadline
+        self.retry_after = retry_after

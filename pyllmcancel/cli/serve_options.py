@@ -185,6 +185,8 @@ DRAFTS = (
 REQUESTS = (
     Option("--max-queue N", to.positive_int, ENGINE.max_queue, "limit of a key's waiting requests; others get 429"),
     Option("--request-timeout S", to.seconds, None, "deadline of every request, queue included"),
+    Option("--queue-timeout S", to.seconds, None, "limit of the time in the queue, after which a request gets 503"),
+    Option("--idle-timeout S", to.seconds, None, "limit of the silence between two tokens of an answer"),
     Option("--n-predict -n --predict N", to.natural_or_none, None,
            "limit of an answer's tokens, whatever its request says; -1: none"),
     Option("--max-running N", to.natural_or_none, ENGINE.max_running,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, cast
 
-from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine.calls import Calls
@@ -105,9 +105,12 @@ class Engine(Calls):
         self._loop = EngineLoop(
             workload, self.registry, self._endings, self._watcher, observer=self._observers, trace=self.trace
         )
-        self.arrivals = Arrivals(
-            self.registry, self._endings, self._watcher, self._observers, timeout=self.config.request_timeout
-        )
+        deadlines = {
+            Deadline.ALL: self.config.request_timeout,
+            Deadline.QUEUE: self.config.queue_timeout,
+            Deadline.IDLE: self.config.idle_timeout,
+        }
+        self.arrivals = Arrivals(self.registry, self._endings, self._watcher, self._observers, deadlines)
         self._slots: Slots | None = None
         if isinstance(workload, Generation):
             workload.on_change(self.registry.wake)
@@ -330,12 +333,17 @@ class Engine(Calls):
         self.workload.fill(request, prompts, params, sink)
 
     def fill_texts(
-        self, request: Request, texts: Sequence[Sequence[int]], sink: Sink, timeout: float | None = None
+        self,
+        request: Request,
+        texts: Sequence[Sequence[int]],
+        sink: Sink,
+        timeout: float | None = None,
+        queue_timeout: float | None = None,
     ) -> None:
         """As `fill`, for texts to embed or score."""
         if not isinstance(self.workload, Embedding):
             raise InvalidRequestError(DOES_NOT_POOL, "model")
-        self.workload.fill(cast("EmbeddingRequest", request), texts, sink, timeout)
+        self.workload.fill(cast("EmbeddingRequest", request), texts, sink, timeout, queue_timeout)
 
     def accept(self, request: Request) -> None:
         """Have a filled request wait for its turn; it arrives with this if it has not.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import EngineClosedError, EngineDiedError, InvalidRequestError, RequestCancelled, UsageError
+from pyllmcancel.errors import EngineClosedError, EngineDiedError, InvalidRequestError, UsageError
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.requests.effects import Accepted, Counts
 from pyllmcancel.requests.families import Families
@@ -106,9 +106,8 @@ class Registry:
             return request.cancellation.requested and self._withdraw(request)
 
     def _check_preparing(self, request: Request, *, may_be_new: bool = False) -> None:
-        reason = request.cancellation.reason
-        if reason is not None:
-            raise RequestCancelled(reason, request.usage())
+        if request.cancellation.requested:
+            raise request.cancelled()
         if request.cancellation.sealed or not (may_be_new or request in self._preparing):
             raise UsageError("this request is not in preparation")
 

@@ -249,6 +249,8 @@ def ending_of(request: Request, state: tuple[Any, ...]) -> dict[str, Any]:
         "phase": ending.phase,
         "finish_reason": ending.finish_reason,
         "reason": ending.cancel_reason,
+        "deadline": request.cancellation.deadline,
+        "retry_after": request.retry_after,
         "superseded_by": request.superseded_by,
         "error": ending.error,
         "param": ending.param,

@@ -6,12 +6,13 @@ by themselves: a superseded request that is retried would supersede its successo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fastapi.responses import JSONResponse
 
-from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.errors import (
     BusyError,
     ContextLengthError,
@@ -70,8 +71,11 @@ def api_error(error: Exception) -> ApiError:
     match error:
         case ApiError():
             shown = error
-        case RequestCancelled(reason=reason, usage=usage):
-            shown = ApiError(_CANCEL_STATUS[reason], str(error), "request_cancelled", None, reason, usage)
+        case RequestCancelled(reason=reason, usage=usage, deadline=deadline, retry_after=seconds):
+            status = 503 if deadline is Deadline.QUEUE else _CANCEL_STATUS[reason]
+            shown = ApiError(status, str(error), "request_cancelled", None, reason, usage, deadline)
+            if seconds is not None:
+                shown.extra_headers = {"Retry-After": str(max(RETRY_AFTER_SECONDS, math.ceil(seconds)))}
         case RequestFailed(usage=usage, param=None):
             shown = ApiError(500, str(error), "server_error", None, "request_failed", usage)
         case RequestFailed(usage=usage, param=param):
