@@ -17,6 +17,7 @@ Error
  │       └─ PairLengthError    … or a query and a document exceed the limit of one ranking
  ├─ ConstraintError       the constraint of one answer failed in the middle of it
  ├─ QueueFullError        a limit of waiting or remembered things is reached; try again later
+ │   └─ LateError             … or the request would miss its deadline
  ├─ BusyError             the machine cannot do it at present, and the request is not at fault; try again later
  ├─ EngineClosedError     the engine is shutting down, is closed, or was left behind by a fork
  │   └─ EngineDiedError       … or its thread has died; `__cause__` is the error
@@ -153,6 +154,14 @@ class ConstraintError(Error):
 
 class QueueFullError(Error):
     """A limit of waiting or remembered things is reached: requests, sessions or holds."""
+
+
+class LateError(QueueFullError):
+    """A request would miss its deadline, even if all goes well; `retry_after` is the time of its wait, in seconds."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class BusyError(Error):

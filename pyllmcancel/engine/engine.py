@@ -38,6 +38,7 @@ from pyllmcancel.requests.request import NO_OWNER, Request
 from pyllmcancel.requests.token_stream import FORKED
 from pyllmcancel.requests.watcher import Watcher
 from pyllmcancel.sampling import advised_sampling
+from pyllmcancel.scheduling.forecast import Forecast
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -49,8 +50,9 @@ if TYPE_CHECKING:
     from pyllmcancel.pooling import Pooling
     from pyllmcancel.requests.adapter_table import AdapterTable
     from pyllmcancel.requests.observer import Observer
-    from pyllmcancel.requests.request import Origin
+    from pyllmcancel.requests.request import Origin, RequestSummary
     from pyllmcancel.scheduling.disk_floor import DiskCounts
+    from pyllmcancel.scheduling.forecast import Ahead
     from pyllmcancel.scheduling.scheduler import Capacity, Occupancy
 
 TRACED_STEPS = 1024
@@ -97,10 +99,16 @@ class Engine(Calls):
         self.advised_sampling = advised_sampling(self.model.metadata)
         self.media: MediaLibrary | None = workload.media
         self.trace = StepTrace(TRACED_STEPS)
-        self.registry = Registry(self.config.max_queue, self.config.max_running)
+        self.registry = Registry(
+            self.config.max_queue, self.config.max_running, max_queue_tokens=self.config.max_queue_tokens
+        )
         self.registry.forbid_ahead = workload.forbid_ahead
-        self._observers = Observers(observer or NullObserver())
+        self._forecast = Forecast(
+            self.registry, workload.scheduler.order, self.config.parallel, self.config.max_running
+        )
+        self._observers = Observers(observer or NullObserver(), self._forecast)
         self._endings = Endings(self.registry, self._observers)
+        self._endings.retry_after = self._forecast.until_all_start
         self._watcher = Watcher(self._endings.cancel, self._endings.shut_down)
         self._loop = EngineLoop(
             workload, self.registry, self._endings, self._watcher, observer=self._observers, trace=self.trace
@@ -209,6 +217,10 @@ class Engine(Calls):
     def counts(self, owner: str | None = None) -> Counts:
         """Return the counts of one owner, or of all owners."""
         return self.registry.counts(owner)
+
+    def ahead_of(self, request: Request | RequestSummary) -> Ahead | None:
+        """Return what a waiting request waits for; None if it does not wait for a slot."""
+        return self._forecast.of(request)
 
     def occupancy(self) -> Occupancy:
         """The slots and cells in use, as of the last turn of the engine thread."""
@@ -356,7 +368,13 @@ class Engine(Calls):
             The request was cancelled while it was prepared.
         """
         self._check_not_forked()
+        if self.config.refuse_late:
+            self.check_in_time(request)
         self.arrivals.accept(request)
+
+    def check_in_time(self, request: Request) -> None:
+        """Raise LateError if a filled request would miss its deadline, even if all goes well; see `refuse_late`."""
+        self._forecast.check(request, self.config.request_timeout)
 
     def _check_not_forked(self) -> None:
         if self.forked:

@@ -16,6 +16,7 @@ from pyllmcancel.requests.endings import Endings
 from pyllmcancel.requests.observer import Observers
 from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.token_stream import Outbox
+from pyllmcancel.scheduling.forecast import Ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,6 +94,16 @@ class FrontRequests:
         """Return the number of readers of a live request's stream; None if it is not kept."""
         found = self.registry.find(request.id, owner=request.owner)
         return found.n_readers if isinstance(found, FrontRequest) and found.created_at == request.created_at else None
+
+    def ahead_of(self, request: Request | RequestSummary) -> Ahead | None:
+        """Return what is ahead of a request: those that wait for the same model, or what its process says."""
+        found = self.registry.find(request.id, owner=request.owner)
+        if not isinstance(found, FrontRequest) or found.status is not request.status:
+            return None
+        if found.status is RequestStatus.LOADING:
+            here = [one for one in self.coming(None) if one.model == found.model and one.status is found.status]
+            return Ahead(1 + sum(one.arrived_at < found.arrived_at for one in here))
+        return found.ahead
 
     def cancel(
         self, request: Request, reason: CancelReason = CancelReason.EXPLICIT, deadline: Deadline | None = None

@@ -18,6 +18,8 @@ from pyllmcancel.events import Ending, FinishReason, RequestStatus
 from pyllmcancel.requests.token_stream import Outbox
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyllmcancel.adapters import Scales
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.requests.observer import Observers
@@ -40,6 +42,8 @@ class Endings:
         self._registry = registry
         self._observers = observers
         self._logs = logs
+        # Returns the seconds that a new request would wait; may be called from any thread. Set once.
+        self.retry_after: Callable[[], float | None] = lambda: None
 
     def cancel(self, request: Request, reason: CancelReason, deadline: Deadline | None = None) -> bool:
         """Cancel `request`, from any thread; returns whether this call decided its fate."""
@@ -120,6 +124,8 @@ class Endings:
             limit=None if last is None else last.limit,
         )
         outbox.owe(request, ending, last)
+        if request.cancellation.deadline is Deadline.QUEUE:
+            request.retry_after = self.retry_after()
         request.ended_at = ended_at
         request.status = RequestStatus.FINISHED
         request.drop_media()

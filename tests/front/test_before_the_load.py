@@ -98,6 +98,18 @@ async def test_a_deadline_passes_while_the_model_loads(tmp_path: Path, of: str, 
         await world.until_state("a", State.UNLOADED)
 
 
+async def test_the_place_in_the_line_for_a_model_is_told(world: RouterWorld) -> None:
+    world.hold_loads("a")
+    for name in ("first", "second"):
+        world.complete("a", name)
+        await world.waits(name)
+    found = [(await world.get(f"/v1/requests/{name}")).json() for name in ("first", "second")]
+    assert [(one["phase"], one["position"], one["seconds_ahead"]) for one in found] == [
+        ("loading", 1, None),
+        ("loading", 2, None),
+    ]
+
+
 # -- streams that go on -----------------------------------------------------------------------------------------------
 
 

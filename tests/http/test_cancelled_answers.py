@@ -185,6 +185,18 @@ async def test_a_full_queue_is_429_before_any_event(stream: bool, path: str) -> 
         assert (await world.get("/v1/sessions")).json()["data"] == []
 
 
+@streaming
+async def test_a_request_that_would_miss_its_deadline_is_refused_at_once(stream: bool) -> None:
+    async with open_world(parallel=1, refuse_late=True) as world:
+        await world.complete(max_tokens=9, ignore_eos=True).end()
+        await world.running_stream("neighbour", max_tokens=5000)
+        exchange = await world.complete(stream=stream, timeout=1e-9, headers=MINE).end()
+        assert (exchange.status, exchange.json()["error"]["code"]) == (429, "too_late")
+        assert int(exchange.headers["retry-after"]) >= 1
+        assert (await world.get("/v1/requests/mine")).status == 404
+        await world.submitted("mine", timeout=1000)
+
+
 async def test_a_keys_newest_replaces_its_own_waiting_request_in_a_full_queue() -> None:
     async with open_world(parallel=1, max_queue=1) as world:
         await world.running_stream("neighbour")

@@ -18,6 +18,7 @@ from pyllmcancel.errors import (
     ContextLengthError,
     EngineClosedError,
     InvalidRequestError,
+    LateError,
     QueueFullError,
     RequestCancelled,
     RequestFailed,
@@ -74,8 +75,7 @@ def api_error(error: Exception) -> ApiError:
         case RequestCancelled(reason=reason, usage=usage, deadline=deadline, retry_after=seconds):
             status = 503 if deadline is Deadline.QUEUE else _CANCEL_STATUS[reason]
             shown = ApiError(status, str(error), "request_cancelled", None, reason, usage, deadline)
-            if seconds is not None:
-                shown.extra_headers = {"Retry-After": str(max(RETRY_AFTER_SECONDS, math.ceil(seconds)))}
+            shown.extra_headers = retry_after(seconds)
         case RequestFailed(usage=usage, param=None):
             shown = ApiError(500, str(error), "server_error", None, "request_failed", usage)
         case RequestFailed(usage=usage, param=param):
@@ -85,6 +85,8 @@ def api_error(error: Exception) -> ApiError:
             shown = ApiError(400, str(error), param=param, code="context_length_exceeded", sizes=sizes)
         case InvalidRequestError(param=param):
             shown = ApiError(400, str(error), param=param, code="invalid_request")
+        case LateError(retry_after=seconds):
+            shown = ApiError(429, str(error), "rate_limit_error", code="too_late", extra_headers=retry_after(seconds))
         case QueueFullError():
             shown = ApiError(429, str(error), "rate_limit_error", code="queue_full")
         case BusyError():
@@ -94,3 +96,8 @@ def api_error(error: Exception) -> ApiError:
         case _:
             shown = ApiError(500, "internal server error", "server_error", code="internal_error")
     return shown
+
+
+def retry_after(seconds: float | None) -> dict[str, str]:
+    """Return the header that says when to try again, if that is known."""
+    return {} if seconds is None else {"Retry-After": str(max(RETRY_AFTER_SECONDS, math.ceil(seconds)))}

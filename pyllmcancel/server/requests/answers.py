@@ -78,6 +78,15 @@ class RequestEntry(Answer):
             ),
         ]
     ]
+    position: NotRequired[
+        Annotated[int | None, Field(default=None, description="In the queue for a slot or a model; 1: the next.")]
+    ]
+    tokens_ahead: NotRequired[
+        Annotated[int | None, Field(default=None, description="Expected tokens of what runs, or starts before it.")]
+    ]
+    seconds_ahead: NotRequired[
+        Annotated[float | None, Field(default=None, description="Expected seconds until it starts.")]
+    ]
     prompt_tokens: int
     prompt_tokens_done: int
     cached_tokens: int
