@@ -31,7 +31,7 @@ DECAY = 0.98
 USUAL = 256  # tokens of an answer, before one has ended
 MOST_BETWEEN = 0.1  # seconds before a step that count as a part of it
 FRESH = 0.5  # seconds for which a forecast is used
-LEAST = 0.8  # the share of an expected time that it takes at the least
+LEAST = 0.7  # the share of an expected time that it takes at the least
 RARELY = 20  # a forecast is used for this multiple of the time that it took
 
 

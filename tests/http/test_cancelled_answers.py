@@ -153,9 +153,9 @@ async def test_a_deadline_of_a_part_is_named(deadline: str, status: int, of: str
     async with open_world(parallel=1, **servers) as world:
         world.hold()
         if deadline == "queue_timeout":
-            await world.running_stream("neighbour")
+            await world.running_stream("neighbour", queue_timeout=1000)
         exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE, **own)
-        await world.step(2 * (deadline == "idle_timeout"))
+        await world.step(int(deadline == "idle_timeout"))
         await exchange.end()
         assert exchange.status == (200 if stream else status)
         error = json.loads(exchange.events[-1])["error"] if stream else exchange.json()["error"]
