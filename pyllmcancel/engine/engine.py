@@ -99,9 +99,7 @@ class Engine(Calls):
         self.advised_sampling = advised_sampling(self.model.metadata)
         self.media: MediaLibrary | None = workload.media
         self.trace = StepTrace(TRACED_STEPS)
-        self.registry = Registry(
-            self.config.max_queue, self.config.max_running, max_queue_tokens=self.config.max_queue_tokens
-        )
+        self.registry = Registry(self.config.max_queue, self.config.max_running, self.config.max_queue_tokens)
         self.registry.forbid_ahead = workload.forbid_ahead
         self._forecast = Forecast(
             self.registry, workload.scheduler.order, self.config.parallel, self.config.max_running

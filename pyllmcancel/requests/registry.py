@@ -45,12 +45,7 @@ class Registry:
     """
 
     def __init__(
-        self,
-        max_queue: int,
-        max_running: int | None = None,
-        history: int = 256,
-        *,
-        max_queue_tokens: int | None = None,
+        self, max_queue: int, max_running: int | None = None, max_queue_tokens: int | None = None, history: int = 256
     ) -> None:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
