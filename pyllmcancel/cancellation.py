@@ -25,6 +25,19 @@ class CancelReason(StrEnum):
     SHUTDOWN = "shutdown"
 
 
+class Deadline(StrEnum):
+    """The deadlines of a request. Each is named as the field that sets its seconds."""
+
+    ALL = "timeout"  # from the arrival to the end
+    QUEUE = "queue_timeout"  # from the arrival to the first slot
+    IDLE = "idle_timeout"  # between two tokens
+
+
+def worded(reason: CancelReason, deadline: Deadline | None) -> str:
+    """Return a reason for people, with the deadline that has passed unless that is the usual one."""
+    return reason if deadline in (None, Deadline.ALL) else f"{reason}, {deadline}"
+
+
 class Flag(Protocol):
     """The flag that the compiled core reads between graph nodes. It can be raised, never lowered."""
 
@@ -40,13 +53,14 @@ class Cancellation:
     too late and its caller learns that. There is no third outcome.
     """
 
-    __slots__ = ("_flag", "_lock", "_reason", "_requested_at", "_sealed")
+    __slots__ = ("_deadline", "_flag", "_lock", "_reason", "_requested_at", "_sealed")
 
     def __init__(self, flag: Flag) -> None:
         self._lock = threading.Lock()
         self._flag = flag
         # Written once, under the lock, by the first thread that cancels.
         self._reason: CancelReason | None = None
+        self._deadline: Deadline | None = None
         self._requested_at: float | None = None
         # Written once, under the lock, by the thread that is responsible for the request.
         self._sealed = False
@@ -58,6 +72,11 @@ class Cancellation:
     @property
     def reason(self) -> CancelReason | None:
         return self._reason
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """The deadline that has passed, if that was the reason and is known."""
+        return self._deadline
 
     @property
     def requested(self) -> bool:
@@ -72,8 +91,8 @@ class Cancellation:
     def sealed(self) -> bool:
         return self._sealed
 
-    def request(self, reason: CancelReason) -> bool:
-        """Ask for cancellation.
+    def request(self, reason: CancelReason, deadline: Deadline | None = None) -> bool:
+        """Ask for cancellation, because of a `deadline` if one has passed.
 
         Returns
         -------
@@ -85,6 +104,7 @@ class Cancellation:
                 return False
             # The reason is set before the flag, so that a thread that sees the flag finds a reason.
             self._requested_at = time.monotonic()
+            self._deadline = deadline
             self._reason = reason
             self._flag.set()
             return True

@@ -94,10 +94,15 @@ class EngineConfig:
         copies in MiB. A cancelled prompt loses the tokens computed since its last copy.
     max_queue
         The limit of one owner's waiting requests; further ones are refused.
+    max_queue_tokens
+        The limit of the tokens of one owner's waiting prompts; None: no limit. A prompt of more may wait alone.
+    refuse_late
+        If True, refuse a request that is not expected to end before its deadline, even if all goes well.
     max_running
         The limit of one owner's running requests; the others wait. None: no limit.
-    request_timeout
-        The deadline of a request without one of its own, in seconds from its arrival; None: no deadline.
+    request_timeout, queue_timeout, idle_timeout
+        The deadlines of a request without its own, in seconds: from arrival to the end, from arrival to the first slot,
+        and between two tokens; None: no deadline.
     cache_type_k, cache_type_v
         The types of keys and values in the cells: names in `CACHE_TYPES`.
     pooling
@@ -178,8 +183,12 @@ class EngineConfig:
     ctx_checkpoints: int = 4
     checkpoint_mib: int = 1024
     max_queue: int = 256
+    max_queue_tokens: int | None = None
+    refuse_late: bool = False
     max_running: int | None = None
     request_timeout: float | None = None
+    queue_timeout: float | None = None
+    idle_timeout: float | None = None
     itl_target: float = 0.5
     max_step_seconds: float = 0.5
     steps_ahead: bool | None = None

@@ -17,6 +17,7 @@ Error
  │       └─ PairLengthError    … or a query and a document exceed the limit of one ranking
  ├─ ConstraintError       the constraint of one answer failed in the middle of it
  ├─ QueueFullError        a limit of waiting or remembered things is reached; try again later
+ │   └─ LateError             … or the request would miss its deadline
  ├─ BusyError             the machine cannot do it at present, and the request is not at fault; try again later
  ├─ EngineClosedError     the engine is shutting down, is closed, or was left behind by a fork
  │   └─ EngineDiedError       … or its thread has died; `__cause__` is the error
@@ -30,8 +31,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyllmcancel.cancellation import worded
+
 if TYPE_CHECKING:
-    from pyllmcancel.cancellation import CancelReason
+    from pyllmcancel.cancellation import CancelReason, Deadline
     from pyllmcancel.events import Usage
 
 
@@ -153,6 +156,14 @@ class QueueFullError(Error):
     """A limit of waiting or remembered things is reached: requests, sessions or holds."""
 
 
+class LateError(QueueFullError):
+    """A request would miss its deadline, even if all goes well; `retry_after` is the time of its wait, in seconds."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class BusyError(Error):
     """No helper process can be started, or gives an answer, at present. The request is not at fault."""
 
@@ -207,9 +218,21 @@ class RequestCancelled(Error):  # noqa: N818
         The first reason that was given.
     usage : Usage
         The tokens processed by then.
+    deadline : Deadline or None
+        The deadline that has passed, if that is the reason.
+    retry_after : float or None
+        For a request that waited for too long, the seconds that a new one would wait.
     """
 
-    def __init__(self, reason: CancelReason, usage: Usage) -> None:
-        super().__init__(f"the request was cancelled ({reason})")
+    def __init__(
+        self,
+        reason: CancelReason,
+        usage: Usage,
+        deadline: Deadline | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(f"the request was cancelled ({worded(reason, deadline)})")
         self.reason = reason
         self.usage = usage
+        self.deadline = deadline
+        self.retry_after = retry_after

@@ -184,7 +184,12 @@ DRAFTS = (
 )
 REQUESTS = (
     Option("--max-queue N", to.positive_int, ENGINE.max_queue, "limit of a key's waiting requests; others get 429"),
+    Option("--max-queue-tokens N", to.natural_or_none, None,
+           "limit of the tokens of a key's waiting prompts; others get 429; -1: no limit"),
+    Switch("--refuse-late", ENGINE.refuse_late, "refuse requests that are expected to miss their deadline, by 429"),
     Option("--request-timeout S", to.seconds, None, "deadline of every request, queue included"),
+    Option("--queue-timeout S", to.seconds, None, "limit of the time in the queue, after which a request gets 503"),
+    Option("--idle-timeout S", to.seconds, None, "limit of the silence between two tokens of an answer"),
     Option("--n-predict -n --predict N", to.natural_or_none, None,
            "limit of an answer's tokens, whatever its request says; -1: none"),
     Option("--repetition-limit N", to.natural, SERVER.repetition_limit,

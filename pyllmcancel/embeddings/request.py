@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyllmcancel.events import Delta, Usage
-from pyllmcancel.requests.params import NO_PARAMS
 from pyllmcancel.requests.request import Request
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.cancellation import Cancellation
     from pyllmcancel.events import Ending, Sink
+    from pyllmcancel.requests.params import GenerationParams
     from pyllmcancel.requests.request import Origin, RequestSummary
 
 MAX_TEXTS = 2048  # texts of one request; OpenAI's limit
@@ -57,8 +57,8 @@ class EmbeddingRequest(Request):
         self.not_begun = deque[Text]()
         self.n_left = 0
 
-    def fill(self, texts: Sequence[Sequence[int]], sink: Sink, timeout: float | None) -> None:
-        self.params = replace(NO_PARAMS, max_tokens=0, timeout=timeout)
+    def fill(self, texts: Sequence[Sequence[int]], sink: Sink, params: GenerationParams) -> None:
+        self.params = params
         self.sink = sink
         self.texts = [Text(self, index, tokens) for index, tokens in enumerate(texts)]
         self.not_begun.extend(self.texts)

@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
+from pyllmcancel.scheduling.fair_share import FairShare
 from pyllmcancel.scheduling.scheduler import Occupancy
 from pyllmcancel.scheduling.step_cost import StepCostModel, chunk_size
 from pyllmcancel.step import StepItem
@@ -45,6 +46,10 @@ class TextScheduler:
         self._suspects: deque[int] = deque()
         self.cost = StepCostModel()
         self.n_preempted = 0
+
+    def order(self) -> FairShare:
+        """Return an order of owners that is about the one by which their requests begin."""
+        return FairShare()
 
     def occupancy(self) -> Occupancy:
         return Occupancy(len(self._open), self._embedder.n_cells_used)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from pyllmcancel.cancellation import Cancellation
@@ -24,6 +25,7 @@ from pyllmcancel.errors import (
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.pooling import Pooling
 from pyllmcancel.requests.adapter_table import AdapterTable
+from pyllmcancel.requests.params import NO_PARAMS, check_deadlines
 from pyllmcancel.scheduling.disk_floor import NOTHING_ON_DISK
 from pyllmcancel.scheduling.scheduler import Capacity
 from pyllmcancel.scheduling.workload import Finished, Progress, StepMember
@@ -132,13 +134,18 @@ class Embedding:
         return EmbeddingRequest(Cancellation(self._native.CancelFlag()), **origin)
 
     def fill(
-        self, request: EmbeddingRequest, texts: Sequence[Sequence[int]], sink: Sink, timeout: float | None = None
+        self,
+        request: EmbeddingRequest,
+        texts: Sequence[Sequence[int]],
+        sink: Sink,
+        timeout: float | None = None,
+        queue_timeout: float | None = None,
     ) -> None:
         """Set what a request computes; InvalidRequestError if it can never be served in this form."""
         self._check(texts)
-        if timeout is not None and not timeout >= 0.0:  # NaN is refused too
-            raise InvalidRequestError("timeout must not be negative", "timeout")
-        request.fill(texts, sink, timeout)
+        params = replace(NO_PARAMS, max_tokens=0, timeout=timeout, queue_timeout=queue_timeout)
+        check_deadlines(params)
+        request.fill(texts, sink, params)
         request.adapters = self.adapters.scales()
 
     def _check(self, texts: Sequence[Sequence[int]]) -> None:

@@ -15,6 +15,8 @@ class Options(TypedDict, total=False):
     max_tokens: int | None
     stop: tuple[str, ...]
     timeout: float | None
+    queue_timeout: float | None
+    idle_timeout: float | None
     constraint: ConstraintFactory | None
     prompt_logprobs: bool
     reuse_prefix: bool

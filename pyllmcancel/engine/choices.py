@@ -14,6 +14,7 @@ from pyllmcancel.constraints.healing import Healed, HealingConstraint, PieceInde
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError, UsageError
 from pyllmcancel.media.values import media_runs, text_tokens
 from pyllmcancel.requests.detokenizer import Detokenizer
+from pyllmcancel.requests.params import check_deadlines
 from pyllmcancel.requests.request import Choice, Request
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ class ChoiceMaker:
         check_count(len(prompts), params.n)
         if params.max_tokens is not None and params.max_tokens < 0:
             raise InvalidRequestError("max_tokens must not be negative", "max_tokens")
-        if params.timeout is not None and not params.timeout >= 0.0:  # NaN is refused too
-            raise InvalidRequestError("timeout must not be negative", "timeout")
+        check_deadlines(params)
         if any(not isinstance(token, int) or not 0 <= token < MAX_TOKENS for token in params.stop_tokens):
             raise InvalidRequestError("stop_tokens must be token ids", "stop_tokens")
         n_vocab = self._model.n_vocab

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, cast
 
-from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine.calls import Calls
@@ -38,6 +38,7 @@ from pyllmcancel.requests.request import NO_OWNER, Request
 from pyllmcancel.requests.token_stream import FORKED
 from pyllmcancel.requests.watcher import Watcher
 from pyllmcancel.sampling import advised_sampling
+from pyllmcancel.scheduling.forecast import Forecast
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -49,8 +50,9 @@ if TYPE_CHECKING:
     from pyllmcancel.pooling import Pooling
     from pyllmcancel.requests.adapter_table import AdapterTable
     from pyllmcancel.requests.observer import Observer
-    from pyllmcancel.requests.request import Origin
+    from pyllmcancel.requests.request import Origin, RequestSummary
     from pyllmcancel.scheduling.disk_floor import DiskCounts
+    from pyllmcancel.scheduling.forecast import Ahead
     from pyllmcancel.scheduling.scheduler import Capacity, Occupancy
 
 TRACED_STEPS = 1024
@@ -97,17 +99,24 @@ class Engine(Calls):
         self.advised_sampling = advised_sampling(self.model.metadata)
         self.media: MediaLibrary | None = workload.media
         self.trace = StepTrace(TRACED_STEPS)
-        self.registry = Registry(self.config.max_queue, self.config.max_running)
+        self.registry = Registry(self.config.max_queue, self.config.max_running, self.config.max_queue_tokens)
         self.registry.forbid_ahead = workload.forbid_ahead
-        self._observers = Observers(observer or NullObserver())
+        self._forecast = Forecast(
+            self.registry, workload.scheduler.order, self.config.parallel, self.config.max_running
+        )
+        self._observers = Observers(observer or NullObserver(), self._forecast)
         self._endings = Endings(self.registry, self._observers)
+        self._endings.retry_after = self._forecast.until_all_start
         self._watcher = Watcher(self._endings.cancel, self._endings.shut_down)
         self._loop = EngineLoop(
             workload, self.registry, self._endings, self._watcher, observer=self._observers, trace=self.trace
         )
-        self.arrivals = Arrivals(
-            self.registry, self._endings, self._watcher, self._observers, timeout=self.config.request_timeout
-        )
+        deadlines = {
+            Deadline.ALL: self.config.request_timeout,
+            Deadline.QUEUE: self.config.queue_timeout,
+            Deadline.IDLE: self.config.idle_timeout,
+        }
+        self.arrivals = Arrivals(self.registry, self._endings, self._watcher, self._observers, deadlines)
         self._slots: Slots | None = None
         if isinstance(workload, Generation):
             workload.on_change(self.registry.wake)
@@ -206,6 +215,10 @@ class Engine(Calls):
     def counts(self, owner: str | None = None) -> Counts:
         """Return the counts of one owner, or of all owners."""
         return self.registry.counts(owner)
+
+    def ahead_of(self, request: Request | RequestSummary) -> Ahead | None:
+        """Return what a waiting request waits for; None if it does not wait for a slot."""
+        return self._forecast.of(request)
 
     def occupancy(self) -> Occupancy:
         """The slots and cells in use, as of the last turn of the engine thread."""
@@ -330,12 +343,17 @@ class Engine(Calls):
         self.workload.fill(request, prompts, params, sink)
 
     def fill_texts(
-        self, request: Request, texts: Sequence[Sequence[int]], sink: Sink, timeout: float | None = None
+        self,
+        request: Request,
+        texts: Sequence[Sequence[int]],
+        sink: Sink,
+        timeout: float | None = None,
+        queue_timeout: float | None = None,
     ) -> None:
         """As `fill`, for texts to embed or score."""
         if not isinstance(self.workload, Embedding):
             raise InvalidRequestError(DOES_NOT_POOL, "model")
-        self.workload.fill(cast("EmbeddingRequest", request), texts, sink, timeout)
+        self.workload.fill(cast("EmbeddingRequest", request), texts, sink, timeout, queue_timeout)
 
     def accept(self, request: Request) -> None:
         """Have a filled request wait for its turn; it arrives with this if it has not.
@@ -348,7 +366,13 @@ class Engine(Calls):
             The request was cancelled while it was prepared.
         """
         self._check_not_forked()
+        if self.config.refuse_late:
+            self.check_in_time(request)
         self.arrivals.accept(request)
+
+    def check_in_time(self, request: Request) -> None:
+        """Raise LateError if a filled request would miss its deadline, even if all goes well; see `refuse_late`."""
+        self._forecast.check(request, self.config.request_timeout)
 
     def _check_not_forked(self) -> None:
         if self.forked:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.front.forwarding import is_stream, kept, process_ended
 from pyllmcancel.front.requests import BAD
 from pyllmcancel.server.behind import DOES_NOT_GO_ON
@@ -59,8 +58,7 @@ class Delivery:
         if self._answer.complete and status < BAD:  # of a response in the background, which moved
             return
         if is_refused or (self._answer.head is not None and not is_stream(headers)):
-            reason = self._request.cancellation.reason
-            raise process_ended() if reason is None else RequestCancelled(reason, self._request.usage())
+            raise self._request.cancelled() if self._request.cancellation.requested else process_ended()
         self._status, self._headers = status, [*kept(headers), *extra]
         if self._request.cancellation.requested or not is_stream(headers):
             return
@@ -92,9 +90,8 @@ class Delivery:
         """
         if self._answer.complete:
             return
-        reason = self._request.cancellation.reason
-        if reason is not None and (self._answer.head is None or self.came_too_late):
-            await self.break_off(RequestCancelled(reason, self._request.usage()))
+        if self._request.cancellation.requested and (self._answer.head is None or self.came_too_late):
+            await self.break_off(self._request.cancelled())
             return
         if self._answer.head is None:
             await self._answer.begin(self._status, self._headers)

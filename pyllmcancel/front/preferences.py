@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.datastructures import Headers
 
+from pyllmcancel.cancellation import Deadline
 from pyllmcancel.front.body_fields import scalars
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
     from pyllmcancel.front.request import FrontRequest
 
-OWN_FIELDS = ("background", "model", "keep_alive", "keep_going", "previous_response_id", "stream", "timeout")
-WANTED = frozenset((*OWN_FIELDS, *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS))
+OWN_FIELDS = ("background", "model", "keep_alive", "keep_going", "previous_response_id", "stream")
+WANTED = frozenset((*OWN_FIELDS, *Deadline, *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS))
 DURATION = re.compile(r"(-?\d+(?:\.\d+)?)(ms|s|m|h)?")
 UNITS = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -40,8 +41,8 @@ class Preferences(NamedTuple):
         The names by which its stream can be taken up again, if it will have such a stream.
     keep_going
         The seconds for which such a stream goes on without a reader.
-    timeout
-        The seconds from its arrival that it may take; infinite: no limit.
+    timeout, queue_timeout
+        The seconds from its arrival that it may take, and that it may wait; infinite: no limit.
     keep_alive
         The seconds for which its model is to stay loaded after it; None: as configured.
     previous
@@ -54,6 +55,7 @@ class Preferences(NamedTuple):
     streams: tuple[str, ...]
     keep_going: float
     timeout: float
+    queue_timeout: float
     keep_alive: float | None
     previous: str | None = None
     background: bool = False
@@ -83,7 +85,8 @@ def preferences_of(
     previous = fields.get("previous_response_id") if is_response else None
     if not isinstance(previous, str) or len(previous) > MAX_NAME:
         previous = None
-    found = Preferences(Names(), (), seconds, seconds_in(fields), keep_alive(fields), previous)
+    timeout, queue_timeout = seconds_in(fields, Deadline.ALL), seconds_in(fields, Deadline.QUEUE)
+    found = Preferences(Names(), (), seconds, timeout, queue_timeout, keep_alive(fields), previous)
     if not grouped:
         return found
     names = Names(
@@ -115,9 +118,9 @@ def conversation_of(scope: Scope) -> str | None:
     return name if is_name(name) else None
 
 
-def seconds_in(fields: dict[str, Any]) -> float:
-    """Return the request's own deadline. The values of a form are texts."""
-    value = fields.get("timeout")
+def seconds_in(fields: dict[str, Any], deadline: Deadline) -> float:
+    """Return the seconds of a request's own deadline. The values of a form are texts."""
+    value = fields.get(deadline)
     if isinstance(value, str):
         with suppress(ValueError):
             value = float(value)

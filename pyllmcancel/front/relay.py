@@ -11,10 +11,9 @@ import asyncio
 import math
 import time
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.events import Delta, FinishReason, RequestStatus
 from pyllmcancel.front.delivery import BegunOtherwise, Delivery
@@ -132,11 +131,17 @@ class Relay:
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    def ends_at(self, deadline: float) -> None:
-        """Cancel the request at this time, on the monotonic clock; its process does, too."""
-        if deadline < math.inf:
-            wait = max(0.0, deadline - time.monotonic())
-            act = partial(self._requests.cancel, self.request, CancelReason.DEADLINE)
+    def ends_after(self, seconds: float, deadline: Deadline) -> None:
+        """Cancel the request so long after its arrival, as its process does, too; for `Deadline.QUEUE` if no process
+        has accepted it.
+        """
+
+        def act() -> None:
+            if deadline is Deadline.ALL or self.request.status in (RequestStatus.PREPARING, RequestStatus.LOADING):
+                self._requests.cancel(self.request, CancelReason.DEADLINE, deadline)
+
+        if seconds < math.inf:
+            wait = max(0.0, self.request.arrived_at + seconds - time.monotonic())
             self._timers.append(asyncio.get_running_loop().call_later(wait, act))
 
     async def until(self, coming: Awaitable[T]) -> T:
@@ -297,8 +302,8 @@ class Relay:
         self._delivery.came_too_late = finish_reason in COMPLETE
         request.take_state(told["state"])
         request.status = RequestStatus(told["phase"])
-        if (reason := told["reason"]) is not None:
-            self._requests.note_cancel(request, CancelReason(reason), told["superseded_by"])
+        if told["reason"] is not None:
+            self._requests.note_cancel(request, told)
         last = Delta(0, "", limit=told.get("limit"))
         self._requests.conclude(request, finish_reason, last=last, error=told["error"], param=told["param"])
 
@@ -318,7 +323,7 @@ class Relay:
         if reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
             raise ClientLeft
         self._end_without_process()
-        await self.break_off(process_ended() if reason is None else RequestCancelled(reason, self.request.usage()))
+        await self.break_off(process_ended() if reason is None else self.request.cancelled())
 
     def _note_move(self) -> None:
         """Note that what the process may have of the answer is not the answer, and begin to count anew without it."""

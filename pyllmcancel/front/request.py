@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyllmcancel.cancellation import Cancellation
 from pyllmcancel.events import Drafted, RequestStatus, Usage
 from pyllmcancel.requests.request import Request
+from pyllmcancel.scheduling.forecast import Ahead
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class FrontRequest(Request):
         True if it is a response that is generated after its answer.
     process
         The process that it was sent to last; None before.
+    ahead
+        What it waits for in its process, as that says; None if it does not wait there.
     n_readers
         The readers of its stream, if that can be taken up again.
     on_cancel
@@ -59,6 +62,7 @@ class FrontRequest(Request):
         self.process: Worker | None = None
         self.on_cancel: Callable[[], object] = lambda: None
         self.n_readers: int | None = None
+        self.ahead: Ahead | None = None
         self._n_prompt_tokens, self._n, self._max_tokens = 0, 1, None
         self._usage = Usage()
         self._in_slots: tuple[int, ...] = ()
@@ -75,7 +79,8 @@ class FrontRequest(Request):
 
     def take_state(self, told: list[Any]) -> None:
         """Take how far the request is."""
-        status, slots, self.paused, self.n_readers, times, done, cached, generated, drafts = told
+        status, slots, self.paused, self.n_readers, times, done, cached, generated, drafts, *waits = told
+        self.ahead = Ahead(*waits[0]) if waits and waits[0] is not None else None
         ahead = 0.0 if self.process is None else self.process.clock_ahead
         self.admitted_at, self.first_token_at = (None if one is None else one - ahead for one in times)
         self.status, self._in_slots = RequestStatus(status), tuple(slots)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.errors import InvalidRequestError, QueueFullError, RequestCancelled
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.front.request import FrontRequest
@@ -16,6 +16,7 @@ from pyllmcancel.requests.endings import Endings
 from pyllmcancel.requests.observer import Observers
 from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.token_stream import Outbox
+from pyllmcancel.scheduling.forecast import Ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ class FrontRequests:
         self.observers = Observers()
         self.failure = None  # as an engine has one
         self._endings = Endings(self.registry, self.observers, logs=False)  # the processes log their requests
-        self.arrivals = Arrivals(self.registry, self._endings, None, self.observers, timeout=None)
+        self.arrivals = Arrivals(self.registry, self._endings, None, self.observers, {})
 
     def arrive(self, **origin: Unpack[Origin]) -> FrontRequest:
         """Return a request: it is listed, or has ended, as it was cancelled before. Raises as `Arrivals.arrive`."""
@@ -95,14 +96,27 @@ class FrontRequests:
         found = self.registry.find(request.id, owner=request.owner)
         return found.n_readers if isinstance(found, FrontRequest) and found.created_at == request.created_at else None
 
-    def cancel(self, request: Request, reason: CancelReason = CancelReason.EXPLICIT) -> bool:
-        return self._endings.cancel(request, reason)
+    def ahead_of(self, request: Request | RequestSummary) -> Ahead | None:
+        """Return what is ahead of a request: those that wait for the same model, or what its process says."""
+        found = self.registry.find(request.id, owner=request.owner)
+        if not isinstance(found, FrontRequest) or found.status is not request.status:
+            return None
+        if found.status is RequestStatus.LOADING:
+            here = [one for one in self.coming(None) if one.model == found.model and one.status is found.status]
+            return Ahead(1 + sum(one.arrived_at < found.arrived_at for one in here))
+        return found.ahead
 
-    def note_cancel(self, request: FrontRequest, reason: CancelReason, superseded_by: str | None) -> None:
+    def cancel(
+        self, request: Request, reason: CancelReason = CancelReason.EXPLICIT, deadline: Deadline | None = None
+    ) -> bool:
+        return self._endings.cancel(request, reason, deadline)
+
+    def note_cancel(self, request: FrontRequest, told: dict[str, Any]) -> None:
         """Note that its process has cancelled the request, unless it was cancelled here."""
         if not request.cancellation.requested:
-            request.superseded_by = superseded_by
-        self.cancel(request, reason)
+            request.superseded_by, request.retry_after = told["superseded_by"], told.get("retry_after")
+        deadline = told.get("deadline")
+        self.cancel(request, CancelReason(told["reason"]), None if deadline is None else Deadline(deadline))
 
     def conclude(
         self,
@@ -159,5 +173,5 @@ class FrontRequests:
 
 def check(request: Request) -> None:
     """Raise RequestCancelled if the request is cancelled."""
-    if (reason := request.cancellation.reason) is not None:
-        raise RequestCancelled(reason, request.usage())
+    if request.cancellation.requested:
+        raise request.cancelled()

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs
 
 from fastapi import Request
 
+from pyllmcancel.cancellation import Deadline
 from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.front.everywhere import bring, exchange_with_each, list_of_each
 from pyllmcancel.front.forwarding import (
@@ -93,8 +94,8 @@ class Router:
         self.requests = FrontRequests(config.engine.max_queue)
         self._outliving_tasks = set[asyncio.Task[None]]()
         self.autoload = autoload
-        timeout = config.engine.request_timeout
-        self._timeout = math.inf if timeout is None else timeout
+        own = {Deadline.ALL: config.engine.request_timeout, Deadline.QUEUE: config.engine.queue_timeout}
+        self._deadlines = {one: math.inf if seconds is None else seconds for one, seconds in own.items()}
         self._stream_keep = config.stream_keep
         self._bodies = Shares(config.limits.max_bodies, several=config.shared)  # long ones that are kept
 
@@ -210,7 +211,8 @@ class Router:
         if preferences.names != (request.session, request.parent, request.supersede, request.priority):
             self.requests.arrivals.name(request, preferences.names)
         relay.keep(preferences.keep_going if preferences.streams else 0.0)
-        relay.ends_at(request.arrived_at + min(preferences.timeout, self._timeout))
+        for deadline, seconds in self._deadlines.items():
+            relay.ends_after(min(getattr(preferences, deadline), seconds), deadline)
         return preferences
 
     async def _computed(self, preferences: Preferences, message: Message, relay: Relay) -> None:

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 from pyllmcancel.events import Ending, FinishReason, RequestStatus, Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyllmcancel.cancellation import Deadline
     from pyllmcancel.requests.effects import Accepted
     from pyllmcancel.requests.endings import Endings
     from pyllmcancel.requests.observer import Observers
@@ -31,8 +34,8 @@ class Arrivals:
     ----------
     watcher
         Has the deadlines; None in a front, where requests are not accepted by this.
-    timeout
-        The deadline of requests that name none, in seconds from their arrival; None for no deadline.
+    deadlines
+        The seconds of the deadlines of requests that name none; None for no deadline.
     """
 
     def __init__(
@@ -41,14 +44,13 @@ class Arrivals:
         endings: Endings,
         watcher: Watcher | None,
         observers: Observers,
-        *,
-        timeout: float | None,
+        deadlines: Mapping[Deadline, float | None],
     ) -> None:
         self._registry = registry
         self._endings = endings
         self._watcher = watcher
         self._observers = observers
-        self._timeout = timeout
+        self._deadlines = deadlines
 
     def arrive(self, request: Request) -> None:
         """List a request that has to be prepared; InvalidRequestError, QueueFullError or EngineClosedError, and nothing
@@ -91,9 +93,11 @@ class Arrivals:
         self._observers.request_added(request)
         self._log(request)
         end_cancelled(self._observers, self._endings, accepted)
-        timeout = request.params.timeout if request.params.timeout is not None else self._timeout
-        if timeout is not None and self._watcher is not None:
-            self._watcher.at_deadline(request, request.arrived_at + timeout)
+        for deadline, usual in self._deadlines.items():
+            seconds: float | None = getattr(request.params, deadline)
+            seconds = usual if seconds is None else seconds
+            if seconds is not None and self._watcher is not None:
+                self._watcher.at_deadline(request, request.arrived_at + seconds, deadline)
 
     def _log(self, request: Request) -> None:
         if not logger.isEnabledFor(logging.INFO):

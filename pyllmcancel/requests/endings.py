@@ -13,11 +13,13 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.cancellation import CancelReason, Deadline, worded
 from pyllmcancel.events import Ending, FinishReason, RequestStatus
 from pyllmcancel.requests.token_stream import Outbox
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyllmcancel.adapters import Scales
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.requests.observer import Observers
@@ -40,10 +42,12 @@ class Endings:
         self._registry = registry
         self._observers = observers
         self._logs = logs
+        # Returns the seconds that a new request would wait; may be called from any thread. Set once.
+        self.retry_after: Callable[[], float | None] = lambda: None
 
-    def cancel(self, request: Request, reason: CancelReason) -> bool:
+    def cancel(self, request: Request, reason: CancelReason, deadline: Deadline | None = None) -> bool:
         """Cancel `request`, from any thread; returns whether this call decided its fate."""
-        if not request.cancellation.request(reason):
+        if not request.cancellation.request(reason, deadline):
             return False
         self._observers.request_cancelled(request)
         if self._registry.withdraw(request):
@@ -120,6 +124,8 @@ class Endings:
             limit=None if last is None else last.limit,
         )
         outbox.owe(request, ending, last)
+        if request.cancellation.deadline is Deadline.QUEUE:
+            request.retry_after = self.retry_after()
         request.ended_at = ended_at
         request.status = RequestStatus.FINISHED
         request.drop_media()
@@ -141,11 +147,12 @@ class Endings:
         match ending.finish_reason:
             case FinishReason.CANCELLED:
                 assert ending.cancel_latency is not None
+                assert ending.cancel_reason is not None
                 by = "" if request.superseded_by is None else f" by {request.superseded_by}"
                 logger.info(
                     "request %s cancelled (%s%s) in %s after %s, stopped in %.1f ms, %s",
                     request.id,
-                    ending.cancel_reason,
+                    worded(ending.cancel_reason, request.cancellation.deadline),
                     by,
                     ending.phase,
                     _progress(request, ending),
@@ -200,6 +207,7 @@ def _facts(request: Request, ending: Ending) -> dict[str, object]:
         "finish_reason": ending.finish_reason,
         "limit": ending.limit,
         "reason": ending.cancel_reason,
+        "detail": request.cancellation.deadline,
         "superseded_by": request.superseded_by,
         "phase": ending.phase,
         "prompt_tokens": usage.prompt_tokens,

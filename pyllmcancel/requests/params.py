@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyllmcancel.cancellation import Deadline
+from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -27,8 +29,9 @@ class GenerationParams:
         Limit of the tokens to generate per choice; None goes on until the context is full, 0 computes the prompt only.
     stop
         Stop strings.
-    timeout
-        Deadline in seconds from arrival, time in the queue included; None for the engine's default.
+    timeout, queue_timeout, idle_timeout
+        Deadlines in seconds: from arrival to the end, from arrival to the first slot, and between two tokens; None for
+        the engine's default.
     constraint
         Makes the constraint that decides, token by token, which tokens are allowed; see
         `pyllmcancel.constraints.protocol`.
@@ -76,6 +79,8 @@ class GenerationParams:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     timeout: float | None = None
+    queue_timeout: float | None = None
+    idle_timeout: float | None = None
     constraint: ConstraintFactory | None = None
     prompt_logprobs: bool = False
     reuse_prefix: bool = True
@@ -100,3 +105,11 @@ class GenerationParams:
 
 
 NO_PARAMS = GenerationParams(sampling=SamplingParams())
+
+
+def check_deadlines(params: GenerationParams) -> None:
+    """Raise InvalidRequestError for a deadline before the arrival."""
+    for name in Deadline:
+        seconds: float | None = getattr(params, name)
+        if seconds is not None and not seconds >= 0.0:  # NaN is refused too
+            raise InvalidRequestError(f"{name} must not be negative", name)

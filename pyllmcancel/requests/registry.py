@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import EngineClosedError, EngineDiedError, InvalidRequestError, RequestCancelled, UsageError
+from pyllmcancel.errors import EngineClosedError, EngineDiedError, InvalidRequestError, UsageError
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.requests.effects import Accepted, Counts
 from pyllmcancel.requests.families import Families
@@ -38,17 +38,19 @@ class Registry:
 
     Parameters
     ----------
-    max_queue, max_running
-        Limits of one owner's waiting requests, and of its running ones.
+    max_queue, max_running, max_queue_tokens
+        Limits of one owner's waiting requests, of its running ones, and of the waiting ones' prompts together.
     history
         The number of one owner's ended requests to remember.
     """
 
-    def __init__(self, max_queue: int, max_running: int | None = None, history: int = 256) -> None:
+    def __init__(
+        self, max_queue: int, max_running: int | None = None, max_queue_tokens: int | None = None, history: int = 256
+    ) -> None:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         # The lock guards all of these.
-        self._waiting = WaitingQueue(max_queue, max_running)
+        self._waiting = WaitingQueue(max_queue, max_running, max_queue_tokens)
         self._keys = SupersedeKeys()
         self._families = Families()
         self._holds = Holds()
@@ -106,9 +108,8 @@ class Registry:
             return request.cancellation.requested and self._withdraw(request)
 
     def _check_preparing(self, request: Request, *, may_be_new: bool = False) -> None:
-        reason = request.cancellation.reason
-        if reason is not None:
-            raise RequestCancelled(reason, request.usage())
+        if request.cancellation.requested:
+            raise request.cancelled()
         if request.cancellation.sealed or not (may_be_new or request in self._preparing):
             raise UsageError("this request is not in preparation")
 
@@ -192,6 +193,7 @@ class Registry:
         # Only one of two requests with one key stays in the queue, so that a full queue has room for the second.
         rival = self._keys.rival(request)
         self._waiting.check(request.owner, n_leaving=int(rival is not None and rival in self._waiting))
+        self._waiting.check_tokens(request, rival)
 
     def _cancelled_on_arrival(self, request: Request) -> list[Request]:
         """Cancel the request if it is held, or its family was cancelled after its arrival; return it if this call
@@ -422,6 +424,12 @@ class Registry:
         """Return all requests that have not ended, oldest first."""
         with self._lock:
             return self._not_sealed(owner)
+
+    def accepted(self) -> tuple[list[Request], list[Request]]:
+        """Return the requests that wait, each owner's in their order, and the other accepted ones, oldest first."""
+        with self._lock:
+            apart = set(self._waiting).union(self._preparing)
+            return list(self._waiting), [one for one in self._requests.values() if one not in apart]
 
     def _not_sealed(self, owner: str | None) -> list[Request]:
         return [

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
 
 from pyllmcancel.adapters import UNADAPTED
 from pyllmcancel.drafting.sources import PAST, PREDICTION, SOURCES
-from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.events import NO_SINK, Drafted, RequestStatus, Usage
 from pyllmcancel.requests.params import NO_PARAMS
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel._native import MediaChunk, Sampler
     from pyllmcancel.adapters import Adapted, Scales
-    from pyllmcancel.cancellation import Cancellation, CancelReason
+    from pyllmcancel.cancellation import Cancellation, CancelReason, Deadline
     from pyllmcancel.constraints.protocol import Constraint
     from pyllmcancel.drafting.answer_drafts import AnswerDrafts
     from pyllmcancel.events import Ending, FinishReason, Sink, TokenLogprobs
@@ -271,6 +271,7 @@ class Request:
         self.admitted_at: float | None = None
         self.first_token_at: float | None = None
         self.ended_at: float | None = None
+        self.retry_after: float | None = None  # seconds, for a client whose request waited for too long
         self.sink: Sink = NO_SINK
         self.client = client
         self.trace = trace
@@ -293,6 +294,17 @@ class Request:
         """
         for choice in self.choices:
             choice.media = ()
+
+    @property
+    def last_token_at(self) -> float | None:
+        """The time of the answer's last token, of any choice."""
+        return max((one.last_token_at for one in self.choices if one.last_token_at is not None), default=None)
+
+    def cancelled(self) -> RequestCancelled:
+        """Return the error that reports the cancel of the request."""
+        reason = self.cancellation.reason
+        assert reason is not None
+        return RequestCancelled(reason, self.usage(), self.cancellation.deadline, self.retry_after)
 
     @property
     def live(self) -> bool:
@@ -361,6 +373,7 @@ class Request:
             cached_tokens=usage.cached_tokens,
             completion_tokens=usage.completion_tokens,
             cancel_reason=self.cancellation.reason,
+            deadline=self.cancellation.deadline,
             superseded_by=self.superseded_by,
             created_at=self.created_at,
             seconds=(self.ended_at or time.monotonic()) - self.arrived_at,
@@ -413,6 +426,7 @@ class RequestSummary:
     ending: Ending | None
     times: Times
     max_tokens: int | None = None
+    deadline: Deadline | None = None
     paused: bool = False
     drafts: tuple[Drafted, ...] = ()
     adapters: tuple[tuple[int, float], ...] = ()

@@ -199,7 +199,8 @@ class Stream:
         match event.finish_reason:
             case FinishReason.CANCELLED:
                 assert event.cancel_reason is not None
-                raise RequestCancelled(event.cancel_reason, event.usage)
+                deadline, retry_after = self.request.cancellation.deadline, self.request.retry_after
+                raise RequestCancelled(event.cancel_reason, event.usage, deadline, retry_after)
             case FinishReason.ERROR:
                 raise RequestFailed(event.error or "unknown error", event.usage, event.param)
             case FinishReason.STOP | FinishReason.LENGTH:

@@ -62,10 +62,13 @@ class WaitingQueue:
         The limit of one owner's waiting requests.
     max_running
         The limit of one owner's requests that the engine thread may have; None: no limit.
+    max_tokens
+        The limit of the tokens of one owner's waiting prompts; None: no limit.
     """
 
-    def __init__(self, limit: int, max_running: int | None = None) -> None:
+    def __init__(self, limit: int, max_running: int | None = None, max_tokens: int | None = None) -> None:
         self._limit = limit
+        self._max_tokens = max_tokens
         self._max_running = max_running
         self._owners: dict[str, OwnerQueue] = {}  # the one that was last served is last
 
@@ -88,6 +91,18 @@ class WaitingQueue:
             return
         running = "" if self._max_running is None else f", {self._max_running} may run (max_running)"
         raise QueueFullError(f"{n_waiting} requests are waiting already, {self._limit} may (max_queue){running}")
+
+    def check_tokens(self, request: Request, leaving: Request | None) -> None:
+        """Raise QueueFullError if the request's prompt has too many tokens to wait beside those that wait, after
+        `leaving` has left. It may wait alone.
+        """
+        if self._max_tokens is None:
+            return
+        n_waiting = sum(one.n_prompt_tokens for one in self._owners.get(request.owner, ()) if one is not leaving)
+        if n_waiting and n_waiting + request.n_prompt_tokens > self._max_tokens:
+            raise QueueFullError(
+                f"prompts of {n_waiting:,} tokens are waiting already, {self._max_tokens:,} may (max_queue_tokens)"
+            )
 
     def append(self, request: Request) -> None:
         self._owners.setdefault(request.owner, OwnerQueue()).append(request)

@@ -10,15 +10,16 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
 import queue
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.cancellation import CancelReason, Deadline
 
 if TYPE_CHECKING:
     from pyllmcancel.requests.request import Request
@@ -27,8 +28,19 @@ logger = logging.getLogger("pyllmcancel.engine")
 
 LONGEST_WAIT = 3600.0  # seconds; a client may set a deadline longer than a lock can wait for
 FEW = 64  # the number of deadlines that are kept without looking for those of ended requests
+LEAST_WAIT = 0.05  # seconds between two looks for a token
 
-Due = tuple[float, int, "weakref.ref[Request]", CancelReason]
+
+class Due(NamedTuple):
+    """The time of a look at a request, in monotonic seconds: for a deadline that was set to `seconds`, or at once for a
+    stream that was dropped.
+    """
+
+    at: float
+    number: int
+    request: weakref.ref[Request]
+    deadline: Deadline | None = None
+    seconds: float = 0.0
 
 
 class Last(Enum):
@@ -39,7 +51,8 @@ class Last(Enum):
 
 
 class Watcher:
-    """Calls `cancel(request, reason)`, in its own thread or in that of `look`.
+    """Calls `cancel(request, reason)`, and for a deadline with that as the third argument, in its own thread or in that
+    of `look`.
 
     Its inbox is a SimpleQueue because `put` of that class may be called from a destructor, which may run anywhere, even
     in a thread that holds the engine's lock. The heap of deadlines is touched by its own thread only.
@@ -50,9 +63,7 @@ class Watcher:
         Called after `drop_engine`, in the watcher's thread.
     """
 
-    def __init__(
-        self, cancel: Callable[[Request, CancelReason], object], shut_down: Callable[[], object] = lambda: None
-    ) -> None:
+    def __init__(self, cancel: Callable[..., object], shut_down: Callable[[], object] = lambda: None) -> None:
         self._cancel = cancel
         self._shut_down = shut_down
         self._inbox: queue.SimpleQueue[Due | Last] = queue.SimpleQueue()
@@ -62,9 +73,12 @@ class Watcher:
         self._thread = threading.Thread(target=self._run, name="pyllmcancel-watcher", daemon=True)
         self._thread.start()
 
-    def at_deadline(self, request: Request, at: float) -> None:
-        """Cancel `request` at the monotonic time `at`, in seconds."""
-        self._inbox.put((at, next(self._order), weakref.ref(request), CancelReason.DEADLINE))
+    def at_deadline(self, request: Request, at: float, deadline: Deadline = Deadline.ALL) -> None:
+        """Cancel `request` at the monotonic time `at`, in seconds, if this deadline has passed then. That of the time
+        between two tokens may pass later: its seconds are those from the arrival until `at`.
+        """
+        seconds = at - request.arrived_at
+        self._inbox.put(Due(at, next(self._order), weakref.ref(request), deadline, seconds))
 
     def look(self, requests: Iterable[Request]) -> None:
         """Cancel requests whose client has left, without waiting, not even for the GIL. For the engine thread."""
@@ -74,7 +88,7 @@ class Watcher:
 
     def dropped(self, request: Request) -> None:
         """Cancel `request`, whose stream was dropped; may be called from a destructor."""
-        self._inbox.put((0.0, next(self._order), weakref.ref(request), CancelReason.DISCONNECT))
+        self._inbox.put(Due(0.0, next(self._order), weakref.ref(request)))
 
     def close(self) -> None:
         self._inbox.put(Last.CLOSED)
@@ -108,12 +122,16 @@ class Watcher:
                     self._note(message)
 
     def _cancel_due(self, due: Due) -> None:
-        _, _, reference, reason = due
-        request = reference()
+        request = due.request()
         if request is None:
             return
         try:
-            self._cancel(request, reason)
+            if due.deadline is None:
+                self._cancel(request, CancelReason.DISCONNECT)
+            elif (later := later_look(request, due)) is None:
+                self._cancel(request, CancelReason.DEADLINE, due.deadline)
+            elif later < math.inf:
+                self._note(due._replace(at=later))
         except Exception:
             # The deadlines of the other requests are kept all the same.
             logger.exception("request %s could not be cancelled", request.id, extra={"request_id": request.id})
@@ -122,9 +140,22 @@ class Watcher:
         """Add `due`. Deadlines of ended requests are removed when they may be half of all."""
         heapq.heappush(self._pending, due)
         if len(self._pending) > self._most:
-            self._pending = [one for one in self._pending if is_live(one[2]())]
+            self._pending = [one for one in self._pending if is_live(one.request())]
             heapq.heapify(self._pending)
             self._most = FEW + 2 * len(self._pending)
+
+
+def later_look(request: Request, due: Due) -> float | None:
+    """Return when to look at a request again; None if its deadline has passed, infinite if that passes never."""
+    if due.deadline is Deadline.QUEUE and request.admitted_at is not None:
+        return math.inf
+    if due.deadline is not Deadline.IDLE:
+        return None
+    if not is_live(request):
+        return math.inf
+    now, last = time.monotonic(), request.last_token_at
+    later = now + due.seconds if last is None else last + due.seconds
+    return None if later <= now else max(later, now + LEAST_WAIT)
 
 
 def is_live(request: Request | None) -> bool:

@@ -17,14 +17,24 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pyllmcancel.requests.request import Choice
+    from pyllmcancel.requests.request import Choice, Request
 
 MIN_EXCESS = 2  # an owner is preempted only by one that holds at least this many slots fewer
+
+
+class Contender(Protocol):
+    """A choice, or what stands for one in a forecast."""
+
+    @property
+    def request(self) -> Request: ...
+
+
+C = TypeVar("C", bound=Contender)
 
 
 class Turn(NamedTuple):
@@ -46,13 +56,19 @@ class FairShare:
 
     # -- slots --------------------------------------------------------------------------------------------------------
 
-    def next_start(self, candidates: Iterable[Choice], running: Iterable[Choice]) -> Choice | None:
+    def copy(self) -> FairShare:
+        """Return the order of starts as it is now, to be played on; may be called from any thread."""
+        copied = FairShare()
+        copied._n_starts, copied._last_start = self._n_starts, self._last_start.copy()
+        return copied
+
+    def next_start(self, candidates: Iterable[C], running: Iterable[Contender]) -> C | None:
         """Return the choice to start next: the first one of the highest priority, of the owner that holds the fewest
         slots.
 
         Among owners with equally many slots, the one whose last start is longest ago comes first.
         """
-        best: dict[str, Choice] = {}
+        best: dict[str, C] = {}
         for choice in candidates:
             rival = best.get(choice.request.owner)
             if rival is None or choice.request.priority > rival.request.priority:
@@ -64,12 +80,12 @@ class FairShare:
             default=None,
         )
 
-    def note_start(self, choice: Choice) -> None:
+    def note_start(self, choice: Contender) -> None:
         self._n_starts += 1
         self._last_start[choice.request.owner] = self._n_starts
 
     @staticmethod
-    def gives_way_to(choice: Choice, running: Sequence[Choice]) -> Choice | None:
+    def gives_way_to(choice: Contender, running: Sequence[C]) -> C | None:
         """Return which of the `running` choices, oldest first, has to give its slot up for `choice`, if any has to."""
         held, owner = slots_held(running), choice.request.owner
         if running and max(held.values()) >= held[owner] + MIN_EXCESS:
@@ -82,7 +98,7 @@ class FairShare:
         return FairShare.first_to_go(lower) if lower else None
 
     @staticmethod
-    def first_to_go(running: Sequence[Choice]) -> Choice:
+    def first_to_go(running: Sequence[C]) -> C:
         """Return the newest choice of the lowest priority, of the owner with the most slots.
 
         `running` is oldest first.
@@ -125,6 +141,6 @@ class FairShare:
         self._turns = self._turns_before
 
 
-def slots_held(running: Iterable[Choice]) -> Counter[str]:
+def slots_held(running: Iterable[Contender]) -> Counter[str]:
     """Return the number of slots by owner."""
     return Counter(choice.request.owner for choice in running)

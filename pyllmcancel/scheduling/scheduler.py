@@ -87,6 +87,10 @@ class Scheduler:
     def cost(self) -> StepCostModel:
         return self._planner.cost
 
+    def order(self) -> FairShare:
+        """Return a copy of the order in which owners' choices start; may be called from any thread."""
+        return self._shares.copy()
+
     @property
     def active(self) -> list[Choice]:
         return list(self._active.values())

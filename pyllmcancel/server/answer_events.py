@@ -17,6 +17,7 @@ from pyllmcancel.server.errors.responses import ApiError, api_error
 if TYPE_CHECKING:
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.requests.token_stream import AsyncStream
+    from pyllmcancel.scheduling.forecast import Ahead
     from pyllmcancel.server.behind import Link
     from pyllmcancel.server.dialect import Dialect
 
@@ -42,12 +43,22 @@ class AnswerEvents:
         dead; 0: never.
     link
         The link to the front, if there is one: events that another server has delivered are left out.
+    ahead
+        Returns what the request waits for, which comes with a ping; None if it does not wait.
     """
 
-    def __init__(self, stream: AsyncStream, dialect: Dialect, ping_interval: float, link: Link | None = None) -> None:
+    def __init__(
+        self,
+        stream: AsyncStream,
+        dialect: Dialect,
+        ping_interval: float,
+        link: Link | None = None,
+        ahead: Callable[[], Ahead | None] = lambda: None,
+    ) -> None:
         self._stream = stream
         self._dialect = dialect
         self._ping_interval = ping_interval
+        self._ahead = ahead
         self._link = link
         self._written_at = 0.0
 
@@ -128,12 +139,20 @@ class AnswerEvents:
                 continue
             self._written_at = time.monotonic()
             try:
-                ping = self._dialect.ping
+                ping = waiting(self._ahead()) + self._dialect.ping
                 await write(ping if self._link is None else self._link.marked(NOTHING, ping))
             except OSError:
                 # Some servers report so that the client is gone.
                 self._stream.cancel(CancelReason.DISCONNECT)
                 return
+
+
+def waiting(ahead: Ahead | None) -> bytes:
+    """Return the comment, before a ping, that says what a request waits for; nothing if it does not wait."""
+    if ahead is None:
+        return b""
+    about = "" if ahead.seconds is None else f", about {ahead.seconds:.0f} s"
+    return f": waiting, {ahead.position - 1} ahead{about}\n".encode()
 
 
 async def worded(stream: AsyncStream, word: Callable[[Usage], T]) -> T:

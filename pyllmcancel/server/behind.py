@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.events import Delta, Ending
     from pyllmcancel.requests.request import Request
+    from pyllmcancel.scheduling.forecast import Ahead
     from pyllmcancel.server.http.connection import Connection
 
 LINK = b"x-front-link"
@@ -201,7 +202,10 @@ class Link:
         seen = request.summary()
         done = seen.prompt_tokens_done, seen.cached_tokens, seen.completion_tokens
         readers, times = self._links.readers(request), (seen.times.admitted, seen.times.first_token)
-        return str(seen.status), list(seen.slots), seen.paused, readers, times, *done, [*seen.drafts]
+        ahead = self._links.ahead_of(request)
+        if ahead is not None and ahead.seconds is not None:
+            ahead = ahead._replace(seconds=round(ahead.seconds))  # so that it seldom changes
+        return str(seen.status), list(seen.slots), seen.paused, readers, times, *done, [*seen.drafts], ahead
 
     async def close(self) -> None:
         """Send how the request ended, as soon as it has, and wait for the front to close the link. A request whose
@@ -250,6 +254,8 @@ def ending_of(request: Request, state: tuple[Any, ...]) -> dict[str, Any]:
         "finish_reason": ending.finish_reason,
         "limit": ending.limit,
         "reason": ending.cancel_reason,
+        "deadline": request.cancellation.deadline,
+        "retry_after": request.retry_after,
         "superseded_by": request.superseded_by,
         "error": ending.error,
         "param": ending.param,
@@ -259,9 +265,10 @@ def ending_of(request: Request, state: tuple[Any, ...]) -> dict[str, Any]:
 class Links:
     """The links of a server. Used in the event loop only."""
 
-    def __init__(self, readers: Readers, cancel: Cancel) -> None:
+    def __init__(self, readers: Readers, cancel: Cancel, ahead_of: Callable[[Request], Ahead | None]) -> None:
         self.readers = readers
         self.cancel = cancel
+        self.ahead_of = ahead_of
         self._links: set[Link] = set()
         self._looking: asyncio.Task[None] | None = None
 

@@ -66,7 +66,8 @@ async def generate(
     if not incoming.body.stream:
         return WholeResponse(stream, dialect, link)
     interval = incoming.state.config.sse_ping_interval if ping_interval is None else ping_interval
-    events = AnswerEvents(stream, dialect, interval, link)
+    ahead = partial(incoming.state.engine.ahead_of, incoming.request)
+    events = AnswerEvents(stream, dialect, interval, link, ahead)
     if keeping is None:
         return EventStreamResponse(stream, events)
     kept = KeptAnswer(keeping, stream, events)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fastapi import Request as HttpRequest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import EngineClosedError, Error, RequestCancelled
+from pyllmcancel.errors import EngineClosedError, Error
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
@@ -149,10 +149,9 @@ async def until_cancelled(engine: Engine, request: Request) -> AsyncIterator[Non
             with working(engine, request, partial(post, loop, expire)):
                 yield
     except TimeoutError:
-        reason = request.cancellation.reason
-        if not limit.expired() or reason is None:
+        if not limit.expired() or not request.cancellation.requested:
             raise
-        raise RequestCancelled(reason, request.usage()) from None
+        raise request.cancelled() from None
 
 
 @contextmanager
@@ -208,9 +207,7 @@ class Preparation(Work):
         engine.arrivals.begin_work(request, partial(post, self._loop, self._give_up))
 
     def _give_up(self) -> None:
-        reason = self._request.cancellation.reason
-        assert reason is not None
-        self.stop(RequestCancelled(reason, self._request.usage()))
+        self.stop(self._request.cancelled())
 
     def client_left(self) -> None:
         self._engine.cancel(self._request, CancelReason.DISCONNECT)

@@ -25,7 +25,16 @@ WITHOUT_EFFECT = frozenset(
     {
         *("model", "alias", "lora", "mmproj", "draft_model", "cache_disk", "cache_disk_mib", "cache_ram"),
         *("parallel", "threads", "threads_batch", "draft_threads", "draft_threads_batch", "cached_sequences"),
-        *("max_queue", "max_running", "request_timeout", "itl_target", "max_step_seconds", "media_cache_mib"),
+        *(
+            "max_queue",
+            "max_queue_tokens",
+            "refuse_late",
+            "max_running",
+            "itl_target",
+            "max_step_seconds",
+            "media_cache_mib",
+        ),
+        *("request_timeout", "queue_timeout", "idle_timeout"),
     }
 )
 N_SAMPLES, SAMPLE_BYTES = 256, 1 << 14  # of a file: two fine-tunings of a model differ nearly everywhere

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.engine.loading import Loading
     from pyllmcancel.requests.request import Request as EngineRequest
+    from pyllmcancel.scheduling.forecast import Ahead
     from pyllmcancel.server.config import ServerConfig
 
 logger = logging.getLogger("pyllmcancel.server")
@@ -111,7 +112,8 @@ class ServerState:
         self.fillers = Workers(PREPARERS, "pyllmcancel-fill", per_owner=PREPARERS - config.shared)
         self.pile_up = PileUp()
         self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, several=config.shared)
-        self.links = Links(self.streams.readers_of, self._cancel)  # to the server in front, if there is one
+        # To the server in front, if there is one.
+        self.links = Links(self.streams.readers_of, self._cancel, self._ahead_of)
         self.fetcher = Fetcher(config.media.max_bytes)
         self.media_room = MediaRoom(config.media.max_prepared, several=config.shared)
         # In /props, for prompts in which clients write it themselves. llama-server reads the same variable.
@@ -144,6 +146,9 @@ class ServerState:
 
     def _cancel(self, request: EngineRequest, reason: CancelReason) -> bool:
         return self.engine.cancel(request, reason)
+
+    def _ahead_of(self, request: EngineRequest) -> Ahead | None:
+        return self.engine.ahead_of(request)
 
     @property
     def engine(self) -> Engine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,15 +85,29 @@ async def test_a_request_that_waits_supersedes_what_other_models_compute(tmp_pat
         assert world.keeper.model("b").state is State.LOADING
 
 
-@pytest.mark.parametrize(("own", "servers"), [({"timeout": 0.01}, None), ({}, 0.01)])
-async def test_a_deadline_passes_while_the_model_loads(
-    tmp_path: Path, own: dict[str, float], servers: float | None
-) -> None:
-    async with open_router(tmp_path, "a", engine=EngineConfig(request_timeout=servers)) as world:
+@pytest.mark.parametrize(("deadline", "status"), [("timeout", 504), ("queue_timeout", 503)])
+@pytest.mark.parametrize("of", ["request", "server"])
+async def test_a_deadline_passes_while_the_model_loads(tmp_path: Path, of: str, deadline: str, status: int) -> None:
+    option = "request_timeout" if deadline == "timeout" else deadline
+    servers: dict[str, Any] = {option: 0.01} if of == "server" else {}
+    async with open_router(tmp_path, "a", engine=EngineConfig(**servers)) as world:
         world.hold_loads("a")
-        late = await world.complete("a", **own).end()
-        assert (late.status, late.json()["error"]["code"]) == (504, "deadline")
+        late = await world.complete("a", **({deadline: 0.01} if of == "request" else {})).end()
+        error = late.json()["error"]
+        assert (late.status, error["code"], error["detail"]) == (status, "deadline", deadline)
         await world.until_state("a", State.UNLOADED)
+
+
+async def test_the_place_in_the_line_for_a_model_is_told(world: RouterWorld) -> None:
+    world.hold_loads("a")
+    for name in ("first", "second"):
+        world.complete("a", name)
+        await world.waits(name)
+    found = [(await world.get(f"/v1/requests/{name}")).json() for name in ("first", "second")]
+    assert [(one["phase"], one["position"], one["seconds_ahead"]) for one in found] == [
+        ("loading", 1, None),
+        ("loading", 2, None),
+    ]
 
 
 # -- streams that go on -----------------------------------------------------------------------------------------------

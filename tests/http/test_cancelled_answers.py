@@ -146,6 +146,26 @@ async def test_time_in_the_queue_counts_for_the_deadline_of_the_server(stream: b
 
 
 @streaming
+@pytest.mark.parametrize("of", ["request", "server"])
+@pytest.mark.parametrize(("deadline", "status"), [("queue_timeout", 503), ("idle_timeout", 504)])
+async def test_a_deadline_of_a_part_is_named(deadline: str, status: int, of: str, stream: bool) -> None:
+    own, servers = ({deadline: 0.01}, {}) if of == "request" else ({}, {deadline: 0.01})
+    async with open_world(parallel=1, **servers) as world:
+        world.hold()
+        if deadline == "queue_timeout":
+            await world.running_stream("neighbour", queue_timeout=1000)
+        exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE, **own)
+        await world.step(int(deadline == "idle_timeout"))
+        await exchange.end()
+        assert exchange.status == (200 if stream else status)
+        error = json.loads(exchange.events[-1])["error"] if stream else exchange.json()["error"]
+        assert (error["code"], error["detail"]) == ("deadline", deadline)
+        assert stream or ("retry-after" in exchange.headers) == (status == 503)
+        seen = await world.ended("mine")
+        assert (seen["cancel_reason"], seen["detail"]) == ("deadline", deadline)
+
+
+@streaming
 @pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
 async def test_a_full_queue_is_429_before_any_event(stream: bool, path: str) -> None:
     async with open_world(parallel=1, max_queue=1) as world:
@@ -163,6 +183,18 @@ async def test_a_full_queue_is_429_before_any_event(stream: bool, path: str) -> 
         assert (await world.get("/v1/requests/mine")).status == 404
         assert [entry["id"] for entry in await world.requests()] == ["neighbour", "waits"]
         assert (await world.get("/v1/sessions")).json()["data"] == []
+
+
+@streaming
+async def test_a_request_that_would_miss_its_deadline_is_refused_at_once(stream: bool) -> None:
+    async with open_world(parallel=1, refuse_late=True) as world:
+        await world.complete(max_tokens=9, ignore_eos=True).end()
+        await world.running_stream("neighbour", max_tokens=5000)
+        exchange = await world.complete(stream=stream, timeout=1e-9, headers=MINE).end()
+        assert (exchange.status, exchange.json()["error"]["code"]) == (429, "too_late")
+        assert int(exchange.headers["retry-after"]) >= 1
+        assert (await world.get("/v1/requests/mine")).status == 404
+        await world.submitted("mine", timeout=1000)
 
 
 async def test_a_keys_newest_replaces_its_own_waiting_request_in_a_full_queue() -> None:

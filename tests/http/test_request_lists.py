@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.http_world import COMPLETIONS, World, open_world
 
+AHEAD = {"position", "tokens_ahead", "seconds_ahead"}
 FIELDS = {
     *("id", "object", "status", "phase", "owner", "session", "parent_session", "supersede", "priority", "n", "slots"),
     *("paused", "prompt_tokens", "prompt_tokens_done", "cached_tokens", "completion_tokens", "drafts", "lora"),
@@ -33,7 +34,12 @@ async def test_live_ones_come_first_in_their_order_then_the_ended_newest_first()
         listed = await world.requests()
         assert [entry["id"] for entry in listed] == ["running", "waiting-1", "waiting-2", "cancelled", "finished"]
         assert [entry["status"] for entry in listed] == ["running", "waiting", "waiting", "cancelled", "finished"]
-        assert all(set(entry) == FIELDS and entry["object"] == "request" for entry in listed)
+        for entry in listed:
+            assert set(entry) == (FIELDS | AHEAD if entry["status"] == "waiting" else FIELDS)
+            assert entry["object"] == "request"
+        assert [entry.get("position") for entry in listed] == [None, 1, 2, None, None]
+        first, second = (entry["tokens_ahead"] for entry in listed[1:3])
+        assert 0 < first < second
         for status in ("running", "waiting", "cancelling", "cancelled", "finished", "error"):
             found = [entry["id"] for entry in await world.requests(f"?status={status}")]
             assert found == [entry["id"] for entry in listed if entry["status"] == status]

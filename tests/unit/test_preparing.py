@@ -28,9 +28,7 @@ class Table:
         self.registry = Registry(max_queue)
         self.observer = Mock(spec=NullObserver)
         self.endings = Endings(self.registry, self.observer)
-        self.arrivals = Arrivals(
-            self.registry, self.endings, Mock(spec=Watcher), Observers(self.observer), timeout=None
-        )
+        self.arrivals = Arrivals(self.registry, self.endings, Mock(spec=Watcher), Observers(self.observer), {})
 
     def arrived(self, name: str = "r", **origin: object) -> Request:
         request = bare_request(name, **origin)

@@ -70,3 +70,15 @@ def test_owners_without_requests_are_forgotten() -> None:
     queue.take(request)
     queue.forget(request)
     assert (len(queue), len(queue._owners)) == (0, 0)
+
+
+def test_the_prompts_of_an_owner_that_wait_have_a_limit_together_and_one_of_more_may_wait_alone() -> None:
+    queue = WaitingQueue(100, max_tokens=10)
+    large, small = bare_request("large", prompt=[1] * 11), bare_request("small", prompt=[1] * 5)
+    queue.check_tokens(large, None)
+    queue.append(small)
+    queue.check_tokens(bare_request("fits", prompt=[1] * 5), None)
+    queue.check_tokens(large, small)
+    queue.check_tokens(bare_request("another's", prompt=[1] * 11, owner="other"), None)
+    with pytest.raises(QueueFullError, match="5 tokens are waiting already, 10 may"):
+        queue.check_tokens(bare_request("more", prompt=[1] * 6), None)

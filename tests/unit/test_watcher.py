@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import queue
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
 
-from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.events import Ending, FinishReason, RequestStatus, Usage
 from pyllmcancel.requests import watcher as watcher_module
 from pyllmcancel.requests.request import Request
@@ -23,7 +23,7 @@ from tests.support.step_gate import TEST_LIMIT
 class Cancelled(queue.SimpleQueue):
     """The requests that the watcher has cancelled: pairs of id and reason, in order."""
 
-    def cancel(self, request: Request, reason: CancelReason) -> None:
+    def cancel(self, request: Request, reason: CancelReason, _deadline: Deadline | None = None) -> None:
         self.put((request.id, reason))
 
     def next(self) -> tuple[str, CancelReason]:
@@ -66,11 +66,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def wait_until_told(watcher: Watcher, cancelled: Cancelled) -> None:
-    """Return when the watcher has handled all earlier calls."""
+def wait_until_told(watcher: Watcher, cancelled: Cancelled, after: Sequence[str] = ()) -> None:
+    """Return when the watcher has handled all earlier calls, and has cancelled these requests and no others."""
     marker = bare_request("marker")
     watcher.dropped(marker)
-    assert cancelled.next()[0] == "marker"
+    found = [cancelled.next()[0] for _ in range(len(after) + 1)]
+    assert sorted(found) == [*after, "marker"]
 
 
 def test_deadlines_come_in_the_order_of_their_times(clock: Clock, watcher: Watcher, cancelled: Cancelled) -> None:
@@ -80,6 +81,22 @@ def test_deadlines_come_in_the_order_of_their_times(clock: Clock, watcher: Watch
     wait_until_told(watcher, cancelled)
     clock.now = 1.0
     assert [cancelled.next()[0] for _ in range(2)] == ["first", "second"]
+
+
+def test_the_time_in_the_queue_ends_with_the_first_slot_and_silence_begins_with_the_first_token(
+    clock: Clock, watcher: Watcher, cancelled: Cancelled
+) -> None:
+    started, waiting, silent, talking = (bare_request(name, arrived_at=0.0) for name in "abcd")
+    started.admitted_at = 1.0
+    silent.choices[0].last_token_at, talking.choices[0].last_token_at = 0.0, 1.0
+    watcher.at_deadline(started, 1.0, Deadline.QUEUE)
+    watcher.at_deadline(waiting, 1.0, Deadline.QUEUE)
+    for request in (started, silent, talking):
+        watcher.at_deadline(request, 1.0, Deadline.IDLE)
+    clock.now = 1.5
+    wait_until_told(watcher, cancelled, after=["b", "c"])
+    clock.now = 2.1
+    wait_until_told(watcher, cancelled, after=["d"])
 
 
 def test_a_look_cancels_those_whose_client_has_left_and_no_others(watcher: Watcher, cancelled: Cancelled) -> None:

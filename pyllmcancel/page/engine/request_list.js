@@ -1,7 +1,8 @@
 // Live requests, each with a button to cancel it. A row keeps its place while its request lives, and for a while after:
 // a button that a person is about to press must not move.
+import { call } from "../lib/api.js";
 import { ending, count, duration, howFast, plural, shorten, state, why } from "../lib/format.js";
-import { html, useRef, useState } from "../lib/html.js";
+import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { Places } from "../lib/places.js";
 import { useAttention } from "./attention.js";
 import { CancelRequest } from "./cancel_button.js";
@@ -9,12 +10,14 @@ import { Empty } from "./empty.js";
 import { useModel } from "./use_model.js";
 
 const FIRST = matchMedia("(max-width: 560px)").matches ? 6 : 12, MAX_ROWS = 200; // rows
+const LOOK_MS = 2000;
 
 export const linkTo = (id) => `#engine/${encodeURIComponent(id)}`;
 export const Name = ({ entry, most = 20 }) => html`<a class="mono name" href=${linkTo(entry.id)} title=${entry.id}><bdi>${shorten(entry.id, most)}</bdi></a>`;
 
 export function RequestList({ model }) {
   useModel(model);
+  useAhead(model);
   const places = useRef(new Places()).current;
   const [most, setMost] = useState(FIRST);
   const { props, held, quiet } = useAttention();
@@ -32,6 +35,26 @@ export function RequestList({ model }) {
       ${hidden > 0 && html`<p class="row dim">and ${plural(hidden, "more", "more")}
         ${most < MAX_ROWS && html`<button class="quiet more" onClick=${() => setMost(MAX_ROWS)}>Show ${hidden > MAX_ROWS - most ? `${MAX_ROWS} of them` : "all"}</button>`}</p>`}
     </section>`;
+}
+
+// No event says what a waiting request waits for, so the server is asked.
+function useAhead(model) {
+  useEffect(() => {
+    const look = async () => {
+      const waiting = [...model.live.values()].filter((entry) => entry.t.admitted === null);
+      if (waiting.length === 0) return;
+      const { data } = await call("v1/requests?status=waiting").catch(() => ({ data: [] }));
+      for (const entry of waiting) entry.ahead = data.find(({ id, owner }) => id === entry.id && owner === entry.owner);
+    };
+    const timer = setInterval(look, LOOK_MS);
+    return () => clearInterval(timer);
+  }, [model]);
+}
+
+function Ahead({ entry: { ahead } }) {
+  if (!ahead?.position) return null;
+  const about = ahead.seconds_ahead === null ? "" : `, about ${duration(Math.round(ahead.seconds_ahead))}`;
+  return html`<span class="why num">${count(ahead.position - 1)} ahead${about}</span>`;
 }
 
 function Row({ entry, now }) {
@@ -75,7 +98,7 @@ const tokensTitle = (entry) => `${count(entry.completion_tokens)} generated; pro
 
 // The progress of the prompt or the answer.
 function Progress({ entry }) {
-  if (entry.t.admitted === null) return null;
+  if (entry.t.admitted === null) return html`<${Ahead} entry=${entry} />`;
   const isPrompt = entry.phase !== "decode";
   const done = isPrompt ? entry.prompt_tokens_done : entry.completion_tokens;
   const all = isPrompt ? entry.prompt_tokens : entry.max_tokens;

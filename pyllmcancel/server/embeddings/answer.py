@@ -115,7 +115,7 @@ def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wordi
     engine, request = incoming.state.engine, incoming.request
     sink = LoopSink(asyncio.get_running_loop())
     with working(engine, request):
-        engine.fill_texts(request, tokens, sink, incoming.body.timeout)
+        engine.fill_texts(request, tokens, sink, incoming.body.timeout, incoming.body.queue_timeout)
     with engine_failure_reported(engine):
         engine.accept(request)
     if (link := link_of(incoming.http.scope)) is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, StrictStr, field_validator, model_validator
 
 from pyllmcancel.embeddings.request import MAX_TEXTS
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, TokenId
+
+if TYPE_CHECKING:
+    from pyllmcancel.engine.engine import Engine
 
 
 class TextPart(RequestBody):
@@ -49,6 +52,10 @@ class WholeBody(GeneratingBody):
     """The base of bodies whose answers are not generated, and come in one piece."""
 
     stream: bool = Field(False, description="There is nothing to stream.", json_schema_extra={"enum": [False]})
+
+    def check_against(self, engine: Engine) -> None:
+        if self.idle_timeout is not None:
+            self.ignore("idle_timeout")
 
     @field_validator("stream")
     @classmethod

@@ -42,6 +42,7 @@ class AnthropicErrorDetails(Answer):
     message: str
     param: Annotated[str | None, Field(description="Ours: the field at fault.")]
     code: Annotated[str | None, Field(description="Ours: what is wrong, or why the request was cancelled.")]
+    detail: NotRequired[Annotated[str | None, Field(default=None, description="Ours: the deadline that has passed.")]]
 
 
 class AnthropicErrorAnswer(Answer):
@@ -64,6 +65,8 @@ def anthropic_error(facts: ErrorFacts, request_id: str) -> AnthropicErrorAnswer:
         },
         "request_id": request_id,
     }
+    if facts.detail is not None:
+        told["error"]["detail"] = facts.detail
     if facts.usage is not None:
         told["usage"] = message_usage(facts.usage)
     return told

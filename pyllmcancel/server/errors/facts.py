@@ -23,6 +23,8 @@ class ErrorFacts:
         For programs: the kind of mistake, or the reason of the cancel.
     usage
         The tokens processed so far, if the request had begun.
+    detail
+        The deadline that has passed, if that is the reason of the cancel.
     sizes
         The number of tokens of a prompt that is too long, and of the context.
     """
@@ -33,4 +35,5 @@ class ErrorFacts:
     param: str | None = None
     code: str | None = None
     usage: Usage | None = None
+    detail: str | None = None
     sizes: tuple[int, int] | None = None

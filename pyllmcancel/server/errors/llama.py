@@ -41,6 +41,7 @@ class LlamaErrorDetails(Answer):
     param: Annotated[str | None, Field(description="Ours: the field at fault.")]
     reason: Annotated[str | None, Field(description="Ours: what is wrong, or why the request was cancelled.")]
     request_id: Annotated[str, Field(description="Ours.")]
+    detail: NotRequired[Annotated[str | None, Field(default=None, description="Ours: the deadline that has passed.")]]
     n_prompt_tokens: NotRequired[
         Annotated[int, Field(default=0, description="With `exceed_context_size_error`: tokens of the prompt.")]
     ]
@@ -65,6 +66,8 @@ def llama_error(facts: ErrorFacts, request_id: str) -> LlamaErrorAnswer:
         "reason": facts.code,
         "request_id": request_id,
     }
+    if facts.detail is not None:
+        error["detail"] = facts.detail
     if facts.sizes is not None:
         error["type"] = "exceed_context_size_error"
         error["n_prompt_tokens"], error["n_ctx"] = facts.sizes

@@ -19,6 +19,7 @@ class ErrorDetails(Answer):
     param: Annotated[str | None, Field(description="The field at fault.")]
     code: Annotated[str | None, Field(description="For programs: what is wrong, or why the request was cancelled.")]
     request_id: str
+    detail: NotRequired[Annotated[str | None, Field(default=None, description="Ours: the deadline that has passed.")]]
     # These two are llama-server's.
     n_prompt_tokens: NotRequired[
         Annotated[int, Field(default=0, description="With `context_length_exceeded`: tokens of the prompt.")]
@@ -43,6 +44,8 @@ def openai_error(facts: ErrorFacts, request_id: str) -> ErrorAnswer:
         "code": facts.code,
         "request_id": request_id,
     }
+    if facts.detail is not None:
+        error["detail"] = facts.detail
     if facts.sizes is not None:
         error["n_prompt_tokens"], error["n_ctx"] = facts.sizes
     return {"error": error} if facts.usage is None else {"error": error, "usage": usage_json(facts.usage)}

@@ -6,17 +6,19 @@ by themselves: a superseded request that is retried would supersede its successo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fastapi.responses import JSONResponse
 
-from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.errors import (
     BusyError,
     ContextLengthError,
     EngineClosedError,
     InvalidRequestError,
+    LateError,
     QueueFullError,
     RequestCancelled,
     RequestFailed,
@@ -70,8 +72,10 @@ def api_error(error: Exception) -> ApiError:
     match error:
         case ApiError():
             shown = error
-        case RequestCancelled(reason=reason, usage=usage):
-            shown = ApiError(_CANCEL_STATUS[reason], str(error), "request_cancelled", None, reason, usage)
+        case RequestCancelled(reason=reason, usage=usage, deadline=deadline, retry_after=seconds):
+            status = 503 if deadline is Deadline.QUEUE else _CANCEL_STATUS[reason]
+            shown = ApiError(status, str(error), "request_cancelled", None, reason, usage, deadline)
+            shown.extra_headers = retry_after(seconds)
         case RequestFailed(usage=usage, param=None):
             shown = ApiError(500, str(error), "server_error", None, "request_failed", usage)
         case RequestFailed(usage=usage, param=param):
@@ -81,6 +85,8 @@ def api_error(error: Exception) -> ApiError:
             shown = ApiError(400, str(error), param=param, code="context_length_exceeded", sizes=sizes)
         case InvalidRequestError(param=param):
             shown = ApiError(400, str(error), param=param, code="invalid_request")
+        case LateError(retry_after=seconds):
+            shown = ApiError(429, str(error), "rate_limit_error", code="too_late", extra_headers=retry_after(seconds))
         case QueueFullError():
             shown = ApiError(429, str(error), "rate_limit_error", code="queue_full")
         case BusyError():
@@ -90,3 +96,8 @@ def api_error(error: Exception) -> ApiError:
         case _:
             shown = ApiError(500, "internal server error", "server_error", code="internal_error")
     return shown
+
+
+def retry_after(seconds: float | None) -> dict[str, str]:
+    """Return the header that says when to try again, if that is known."""
+    return {} if seconds is None else {"Retry-After": str(max(RETRY_AFTER_SECONDS, math.ceil(seconds)))}

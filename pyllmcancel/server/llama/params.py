@@ -44,6 +44,8 @@ def generation_params(
         max_tokens=body.n_predict if body.n_predict >= 0 else None,
         stop=stop_strings(body.stop),
         timeout=body.timeout,
+        queue_timeout=body.queue_timeout,
+        idle_timeout=body.idle_timeout,
         constraint=constraint,
         token_healing=body.token_healing,
         reuse_prefix=body.cache_prompt,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NotRequired, cast
 
 from pydantic import Field
 
-from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.server.wire.fields import Answer
 from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
@@ -78,6 +78,15 @@ class RequestEntry(Answer):
             ),
         ]
     ]
+    position: NotRequired[
+        Annotated[int | None, Field(default=None, description="In the queue for a slot or a model; 1: the next.")]
+    ]
+    tokens_ahead: NotRequired[
+        Annotated[int | None, Field(default=None, description="Expected tokens of what runs, or starts before it.")]
+    ]
+    seconds_ahead: NotRequired[
+        Annotated[float | None, Field(default=None, description="Expected seconds until it starts.")]
+    ]
     prompt_tokens: int
     prompt_tokens_done: int
     cached_tokens: int
@@ -91,6 +100,9 @@ class RequestEntry(Answer):
     max_tokens: Annotated[int | None, Field(description="Limit of each choice's tokens; null: the context's size.")]
     finish_reason: FinishReason | None
     cancel_reason: CancelReason | None
+    detail: NotRequired[
+        Annotated[Deadline | None, Field(default=None, description="The deadline that has passed, if one has.")]
+    ]
     superseded_by: str | None
     cancel_latency_ms: float | None
     error: str | None
@@ -236,6 +248,8 @@ def request_entry(summary: RequestSummary) -> RequestEntry:
         "seconds": round(summary.seconds, 4),
         "times": times_entry(summary.times),
     }
+    if summary.deadline is not None:
+        entry["detail"] = summary.deadline
     if summary.model is not None:
         entry["model"] = summary.model
     if summary.replica is not None:

@@ -63,8 +63,13 @@ class Visible:
         ]
 
     def entry(self, summary: RequestSummary) -> RequestEntry:
-        """Return the entry of a request, with the readers of its stream if that can be taken up again."""
+        """Return the entry of a request, with what it waits for, and the readers of a stream that can be taken up
+        again.
+        """
         entry, readers = request_entry(summary), self._state.streams.readers_of(summary)
+        if (ahead := self._engine.ahead_of(summary)) is not None:
+            entry["position"], entry["tokens_ahead"] = ahead.position, ahead.tokens
+            entry["seconds_ahead"] = None if ahead.seconds is None else round(ahead.seconds, 1)
         if readers is not None:
             entry["readers"] = readers
         return entry

@@ -199,6 +199,12 @@ class GeneratingBody(RequestBody):
     timeout: float | None = Field(
         None, gt=0, le=MAX_TIMEOUT, description="Ours: deadline in seconds, time in the queue included."
     )
+    queue_timeout: float | None = Field(
+        None, gt=0, le=MAX_TIMEOUT, description="Ours: seconds in which the request must get a slot."
+    )
+    idle_timeout: float | None = Field(
+        None, gt=0, le=MAX_TIMEOUT, description="Ours: seconds of silence between two tokens that end the request."
+    )
     repetition_limit: StrictBool | Annotated[StrictInt, Field(ge=0, le=MAX_REPETITION)] | None = Field(
         None,
         description=(

@@ -182,6 +182,8 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, LoraFields, AcceptedFi
         return {
             "stop": stop_strings(self.stop),
             "timeout": self.timeout,
+            "queue_timeout": self.queue_timeout,
+            "idle_timeout": self.idle_timeout,
             "reuse_prefix": self.cache_prompt is not False,
             "max_prompt_seconds": seconds(self.t_max_prompt_ms),
             "max_predict_seconds": seconds(self.t_max_predict_ms),
