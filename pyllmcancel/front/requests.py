@@ -77,6 +77,8 @@ class FrontRequests:
     def accepted(self, request: FrontRequest, names: Names) -> None:
         """Its process has accepted the request, and says which groups it belongs to: it now supersedes older ones."""
         if request.status is RequestStatus.PREPARING:
+            if names.parent == request.parent:  # which may be an ImpliedParent
+                names = names._replace(parent=request.parent)
             with suppress(RequestCancelled, InvalidRequestError, QueueFullError):  # or it stays without groups
                 self.arrivals.name(request, names)
             with suppress(RequestCancelled):

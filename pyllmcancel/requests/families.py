@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import InvalidRequestError, QueueFullError
+from pyllmcancel.requests.request import ImpliedParent
 
 if TYPE_CHECKING:
     from pyllmcancel.requests.request import Request
@@ -154,7 +155,13 @@ class Families:
         """List a request in its session; raises as `declare`."""
         if request.group is None:
             return
-        session = self.declare(request.owner, request.group, None if request.session is None else request.parent)
+        parent = None if request.session is None else request.parent
+        try:
+            session = self.declare(request.owner, request.group, parent)
+        except InvalidRequestError:
+            if not isinstance(parent, ImpliedParent):
+                raise
+            session = self.declare(request.owner, request.group)
         self._n_live[request.owner] += not session.live
         session.live[request.id] = request
         session.n_requests += 1

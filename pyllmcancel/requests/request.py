@@ -184,6 +184,12 @@ class TraceContext(NamedTuple):
     model: str
 
 
+class ImpliedParent(str):
+    """A parent that an agent's own headers imply, not its user: it is ignored where it does not fit the family."""
+
+    __slots__ = ()
+
+
 class Names(NamedTuple):
     """The groups that a request belongs to, and its priority; see `Origin`."""
 

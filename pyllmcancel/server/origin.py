@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.requests.request import Names, Origin, TraceContext
+from pyllmcancel.requests.request import ImpliedParent, Names, Origin, TraceContext
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of
 from pyllmcancel.server.http.request_context import arrival_of, request_id_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.wire.fields import GeneratingBody
 
 # In the order in which they are looked for.
-SESSION_HEADERS = ("X-Session-Id", "x-session-affinity", "X-Claude-Code-Session-Id")
+SESSION_HEADERS = ("X-Session-Id", "x-session-affinity")
 SESSION_FIELDS = ("session_id", "prompt_cache_key")
 PARENT_HEADERS, PARENT_FIELDS = ("X-Parent-Session-Id",), ("parent_session_id",)
 CONVERSATION_HEADERS = ("X-Conversation-Id",)  # llama-server's
@@ -49,16 +49,20 @@ def plain_origin(request: Request) -> Origin:
 
 def names_in_head(request: Request) -> Names:
     """Return the names in the headers of a request whose body has not been read; raises as `names_of`."""
-    session, parent, key = (named(request, headers) for headers in (SESSION_HEADERS, PARENT_HEADERS, KEY_HEADERS))
-    return Names(session, parent, key)
+    session, parent = named(request, SESSION_HEADERS), named(request, PARENT_HEADERS)
+    if session is None:
+        session, implied = agent_of(request)
+        parent = parent or implied
+    return Names(session, parent, named(request, KEY_HEADERS))
 
 
 def names_of(request: Request, body: GeneratingBody) -> Names:
     """Return the names of a request that generates; InvalidRequestError if one has a wrong form."""
-    session = named(request, SESSION_HEADERS, body, SESSION_FIELDS)
-    parent = named(request, PARENT_HEADERS, body, PARENT_FIELDS)
+    session, parent, key, _ = names_in_head(request)
+    session = session or named_in(body, SESSION_FIELDS)
+    parent = parent or named_in(body, PARENT_FIELDS)
     conversation = conversation_of(request, body)
-    key = named(request, KEY_HEADERS, body, KEY_FIELDS)
+    key = key or named_in(body, KEY_FIELDS)
     if key is None and conversation is not None:
         key = conversation_key(conversation)
     key = key or implied_key(request, body, session)
@@ -68,16 +72,42 @@ def names_of(request: Request, body: GeneratingBody) -> Names:
     return Names(session, parent, key, sign * body.priority)
 
 
-def named(
-    request: Request, headers: tuple[str, ...], body: GeneratingBody | None = None, fields: tuple[str, ...] = ()
-) -> str | None:
-    """Return the first of these headers that is given, or else of the body's fields; an empty header counts as
-    missing.
+def agent_of(request: Request) -> tuple[str | None, ImpliedParent | None]:
+    """Return the session and the parent that the own headers of an agent name; docs/clients.md has its table.
+
+    Their values are no names of this server's API, so that those of a wrong form count as missing.
     """
+    session, parent = agent_name(request, "X-Claude-Code-Session-Id"), None
+    agent = agent_name(request, "x-claude-code-agent-id")
+    if session is not None and agent is not None:
+        # An agent's id may be a name that another session has, too.
+        above = agent_name(request, "x-claude-code-parent-agent-id")
+        session, parent = f"{session}:{agent}", session if above is None else f"{session}:{above}"
+    elif session is None and "x-codex-window-id" in request.headers:  # else the others may mean something else
+        session = agent_name(request, "thread-id")
+        parent = agent_name(request, "x-codex-parent-thread-id") or agent_name(request, "session-id")
+    session = session or agent_name(request, "agent-session-id")  # Goose's
+    if session is None or not is_name(session):
+        return None, None
+    return session, None if parent in {None, session} or not is_name(parent) else ImpliedParent(parent)
+
+
+def agent_name(request: Request, header: str) -> str | None:
+    value = request.headers.get(header, "")
+    return value if value.isascii() and is_name(value) else None
+
+
+def named(request: Request, headers: tuple[str, ...]) -> str | None:
+    """Return the first of these headers that is given; an empty one counts as missing."""
     for header in headers:
         value = request.headers.get(header)
         if value:
             return checked(from_header(value, header), header)
+    return None
+
+
+def named_in(body: GeneratingBody, fields: tuple[str, ...]) -> str | None:
+    """Return the first of these fields that the body has."""
     for field in fields:
         value = getattr(body, field)
         if value is not None:

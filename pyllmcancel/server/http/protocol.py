@@ -49,8 +49,9 @@ class WatchfulProtocol(H11Protocol):
     - A request's scope has its `Connection`, whose client is watched.
     - An error that comes before the application is called has the body of any other error.
 
-    Overridden are asyncio's callbacks, and three methods of uvicorn's: `on_response_complete`, for no application knows
-    when the last byte is written and the next request begins; `shutdown` and `send_400_response`, which uvicorn calls.
+    Overridden are asyncio's callbacks, and four methods of uvicorn's: `on_response_complete`, for no application knows
+    when the last byte is written and the next request begins; `shutdown`, `send_400_response` and `_should_upgrade`,
+    which uvicorn calls.
     """
 
     def __init__(self, limits: Limits, connections: Connections, *, served_by: str | None = None, **given: Any) -> None:
@@ -203,6 +204,10 @@ class WatchfulProtocol(H11Protocol):
         """Cancel as stalled, and close at once: too many clients do not read, and this one has not for longest."""
         assert self._connection is not None
         self._connection.give_up(CancelReason.STALLED)
+
+    def _should_upgrade(self) -> bool:
+        """Answer in HTTP/1.1 without a warning: Java's client offers HTTP/2 with each first request."""
+        return False
 
     # -- errors -------------------------------------------------------------------------------------------------------
 
