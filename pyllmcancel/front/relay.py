@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason, Deadline
-from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.events import Delta, FinishReason, RequestStatus
 from pyllmcancel.front.delivery import BegunOtherwise, Delivery
 from pyllmcancel.front.forwarding import ClientLeft, Lost, NotReached, connected, process_ended
