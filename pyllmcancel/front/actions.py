@@ -33,13 +33,6 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Ask the model's process how many requests it has, and report the answer to `Roster.inside`."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Admit:
     """Send the request to the model's process."""
 
@@ -55,4 +48,4 @@ class Refuse:
     code: str = "model_not_loaded"
 
 
-Action = Start | Measure | Stop | Look | Admit | Refuse
+Action = Start | Measure | Stop | Admit | Refuse

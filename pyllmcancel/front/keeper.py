@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Literal
 
 from pyllmcancel.errors import UsageError
-from pyllmcancel.front.actions import Action, Admit, Look, Measure, Refuse, Start, Stop
+from pyllmcancel.front.actions import Action, Admit, Measure, Refuse, Start, Stop
+from pyllmcancel.front.child import Write
 from pyllmcancel.front.fits import DoesNotFit, Fits
-from pyllmcancel.front.leaving import Leaving
 from pyllmcancel.front.model import Model, State, Ticket
 from pyllmcancel.front.places import Claim, Places
 from pyllmcancel.front.process import ModelProcess, reason_in, resident_bytes
@@ -61,7 +61,7 @@ class Keeper:
         folder: Path,
         roster: Roster,
         drain: float,
-        write: Callable[[list[str]], None],
+        write: Write,
         key: str,
         check: Callable[[Path], None] = lambda _path: None,
         silence: float = SILENCE_SECONDS,
@@ -78,7 +78,7 @@ class Keeper:
         self._folder = folder
         self._drain = drain
         self.silence = silence
-        self._leaving = Leaving(self.has_other)
+        self._leaving: dict[Worker, bool] = {}  # workers whose requests others are to take, and whether each is silent
         self._write = write
         self.key = key
         self._waiting: dict[Ticket, asyncio.Future[Worker]] = {}
@@ -141,7 +141,7 @@ class Keeper:
         """Return what is set when a state, a load's progress, or a waiting request changes for the next time."""
         return self._changed
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake those that wait for a change."""
         self._changed.set()
         self._changed = asyncio.Event()
@@ -231,19 +231,16 @@ class Keeper:
         self._measure(process)
         self._act()
 
-    def has_progress(self, _process: Worker) -> None:
-        self.tell()
-
-    def has_requests(self, process: Worker, n_requests: int, asked_at: float) -> None:
-        self._leaving.forget(process)
-        self.roster.inside(process.name, n_requests, asked_at, self.now())
+    def has_answered(self, process: Worker) -> None:
+        self._leaving.pop(process, None)
+        self.model(process.name).is_stuck = False
         self._measure(process)
         self._act()
 
     def is_stuck(self, process: Worker) -> None:
-        self.roster.stuck(process.name)
+        self.model(process.name).is_stuck = True
         if time.monotonic() - process.answered_at > self.silence:
-            self._leaving.note(process, silent=True)
+            self._leaving[process] = True
         self._act()
 
     def _measure(self, process: Worker) -> None:
@@ -257,11 +254,11 @@ class Keeper:
         """Note the end, whatever else fails: else the model would never be loaded again."""
         name, model = process.name, self.model(process.name)
         self.processes.pop(name, None)
-        self._leaving.forget(process)
+        self._leaving.pop(process, None)
         was_loading = model.state is State.LOADING
         why = ""
         if self.closing:
-            self.tell()
+            self.notify()
             return
         if model.state is not State.ENDING:
             try:
@@ -302,7 +299,7 @@ class Keeper:
         self._act()
 
     def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None:
-        self._leaving.note(worker, silent=silent)
+        self._leaving[worker] = silent
         self.roster.went(worker.name, self.now(), f"the worker {worker.replica} cannot be reached: {why}")
         self._act()
 
@@ -313,17 +310,18 @@ class Keeper:
                 self.is_away(worker, "it has left", silent=False)
             self.roster.forget(worker.name)
             self._act()
-        self._leaving.end(worker)
+        if self._leaving.pop(worker, False):  # nothing is to be expected of it
+            worker.give_away(silent=True)
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
     def _act(self) -> None:
         """Do what the roster says, and come back when it says so."""
-        self.tell()
+        self.notify()
         if self.closing:
             return
         self._place_again()
-        self._leaving.give_away()
+        self._give_away()
         for action in self.roster.decide(self.now()):
             try:
                 self._do(action)
@@ -347,6 +345,13 @@ class Keeper:
                     self.roster.move(ticket, chosen.name)
                     self._places.note(ticket, claim)
 
+    def _give_away(self) -> None:
+        """Have others go on with the requests of workers that leave, or do not answer, where there are any now."""
+        for worker, silent in list(self._leaving.items()):
+            if self.has_other(Claim(worker.model, avoids=frozenset({worker.name}))):
+                del self._leaving[worker]
+                worker.give_away(silent=silent)
+
     @staticmethod
     def _is_coming(workers: Sequence[Model]) -> bool:
         """Return whether a model that does not serve yet is about to."""
@@ -360,8 +365,6 @@ class Keeper:
                 self._measure_first(name, whole=whole)
             case Stop(name, kill):
                 self._stop(name, kill=kill)
-            case Look(name):
-                self.processes[name].look_soon()
             case Admit(ticket):
                 future = self._waiting.get(ticket)
                 if future is not None and not future.done():
@@ -391,7 +394,7 @@ class Keeper:
             command,
             environment=environment,
             write=self._write,
-            listener=self,
+            keeper=self,
             model=spec.name,
         )
         process.given_away = self._given_away[name]  # it may have stored some of them
@@ -435,7 +438,7 @@ class Keeper:
     async def close(self) -> None:
         """Refuse the requests that wait, and end all processes after their drain. Idempotent."""
         self.closing = True
-        self.tell()
+        self.notify()
         if self._timer is not None:
             self._timer.cancel()
         for ticket in list(self._waiting):

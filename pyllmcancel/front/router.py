@@ -264,7 +264,7 @@ class Router:
             await relay.until(future)
             self.requests.goes_on(relay.request)
         finally:
-            self.keeper.tell()
+            self.keeper.notify()
 
     async def named(self, name: Any) -> Spec:
         """Return the model of this name, or the default; ApiError if there is none."""

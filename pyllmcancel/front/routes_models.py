@@ -172,7 +172,7 @@ async def health(request: Request) -> JSONResponse:
     if not state_of(request).config.shared:  # no key is needed here, and owners must not learn of each other
         models = keeper.roster.models.values()
         healthy["waiting"] = sum(len(model.waiting) for model in models)
-        healthy["running"] = sum(map(running_on, models))
+        healthy["running"] = sum(len(model.running) for model in models)
     return JSONResponse(healthy)
 
 
@@ -196,7 +196,7 @@ def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> RoutedModel:
     if all_seen:
         used_at = max(one.used_at for one in workers)
         entry["waiting"] = sum(len(one.waiting) for one in workers)
-        entry["running"] = sum(map(running_on, workers))
+        entry["running"] = sum(len(one.running) for one in workers)
         entry["used_seconds_ago"] = None if used_at < 0 else round(keeper.now() - used_at, 3)
     return entry
 
@@ -207,12 +207,8 @@ def replica_entry(keeper: Keeper, worker: Model, *, all_seen: bool) -> ReplicaSt
         "status": status_of_worker(keeper, worker, all_seen=all_seen),
     }
     if all_seen:
-        entry |= {"waiting": len(worker.waiting), "running": running_on(worker)}
+        entry |= {"waiting": len(worker.waiting), "running": len(worker.running)}
     return entry
-
-
-def running_on(worker: Model) -> int:
-    return max(len(worker.running), worker.n_inside)
 
 
 def shown_of(keeper: Keeper, spec: Spec) -> Model:
@@ -264,7 +260,7 @@ def reason_to_wait(model: Model, models: Collection[Model], now: float) -> str:
         if one.state is State.UNLOADED and one.wanted and one.since < model.since:
             return f"{one.of} was asked for earlier"
     held = [one for one in models if one.state is State.LOADED and not one.pinned]
-    if busy := list(dict.fromkeys(one.of for one in held if one.is_busy(now))):
+    if busy := list(dict.fromkeys(one.of for one in held if one.running)):
         return f"{', '.join(busy)} {'has' if len(busy) == 1 else 'have'} requests"
     staying = dict.fromkeys(one.of for one in held if one.stays_until > now)
     return f"{', '.join(staying)} must stay for as long as the load took" if staying else ""

@@ -9,10 +9,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Address, Broken, ask
+
+if TYPE_CHECKING:
+    from pyllmcancel.front.keeper import Keeper
 
 logger = logging.getLogger("pyllmcancel.front")
 
@@ -22,32 +25,6 @@ STUCK_SECONDS = 2.0  # without an answer, and without any time of a processor as
 HEALTH, MODELS = b"/health", b"/v1/models"
 AGEING = 1.02  # of the best look at a clock, with each look: clocks drift
 SERVED_BY = b"x-served-by"
-
-
-class Listener(Protocol):
-    """Hears of what becomes of a worker; each call is made in the event loop."""
-
-    def is_ready(self, worker: Worker) -> None: ...
-
-    def has_progress(self, worker: Worker) -> None: ...
-
-    def has_requests(self, worker: Worker, n_requests: int, asked_at: float) -> None: ...
-
-    def is_stuck(self, worker: Worker) -> None: ...
-
-
-class RemoteListener(Listener, Protocol):
-    @property
-    def silence(self) -> float:
-        """Seconds without an answer, until a worker counts as gone."""
-
-    def has_come(self, worker: RemoteWorker, names: list[str]) -> None:
-        """The worker serves the model of these names. It gets its own name from here."""
-
-    def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None:
-        """It takes no requests; `silent` if it does not answer either."""
-
-    def is_forgotten(self, worker: RemoteWorker) -> None: ...
 
 
 class Worker(ABC):
@@ -76,10 +53,11 @@ class Worker(ABC):
         What its monotonic clock has more than this process', in seconds.
     """
 
-    def __init__(self, name: str, model: str, address: Address) -> None:
+    def __init__(self, name: str, model: str, address: Address, keeper: Keeper) -> None:
         self.name = name
         self.model = model
         self.address = address
+        self._keeper = keeper
         self.progress: float | None = None
         self.stage = "loading"
         self.n_slots = 1
@@ -124,11 +102,11 @@ class Worker(ABC):
     async def look(self) -> None:
         """Ask the worker how far it is, and how many requests it has."""
 
-    def _note_loading(self, listener: Listener, told: dict[str, Any]) -> None:
+    def _note_loading(self, told: dict[str, Any]) -> None:
         before = self.progress, self.stage
         self.progress, self.stage = told.get("progress"), told.get("stage", "loading")
         if before != (self.progress, self.stage):
-            listener.has_progress(self)
+            self._keeper.notify()
 
     @abstractmethod
     def stop(self, *, kill: bool, patience: float) -> None:
@@ -150,9 +128,8 @@ class Worker(ABC):
 class RemoteWorker(Worker):
     """A worker at an address: it is neither started nor ended here."""
 
-    def __init__(self, address: Address, listener: RemoteListener) -> None:
-        super().__init__("", "", address)
-        self._listener = listener
+    def __init__(self, address: Address, keeper: Keeper) -> None:
+        super().__init__("", "", address, keeper)
         self._logged = ""  # what the log has said of it last
         self._boot = ""  # of its present start
         self._looks: list[asyncio.Future[None]] = []  # of those that wait for the next look
@@ -174,7 +151,7 @@ class RemoteWorker(Worker):
         why = "does not answer"
         stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self._is_stuck)
         try:
-            head, body = await ask(self.address, HEALTH, seconds=self._listener.silence)
+            head, body = await ask(self.address, HEALTH, seconds=self._keeper.silence)
             told = json.loads(body)
             if head.status == 200:
                 await self._serves(told, asked_at)
@@ -214,12 +191,12 @@ class RemoteWorker(Worker):
             entry = json.loads(body)["data"][0]
             self.n_slots, self.is_ready, self._logged = slots, True, ""
             self.name = self.name or head.get(SERVED_BY).decode("latin-1")
-            self._listener.has_come(self, list(dict.fromkeys([entry["id"], *entry["aliases"]])))
-        self._listener.has_requests(self, int(told["waiting"]) + int(told["running"]), asked_at)
+            self._keeper.has_come(self, list(dict.fromkeys([entry["id"], *entry["aliases"]])))
+        self._keeper.has_answered(self)
 
     def _is_stuck(self) -> None:
         if self.is_ready:
-            self._listener.is_stuck(self)
+            self._keeper.is_stuck(self)
 
     def _is_away(self, why: str, *, silent: bool = False) -> None:
         if self._logged != why:
@@ -227,7 +204,7 @@ class RemoteWorker(Worker):
             logger.warning("the worker at %s cannot be used: %s", self.shown, why)
         if self.is_ready:
             self.is_ready = False
-            self._listener.is_away(self, why, silent=silent)
+            self._keeper.is_away(self, why, silent=silent)
 
     def stop(self, *, kill: bool = True, patience: float = 0.0) -> None:
         self._stopped, self.is_ready = True, False
