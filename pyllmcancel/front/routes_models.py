@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from pyllmcancel import __version__
-from pyllmcancel.front.body_fields import scalars
+from pyllmcancel.front.body_fields import fields_in
 from pyllmcancel.front.model import State
 from pyllmcancel.front.places import COMES
 from pyllmcancel.front.spec import replica_of
@@ -146,7 +146,7 @@ async def restart_model(request: Request) -> Any:
 async def asked_for(request: Request) -> Spec:
     """Return the model that the body names: only whoever may see all requests may end them."""
     check_may_see_all(request)
-    name = scalars(await request.body(), frozenset({"model"})).get("model")
+    name = fields_in(await request.body()).get("model")
     if not isinstance(name, str) or not name:
         raise ApiError(400, "model must be the name of a model", param="model", code="invalid_request")
     spec = await router_of(request).named(name)
