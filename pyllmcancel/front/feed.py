@@ -16,24 +16,27 @@ from fastapi.responses import Response
 
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.front.forwarding import Message
-from pyllmcancel.front.routes_models import entry_of
+from pyllmcancel.front.routes_models import entry_of, router_of
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Broken, Exchange
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.live.response import until_left
 from pyllmcancel.server.live.wording import as_json, frame
 from pyllmcancel.server.requests.answers import request_entry
+from pyllmcancel.server.requests.visible import may_see_all
+from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from fastapi import Request
     from starlette.types import Receive, Scope, Send
 
-    from pyllmcancel.front.keeper import Keeper
-    from pyllmcancel.front.router import Router
     from pyllmcancel.front.worker import Worker
+    from pyllmcancel.server.requests.visible import Visible
     from pyllmcancel.shares import Shares
 
 MODELS = "models"  # the type of the front's events
@@ -48,22 +51,15 @@ MAX_EVENT = 1 << 24  # bytes
 
 
 class StateFeed(Response):
-    """A feed of the models' states for one reader.
+    """A feed of the models' states for one reader, who needs a seat: ApiError without."""
 
-    Parameters
-    ----------
-    seats
-        Seats for readers, by the owners of their keys; ApiError for a reader without a seat.
-    ping_interval
-        The seconds between two pings; 0: no pings.
-    """
-
-    def __init__(self, keeper: Keeper, *, seats: Shares, owner: str, ping_interval: float) -> None:
+    def __init__(self, request: Request) -> None:
         super().__init__()
-        self._keeper = keeper
-        self._seats = seats
-        self._owner = owner
-        self._ping_interval = ping_interval
+        self._router = router_of(request)
+        self._keeper = self._router.keeper
+        self._seats: Shares = request.app.state.seats
+        self._owner = owner_of(request.scope)
+        self._ping_interval = state_of(request).config.sse_ping_interval
         self._sending = asyncio.Lock()  # events are written one after the other
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,38 +101,21 @@ class ModelsFeed(StateFeed):
 
     Parameters
     ----------
-    message
-        The reader's request.
+    see
+        Says whose waiting requests are seen.
     types
         The types of events that it asks for; None: all.
     replica
         The name of the only worker whose events it asks for; None: all workers'.
-    seen
-        The owner whose waiting requests are seen; None: everybody's.
-    all_seen
-        True if the reader sees what all owners do.
     """
 
-    def __init__(
-        self,
-        router: Router,
-        message: Message,
-        *,
-        types: frozenset[str] | None,
-        replica: str | None,
-        seats: Shares,
-        owner: str,
-        seen: str | None,
-        all_seen: bool,
-        ping_interval: float,
-    ) -> None:
-        super().__init__(router.keeper, seats=seats, owner=owner, ping_interval=ping_interval)
-        self._router = router
-        self._message = message
+    def __init__(self, request: Request, see: Visible, types: frozenset[str] | None, replica: str | None) -> None:
+        super().__init__(request)
+        self._message = Message.of(request.scope, b"")
         self._types = types
         self._replica = replica
-        self._seen = seen
-        self._all_seen = all_seen
+        self._seen = see.owner
+        self._all_seen = may_see_all(request)
         self._last_event: dict[str, Any] | None = None
         self._read: dict[Worker, asyncio.Task[None]] = {}
 
