@@ -17,12 +17,17 @@ MAX_VALUE = 8_192  # characters of a value: longer ones name nothing
 OPENINGS = (b",", b"[", b"{")  # a value comes after each, if it is not in a text
 MAX_VALUES = 1_000_000  # more than any context has tokens: the parser keeps the GIL until it is done
 
-SCALARS = (core_schema.none_schema(), core_schema.bool_schema(), core_schema.int_schema(), core_schema.float_schema())
-SCALAR = core_schema.union_schema([*SCALARS, core_schema.str_schema(max_length=MAX_VALUE)], mode="left_to_right")
+TEXT = core_schema.str_schema(max_length=MAX_VALUE, strict=True)
+NUMBERS = (
+    core_schema.bool_schema(strict=True),
+    core_schema.int_schema(strict=True),
+    core_schema.float_schema(strict=True),
+)
+SCALAR = core_schema.union_schema([core_schema.none_schema(), *NUMBERS, TEXT], mode="left_to_right")
 FIELD = core_schema.typed_dict_field(core_schema.with_default_schema(SCALAR, on_error="omit"), required=False)
 WANTED = dict.fromkeys((*OWN_FIELDS, *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS), FIELD)
 # It makes no objects of what is not wanted: some microseconds for a chat, and a tenth of what `json` takes.
-BODY = SchemaValidator(core_schema.typed_dict_schema(WANTED), core_schema.CoreConfig(strict=True))
+BODY = SchemaValidator(core_schema.typed_dict_schema(WANTED))
 
 
 def fields_in(body: bytes) -> dict[str, Any]:

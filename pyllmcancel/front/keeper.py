@@ -94,6 +94,8 @@ class Keeper:
 
     def start(self) -> None:
         """Load the models that are to be there from the start."""
+        for why in self.catalog.passed_over:
+            logger.warning("%s", why)
         self._list()
         for spec in self.catalog.specs.values():
             if spec.pinned or spec.starts:
@@ -103,38 +105,34 @@ class Keeper:
 
     # -- the list -----------------------------------------------------------------------------------------------------
 
-    def _list(self, known: Sequence[str] = ()) -> None:
-        for why in self.catalog.passed_over:
-            if why not in known:
-                logger.warning("%s", why)
+    def _list(self) -> None:
         for name, spec in self.catalog.workers.items():
             self.roster.add(name, spec.size, of=spec.name, pinned=spec.pinned, idle_after=spec.idle_after)
+        for model in self.roster.models.values():
+            model.is_listed &= model.is_remote or model.name in self.catalog.workers
 
     async def reread(self, *, removes: bool = False) -> None:
-        """Read the list again. With `removes`, models that are not listed any more, or otherwise, are unloaded.
-
-        A list that cannot be read leaves the former one valid.
+        """Read the list again, for new models. With `removes`, models that are not listed any more, or otherwise, are
+        unloaded. A list that cannot be read leaves the former one valid.
         """
         async with self._reading:
             try:
                 catalog = await asyncio.to_thread(self._read)
+                if not removes:
+                    self.catalog.add_new(catalog)
             except (OSError, UsageError, UnicodeError) as error:
                 logger.warning("the list of models cannot be read again, and the former one stays valid: %s", error)
                 if removes:
                     raise ApiError(409, f"the list cannot be read again: {error}", code="invalid_list") from None
                 return
-        catalog.serve_all_of(self.catalog)
-        changed = [old for name, old in self.catalog.specs.items() if catalog.specs.get(name) != old]
-        if changed and not removes:
-            # A loaded model stays as it is until somebody asks for the change.
-            for old in changed:
-                if any(one.state is not State.UNLOADED for one in self.roster.workers(old.name)):
-                    catalog.keep(old)
-        before, self.catalog = self.catalog, catalog
-        self._list(before.passed_over)
-        for old in changed if removes else ():
-            for one in self.local(old):
-                self.roster.unload(one.name, f"the model {old.name} has been changed or removed")
+        before = self.catalog.specs
+        if removes:
+            catalog.serve_all_of(self.catalog)
+            self.catalog = catalog
+        self._list()
+        for name, old in before.items():
+            for one in self.local(old) if self.catalog.specs.get(name) != old else ():
+                self.roster.unload(one.name, f"the model {name} has been changed or removed")
         self._act()
 
     def next_change(self) -> asyncio.Event:
@@ -373,14 +371,10 @@ class Keeper:
                 self._refuse(ticket, ApiError(503, why, "server_error", code=code))
 
     def _start(self, name: str) -> None:
-        spec = self.catalog.workers.get(name)
-        if spec is None:
-            self.roster.gone(name, f"the model {name} has been removed")
-            asyncio.get_running_loop().call_soon(self._act)
-            return
         self._n_started += 1
         socket = self._folder / f"m{self._n_started}.sock"
         try:
+            spec = self.catalog.workers[name]
             command, environment = self._command(spec, socket)
         except Exception as error:
             logger.exception("%s cannot be started", name)
@@ -400,19 +394,13 @@ class Keeper:
         process.given_away = self._given_away[name]  # it may have stored some of them
 
     def _measure_first(self, name: str, *, whole: bool) -> None:
-        spec = self.catalog.workers.get(name)
-        if spec is None:
-            self.roster.fits(name)  # its start finds that it is gone
-            asyncio.get_running_loop().call_soon(self._act)
-            return
-        task = asyncio.create_task(self._measured_first(spec, whole=whole), name=f"measure {name}")
+        task = asyncio.create_task(self._measured_first(name, whole=whole), name=f"measure {name}")
         self._measuring.add(task)
         task.add_done_callback(self._measuring.discard)
 
-    async def _measured_first(self, spec: Spec, *, whole: bool) -> None:
-        name = spec.worker
+    async def _measured_first(self, name: str, *, whole: bool) -> None:
         try:
-            need = await self._fits.need(spec, whole=whole)
+            need = await self._fits.need(self.catalog.workers[name], whole=whole)
         except DoesNotFit as error:
             why, self.last_lines[name] = error.args
             logger.error("%s", why)

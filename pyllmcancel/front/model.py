@@ -32,7 +32,7 @@ class Ticket:
 
 @dataclass(slots=True)
 class Model:
-    """The facts about one process of a model. Written by its `Roster`, but for `is_stuck`.
+    """The facts about one process of a model. Written by its `Roster`, but for `is_stuck` and `is_listed`.
 
     Attributes
     ----------

@@ -145,12 +145,6 @@ class Roster:
         for model in self.workers(of):
             model.renews = model.state is State.LOADED and not model.is_remote
 
-    def gone(self, name: str, why: str) -> None:
-        """The model that was to be started is not listed any more."""
-        model = self.models[name]
-        model.state, model.asked, model.drains, model.is_listed = State.UNLOADED, False, False, False
-        self._refuse_all(model, why)
-
     # -- processes ----------------------------------------------------------------------------------------------------
 
     def loaded(self, name: str, now: float, slots: float = 1) -> None:

@@ -553,8 +553,9 @@ def test_a_replica_that_is_not_listed_any_more_is_not_loaded_again() -> None:
     machine.roster.ask("a", machine.now)
     machine.after()
     assert machine.loaded("a") == [Start("a:2")]
-    machine.roster.gone("a:2", "removed")
-    assert machine.after(60.0) == []
+    machine.roster.models["a:2"].is_listed = False
+    assert machine.after() == [Stop("a:2", kill=True)]
+    assert machine.ended("a:2") == []
 
 
 def test_unloading_refuses_those_who_wait_and_ends_the_process() -> None:
