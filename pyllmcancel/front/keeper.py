@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Literal
 
 from pyllmcancel.errors import UsageError
-from pyllmcancel.front.actions import Action, Admit, Measure, Refuse, Start, Stop
 from pyllmcancel.front.child import Write
 from pyllmcancel.front.fits import DoesNotFit, Fits
 from pyllmcancel.front.model import Model, State, Ticket
 from pyllmcancel.front.places import Claim, Places
 from pyllmcancel.front.process import ModelProcess, reason_in, resident_bytes
-from pyllmcancel.front.roster import Roster
+from pyllmcancel.front.roster import Action, Admit, Measure, Refuse, Roster, Start, Stop
 from pyllmcancel.front.spec import Catalog, Command, Spec
 from pyllmcancel.front.upstream import Address
 from pyllmcancel.front.worker import RemoteWorker, Worker
@@ -221,24 +220,24 @@ class Keeper:
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
-    def is_ready(self, process: Worker) -> None:
-        self.roster.loaded(process.name, self.now(), process.n_slots)
-        self.last_lines.pop(process.name, None)
-        seconds = self.model(process.name).load_seconds
-        logger.info("%s is loaded after %.1f s", process.name, seconds)
-        self._measure(process)
+    def is_ready(self, worker: Worker) -> None:
+        self.roster.loaded(worker.name, self.now(), worker.n_slots)
+        self.last_lines.pop(worker.name, None)
+        seconds = self.model(worker.name).load_seconds
+        logger.info("%s is loaded after %.1f s", worker.name, seconds)
+        self._measure(worker)
         self._act()
 
-    def has_answered(self, process: Worker) -> None:
-        self._leaving.pop(process, None)
-        self.model(process.name).is_stuck = False
-        self._measure(process)
+    def has_answered(self, worker: Worker) -> None:
+        self._leaving.pop(worker, None)
+        self.model(worker.name).is_stuck = False
+        self._measure(worker)
         self._act()
 
-    def is_stuck(self, process: Worker) -> None:
-        self.model(process.name).is_stuck = True
-        if time.monotonic() - process.answered_at > self.silence:
-            self._leaving[process] = True
+    def is_stuck(self, worker: Worker) -> None:
+        self.model(worker.name).is_stuck = True
+        if time.monotonic() - worker.answered_at > self.silence:
+            self._leaving[worker] = True
         self._act()
 
     def _measure(self, process: Worker) -> None:

@@ -12,15 +12,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyllmcancel.front.child import Child, Write
 from pyllmcancel.front.upstream import Address, Broken, ask
-from pyllmcancel.front.worker import HEALTH, LOOK_EVERY, STUCK_SECONDS, Worker
+from pyllmcancel.front.worker import HEALTH, LOOK_EVERY, STUCK_SECONDS, Keeping, Worker
 from pyllmcancel.system import cpu_time
-
-if TYPE_CHECKING:
-    from pyllmcancel.front.keeper import Keeper
 
 logger = logging.getLogger("pyllmcancel.front")
 
@@ -50,7 +47,7 @@ class ModelProcess(Worker):
         *,
         environment: Mapping[str, str],
         write: Write,
-        keeper: Keeper,
+        keeper: Keeping,
         model: str,
     ) -> None:
         super().__init__(name, model, address, keeper)

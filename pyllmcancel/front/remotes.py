@@ -27,7 +27,7 @@ from pyllmcancel.server.host_names import is_address
 if TYPE_CHECKING:
     from starlette.types import Scope
 
-    from pyllmcancel.front.keeper import Keeper
+    from pyllmcancel.front.worker import Keeping
 
 logger = logging.getLogger("pyllmcancel.front")
 
@@ -65,7 +65,7 @@ class Remotes:
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: Keeping,
         places: Iterable[Place],
         *,
         key: str,

@@ -10,9 +10,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from pyllmcancel.front.everywhere import answer_of, note_unreached, unreached
-from pyllmcancel.front.feed import MODELS, ModelsFeed
+from pyllmcancel.front.feed import MODELS, LlamaModelsFeed, ModelsFeed
 from pyllmcancel.front.forwarding import Message, kept
-from pyllmcancel.front.llama_feed import LlamaModelsFeed
 from pyllmcancel.front.routes_models import props as props_of_all
 from pyllmcancel.front.routes_models import router_of
 from pyllmcancel.server.limits import MAX_NAME

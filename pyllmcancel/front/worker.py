@@ -9,13 +9,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Address, Broken, ask
-
-if TYPE_CHECKING:
-    from pyllmcancel.front.keeper import Keeper
 
 logger = logging.getLogger("pyllmcancel.front")
 
@@ -25,6 +22,30 @@ STUCK_SECONDS = 2.0  # without an answer, and without any time of a processor as
 HEALTH, MODELS = b"/health", b"/v1/models"
 AGEING = 1.02  # of the best look at a clock, with each look: clocks drift
 SERVED_BY = b"x-served-by"
+
+
+class Keeping(Protocol):
+    """The keeper of workers, as they know it; each call is made in the event loop."""
+
+    silence: float  # seconds without an answer, until a worker elsewhere counts as gone
+
+    def notify(self) -> None: ...
+
+    def is_ready(self, worker: Worker) -> None: ...
+
+    def has_answered(self, worker: Worker) -> None: ...
+
+    def is_stuck(self, worker: Worker) -> None: ...
+
+    def has_ended(self, process: Any, status: int) -> None: ...
+
+    def has_come(self, worker: RemoteWorker, names: list[str]) -> None:
+        """The worker serves the model of these names. It gets its own name from here."""
+
+    def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None:
+        """It takes no requests; `silent` if it does not answer either."""
+
+    def is_forgotten(self, worker: RemoteWorker) -> None: ...
 
 
 class Worker(ABC):
@@ -53,7 +74,7 @@ class Worker(ABC):
         What its monotonic clock has more than this process', in seconds.
     """
 
-    def __init__(self, name: str, model: str, address: Address, keeper: Keeper) -> None:
+    def __init__(self, name: str, model: str, address: Address, keeper: Keeping) -> None:
         self.name = name
         self.model = model
         self.address = address
@@ -128,7 +149,7 @@ class Worker(ABC):
 class RemoteWorker(Worker):
     """A worker at an address: it is neither started nor ended here."""
 
-    def __init__(self, address: Address, keeper: Keeper) -> None:
+    def __init__(self, address: Address, keeper: Keeping) -> None:
         super().__init__("", "", address, keeper)
         self._logged = ""  # what the log has said of it last
         self._boot = ""  # of its present start

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 import pytest
 
 import pyllmcancel.front.roster as rules
-from pyllmcancel.front.actions import Action, Admit, Measure, Refuse, Start, Stop
 from pyllmcancel.front.model import FAILED_SECONDS, State, Ticket
-from pyllmcancel.front.roster import Roster
+from pyllmcancel.front.roster import Action, Admit, Measure, Refuse, Roster, Start, Stop
 
 GIB = 1 << 30
 
