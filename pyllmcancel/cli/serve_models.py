@@ -20,7 +20,6 @@ from pyllmcancel.cli.opening import open_listeners
 from pyllmcancel.cli.router_options import KEY_FILE, Sources, without_front_variables
 from pyllmcancel.cli.workers import places_of, worker_key
 from pyllmcancel.errors import Error, UsageError
-from pyllmcancel.front.output import to_stderr
 from pyllmcancel.front.spec import Catalog
 from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.models import PACKAGED_NAME
@@ -44,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     without_front_variables()
     # Not before: these imports take a second.
     from pyllmcancel.front.app import serve_models
+    from pyllmcancel.front.child import to_stderr
     from pyllmcancel.front.folder import socket_folder
     from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.remotes import Remotes

@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import uvicorn
@@ -29,7 +28,7 @@ from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.connections import Connections
 from pyllmcancel.server.http.error_handlers import add_error_handlers
 from pyllmcancel.server.http.listening import quiet_about_files, url_of
-from pyllmcancel.server.http.protocol import WatchfulProtocol
+from pyllmcancel.server.http.protocol import uvicorn_config
 from pyllmcancel.server.http.workers import Workers
 from pyllmcancel.server.limits import GIL_SECONDS, WORKERS
 from pyllmcancel.server.preparing import Arriving
@@ -198,19 +197,7 @@ def serve_models(
     sys.setswitchinterval(GIL_SECONDS)
     connections = Connections(*config.limits.connections(), proxies=config.trusted_proxies)
     app = create_router_app(config, keeper, autoload=autoload, remotes=remotes)
-    settings = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=GRACE_SECONDS,  # type: ignore[arg-type]
-        timeout_keep_alive=config.limits.keep_alive,  # type: ignore[arg-type]
-        http=partial(WatchfulProtocol, config.limits, connections),  # type: ignore[arg-type]
-        ws="none",
-        ssl_keyfile=None if certificate is None else certificate.key,
-        ssl_certfile=None if certificate is None else certificate.certificate,
-    )
+    settings = uvicorn_config(app, config, connections, certificate, patience=GRACE_SECONDS)
     server = RouterServer(settings, keeper, app.state.server, connections, hangups)
     try:
         server.run(sockets=list(listeners))

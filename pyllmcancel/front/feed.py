@@ -1,7 +1,8 @@
-"""``GET /v1/events`` of several workers: one feed for as long as its reader stays, whichever workers come and go.
+"""``GET /v1/events`` of several workers, and llama-server's ``GET /models/sse``.
 
-It consists of the workers' own feeds, each from its beginning, and of the front's events: the states of all models, and
-the requests that wait here. Its events have no ids: a reader that comes again begins anew.
+The first is one feed for as long as its reader stays, whichever workers come and go. It consists of the workers' own
+feeds, each from its beginning, and of the front's events: the states of all models, and the requests that wait here.
+Its events have no ids: a reader that comes again begins anew.
 """
 
 from __future__ import annotations
@@ -16,26 +17,32 @@ from fastapi.responses import Response
 
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.front.forwarding import Message
-from pyllmcancel.front.routes_models import entry_of
+from pyllmcancel.front.model import State
+from pyllmcancel.front.routes_models import Entry, entry_of, router_of, shown_of, status_of
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Broken, Exchange
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.live.response import until_left
 from pyllmcancel.server.live.wording import as_json, frame
 from pyllmcancel.server.requests.answers import request_entry
+from pyllmcancel.server.requests.visible import may_see_all
+from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
+    from fastapi import Request
     from starlette.types import Receive, Scope, Send
 
-    from pyllmcancel.front.keeper import Keeper
-    from pyllmcancel.front.router import Router
+    from pyllmcancel.front.spec import Spec
     from pyllmcancel.front.worker import Worker
+    from pyllmcancel.server.requests.visible import Visible
     from pyllmcancel.shares import Shares
 
+STAGE = "text_model"  # of a load; llama-server has more stages, of the files beside a model
 MODELS = "models"  # the type of the front's events
 PAUSE = 0.1  # seconds between two of them
 RETRY = 0.25  # seconds before a worker is asked again
@@ -48,22 +55,15 @@ MAX_EVENT = 1 << 24  # bytes
 
 
 class StateFeed(Response):
-    """A feed of the models' states for one reader.
+    """A feed of the models' states for one reader, who needs a seat: ApiError without."""
 
-    Parameters
-    ----------
-    seats
-        Seats for readers, by the owners of their keys; ApiError for a reader without a seat.
-    ping_interval
-        The seconds between two pings; 0: no pings.
-    """
-
-    def __init__(self, keeper: Keeper, *, seats: Shares, owner: str, ping_interval: float) -> None:
+    def __init__(self, request: Request) -> None:
         super().__init__()
-        self._keeper = keeper
-        self._seats = seats
-        self._owner = owner
-        self._ping_interval = ping_interval
+        self._router = router_of(request)
+        self._keeper = self._router.keeper
+        self._seats: Shares = request.app.state.seats
+        self._owner = owner_of(request.scope)
+        self._ping_interval = state_of(request).config.sse_ping_interval
         self._sending = asyncio.Lock()  # events are written one after the other
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,38 +105,21 @@ class ModelsFeed(StateFeed):
 
     Parameters
     ----------
-    message
-        The reader's request.
+    see
+        Says whose waiting requests are seen.
     types
         The types of events that it asks for; None: all.
     replica
         The name of the only worker whose events it asks for; None: all workers'.
-    seen
-        The owner whose waiting requests are seen; None: everybody's.
-    all_seen
-        True if the reader sees what all owners do.
     """
 
-    def __init__(
-        self,
-        router: Router,
-        message: Message,
-        *,
-        types: frozenset[str] | None,
-        replica: str | None,
-        seats: Shares,
-        owner: str,
-        seen: str | None,
-        all_seen: bool,
-        ping_interval: float,
-    ) -> None:
-        super().__init__(router.keeper, seats=seats, owner=owner, ping_interval=ping_interval)
-        self._router = router
-        self._message = message
+    def __init__(self, request: Request, see: Visible, types: frozenset[str] | None, replica: str | None) -> None:
+        super().__init__(request)
+        self._message = Message.of(request.scope, b"")
         self._types = types
         self._replica = replica
-        self._seen = seen
-        self._all_seen = all_seen
+        self._seen = see.owner
+        self._all_seen = may_see_all(request)
         self._last_event: dict[str, Any] | None = None
         self._read: dict[Worker, asyncio.Task[None]] = {}
 
@@ -226,3 +209,45 @@ def without_ages(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: without_ages(one) for key, one in value.items() if key not in AGES}
     return [without_ages(one) for one in value] if isinstance(value, list) else value
+
+
+# -- llama-server's events ---------------------------------------------------------------------------------------------
+
+
+class LlamaModelsFeed(StateFeed):
+    """The feed of one reader of llama-server's router: each change from its coming on."""
+
+    async def _write_events(self, send: Send) -> None:
+        before = self._states()
+        # The headers alone would not be sent: the reader has to know that it misses nothing from now on.
+        await self._write(send, PING)
+        async for _ in self._changes(send):
+            now = self._states()
+            for event in events(before, now):
+                await self._write(send, b"data: %s\n\n" % as_json(event))
+            before = now
+
+    def _states(self) -> dict[str, Entry]:
+        return {spec.name: self._state(spec) for spec in self._keeper.catalog.specs.values()}
+
+    def _state(self, spec: Spec) -> Entry:
+        status = status_of(self._keeper, spec)
+        told: Entry = {"status": status["value"]}
+        if (progress := status.get("progress")) is not None:
+            told["progress"] = {"stages": [STAGE], "current": STAGE, "value": progress}
+        if status["value"] == "unloaded":
+            told["exit_code"] = int(shown_of(self._keeper, spec).state is State.FAILED)
+        return told
+
+
+def events(before: dict[str, Entry], now: dict[str, Entry]) -> Iterator[Entry]:
+    """Iterate over the events that lead from one list of states to the next."""
+    for name in before.keys() - now.keys():
+        yield {"model": name, "event": "model_remove"}
+    if now.keys() - before.keys():
+        yield {"model": "*", "event": "models_reload"}
+    for name, data in now.items():
+        old = before.get(name)
+        if old is not None and data != old:
+            begins = data["status"] == "loading" != old["status"]
+            yield {"model": name, "event": "model_status" if begins else "status_change", "data": data}

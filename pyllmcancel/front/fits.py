@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pyllmcancel.errors import UsageError
-from pyllmcancel.front.child import bound
+from pyllmcancel.front.child import Child
 from pyllmcancel.front.process import LAST_LINES, SIGKILL, reason_in
 from pyllmcancel.front.spec import Command, Spec, shards
 
@@ -79,28 +78,15 @@ class Fits:
 
     async def _measured(self, spec: Spec) -> int:
         command, environment = self._command(spec, self._socket)
-        process = await asyncio.create_subprocess_exec(
-            *bound([*command, MEASURE]),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            env=os.environ | environment,
-        )
+        output: list[str] = []
+        child = Child([*command, MEASURE], output.extend, environment)
         try:
-            async with asyncio.timeout(SECONDS):
-                told, errors = await process.communicate()
+            status = await asyncio.wait_for(child.live(), SECONDS)
         except TimeoutError:
             return 0
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        status = process.returncode or 0
+        lines = [line for line in output if line.strip()]
         if status == 0:
-            return sum_of(told)
-        lines = [line for line in errors.decode(errors="replace").splitlines() if line.strip()]
+            return sum_of("".join(lines[-1:]))
         if status == WRONG or (status < 0 and status != -SIGKILL):
             raise DoesNotFit(refusal(spec.name, status, lines), lines[-LAST_LINES:])
         logger.warning("%s could not be measured (status %d): %s", spec.name, status, "".join(lines[-1:]))
@@ -120,7 +106,7 @@ def mark_of(path: Path) -> tuple[int, ...]:
     return ()
 
 
-def sum_of(told: bytes) -> int:
+def sum_of(told: str) -> int:
     """Return the bytes of all parts; 0 if the output is not what is expected."""
     with suppress(ValueError, AttributeError, TypeError):
         parts: dict[str, Any] = json.loads(told)

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Literal
 
 from pyllmcancel.errors import UsageError
-from pyllmcancel.front.actions import Action, Admit, Look, Measure, Refuse, Start, Stop
+from pyllmcancel.front.child import Write
 from pyllmcancel.front.fits import DoesNotFit, Fits
-from pyllmcancel.front.leaving import Leaving
 from pyllmcancel.front.model import Model, State, Ticket
 from pyllmcancel.front.places import Claim, Places
 from pyllmcancel.front.process import ModelProcess, reason_in, resident_bytes
-from pyllmcancel.front.roster import Roster
+from pyllmcancel.front.roster import Action, Admit, Measure, Refuse, Roster, Start, Stop
 from pyllmcancel.front.spec import Catalog, Command, Spec
 from pyllmcancel.front.upstream import Address
 from pyllmcancel.front.worker import RemoteWorker, Worker
@@ -61,7 +60,7 @@ class Keeper:
         folder: Path,
         roster: Roster,
         drain: float,
-        write: Callable[[list[str]], None],
+        write: Write,
         key: str,
         check: Callable[[Path], None] = lambda _path: None,
         silence: float = SILENCE_SECONDS,
@@ -78,7 +77,7 @@ class Keeper:
         self._folder = folder
         self._drain = drain
         self.silence = silence
-        self._leaving = Leaving(self.has_other)
+        self._leaving: dict[Worker, bool] = {}  # workers whose requests others are to take, and whether each is silent
         self._write = write
         self.key = key
         self._waiting: dict[Ticket, asyncio.Future[Worker]] = {}
@@ -94,6 +93,8 @@ class Keeper:
 
     def start(self) -> None:
         """Load the models that are to be there from the start."""
+        for why in self.catalog.passed_over:
+            logger.warning("%s", why)
         self._list()
         for spec in self.catalog.specs.values():
             if spec.pinned or spec.starts:
@@ -103,45 +104,41 @@ class Keeper:
 
     # -- the list -----------------------------------------------------------------------------------------------------
 
-    def _list(self, known: Sequence[str] = ()) -> None:
-        for why in self.catalog.passed_over:
-            if why not in known:
-                logger.warning("%s", why)
+    def _list(self) -> None:
         for name, spec in self.catalog.workers.items():
             self.roster.add(name, spec.size, of=spec.name, pinned=spec.pinned, idle_after=spec.idle_after)
+        for model in self.roster.models.values():
+            model.is_listed &= model.is_remote or model.name in self.catalog.workers
 
     async def reread(self, *, removes: bool = False) -> None:
-        """Read the list again. With `removes`, models that are not listed any more, or otherwise, are unloaded.
-
-        A list that cannot be read leaves the former one valid.
+        """Read the list again, for new models. With `removes`, models that are not listed any more, or otherwise, are
+        unloaded. A list that cannot be read leaves the former one valid.
         """
         async with self._reading:
             try:
                 catalog = await asyncio.to_thread(self._read)
+                if not removes:
+                    self.catalog.add_new(catalog)
             except (OSError, UsageError, UnicodeError) as error:
                 logger.warning("the list of models cannot be read again, and the former one stays valid: %s", error)
                 if removes:
                     raise ApiError(409, f"the list cannot be read again: {error}", code="invalid_list") from None
                 return
-        catalog.serve_all_of(self.catalog)
-        changed = [old for name, old in self.catalog.specs.items() if catalog.specs.get(name) != old]
-        if changed and not removes:
-            # A loaded model stays as it is until somebody asks for the change.
-            for old in changed:
-                if any(one.state is not State.UNLOADED for one in self.roster.workers(old.name)):
-                    catalog.keep(old)
-        before, self.catalog = self.catalog, catalog
-        self._list(before.passed_over)
-        for old in changed if removes else ():
-            for one in self.local(old):
-                self.roster.unload(one.name, f"the model {old.name} has been changed or removed")
+        before = self.catalog.specs
+        if removes:
+            catalog.serve_all_of(self.catalog)
+            self.catalog = catalog
+        self._list()
+        for name, old in before.items():
+            for one in self.local(old) if self.catalog.specs.get(name) != old else ():
+                self.roster.unload(one.name, f"the model {name} has been changed or removed")
         self._act()
 
     def next_change(self) -> asyncio.Event:
         """Return what is set when a state, a load's progress, or a waiting request changes for the next time."""
         return self._changed
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake those that wait for a change."""
         self._changed.set()
         self._changed = asyncio.Event()
@@ -223,27 +220,24 @@ class Keeper:
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
-    def is_ready(self, process: Worker) -> None:
-        self.roster.loaded(process.name, self.now(), process.n_slots)
-        self.last_lines.pop(process.name, None)
-        seconds = self.model(process.name).load_seconds
-        logger.info("%s is loaded after %.1f s", process.name, seconds)
-        self._measure(process)
+    def is_ready(self, worker: Worker) -> None:
+        self.roster.loaded(worker.name, self.now(), worker.n_slots)
+        self.last_lines.pop(worker.name, None)
+        seconds = self.model(worker.name).load_seconds
+        logger.info("%s is loaded after %.1f s", worker.name, seconds)
+        self._measure(worker)
         self._act()
 
-    def has_progress(self, _process: Worker) -> None:
-        self.tell()
-
-    def has_requests(self, process: Worker, n_requests: int, asked_at: float) -> None:
-        self._leaving.forget(process)
-        self.roster.inside(process.name, n_requests, asked_at, self.now())
-        self._measure(process)
+    def has_answered(self, worker: Worker) -> None:
+        self._leaving.pop(worker, None)
+        self.model(worker.name).is_stuck = False
+        self._measure(worker)
         self._act()
 
-    def is_stuck(self, process: Worker) -> None:
-        self.roster.stuck(process.name)
-        if time.monotonic() - process.answered_at > self.silence:
-            self._leaving.note(process, silent=True)
+    def is_stuck(self, worker: Worker) -> None:
+        self.model(worker.name).is_stuck = True
+        if time.monotonic() - worker.answered_at > self.silence:
+            self._leaving[worker] = True
         self._act()
 
     def _measure(self, process: Worker) -> None:
@@ -257,11 +251,11 @@ class Keeper:
         """Note the end, whatever else fails: else the model would never be loaded again."""
         name, model = process.name, self.model(process.name)
         self.processes.pop(name, None)
-        self._leaving.forget(process)
+        self._leaving.pop(process, None)
         was_loading = model.state is State.LOADING
         why = ""
         if self.closing:
-            self.tell()
+            self.notify()
             return
         if model.state is not State.ENDING:
             try:
@@ -302,7 +296,7 @@ class Keeper:
         self._act()
 
     def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None:
-        self._leaving.note(worker, silent=silent)
+        self._leaving[worker] = silent
         self.roster.went(worker.name, self.now(), f"the worker {worker.replica} cannot be reached: {why}")
         self._act()
 
@@ -313,17 +307,18 @@ class Keeper:
                 self.is_away(worker, "it has left", silent=False)
             self.roster.forget(worker.name)
             self._act()
-        self._leaving.end(worker)
+        if self._leaving.pop(worker, False):  # nothing is to be expected of it
+            worker.give_away(silent=True)
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
     def _act(self) -> None:
         """Do what the roster says, and come back when it says so."""
-        self.tell()
+        self.notify()
         if self.closing:
             return
         self._place_again()
-        self._leaving.give_away()
+        self._give_away()
         for action in self.roster.decide(self.now()):
             try:
                 self._do(action)
@@ -347,6 +342,13 @@ class Keeper:
                     self.roster.move(ticket, chosen.name)
                     self._places.note(ticket, claim)
 
+    def _give_away(self) -> None:
+        """Have others go on with the requests of workers that leave, or do not answer, where there are any now."""
+        for worker, silent in list(self._leaving.items()):
+            if self.has_other(Claim(worker.model, avoids=frozenset({worker.name}))):
+                del self._leaving[worker]
+                worker.give_away(silent=silent)
+
     @staticmethod
     def _is_coming(workers: Sequence[Model]) -> bool:
         """Return whether a model that does not serve yet is about to."""
@@ -360,8 +362,6 @@ class Keeper:
                 self._measure_first(name, whole=whole)
             case Stop(name, kill):
                 self._stop(name, kill=kill)
-            case Look(name):
-                self.processes[name].look_soon()
             case Admit(ticket):
                 future = self._waiting.get(ticket)
                 if future is not None and not future.done():
@@ -370,14 +370,10 @@ class Keeper:
                 self._refuse(ticket, ApiError(503, why, "server_error", code=code))
 
     def _start(self, name: str) -> None:
-        spec = self.catalog.workers.get(name)
-        if spec is None:
-            self.roster.gone(name, f"the model {name} has been removed")
-            asyncio.get_running_loop().call_soon(self._act)
-            return
         self._n_started += 1
         socket = self._folder / f"m{self._n_started}.sock"
         try:
+            spec = self.catalog.workers[name]
             command, environment = self._command(spec, socket)
         except Exception as error:
             logger.exception("%s cannot be started", name)
@@ -391,25 +387,19 @@ class Keeper:
             command,
             environment=environment,
             write=self._write,
-            listener=self,
+            keeper=self,
             model=spec.name,
         )
         process.given_away = self._given_away[name]  # it may have stored some of them
 
     def _measure_first(self, name: str, *, whole: bool) -> None:
-        spec = self.catalog.workers.get(name)
-        if spec is None:
-            self.roster.fits(name)  # its start finds that it is gone
-            asyncio.get_running_loop().call_soon(self._act)
-            return
-        task = asyncio.create_task(self._measured_first(spec, whole=whole), name=f"measure {name}")
+        task = asyncio.create_task(self._measured_first(name, whole=whole), name=f"measure {name}")
         self._measuring.add(task)
         task.add_done_callback(self._measuring.discard)
 
-    async def _measured_first(self, spec: Spec, *, whole: bool) -> None:
-        name = spec.worker
+    async def _measured_first(self, name: str, *, whole: bool) -> None:
         try:
-            need = await self._fits.need(spec, whole=whole)
+            need = await self._fits.need(self.catalog.workers[name], whole=whole)
         except DoesNotFit as error:
             why, self.last_lines[name] = error.args
             logger.error("%s", why)
@@ -435,7 +425,7 @@ class Keeper:
     async def close(self) -> None:
         """Refuse the requests that wait, and end all processes after their drain. Idempotent."""
         self.closing = True
-        self.tell()
+        self.notify()
         if self._timer is not None:
             self._timer.cancel()
         for ticket in list(self._waiting):

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 from enum import Enum
 
-ANSWERS_WITHIN = 10.0  # seconds in which a process must say how many requests it has
 FAILED_SECONDS = 30.0  # in which requests for a model that failed are refused at once
 AWAY_SECONDS = 10.0  # in which requests wait for a worker elsewhere that is away; then they are refused at once
 
@@ -33,7 +32,7 @@ class Ticket:
 
 @dataclass(slots=True)
 class Model:
-    """The facts about one process of a model. Written by its `Roster` only.
+    """The facts about one process of a model. Written by its `Roster`, but for `is_stuck` and `is_listed`.
 
     Attributes
     ----------
@@ -62,13 +61,7 @@ class Model:
     asked
         True if it was asked for by itself, so that its load goes on without a request.
     waiting, running
-        The requests that wait for it, the oldest first, and those that were sent to it.
-    n_inside
-        The number of requests that its process has, as it told last: some outlive their connection.
-    asked_after
-        The time of the last end of a connection: what the process told before says nothing of that request.
-    unknown
-        True if the process has told nothing since then.
+        The requests that wait for it, the oldest first, and those that it has: each until its computation has ended.
     idle_after
         The seconds without a request after which it is unloaded, as its last request wished; infinite: never.
     usual_idle
@@ -94,9 +87,6 @@ class Model:
     asked: bool = False
     waiting: dict[Ticket, None] = field(default_factory=dict)
     running: set[Ticket] = field(default_factory=set)
-    n_inside: int = 0
-    asked_after: float = -math.inf
-    unknown: bool = False
     yields: bool = False
     asked_at: float = 0.0
     started_at: float = 0.0
@@ -125,27 +115,10 @@ class Model:
         return self.state is State.LOADED and not self.yields and not self.drains
 
     @property
-    def n_requests(self) -> int:
-        """As far as is known."""
-        return max(len(self.running), 0 if self.unknown else self.n_inside)
-
-    @property
     def since(self) -> float:
         """The arrival of its oldest wish."""
         oldest = next((ticket.arrived for ticket in self.waiting), math.inf)
         return min(oldest, self.asked_at if self.asked else math.inf)
-
-    @property
-    def has_requests(self) -> bool:
-        """True if it is known to have any."""
-        return bool(self.running) or (self.n_inside > 0 and not self.unknown)
-
-    def is_unsure(self, now: float) -> bool:
-        """Return whether it may have requests, of which its process will tell."""
-        return self.unknown and now < self.asked_after + ANSWERS_WITHIN
-
-    def is_busy(self, now: float) -> bool:
-        return self.has_requests or self.is_unsure(now)
 
     def is_refused(self, now: float) -> bool:
         """Return whether it has failed lately, so that requests for it are refused at once."""

@@ -91,15 +91,15 @@ class Places:
                 if live.worker in ready:
                     return ready[live.worker]
             known: Mapping[Key, str] = self._idle.get(claim.owner, {})
-            is_full = all(one.n_requests >= one.slots for one in ready.values())
+            is_full = all(len(one.running) >= one.slots for one in ready.values())
             for one in (ready.get(known[key]) for key in keys if key in known):
-                if one is not None and (is_full or one.n_requests < one.slots):
+                if one is not None and (is_full or len(one.running) < one.slots):
                     return one
         return min(ready.values(), key=self._work)
 
     def _work(self, one: Model) -> tuple[float, int, int, float]:
         """Return how much a process has to do; of two without work the one that was used earlier comes first."""
-        return min(one.n_requests, one.slots), self._weights[one.name], one.n_requests, one.used_at
+        return min(len(one.running), one.slots), self._weights[one.name], len(one.running), one.used_at
 
     def note(self, ticket: Ticket, claim: Claim) -> None:
         """The request goes, or waits, where its ticket says."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from starlette.datastructures import Headers
 
 from pyllmcancel.cancellation import Deadline
-from pyllmcancel.front.body_fields import scalars
+from pyllmcancel.front.body_fields import fields_in
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.limits import INLINE_BODY, MAX_NAME
+from pyllmcancel.server.limits import MAX_NAME, SMALL_BODY
 from pyllmcancel.server.origin import CONVERSATION_HEADERS, KEY_FIELDS, PARENT_FIELDS, SESSION_FIELDS, is_name
 from pyllmcancel.server.streams.kept import conversation_key
 from pyllmcancel.server.wire.fields import MAX_TIMEOUT
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from pyllmcancel.front.request import FrontRequest
 
-OWN_FIELDS = ("background", "model", "keep_alive", "keep_going", "previous_response_id", "stream")
-WANTED = frozenset((*OWN_FIELDS, *Deadline, *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS))
 DURATION = re.compile(r"(-?\d+(?:\.\d+)?)(ms|s|m|h)?")
 UNITS = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -62,9 +60,7 @@ class Preferences(NamedTuple):
 
 
 async def fields_of(body: bytes) -> dict[str, Any]:
-    if len(body) <= INLINE_BODY:
-        return scalars(body, WANTED)
-    return await asyncio.to_thread(scalars, body, WANTED)
+    return fields_in(body) if len(body) <= SMALL_BODY else await asyncio.to_thread(fields_in, body)
 
 
 def preferences_of(

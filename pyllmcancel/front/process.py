@@ -9,14 +9,14 @@ import re
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from pyllmcancel.front.child import Child
+from pyllmcancel.front.child import Child, Write
 from pyllmcancel.front.upstream import Address, Broken, ask
-from pyllmcancel.front.worker import HEALTH, LOOK_EVERY, STUCK_SECONDS, Listener, Worker
+from pyllmcancel.front.worker import HEALTH, LOOK_EVERY, STUCK_SECONDS, Keeping, Worker
 from pyllmcancel.system import cpu_time
 
 logger = logging.getLogger("pyllmcancel.front")
@@ -26,10 +26,6 @@ SIGKILL, SIGCONT = (getattr(signal, name, 0) for name in ("SIGKILL", "SIGCONT"))
 LAST_LINES = 12  # of its log, which say why it ended
 # The beginning of a line that says why a model could not be loaded.
 LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the model could not be loaded: )?")
-
-
-class ProcessListener(Listener, Protocol):
-    def has_ended(self, process: ModelProcess, status: int) -> None: ...
 
 
 class ModelProcess(Worker):
@@ -50,15 +46,14 @@ class ModelProcess(Worker):
         command: Sequence[str],
         *,
         environment: Mapping[str, str],
-        write: Callable[[list[str]], None],
-        listener: ProcessListener,
+        write: Write,
+        keeper: Keeping,
         model: str,
     ) -> None:
-        super().__init__(name, model, address)
+        super().__init__(name, model, address, keeper)
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
         self._write = write
-        self._listener = listener
-        self._child = Child(name, command, self._heard, environment)
+        self._child = Child(command, self._take_lines, environment)
         self._hurry: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None  # set while it is asked
         self._task = asyncio.create_task(self._live(), name=f"model {name}")
@@ -67,9 +62,9 @@ class ModelProcess(Worker):
     def pid(self) -> int | None:
         return self._child.pid
 
-    def _heard(self, lines: list[str]) -> None:
-        self.lines.extend(line.removeprefix(f"[{self.name}] ") for line in lines)
-        self._write(lines)
+    def _take_lines(self, lines: list[str]) -> None:
+        self.lines += lines
+        self._write([f"[{self.name}] {line}" for line in lines])
 
     async def _live(self) -> None:
         looking = asyncio.create_task(self.keep_looking(), name=f"look at {self.name}")
@@ -86,10 +81,9 @@ class ModelProcess(Worker):
                 assert self.address.path is not None
                 self.address.path.unlink(missing_ok=True)
             self.is_ready = False
-            self._listener.has_ended(self, status)
+            self._keeper.has_ended(self, status)
 
     async def look(self) -> None:
-        asked_at = time.monotonic()
         self._watch_for_stuck()
         try:
             head, body = await ask(self.address, HEALTH)
@@ -103,16 +97,16 @@ class ModelProcess(Worker):
         if head.status == 200:
             if not self.is_ready and not self._stopped:
                 self.is_ready, self.n_slots = True, int(told.get("slots", 1))
-                self._listener.is_ready(self)
-            self._listener.has_requests(self, int(told.get("waiting", 0)) + int(told.get("running", 0)), asked_at)
+                self._keeper.is_ready(self)
+            self._keeper.has_answered(self)
         elif told.get("status") == "loading":
-            self._note_loading(self._listener, told)
+            self._note_loading(told)
 
     def _watch_for_stuck(self, before: int | None = None) -> None:
         """Report the process as stuck for as long as it uses no processor while it is asked: one that computes does."""
         used = None if self.pid is None else cpu_time(self.pid)
         if used is not None and used == before:
-            self._listener.is_stuck(self)
+            self._keeper.is_stuck(self)
         self._stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self._watch_for_stuck, used)
 
     def stop(self, *, kill: bool, patience: float) -> None:

@@ -27,7 +27,7 @@ from pyllmcancel.server.host_names import is_address
 if TYPE_CHECKING:
     from starlette.types import Scope
 
-    from pyllmcancel.front.worker import RemoteListener
+    from pyllmcancel.front.worker import Keeping
 
 logger = logging.getLogger("pyllmcancel.front")
 
@@ -57,8 +57,6 @@ class Remotes:
 
     Parameters
     ----------
-    listener
-        Hears of the workers.
     key
         The key by which workers know the front, and are known.
     tls
@@ -67,14 +65,14 @@ class Remotes:
 
     def __init__(
         self,
-        listener: RemoteListener,
+        keeper: Keeping,
         places: Iterable[Place],
         *,
         key: str,
         tls: SSLContext | None = None,
         resolve: Resolve | None = None,
     ) -> None:
-        self._listener = listener
+        self._keeper = keeper
         self.key = key
         self._tls = tls
         self._resolve = resolve or resolved
@@ -135,9 +133,9 @@ class Remotes:
         for address in self._workers.keys() - wanted:
             worker = self._workers.pop(address)
             worker.stop()
-            self._listener.is_forgotten(worker)
+            self._keeper.is_forgotten(worker)
         for address in wanted - self._workers.keys():
-            self._workers[address] = RemoteWorker(address, self._listener)
+            self._workers[address] = RemoteWorker(address, self._keeper)
 
     def _hosts_of(self, place: Place) -> list[str]:
         found = [place.host] if is_address(place.host) else self._hosts.get(place, [])

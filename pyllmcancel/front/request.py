@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import Cancellation
@@ -18,19 +19,6 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Ending
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.requests.request import Origin, RequestSummary
-
-
-class Flag:
-    """The flag of a request that no step of this process computes."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-
-    def set(self) -> None:
-        self._is_set = True
-
-    def is_set(self) -> bool:
-        return self._is_set
 
 
 class FrontRequest(Request):
@@ -55,7 +43,7 @@ class FrontRequest(Request):
     """
 
     def __init__(self, **origin: Unpack[Origin]) -> None:
-        super().__init__(Cancellation(Flag()), **origin)
+        super().__init__(Cancellation(Event()), **origin)  # no step of this process reads it
         self.model = ""
         self.streams: tuple[str, ...] = ()
         self.is_background = False

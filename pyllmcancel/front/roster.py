@@ -16,13 +16,57 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from pyllmcancel.front.actions import Action, Admit, Look, Measure, Refuse, Start, Stop
-from pyllmcancel.front.model import ANSWERS_WITHIN, AWAY_SECONDS, FAILED_SECONDS, Model, State, Ticket
+from pyllmcancel.front.model import AWAY_SECONDS, FAILED_SECONDS, Model, State, Ticket
 
 TRIES = 3  # starts in a row that may fail
 FIRST_PAUSE = 0.5  # seconds before the second start; then twice as long each time
 LONG_LIFE = 60.0  # seconds of service after which the tries are counted anew
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start the model's process."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Find out whether the model's file is one and, if `whole`, what it will take, without loading it; report it to
+    `Roster.fits` or `Roster.unfit`.
+    """
+
+    name: str
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the model's process; with `kill` at once, since nobody waits for what it does."""
+
+    name: str
+    kill: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Send the request to the model's process."""
+
+    ticket: Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer the request with an error."""
+
+    ticket: Ticket
+    why: str
+    code: str = "model_not_loaded"
+
+
+Action = Start | Measure | Stop | Admit | Refuse
 
 
 class Roster:
@@ -129,8 +173,7 @@ class Roster:
         model.waiting.pop(ticket, None)
         if ticket in model.running:
             model.running.discard(ticket)
-            model.used_at = model.asked_after = now
-            model.unknown = True
+            model.used_at = now
             model.idle_after = model.usual_idle if keep is None else keep
 
     def unload(self, name: str, why: str) -> None:
@@ -146,12 +189,6 @@ class Roster:
         for model in self.workers(of):
             model.renews = model.state is State.LOADED and not model.is_remote
 
-    def gone(self, name: str, why: str) -> None:
-        """The model that was to be started is not listed any more."""
-        model = self.models[name]
-        model.state, model.asked, model.drains, model.is_listed = State.UNLOADED, False, False, False
-        self._refuse_all(model, why)
-
     # -- processes ----------------------------------------------------------------------------------------------------
 
     def loaded(self, name: str, now: float, slots: float = 1) -> None:
@@ -162,20 +199,6 @@ class Roster:
             model.asked = model.asleep = model.drains = False
             model.loaded_at = model.used_at = now
             model.load_seconds = now - model.started_at
-
-    def inside(self, name: str, n_requests: int, asked_at: float, now: float) -> None:
-        """Note the number of requests that the model's process has, as it told when it was asked at `asked_at`."""
-        model = self.models[name]
-        if asked_at < model.asked_after:
-            return
-        if model.n_inside and not n_requests:
-            model.used_at = now
-        model.n_inside, model.unknown, model.is_stuck = n_requests, False, False
-
-    def stuck(self, name: str) -> None:
-        """The model's process computes nothing, and will not say how many requests it has: it counts as having none."""
-        model = self.models[name]
-        model.asked_after, model.is_stuck = -math.inf, True
 
     def ended(self, name: str, now: float, why: str = "", *, hopeless: bool = False) -> None:
         """The model's process has ended.
@@ -189,7 +212,7 @@ class Roster:
         """
         model = self.models[name]
         state, model.state = model.state, State.UNLOADED
-        model.n_inside, model.unknown, model.is_stuck = 0, False, False
+        model.is_stuck = False
         model.is_file = model.is_measured = False
         model.running.clear()  # their connections are closed, and each has its error
         model.renews = False
@@ -228,7 +251,7 @@ class Roster:
             model = self.models[name] = Model(name, of, is_remote=True)
             self._workers.setdefault(of, []).append(model)
         model.state, model.slots, model.why = State.LOADED, slots, ""
-        model.loaded_at = model.used_at = model.asked_after = now
+        model.loaded_at = model.used_at = now
         model.is_stuck = False
         for one in [one for one in self.workers(of) if one.is_remote and not one.is_listed]:
             self.forget(one.name)  # it was there for its name only
@@ -237,7 +260,7 @@ class Roster:
         """A worker elsewhere cannot be used. Its requests go on as long as their connections do."""
         model = self.models[name]
         model.state, model.failed_at, model.why = State.UNLOADED, now, why
-        model.n_inside, model.unknown, model.is_stuck = 0, False, False
+        model.is_stuck = False
         model.running.clear()
 
     def forget(self, name: str) -> None:
@@ -285,7 +308,7 @@ class Roster:
         while self._start_next(now):
             pass
         for workers in self._workers.values():
-            self._renew_next(workers, now)
+            self._renew_next(workers)
             for model in workers:
                 if model.is_open:
                     self._admit_all(model)
@@ -375,22 +398,15 @@ class Roster:
             one.yields = now >= one.stays_until
             if not one.yields:
                 self._again_at(one.stays_until)
-        if all(one.yields and self._is_idle(one, now) for one in chosen) and stops:
+        if all(one.yields and not one.running for one in chosen) and stops:
             for one in chosen:
                 self._stop(one, kill=False)
 
     def _rank(self, model: Model) -> tuple[bool, float, str, bool]:
         """Return what orders processes by how soon they give way, those of one model together."""
         workers = self.workers(model.of)
-        is_busy, used_at = any(one.has_requests for one in workers), max(one.used_at for one in workers)
-        return is_busy, used_at, model.of, model.has_requests
-
-    def _is_idle(self, model: Model, now: float) -> bool:
-        """Return whether the model has no request; if nobody knows, have its process asked, and return False."""
-        if model.is_busy(now) and not model.has_requests:
-            self._actions.append(Look(model.name))
-            self._again_at(model.asked_after + ANSWERS_WITHIN)
-        return not model.is_busy(now)
+        is_busy, used_at = any(one.running for one in workers), max(one.used_at for one in workers)
+        return is_busy, used_at, model.of, bool(model.running)
 
     def _too_large(self, model: Model) -> str:
         if model.need > self.room:
@@ -403,30 +419,28 @@ class Roster:
             model.running.add(ticket)
             self._actions.append(Admit(ticket))
 
-    def _renew_next(self, workers: list[Model], now: float) -> None:
+    def _renew_next(self, workers: list[Model]) -> None:
         """Let the next process drain that is to be started anew, and end it as soon as it has no requests."""
         if not any(one.drains for one in workers):
             for one in [one for one in workers if one.renews and one.state is State.LOADED][:1]:
                 one.drains = True
         for one in workers:
-            if one.renews and one.drains and one.state is State.LOADED and self._is_idle(one, now):
+            if one.renews and one.drains and one.state is State.LOADED and not one.running:
                 self._stop(one, kill=False)
 
     def _sleep(self, workers: list[Model], now: float) -> None:
         """Unload a model that nobody uses."""
         loaded = [one for one in workers if one.state is State.LOADED]
-        if not loaded or any(one.has_requests or one.pinned or one.waiting for one in workers):
+        if not loaded or any(one.running or one.pinned or one.waiting for one in workers):
             return
         latest = max(loaded, key=lambda one: one.used_at)
         until = latest.used_at + latest.idle_after
         if now < until:
             self._again_at(until)
             return
-        found = [self._is_idle(one, now) for one in loaded]
-        if all(found):
-            for one in loaded:
-                one.asleep = True
-                self._stop(one, kill=False)
+        for one in loaded:
+            one.asleep = True
+            self._stop(one, kill=False)
 
     def _stop(self, model: Model, *, kill: bool) -> None:
         model.state = State.ENDING

@@ -133,11 +133,11 @@ class Router:
             await exchange_with_each(message, self._serving_any(), answer)
         else:
             spec = await self.named(next(iter(query_of(scope).get("model", ())), None))
-            await exchange_with_each(message, [self._serving(spec)], answer)
+            await exchange_with_each(message, [self.serving(spec)], answer)
 
     # -- one model ----------------------------------------------------------------------------------------------------
 
-    def _serving(self, spec: Spec) -> Worker:
+    def serving(self, spec: Spec) -> Worker:
         """Return a process of the model; ApiError if none serves."""
         serving = self.keeper.serving(spec)
         if serving is None:
@@ -205,7 +205,7 @@ class Router:
         grouped = self._paths.get(scope["path"], False)
         preferences = preferences_of(request, scope, fields, stream_keep=self._stream_keep, grouped=grouped)
         if not one_of(query.get("autoload"), default=self.autoload):
-            self._serving(spec)
+            self.serving(spec)
         request.model, request.streams = spec.name, preferences.streams
         request.is_background = preferences.background
         if preferences.names != (request.session, request.parent, request.supersede, request.priority):
@@ -266,7 +266,7 @@ class Router:
             await relay.until(future)
             self.requests.goes_on(relay.request)
         finally:
-            self.keeper.tell()
+            self.keeper.notify()
 
     async def named(self, name: Any) -> Spec:
         """Return the model of this name, or the default; ApiError if there is none."""

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
-from pydantic import Field
 
 from pyllmcancel import __version__
-from pyllmcancel.front.body_fields import scalars
+from pyllmcancel.front.body_fields import fields_in
 from pyllmcancel.front.model import State
 from pyllmcancel.front.places import COMES
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.server.errors.responses import RETRY_AFTER_SECONDS, ApiError
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
-from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.requests.visible import check_may_see_all, may_see_all
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -28,59 +25,12 @@ if TYPE_CHECKING:
     from pyllmcancel.front.router import Router
     from pyllmcancel.front.spec import Spec
 
-router = APIRouter(tags=["Models"], responses=errors(400, 503))
+router = APIRouter()
 
 # llama-server's words: its clients wait for them.
 Value = Literal["unloaded", "loading", "loaded", "sleeping"]
-
-
-class StatusAnswer(Answer):
-    value: Value
-    stage: NotRequired[
-        Annotated[str, Field(description="While it is loading: `waiting` for room, `downloading` or `loading`.")]
-    ]
-    progress: NotRequired[Annotated[float | None, Field(description="Share of the stage that is done.")]]
-    reason: NotRequired[Annotated[str, Field(description="Why it waits for room, for those who see all requests.")]]
-    failed: NotRequired[bool]
-    error: NotRequired[Annotated[str, Field(description="Why it failed.")]]
-    lines: NotRequired[
-        Annotated[list[str], Field(description="The last lines of its log, for those who see all requests.")]
-    ]
-
-
-class ReplicaState(Answer):
-    name: str
-    status: StatusAnswer
-    # The next two are for those who see all requests.
-    waiting: NotRequired[Annotated[int, Field(description="Requests that wait for it.")]]
-    running: NotRequired[Annotated[int, Field(description="Requests that it has.")]]
-
-
-class RoutedModel(Answer):
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
-    aliases: list[str]
-    default: bool
-    pinned: bool
-    status: StatusAnswer
-    replicas: NotRequired[Annotated[list[ReplicaState], Field(description="Its processes, if they are several.")]]
-    size: Annotated[int, Field(description="Bytes that it takes, or its file.")]
-    # The next three are for those who see all requests.
-    waiting: NotRequired[Annotated[int, Field(description="Requests that wait for it.")]]
-    running: NotRequired[Annotated[int, Field(description="Requests that its process has.")]]
-    used_seconds_ago: NotRequired[Annotated[float | None, Field(description="Since its last request, or its load.")]]
-    load_seconds: Annotated[float | None, Field(description="Duration of its last load.")]
-
-
-class RoutedModels(Answer):
-    object: Literal["list"]
-    data: list[RoutedModel]
-
-
-class Done(Answer):
-    success: Literal[True]
+Entry = dict[str, Any]
+"""A part of an answer."""
 
 
 def router_of(request: Request) -> Router:
@@ -88,8 +38,8 @@ def router_of(request: Request) -> Router:
     return found
 
 
-@router.get("/v1/models", responses=answers(RoutedModels), summary="All models, and whether they are loaded")
-@router.get("/models", include_in_schema=False)
+@router.get("/v1/models")
+@router.get("/models")
 async def list_models(request: Request, reload: str = "") -> Any:
     keeper = router_of(request).keeper
     if reload not in ("", "0", "false"):
@@ -98,17 +48,17 @@ async def list_models(request: Request, reload: str = "") -> Any:
     entries = [entry_of(keeper, spec, all_seen=may_see_all(request)) for spec in keeper.catalog.specs.values()]
     if shape_of(request.scope) is ANTHROPIC:
         return anthropic_page(entries)
-    return RoutedModels(object="list", data=entries)
+    return {"object": "list", "data": entries}
 
 
-@router.get("/v1/models/{model:path}", responses=answers(RoutedModel) | errors(404), summary="One model")
+@router.get("/v1/models/{model:path}")
 async def get_model(request: Request, model: str) -> Any:
     found = router_of(request)
     entry = entry_of(found.keeper, await found.named(model), all_seen=may_see_all(request))
     return anthropic_entry(entry) if shape_of(request.scope) is ANTHROPIC else entry
 
 
-@router.post("/models/load", responses=answers(Done) | errors(403, 404), summary="Load a model, if nobody asks for it")
+@router.post("/models/load")
 async def load_model(request: Request) -> Any:
     """The answer comes at once; `/v1/models` says how far the load is."""
     spec = await asked_for(request)
@@ -116,10 +66,10 @@ async def load_model(request: Request) -> Any:
     if all(one.state is State.LOADED for one in keeper.local(spec)):
         raise ApiError(400, f"the model {spec.name} is already loaded", param="model", code="already_loaded")
     keeper.load(spec)
-    return Done(success=True)
+    return {"success": True}
 
 
-@router.post("/models/unload", responses=answers(Done) | errors(403, 404), summary="Unload a model; its requests end")
+@router.post("/models/unload")
 async def unload_model(request: Request) -> Any:
     """Requests that run have the time of `--drain`; those that wait get an error. A load is broken off."""
     spec = await asked_for(request)
@@ -127,10 +77,10 @@ async def unload_model(request: Request) -> Any:
     if value_of(shown_of(keeper, spec)) == "unloaded":
         raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
     keeper.unload(spec)
-    return Done(success=True)
+    return {"success": True}
 
 
-@router.post("/models/restart", responses=answers(Done) | errors(403, 404), summary="Start its processes anew")
+@router.post("/models/restart")
 async def restart_model(request: Request) -> Any:
     """One process after the other gets no new requests, ends when its live ones have ended, and is started again. The
     answer comes at once.
@@ -140,13 +90,13 @@ async def restart_model(request: Request) -> Any:
     if keeper.serving(spec) is None:
         raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
     keeper.restart(spec)
-    return Done(success=True)
+    return {"success": True}
 
 
 async def asked_for(request: Request) -> Spec:
     """Return the model that the body names: only whoever may see all requests may end them."""
     check_may_see_all(request)
-    name = scalars(await request.body(), frozenset({"model"})).get("model")
+    name = fields_in(await request.body()).get("model")
     if not isinstance(name, str) or not name:
         raise ApiError(400, "model must be the name of a model", param="model", code="invalid_request")
     spec = await router_of(request).named(name)
@@ -156,30 +106,30 @@ async def asked_for(request: Request) -> Spec:
     return spec
 
 
-@router.get("/health", summary="200 while requests are served", tags=["Health"])
-@router.get("/v1/health", include_in_schema=False)
-@router.head("/health", include_in_schema=False)
-@router.head("/v1/health", include_in_schema=False)
+@router.get("/health")
+@router.get("/v1/health")
+@router.head("/health")
+@router.head("/v1/health")
 async def health(request: Request) -> JSONResponse:
     keeper = router_of(request).keeper
     if keeper.health != "ok":
-        told: dict[str, Any] = {"status": keeper.health, "error": None}
+        told: Entry = {"status": keeper.health, "error": None}
         if keeper.health == "loading":
             starting = [one.progress or 0.0 for one in keeper.processes.values() if one.model in keeper.starting]
             told |= {"stage": "loading", "progress": min(starting, default=0.0)}
         return JSONResponse(told, 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
-    healthy: dict[str, Any] = {"status": "ok"}
+    healthy: Entry = {"status": "ok"}
     if not state_of(request).config.shared:  # no key is needed here, and owners must not learn of each other
         models = keeper.roster.models.values()
         healthy["waiting"] = sum(len(model.waiting) for model in models)
-        healthy["running"] = sum(map(running_on, models))
+        healthy["running"] = sum(len(model.running) for model in models)
     return JSONResponse(healthy)
 
 
-def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> RoutedModel:
+def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> Entry:
     """Return the entry of a model; what other owners do with it is there if all requests may be seen."""
     workers, shown = keeper.workers(spec.name), shown_of(keeper, spec)
-    entry: RoutedModel = {
+    entry: Entry = {
         "id": spec.name,
         "object": "model",
         "created": keeper.created,
@@ -196,23 +146,16 @@ def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> RoutedModel:
     if all_seen:
         used_at = max(one.used_at for one in workers)
         entry["waiting"] = sum(len(one.waiting) for one in workers)
-        entry["running"] = sum(map(running_on, workers))
+        entry["running"] = sum(len(one.running) for one in workers)
         entry["used_seconds_ago"] = None if used_at < 0 else round(keeper.now() - used_at, 3)
     return entry
 
 
-def replica_entry(keeper: Keeper, worker: Model, *, all_seen: bool) -> ReplicaState:
-    entry: ReplicaState = {
-        "name": replica_of(worker.name),
-        "status": status_of_worker(keeper, worker, all_seen=all_seen),
-    }
+def replica_entry(keeper: Keeper, worker: Model, *, all_seen: bool) -> Entry:
+    entry: Entry = {"name": replica_of(worker.name), "status": status_of_worker(keeper, worker, all_seen=all_seen)}
     if all_seen:
-        entry |= {"waiting": len(worker.waiting), "running": running_on(worker)}
+        entry |= {"waiting": len(worker.waiting), "running": len(worker.running)}
     return entry
-
-
-def running_on(worker: Model) -> int:
-    return max(len(worker.running), worker.n_inside)
 
 
 def shown_of(keeper: Keeper, spec: Spec) -> Model:
@@ -231,20 +174,20 @@ def value_of(model: Model) -> Value:
     return "sleeping" if model.asleep else "unloaded"
 
 
-def status_of(keeper: Keeper, spec: Spec, *, all_seen: bool = True) -> StatusAnswer:
+def status_of(keeper: Keeper, spec: Spec, *, all_seen: bool = True) -> Entry:
     return status_of_worker(keeper, shown_of(keeper, spec), all_seen=all_seen)
 
 
-def status_of_worker(keeper: Keeper, model: Model, *, all_seen: bool) -> StatusAnswer:
-    process = keeper.processes.get(model.name)
-    status = StatusAnswer(value=value_of(model))
+def status_of_worker(keeper: Keeper, model: Model, *, all_seen: bool) -> Entry:
+    process = keeper.processes.get(model.name) if model.state is State.LOADING else None
+    status = Entry(value=value_of(model))
     if status["value"] == "loading":
-        is_there = process is not None and model.state is State.LOADING
-        status["stage"] = process.stage if process is not None and is_there else "waiting"
+        status["stage"], status["progress"] = (
+            ("waiting", None) if process is None else (process.stage, process.progress)
+        )
         reason = reason_to_wait(model, keeper.roster.models.values(), keeper.now()) if all_seen else ""
-        if status["stage"] == "waiting" and reason:
+        if process is None and reason:
             status["reason"] = reason
-        status["progress"] = process.progress if process is not None and is_there else None
     if model.why and model.state in (State.FAILED, State.UNLOADED):
         status["error"] = model.why
         if all_seen:
@@ -264,23 +207,23 @@ def reason_to_wait(model: Model, models: Collection[Model], now: float) -> str:
         if one.state is State.UNLOADED and one.wanted and one.since < model.since:
             return f"{one.of} was asked for earlier"
     held = [one for one in models if one.state is State.LOADED and not one.pinned]
-    if busy := list(dict.fromkeys(one.of for one in held if one.is_busy(now))):
+    if busy := list(dict.fromkeys(one.of for one in held if one.running)):
         return f"{', '.join(busy)} {'has' if len(busy) == 1 else 'have'} requests"
     staying = dict.fromkeys(one.of for one in held if one.stays_until > now)
     return f"{', '.join(staying)} must stay for as long as the load took" if staying else ""
 
 
-def anthropic_entry(entry: RoutedModel) -> dict[str, Any]:
+def anthropic_entry(entry: Entry) -> Entry:
     return {"type": "model", "id": entry["id"], "display_name": entry["id"], "created_at": "1970-01-01T00:00:00Z"}
 
 
-def anthropic_page(entries: list[RoutedModel]) -> dict[str, Any]:
+def anthropic_page(entries: list[Entry]) -> Entry:
     ids = [entry["id"] for entry in entries]
     data = [anthropic_entry(entry) for entry in entries]
     return {"data": data, "has_more": False, "first_id": next(iter(ids), None), "last_id": next(iter(ids[::-1]), None)}
 
 
-def props(keeper: Keeper, router: Router) -> dict[str, Any]:
+def props(keeper: Keeper, router: Router) -> Entry:
     """Return what llama-server's router says of itself."""
     most = keeper.roster.most
     return {

@@ -115,6 +115,8 @@ class Catalog:
     def __init__(self, specs: Iterable[Spec], check: Callable[[Path], None] = lambda _path: None) -> None:
         self.specs: dict[str, Spec] = {}
         self._names: dict[str, str] = {}
+        self._remote: dict[str, list[str]] = {}  # the names of models that workers elsewhere serve
+        self.workers: dict[str, Spec] = {}
         for spec in merged(specs):
             if spec.name in self.specs:
                 other = self.specs[spec.name]
@@ -122,16 +124,7 @@ class Catalog:
                     f"two models are called {spec.name}: {shown(other)} and {shown(spec)};"
                     " a section of --models-preset gives one of them another name"
                 )
-            self.specs[spec.name] = spec
-        self._remote: dict[str, list[str]] = {}  # the names of models that workers elsewhere serve
-        self.workers: dict[str, Spec] = {}
-        for spec in self.specs.values():
-            for name in (spec.name, *spec.aliases):
-                self._names.setdefault(name, spec.name)
-            for worker in spec.workers:
-                if worker.number > 1 and worker.worker in self.specs:
-                    raise UsageError(f"a model is called {worker.worker}, as a replica of {spec.name} would be")
-                self.workers[worker.worker] = worker
+            self._add(spec)
         self.default = next(iter(self.specs.values()), None)
         self.passed_over: list[str] = []
         for spec in self.specs.values():
@@ -143,6 +136,23 @@ class Catalog:
             else:
                 self.default = spec
                 break
+
+    def _add(self, spec: Spec) -> None:
+        for worker in spec.workers:
+            if (other := self.workers.get(worker.worker)) is not None:
+                several = spec if worker.number > 1 else other
+                raise UsageError(f"a model is called {worker.worker}, as a replica of {several.name} would be")
+        self.specs[spec.name] = spec
+        self.workers |= {worker.worker: worker for worker in spec.workers}
+        for name in (spec.name, *spec.aliases):
+            self._names.setdefault(name, spec.name)
+
+    def add_new(self, other: Catalog) -> None:
+        """Add the models of a later list that are not in this one."""
+        for spec in other.specs.values():
+            if spec.name not in self.specs:
+                self._add(spec)
+        self.default = self.default or other.default
 
     def serve(self, names: Sequence[str]) -> Spec:
         """Return the model of these names, which a worker elsewhere serves; the first one is its id."""
@@ -162,18 +172,6 @@ class Catalog:
     def find(self, name: str) -> Spec | None:
         """Return the model of this name, or alias."""
         return self.specs.get(self._names.get(name, name))
-
-    def keep(self, spec: Spec) -> None:
-        """Have a model as it was in the former list, with its names, as far as no other model has them now."""
-        if self.default is None or self.default.name == spec.name:
-            self.default = spec
-        for worker in self.specs.get(spec.name, spec).workers:
-            self.workers.pop(worker.worker, None)
-        self.specs[spec.name] = spec
-        self.workers |= {worker.worker: worker for worker in spec.workers}
-        self._names[spec.name] = spec.name
-        for name in spec.aliases:
-            self._names.setdefault(name, spec.name)
 
 
 def merged(specs: Iterable[Spec]) -> Iterator[Spec]:

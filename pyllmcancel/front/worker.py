@@ -24,22 +24,20 @@ AGEING = 1.02  # of the best look at a clock, with each look: clocks drift
 SERVED_BY = b"x-served-by"
 
 
-class Listener(Protocol):
-    """Hears of what becomes of a worker; each call is made in the event loop."""
+class Keeping(Protocol):
+    """The keeper of workers, as they know it; each call is made in the event loop."""
+
+    silence: float  # seconds without an answer, until a worker elsewhere counts as gone
+
+    def notify(self) -> None: ...
 
     def is_ready(self, worker: Worker) -> None: ...
 
-    def has_progress(self, worker: Worker) -> None: ...
-
-    def has_requests(self, worker: Worker, n_requests: int, asked_at: float) -> None: ...
+    def has_answered(self, worker: Worker) -> None: ...
 
     def is_stuck(self, worker: Worker) -> None: ...
 
-
-class RemoteListener(Listener, Protocol):
-    @property
-    def silence(self) -> float:
-        """Seconds without an answer, until a worker counts as gone."""
+    def has_ended(self, process: Any, status: int) -> None: ...
 
     def has_come(self, worker: RemoteWorker, names: list[str]) -> None:
         """The worker serves the model of these names. It gets its own name from here."""
@@ -76,10 +74,11 @@ class Worker(ABC):
         What its monotonic clock has more than this process', in seconds.
     """
 
-    def __init__(self, name: str, model: str, address: Address) -> None:
+    def __init__(self, name: str, model: str, address: Address, keeper: Keeping) -> None:
         self.name = name
         self.model = model
         self.address = address
+        self._keeper = keeper
         self.progress: float | None = None
         self.stage = "loading"
         self.n_slots = 1
@@ -124,11 +123,11 @@ class Worker(ABC):
     async def look(self) -> None:
         """Ask the worker how far it is, and how many requests it has."""
 
-    def _note_loading(self, listener: Listener, told: dict[str, Any]) -> None:
+    def _note_loading(self, told: dict[str, Any]) -> None:
         before = self.progress, self.stage
         self.progress, self.stage = told.get("progress"), told.get("stage", "loading")
         if before != (self.progress, self.stage):
-            listener.has_progress(self)
+            self._keeper.notify()
 
     @abstractmethod
     def stop(self, *, kill: bool, patience: float) -> None:
@@ -150,9 +149,8 @@ class Worker(ABC):
 class RemoteWorker(Worker):
     """A worker at an address: it is neither started nor ended here."""
 
-    def __init__(self, address: Address, listener: RemoteListener) -> None:
-        super().__init__("", "", address)
-        self._listener = listener
+    def __init__(self, address: Address, keeper: Keeping) -> None:
+        super().__init__("", "", address, keeper)
         self._logged = ""  # what the log has said of it last
         self._boot = ""  # of its present start
         self._looks: list[asyncio.Future[None]] = []  # of those that wait for the next look
@@ -174,7 +172,7 @@ class RemoteWorker(Worker):
         why = "does not answer"
         stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self._is_stuck)
         try:
-            head, body = await ask(self.address, HEALTH, seconds=self._listener.silence)
+            head, body = await ask(self.address, HEALTH, seconds=self._keeper.silence)
             told = json.loads(body)
             if head.status == 200:
                 await self._serves(told, asked_at)
@@ -214,12 +212,12 @@ class RemoteWorker(Worker):
             entry = json.loads(body)["data"][0]
             self.n_slots, self.is_ready, self._logged = slots, True, ""
             self.name = self.name or head.get(SERVED_BY).decode("latin-1")
-            self._listener.has_come(self, list(dict.fromkeys([entry["id"], *entry["aliases"]])))
-        self._listener.has_requests(self, int(told["waiting"]) + int(told["running"]), asked_at)
+            self._keeper.has_come(self, list(dict.fromkeys([entry["id"], *entry["aliases"]])))
+        self._keeper.has_answered(self)
 
     def _is_stuck(self) -> None:
         if self.is_ready:
-            self._listener.is_stuck(self)
+            self._keeper.is_stuck(self)
 
     def _is_away(self, why: str, *, silent: bool = False) -> None:
         if self._logged != why:
@@ -227,7 +225,7 @@ class RemoteWorker(Worker):
             logger.warning("the worker at %s cannot be used: %s", self.shown, why)
         if self.is_ready:
             self.is_ready = False
-            self._listener.is_away(self, why, silent=silent)
+            self._keeper.is_away(self, why, silent=silent)
 
     def stop(self, *, kill: bool = True, patience: float = 0.0) -> None:
         self._stopped, self.is_ready = True, False

@@ -21,8 +21,7 @@ from urllib.request import urlopen
 import ray
 from ray import serve
 
-from pyllmcancel.front.child import Child
-from pyllmcancel.front.output import to_stderr
+from pyllmcancel.front.child import Child, to_stderr
 from pyllmcancel.front.process import reason_in
 from pyllmcancel.ray.options import command_line, worker_options
 
@@ -58,7 +57,7 @@ class Server:
         self._last: deque[str] = deque(maxlen=20)
         self._listens: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         command = [sys.executable, "-P", "-m", "pyllmcancel", "serve", f"--worker-key={self._key.name}", *line]
-        self._child = Child("server", command, self._heard)
+        self._child = Child(command, self._heard)
         self._life = asyncio.create_task(self._child.live())
         await asyncio.wait((self._life, self._listens), return_when=asyncio.FIRST_COMPLETED)
         self._check_lives()
@@ -74,7 +73,7 @@ class Server:
     def _check_lives(self) -> None:
         if self._life.done():
             last = next((line for line in reversed(self._last) if line.strip()), "")
-            raise RuntimeError(f"the server ended: {reason_in(last.removeprefix('[server] '))}")
+            raise RuntimeError(f"the server ended: {reason_in(last)}")
 
     async def _health(self) -> dict[str, Any]:
         """Return what ``/health`` says; OSError if the process does not answer."""

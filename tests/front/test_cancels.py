@@ -17,7 +17,6 @@ import pytest
 from pyllmcancel.front import everywhere, relay, roster, routes_requests
 from pyllmcancel.front.forwarding import Answer
 from pyllmcancel.front.requests import FrontRequests
-from pyllmcancel.front.spec import Catalog, Spec
 from pyllmcancel.server.origin import CONVERSATION_HEADERS
 from tests.front.world import COMPLETIONS, RouterWorld, open_router
 from tests.support.http_asgi import Exchange
@@ -270,17 +269,6 @@ async def test_a_complete_answer_that_a_cancel_overtook_does_not_look_complete(
     assert "[DONE]" not in stream.events
     assert '"code": "explicit"' in stream.events[-1]
     (tmp_path / "a.stuck").unlink()
-
-
-@pytest.mark.long
-def test_a_model_that_is_kept_keeps_its_names() -> None:
-    kept = Spec(name="a", path=None, options=(), aliases=("old", "taken"))
-    empty, other = Catalog([]), Catalog([Spec(name="b", path=None, options=(), aliases=("taken",))])
-    for catalog in (empty, other):
-        catalog.keep(kept)
-        assert catalog.find("a") is catalog.find("old") is kept
-    assert empty.default is kept
-    assert other.default is other.find("taken") is other.find("b") is not kept
 
 
 REPLIES = {

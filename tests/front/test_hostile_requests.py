@@ -43,21 +43,6 @@ async def test_a_newer_request_for_a_loaded_model_supersedes_one_that_waits_for_
     assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
 
 
-async def test_a_model_that_is_gone_when_its_turn_comes_is_refused(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", "b", most=1) as world:
-        running = world.stream("a", until="end")
-        await running.next_event()
-        request = world.complete("b", "mine")
-        await world.waits("mine")
-        world.specs = [one for one in world.specs if one.name == "a"]  # its file was deleted
-        assert (await world.complete("nobody").end()).status == 404  # has the list read again
-        (tmp_path / "end").touch()
-        assert (await running.end()).events[-1] == "[DONE]"
-        await request.end()
-        assert (request.status, request.json()["error"]["code"]) == (503, "model_not_loaded")
-        assert (await world.complete("a").end()).status == 200
-
-
 def refuse_connections(monkeypatch: pytest.MonkeyPatch, number: int) -> asyncio.Event:
     """Let no request reach a process; the event tells of the first that tried."""
     tried = asyncio.Event()

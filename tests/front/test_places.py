@@ -134,12 +134,6 @@ def test_without_a_process_that_serves_the_next_one_to_do_so_is_waited_for() -> 
     assert replicas.chosen() == "b"
 
 
-def test_requests_that_outlive_their_connections_count_as_work() -> None:
-    replicas = Replicas("a", "b")
-    replicas.workers["a"].n_inside = 1
-    assert replicas.chosen() == "b"
-
-
 def test_nothing_is_left_of_requests_without_lasting_names() -> None:
     replicas = Replicas("a", "b")
     for number in range(100):

@@ -115,8 +115,8 @@ async def test_a_log_that_cannot_be_read_leaves_no_model_hanging(
         if cause == "an error":
             monkeypatch.setattr(Keeper, "_reason_of", lambda *_, **__: 1 / 0)
         else:
-            heard = ModelProcess._heard
-            monkeypatch.setattr(ModelProcess, "_heard", lambda self, _: heard(self, ["[" * 60_000]))
+            take = ModelProcess._take_lines
+            monkeypatch.setattr(ModelProcess, "_take_lines", lambda self, _: take(self, ["[" * 60_000]))
         world.let_die("a", 2)
         refused = await world.complete("a").end()
         assert (refused.status, refused.json()["error"]["code"]) == (503, "model_not_loaded")

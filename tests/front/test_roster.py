@@ -10,9 +10,8 @@ from collections.abc import Sequence
 import pytest
 
 import pyllmcancel.front.roster as rules
-from pyllmcancel.front.actions import Action, Admit, Look, Measure, Refuse, Start, Stop
-from pyllmcancel.front.model import ANSWERS_WITHIN, FAILED_SECONDS, State, Ticket
-from pyllmcancel.front.roster import Roster
+from pyllmcancel.front.model import FAILED_SECONDS, State, Ticket
+from pyllmcancel.front.roster import Action, Admit, Measure, Refuse, Roster, Start, Stop
 
 GIB = 1 << 30
 
@@ -23,7 +22,6 @@ class Machine:
     def __init__(self, *names: str, most: float = math.inf, room: float = math.inf, need: int = 0) -> None:
         self.roster = Roster(most, room)
         self.now = 0.0
-        self.n_inside: dict[str, int | None] = {}  # requests of each process; None: it does not answer
         self.measures = True  # at once; False: the test says when
         for name in names:
             self.roster.add(name, need)
@@ -37,21 +35,11 @@ class Machine:
     def after(self, seconds: float = 0.0) -> list[Action]:
         self.now += seconds
         actions = self.roster.decide(self.now)
-        asked = [one.name for one in actions if isinstance(one, Look)]
-        for name in asked:
-            self.told(name)
         measured = [one for one in actions if isinstance(one, Measure) and self.measures]
         for one in measured:
             self.roster.fits(one.name, whole=one.whole)
-        rest: list[Action] = [one for one in actions if not isinstance(one, Look) and one not in measured]
-        again = measured or any(self.n_inside.get(name, 0) is not None for name in asked)
-        return rest + self.after() if again else rest
-
-    def told(self, name: str) -> None:
-        """The process of a model tells how many requests it has."""
-        n_requests = self.n_inside.get(name, 0)
-        if n_requests is not None:
-            self.roster.inside(name, n_requests, self.now, self.now)
+        rest: list[Action] = [one for one in actions if one not in measured]
+        return rest + self.after() if measured else rest
 
     def loaded(self, name: str, seconds: float = 1.0) -> list[Action]:
         self.now += seconds
@@ -131,43 +119,6 @@ def test_a_model_that_computes_is_not_unloaded_and_its_new_requests_queue_up() -
     assert machine.after(1.0) == [Stop("b", kill=False)]  # a waits, by the arrival of `later`
     assert machine.ended("b") == [Start("a")]
     assert machine.loaded("a") == [Admit(later)]
-
-
-def test_a_model_that_computes_for_a_request_without_a_connection_is_not_unloaded() -> None:
-    machine = Machine("a", "b", most=1)
-    machine.serve("a")
-    machine.n_inside["a"] = 1
-    machine.want("b")
-    assert machine.after(9.0) == []
-    machine.n_inside["a"] = 0
-    machine.told("a")
-    assert machine.after() == [Stop("a", kill=False)]
-
-
-def test_what_a_process_told_before_a_connection_ended_does_not_count() -> None:
-    machine = Machine("a", "b", most=1)
-    running = machine.want("a")
-    machine.after()
-    machine.loaded("a")
-    asked_at = machine.now
-    machine.now += 1.0
-    machine.drop(running)  # its stream is kept, and goes on
-    machine.roster.inside("a", 0, asked_at, machine.now)
-    machine.n_inside["a"] = 1
-    machine.want("b")
-    assert machine.after(9.0) == []
-    assert machine.state("a") is State.LOADED
-
-
-def test_a_process_that_does_not_tell_its_requests_is_asked_once_more_and_then_has_none() -> None:
-    machine = Machine("a", "b", most=1)
-    machine.serve("a")
-    machine.n_inside["a"] = None
-    machine.want("b")
-    assert machine.roster.decide(machine.now + 2.0) == [Measure("b", whole=True), Look("a")]
-    machine.roster.fits("b")
-    assert machine.roster.next_at == machine.now + ANSWERS_WITHIN
-    assert machine.after(ANSWERS_WITHIN) == [Stop("a", kill=False)]
 
 
 def test_requests_that_queued_up_go_on_when_nobody_waits_for_the_room() -> None:
@@ -361,8 +312,6 @@ class Simulation:
             case "loaded", (str(name), int(life)):
                 if self.lives.get(name) == life:
                     self.roster.loaded(name, self.now)
-            case "told", (str(name), float(asked_at)):
-                self.roster.inside(name, 0, asked_at, self.now)
             case "measured", (str(name), bool(whole)):
                 self.roster.fits(name, whole=whole)
             case "ended", str(name):
@@ -378,11 +327,9 @@ class Simulation:
                     self.load_seconds += 2.0
                 case Stop(name, kill):
                     model = self.roster.models[name]
-                    assert kill or not model.is_busy(self.now), "a model that computes was unloaded"
+                    assert kill or not model.running, "a model that computes was unloaded"
                     self.lives.pop(name)
                     self.at(0.1, "ended", name)
-                case Look(name):
-                    self.at(0.001, "told", (name, self.now))
                 case Measure(name, whole):
                     self.at(0.5, "measured", (name, whole))
                 case Admit(ticket):
@@ -605,8 +552,9 @@ def test_a_replica_that_is_not_listed_any_more_is_not_loaded_again() -> None:
     machine.roster.ask("a", machine.now)
     machine.after()
     assert machine.loaded("a") == [Start("a:2")]
-    machine.roster.gone("a:2", "removed")
-    assert machine.after(60.0) == []
+    machine.roster.models["a:2"].is_listed = False
+    assert machine.after() == [Stop("a:2", kill=True)]
+    assert machine.ended("a:2") == []
 
 
 def test_unloading_refuses_those_who_wait_and_ends_the_process() -> None:

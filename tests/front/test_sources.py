@@ -91,13 +91,20 @@ def test_a_file_that_is_no_model_is_not_the_default(folder: Path) -> None:
     assert len(nothing.passed_over) == 4
 
 
-def test_a_model_that_is_kept_as_it_was_is_still_the_default(folder: Path) -> None:
-    before, catalog = read("--models-dir", str(folder)), read("--models-dir", str(folder), "--ctx-size", "512")
-    catalog.keep(before.specs["parts"])
-    catalog.keep(Spec(name="gone", path=None, options=()))
-    assert catalog.default is catalog.find("parts") is before.specs["parts"]
-    assert list(catalog.specs) == ["parts", "seeing", "small", "gone"]
-    assert catalog.find("gone") is not None
+def test_new_models_are_added_and_those_of_before_stay_as_they_were(folder: Path) -> None:
+    catalog, later = read("--models-dir", str(folder)), read("--models-dir", str(folder), "--ctx-size", "512")
+    before = dict(catalog.specs)
+    later.specs["new"] = new = Spec(name="new", path=None, options=(), aliases=("small", "newest"), replicas=2)
+    catalog.add_new(later)
+    assert catalog.specs == before | {"new": new}
+    assert catalog.default is catalog.find("parts") is before["parts"]
+    assert (catalog.find("newest"), catalog.find("small")) == (new, before["small"])
+    empty = Catalog([])
+    empty.add_new(catalog)
+    assert empty.default is catalog.default
+    with pytest.raises(UsageError, match="a model is called new:2, as a replica of new would be"):
+        catalog.add_new(Catalog([Spec(name="new:2", path=None, options=())]))
+    assert "new:2" not in catalog.specs
 
 
 def test_the_front_keeps_its_own_options(tmp_path: Path) -> None:
@@ -271,9 +278,7 @@ def test_a_section_has_replicas_of_its_own(tmp_path: Path) -> None:
     specs = read("--models-preset", str(preset), "--replicas", "2").specs
     assert {name: spec.replicas for name, spec in specs.items()} == {"a": 3, "b": 2}
     assert [one for one in specs["a"].options if one.startswith("--threads")] == ["--threads=7"]
-    catalog = read("--models-preset", str(preset))
-    catalog.keep(Spec(name="a", path=None, options=(), replicas=2))
-    assert list(catalog.workers) == ["b", "a", "a:2"]
+    assert list(read("--models-preset", str(preset)).workers) == ["a", "a:2", "a:3", "b"]
     for text in ("none", "0", "65"):
         preset.write_text(f"[a]\nmodel = {tmp_path / 'a.gguf'}\nreplicas = {text}\n")
         with pytest.raises(UsageError, match="replica"):

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pyllmcancel.cancellation import CancelReason
@@ -22,6 +23,9 @@ from pyllmcancel.server.http.stages import Stage, Timer, stage_of
 from pyllmcancel.server.limits import LINGER_SECONDS
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from pyllmcancel.server.config import Certificate, ServerConfig
     from pyllmcancel.server.http.connections import Connections
     from pyllmcancel.server.limits import Limits
 
@@ -232,3 +236,22 @@ class WatchfulProtocol(H11Protocol):
         ):
             self.transport.write(self.conn.send(event))
         self.transport.close()
+
+
+def uvicorn_config(
+    app: FastAPI, config: ServerConfig, connections: Connections, certificate: Certificate | None, *, patience: float
+) -> uvicorn.Config:
+    """Return uvicorn's settings. It waits `patience` seconds for answers when it ends."""
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # the application has a layer for them; uvicorn would trust this machine's clients
+        timeout_graceful_shutdown=patience,  # type: ignore[arg-type]
+        timeout_keep_alive=config.limits.keep_alive,  # type: ignore[arg-type]
+        http=partial(WatchfulProtocol, config.limits, connections, served_by=config.replica),  # type: ignore[arg-type]
+        ws="none",
+        ssl_keyfile=None if certificate is None else certificate.key,
+        ssl_certfile=None if certificate is None else certificate.certificate,
+    )

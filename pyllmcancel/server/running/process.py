@@ -25,7 +25,7 @@ from pyllmcancel.front.registering import Registering
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.http.connections import Connections
 from pyllmcancel.server.http.listening import is_unix, quiet_about_files, url_of
-from pyllmcancel.server.http.protocol import WatchfulProtocol
+from pyllmcancel.server.http.protocol import uvicorn_config
 from pyllmcancel.server.limits import GIL_SECONDS
 from pyllmcancel.server.running.first_steps import example_of, first_steps
 from pyllmcancel.server.running.supervision import Supervision
@@ -221,22 +221,9 @@ def serve(
     `loading`, `store` and `tracing` are as for `create_app`. Without `hangups` SIGHUP ends the process.
     """
     sys.setswitchinterval(GIL_SECONDS)
-    limits = config.limits
-    connections = Connections(*limits.connections(), proxies=config.trusted_proxies)
+    connections = Connections(*config.limits.connections(), proxies=config.trusted_proxies)
     app = create_app(config, metrics=metrics, loading=loading, store=store, tracing=tracing)
-    settings = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # the application has a layer for them; uvicorn would trust this machine's clients
-        timeout_graceful_shutdown=config.drain + 2 * GRACE_SECONDS,  # type: ignore[arg-type]
-        timeout_keep_alive=limits.keep_alive,  # type: ignore[arg-type]
-        http=partial(WatchfulProtocol, limits, connections, served_by=config.replica),  # type: ignore[arg-type]
-        ws="none",
-        ssl_keyfile=None if certificate is None else certificate.key,
-        ssl_certfile=None if certificate is None else certificate.certificate,
-    )
+    settings = uvicorn_config(app, config, connections, certificate, patience=config.drain + 2 * GRACE_SECONDS)
     server = Server(settings, app, connections, hangups)
     level = uvicorn_logger.level
     try:
