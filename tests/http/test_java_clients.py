@@ -75,9 +75,7 @@ class Java:
 
 
 @forms
-def test_javas_requests_are_answered_one_after_another_and_end_when_it_leaves(
-    server: ServerProcess, form: str
-) -> None:
+def test_javas_requests_are_answered_one_after_another_and_end_when_it_leaves(server: ServerProcess, form: str) -> None:
     java = Java(server.port, form)
     for _ in range(2):
         java.ask(max_tokens=2)
