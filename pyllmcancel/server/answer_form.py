@@ -53,7 +53,7 @@ async def answer_guide(
     if isinstance(form, NamedRule):
         work = partial(state.guidance.compile_rule, form)
     else:
-        note_unenforced(incoming.http.scope, unenforced_of_answer(form))
+        note_unenforced(incoming, unenforced_of_answer(form))
         work = partial(compiled, state.guidance, form, BLANKS if after_reasoning else "")
     return await prepare(incoming.http, work, state.preparers)
 

@@ -29,6 +29,7 @@ from pyllmcancel.server.origin import names_of
 from pyllmcancel.server.preparing import arrive, prepare, request_of
 from pyllmcancel.server.state import ServerState, state_of
 from pyllmcancel.server.streams.names import keeping_of
+from pyllmcancel.server.wire.field_names import UNCHANGED, FieldNames
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Incoming(Generic[Body_co]):
     http: Request
     body: Body_co
     keeping: Keeping | None = None  # how its stream is kept, if it can be taken up again
+    names: FieldNames = UNCHANGED  # of the fields as its client has sent them
 
     @property
     def state(self) -> ServerState:
@@ -66,9 +68,9 @@ class Incoming(Generic[Body_co]):
         assert request is not None, "its endpoint reads a body of a kind that arrives"
         return request
 
-    def asking(self, body: Body) -> Incoming[Body]:
+    def asking(self, body: Body, names: FieldNames) -> Incoming[Body]:
         """Return the same request with another body, which was made of its own."""
-        return Incoming(self.http, body, self.keeping)
+        return Incoming(self.http, body, self.keeping, names)
 
 
 def reads(body_type: type[RequestBody], *, alone: bool = False) -> Any:

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter
 
-from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.anthropic.answer import STREAM_EVENTS, MessageAnswer, TokenCount
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.anthropic.dialect import MessagesDialect
 from pyllmcancel.server.anthropic.translation import chat_of, counted_chat
 from pyllmcancel.server.bodies import Incoming, prepared, reads
 from pyllmcancel.server.chat.turn import chat_length, chat_turn
-from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.errors.shapes import ANTHROPIC
 from pyllmcancel.server.generate import generate
 from pyllmcancel.server.http.request_context import request_id_of
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
-from pyllmcancel.server.wire.unenforced import name_unenforced
+from pyllmcancel.server.wire.field_names import FieldNames
 
 router = APIRouter(tags=["Anthropic"])
 # Fields of a chat by the fields of a message that they are made of.
-CHAT_TOOL = re.compile(r"tools\[(\d+)\]\.function")
-FIELD = re.compile(r"^\w+(?=\.|$)")
 NAMES = {"response_format": "output_config", "stop": "stop_sequences", "n_predict": "max_tokens"}
 
 
@@ -39,9 +31,9 @@ NAMES = {"response_format": "output_config", "stop": "stop_sequences", "n_predic
 )
 async def messages(incoming: Annotated[Incoming[MessagesBody], reads(MessagesBody)]) -> Any:
     http, state, body = incoming.http, incoming.state, incoming.body
-    name_unenforced(http.scope, partial(path_as_sent, body=body))
-    with params_as_sent(body):
-        chat = incoming.asking(await prepared(http, lambda _pause: chat_of(body)))
+    names = names_of(body)
+    with names.in_errors():
+        chat = incoming.asking(await prepared(http, lambda _pause: chat_of(body)), names)
         turn = await chat_turn(chat)
         dialect = MessagesDialect(
             f"msg_{request_id_of(http.scope)}",
@@ -62,25 +54,11 @@ async def messages(incoming: Annotated[Incoming[MessagesBody], reads(MessagesBod
 )
 async def count_tokens(incoming: Annotated[Incoming[CountBody], reads(CountBody, alone=True)]) -> Any:
     body = incoming.body
-    with params_as_sent(body):
-        chat = incoming.asking(await prepared(incoming.http, lambda _pause: counted_chat(body)))
+    names = names_of(body)
+    with names.in_errors():
+        chat = incoming.asking(await prepared(incoming.http, lambda _pause: counted_chat(body)), names)
         return TokenCount(input_tokens=await chat_length(chat))
 
 
-@contextmanager
-def params_as_sent(body: CountBody) -> Iterator[None]:
-    """Make errors name the fields of this API."""
-    try:
-        yield
-    except (ApiError, InvalidRequestError) as error:
-        if error.param is not None:
-            error.param = path_as_sent(error.param, body)
-        raise
-
-
-def path_as_sent(path: str, body: CountBody) -> str:
-    """Return the path, within the message, of a chat's field."""
-    if (tool := CHAT_TOOL.match(path)) is not None:
-        place, _ = body.offered[int(tool[1])]
-        return f"tools[{place}]" + path[tool.end() :].replace(".parameters", ".input_schema", 1)
-    return FIELD.sub(lambda field: NAMES.get(field[0], field[0]), path)
+def names_of(body: CountBody) -> FieldNames:
+    return FieldNames(NAMES, [f"tools[{place}]" for place, _ in body.offered], "input_schema")

@@ -62,11 +62,11 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     read = await prepare(incoming.http, work, state.decoders if asked else state.preparers)
     form = read.form
     if plan.may_call:
-        note_unenforced(incoming.http.scope, unenforced_of_tools(plan, form))
+        note_unenforced(incoming, unenforced_of_tools(plan, form))
     if isinstance(wanted, NamedSchema):
-        note_unenforced(incoming.http.scope, unenforced_of_form(wanted, form))
+        note_unenforced(incoming, unenforced_of_form(wanted, form))
     if read.is_free and wanted is not None:
-        note_unenforced(incoming.http.scope, [wanted.param])
+        note_unenforced(incoming, [wanted.param])
     text = None
     if not read.is_free and (not form.grammar or form.triggers):
         after = form.thinking is not None or bool(form.triggers)

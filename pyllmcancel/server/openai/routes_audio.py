@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter
 
-from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.media.errors import BadMedia
 from pyllmcancel.media.sounds import check_sound
 from pyllmcancel.server.bodies import Incoming, prepared, reads_form
 from pyllmcancel.server.chat.turn import chat_turn
-from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import generate
 from pyllmcancel.server.http.forms import FORM
 from pyllmcancel.server.openai.transcription_answer import (
@@ -24,12 +20,13 @@ from pyllmcancel.server.openai.transcription_answer import (
 )
 from pyllmcancel.server.openai.transcription_body import TranscriptionBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
+from pyllmcancel.server.wire.field_names import FieldNames
 
 if TYPE_CHECKING:
     from pyllmcancel.pausing import Pause
 
 router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
-NAMES = {"messages": "file", "n_predict": "max_tokens"}
+NAMES = FieldNames({"messages": "file", "n_predict": "max_tokens"})
 
 
 @router.post(
@@ -50,18 +47,8 @@ async def transcriptions(incoming: Annotated[Incoming[TranscriptionBody], reads_
         except BadMedia:
             return None
 
-    with params_as_sent():
+    with NAMES.in_errors():
         seconds = await prepared(incoming.http, work)
-        chat = incoming.asking(body.as_chat())
+        chat = incoming.asking(body.as_chat(), NAMES)
         turn = await chat_turn(chat)
         return await generate(chat, [turn.tokens], turn.params, TranscriptionDialect(body, turn, seconds))
-
-
-@contextmanager
-def params_as_sent() -> Iterator[None]:
-    """Make errors name the fields of this API."""
-    try:
-        yield
-    except (ApiError, InvalidRequestError) as error:
-        error.param = NAMES.get(error.param or "", error.param)
-        raise

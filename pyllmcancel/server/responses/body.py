@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,7 +11,6 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.thinking import Effort
-from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_NAME, MAX_TOOLS
 from pyllmcancel.server.responses.conversation import Conversation
 from pyllmcancel.server.responses.input_items import AnyItem, Item, LoadedTools, MessageItem, OnlyKnown, ReferenceItem
@@ -39,8 +36,6 @@ RENAMED = {
     "max_completion_tokens": "max_output_tokens",
     "max_tokens": "max_output_tokens",
 }
-CHAT_TOOL = re.compile(r"tools\[(\d+)\]\.function")
-FIELD = re.compile(r"^\w+(?=\.|$)")
 
 
 class Reasoning(RequestBody):
@@ -248,21 +243,3 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
 
 # Fields that have the same names in the chat.
 SHARED = tuple({**SamplingFields.model_fields, **LoraFields.model_fields, **GeneratingBody.model_fields})
-
-
-@contextmanager
-def params_renamed(table: ToolTable) -> Iterator[None]:
-    """Make errors of the chat name the fields that the client has sent."""
-    try:
-        yield
-    except (InvalidRequestError, ApiError) as error:
-        if error.param:
-            error.param = path_as_sent(error.param, table)
-        raise
-
-
-def path_as_sent(path: str, table: ToolTable) -> str:
-    """Return the path, within the client's request, of a field of the chat."""
-    if (tool := CHAT_TOOL.match(path)) is not None:
-        return table.places[int(tool[1])] + path[tool.end() :]
-    return FIELD.sub(lambda field: RENAMED.get(field[0], field[0]), path)

@@ -19,7 +19,7 @@ from pyllmcancel.server.limits import MAX_MESSAGES
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.preparing import prepare
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
-from pyllmcancel.server.responses.body import ENCRYPTED, ResponsesBody, params_renamed, path_as_sent
+from pyllmcancel.server.responses.body import ENCRYPTED, RENAMED, ResponsesBody
 from pyllmcancel.server.responses.dialect import ResponsesDialect, head_of
 from pyllmcancel.server.responses.errors import id_taken
 from pyllmcancel.server.responses.input_items import AnyItem, ReferenceItem
@@ -29,7 +29,7 @@ from pyllmcancel.server.responses.storage.items import kept
 from pyllmcancel.server.responses.stored import read_items, responses_of
 from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.streams.reading import KeptResponse
-from pyllmcancel.server.wire.unenforced import name_unenforced
+from pyllmcancel.server.wire.field_names import FieldNames
 
 if TYPE_CHECKING:
     from pyllmcancel.pausing import Pause
@@ -53,12 +53,13 @@ async def create_response(incoming: Annotated[Incoming[ResponsesBody], reads(Res
     stored = await will_be_stored(request, body)
     table = body.table()
     body.note_passed_over(table)
-    items, chat = await conversation_of(incoming, table)
-    turn = await turn_of(chat, table)
-    output = Output(head_of(request, body, turn, stored=stored), table, encrypts=body.includes(ENCRYPTED))
-    dialect = ResponsesDialect(output, Reader(chat.state.engine.model, turn), queued=bool(body.background))
-    input_items = kept(items, request_id_of(request.scope))
-    with params_renamed(table):
+    names = names_of(table)
+    with names.in_errors():
+        items, chat = await conversation_of(incoming, table, names)
+        turn = await chat_turn(chat)
+        output = Output(head_of(request, body, turn, stored=stored), table, encrypts=body.includes(ENCRYPTED))
+        dialect = ResponsesDialect(output, Reader(chat.state.engine.model, turn), queued=bool(body.background))
+        input_items = kept(items, request_id_of(request.scope))
         if body.background:
             return await in_background(chat, turn, dialect, input_items, stream=body.stream)
         if stored:
@@ -76,9 +77,15 @@ async def create_response(incoming: Annotated[Incoming[ResponsesBody], reads(Res
 async def count_input_tokens(incoming: Annotated[Incoming[ResponsesBody], reads(ResponsesBody)]) -> Any:
     incoming.body.check()
     table = incoming.body.table()
-    _, chat = await conversation_of(incoming, table)
-    turn = await turn_of(chat, table)
+    names = names_of(table)
+    with names.in_errors():
+        _, chat = await conversation_of(incoming, table, names)
+        turn = await chat_turn(chat)
     return InputTokens(object="response.input_tokens", input_tokens=len(turn.tokens))
+
+
+def names_of(table: ToolTable) -> FieldNames:
+    return FieldNames(RENAMED, table.places)
 
 
 async def in_background(
@@ -120,7 +127,7 @@ def begins_anew(request: Request) -> bool:
 
 
 async def conversation_of(
-    incoming: Incoming[ResponsesBody], table: ToolTable
+    incoming: Incoming[ResponsesBody], table: ToolTable, names: FieldNames
 ) -> tuple[list[AnyItem], Incoming[ChatBody]]:
     """Return the input's items, with those that they refer to, and the chat that they continue."""
     request, body = incoming.http, incoming.body
@@ -139,12 +146,11 @@ async def conversation_of(
             raise ApiError(400, f"the conversation has more than {MAX_MESSAGES:,} items", param="input")
         return items, body.chat(table, [*history, *items])
 
-    with params_renamed(table):
-        if before:  # the conversation may be long, though the body is short
-            items, chat = await prepare(request, translated, incoming.state.workers)
-        else:
-            items, chat = await prepared(request, translated)
-    return items, incoming.asking(chat)
+    if before:  # the conversation may be long, though the body is short
+        items, chat = await prepare(request, translated, incoming.state.workers)
+    else:
+        items, chat = await prepared(request, translated)
+    return items, incoming.asking(chat, names)
 
 
 def resolved(items: Sequence[AnyItem], referred: Mapping[str, Any]) -> list[AnyItem]:
@@ -152,9 +158,3 @@ def resolved(items: Sequence[AnyItem], referred: Mapping[str, Any]) -> list[AnyI
     references = [item.id for item in items if isinstance(item, ReferenceItem)]
     following = iter(read_items([referred[name] for name in references], ", ".join(references)))
     return [next(following) if isinstance(item, ReferenceItem) else item for item in items]
-
-
-async def turn_of(chat: Incoming[ChatBody], table: ToolTable) -> ChatTurn:
-    name_unenforced(chat.http.scope, partial(path_as_sent, table=table))
-    with params_renamed(table):
-        return await chat_turn(chat)

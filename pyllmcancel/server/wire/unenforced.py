@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +14,17 @@ from pyllmcancel.server.http.request_context import request_id_of
 from pyllmcancel.server.http.unknown_fields import spelled
 
 if TYPE_CHECKING:
-    from starlette.types import Scope
-
     from pyllmcancel.chat.template import ChatForm
     from pyllmcancel.constraints.bounded import NamedSchema
+    from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.chat.tools import ToolPlan
+    from pyllmcancel.server.wire.fields import RequestBody
 
 logger = logging.getLogger("pyllmcancel.server")
 
 OF_TEXTS = frozenset(("enum", "const", "pattern", "format", "minLength", "maxLength"))
 MAX_PATHS = 16  # paths that are reported for one request
 STATE = "unenforced"  # in a scope's state
-NAMING = "unenforced_naming"
 
 
 def unenforced_of_answer(schema: NamedSchema) -> list[str]:
@@ -72,16 +71,11 @@ def _is_text(schema: Mapping[str, Any]) -> bool:
     )
 
 
-def name_unenforced(scope: Scope, name: Callable[[str], str]) -> None:
-    """Have paths of a chat's fields reported by the names that `name` gives them: a dialect's own."""
-    scope["state"][NAMING] = name
-
-
-def note_unenforced(scope: Scope, paths: Sequence[str]) -> None:
+def note_unenforced(incoming: Incoming[RequestBody], paths: Sequence[str]) -> None:
     """Log the parts now, and report them with the answer to this request."""
     if paths:
-        name: Callable[[str], str] = scope["state"].get(NAMING, str)
-        told = [spelled(name(path)) for path in paths[:MAX_PATHS]]
+        scope = incoming.http.scope
+        told = [spelled(incoming.names.path(path)) for path in paths[:MAX_PATHS]]
         scope["state"].setdefault(STATE, []).extend(told)
         request_id = request_id_of(scope)
         logger.warning("request %s: not enforced: %s", request_id, ", ".join(told), extra={"request_id": request_id})
