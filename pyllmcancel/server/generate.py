@@ -51,13 +51,8 @@ async def generate(
     prompts: Sequence[Sequence[int]],
     params: GenerationParams,
     dialect: Dialect,
-    *,
-    ping_interval: float | None = None,
 ) -> EngineResponse | KeptResponse:
-    """Submit a request, and answer in the requested form. The engine's errors pass through to the handlers.
-
-    A `ping_interval` in seconds takes the place of the server's own.
-    """
+    """Submit a request, and answer in the requested form. The engine's errors pass through to the handlers."""
     streams, keeping = incoming.state.streams, incoming.keeping
     if keeping is not None:
         streams.make_room(incoming.request.owner, keeping.name)
@@ -65,7 +60,8 @@ async def generate(
     link = link_of(incoming.http.scope)
     if not incoming.body.stream:
         return WholeResponse(stream, dialect, link)
-    interval = incoming.state.config.sse_ping_interval if ping_interval is None else ping_interval
+    own = incoming.body.ping_interval
+    interval = incoming.state.config.sse_ping_interval if own is None else max(0, own)
     ahead = partial(incoming.state.engine.ahead_of, incoming.request)
     events = AnswerEvents(stream, dialect, interval, link, ahead)
     if keeping is None:

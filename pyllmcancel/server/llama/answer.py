@@ -7,6 +7,7 @@ answers may be complete long before a cancel cuts the last one.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, cast
@@ -23,9 +24,9 @@ from pyllmcancel.server.wire.timings import PromptProgress, Timings, progress, t
 from pyllmcancel.server.wire.tokens import text_of
 
 if TYPE_CHECKING:
-    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.events import Delta, TokenLogprobs, Usage
-    from pyllmcancel.requests.request import Choice, Request
+    from pyllmcancel.requests.request import Choice
+    from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.errors.responses import ApiError
     from pyllmcancel.server.llama.body import AnsweringBody
 
@@ -119,29 +120,20 @@ class LlamaDialect(Dialect):
         Makes `generation_settings`, for answers that have that field.
     """
 
-    def __init__(
-        self, body: AnsweringBody, engine: Engine, model_name: str, settings: Callable[[], dict[str, Any]]
-    ) -> None:
-        self._body = body
-        self._model = engine.model
-        self._n_ctx = engine.n_ctx
-        self._model_name = model_name
+    def __init__(self, incoming: Incoming[AnsweringBody], settings: Callable[[], dict[str, Any]]) -> None:
+        state = incoming.state
+        self._body = incoming.body
+        self._model = state.engine.model
+        self._n_ctx = state.n_ctx
+        self._model_name = state.model_name
         self._settings = settings
-        self._choices: list[Choice] = []
-        self._said: list[Said] = []
-
-    def follow(self, request: Request) -> None:
-        """Answer for this request, whose counts and times are read from here on."""
-        self._choices = request.choices
-        self._said = [Said() for _ in request.choices]
+        self._request = incoming.request
+        self._said: defaultdict[int, Said] = defaultdict(Said)  # by the number of the choice
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def opening(self) -> Iterable[CompletionEvent]:
-        return ()
-
     def chunks(self, delta: Delta) -> Iterable[CompletionEvent]:
-        choice, said = self._choices[delta.index], self._said[delta.index]
+        choice, said = self._request.choices[delta.index], self._said[delta.index]
         if delta.prompt_done is not None:
             yield {
                 **self._event(choice, said, "", delta.prompt_done),
@@ -154,8 +146,8 @@ class LlamaDialect(Dialect):
             yield self._event(choice, said, delta.text, len(choice.prompt))
 
     def closing(self, usage: Usage) -> Iterable[CompletionAnswer]:
-        for choice, said in zip(self._choices, self._said, strict=True):
-            yield self._final(choice, said, "", [], [])
+        for choice in self._request.choices:
+            yield self._final(choice, "", [], [])
 
     def failure(self, error: ApiError, request_id: str) -> Iterable[LlamaErrorAnswer]:
         yield llama_error(error, request_id)
@@ -181,20 +173,19 @@ class LlamaDialect(Dialect):
 
     def whole(self, deltas: list[Delta], usage: Usage) -> CompletionAnswer | list[CompletionAnswer]:
         """Return a single answer by itself, or several in a list."""
-        texts: list[list[str]] = [[] for _ in self._choices]
+        texts: defaultdict[int, list[str]] = defaultdict(list)
         for delta in deltas:
             self._said[delta.index].take(delta)
             texts[delta.index].append(delta.text)
         answers = []
-        for choice, said, parts in zip(self._choices, self._said, texts, strict=True):
-            tokens, logprobs = said.hand_out()
+        for choice in self._request.choices:
+            tokens, logprobs = self._said[choice.index].hand_out()
             shown = tokens if self._body.return_tokens else []
-            answers.append(self._final(choice, said, "".join(parts), shown, logprobs))
+            answers.append(self._final(choice, "".join(texts[choice.index]), shown, logprobs))
         return answers[0] if len(answers) == 1 else answers
 
-    def _final(
-        self, choice: Choice, said: Said, text: str, tokens: list[int], logprobs: list[TokenLogprobs]
-    ) -> CompletionAnswer:
+    def _final(self, choice: Choice, text: str, tokens: list[int], logprobs: list[TokenLogprobs]) -> CompletionAnswer:
+        said = self._said[choice.index]
         assert said.last is not None
         n_generated = len(choice.generated)
         whole: CompletionAnswer = {

@@ -165,6 +165,10 @@ class AnsweringBody(LoraFields, SamplingBody):
     def only_warms(self) -> bool:
         return self.n_predict == 0
 
+    @property
+    def ping_interval(self) -> int | None:
+        return self.sse_ping_interval
+
 
 class LlamaCompletionBody(AnsweringBody):
     """The body of ``POST /completion``."""

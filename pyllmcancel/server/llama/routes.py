@@ -145,15 +145,9 @@ async def respond(
     params = generation_params(body, state.config.request_defaults(), biases, constraint)
     n_predict = state.config.limited(params.max_tokens)
     dialect = LlamaDialect(
-        body,
-        engine,
-        state.model_name,
-        lambda: all_settings_json(params, n_predict, engine.draft_sources, body, eog_tokens),
+        incoming, lambda: all_settings_json(params, n_predict, engine.draft_sources, body, eog_tokens)
     )
-    response = await generate(incoming, prompts, params, dialect, ping_interval=body.sse_ping_interval)
-    # Set before the first delta: the engine's thread posts deltas, which this event loop reads later.
-    dialect.follow(response.request)
-    return response
+    return await generate(incoming, prompts, params, dialect)
 
 
 @router.post(

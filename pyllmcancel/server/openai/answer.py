@@ -1,26 +1,31 @@
-"""The fields that the answers of OpenAI's two endpoints share."""
+"""The answers of OpenAI's two endpoints, with llama-server's additions: timings, progress, texts, chosen fields."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired
 
 from pyllmcancel import __version__
 from pyllmcancel.events import FinishReason
+from pyllmcancel.server.chat.logprobs import Ledger
+from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.http.request_context import created_at_of, request_id_of
-from pyllmcancel.server.state import state_of
+from pyllmcancel.server.wire.chosen import chosen
 from pyllmcancel.server.wire.fields import ABSENT, Answer
-from pyllmcancel.server.wire.timings import PromptProgress, Timings
-from pyllmcancel.server.wire.usage import UsageAnswer
+from pyllmcancel.server.wire.timings import PromptProgress, Timings, progress, timings
+from pyllmcancel.server.wire.tokens import text_of
+from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
 
 if TYPE_CHECKING:
-    from fastapi import Request
-
-    from pyllmcancel.events import Delta
-    from pyllmcancel.server.wire.generation import OpenAIBody
+    from pyllmcancel.events import Delta, Usage
+    from pyllmcancel.requests.request import Choice
+    from pyllmcancel.server.bodies import Incoming
+    from pyllmcancel.server.chat.body import ChatBody
+    from pyllmcancel.server.openai.completion_body import CompletionBody
 
 # The facts besides the seed that a seed's answers depend on.
 FINGERPRINT = f"pyllmcancel-{__version__}"
-
 Finish = Literal["stop", "length"]
 FINISH: dict[FinishReason | None, Finish] = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length"}
 
@@ -41,22 +46,118 @@ class ChunkUsage(Answer):
     usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]
 
 
-def chunk_usage(body: OpenAIBody) -> ChunkUsage:
-    """Return the usage in every chunk but the last: as with OpenAI, null if usage was asked for, and else left out."""
-    return {"usage": None} if body.includes_usage else {}
+class ReturnedTokens(Answer):
+    tokens: NotRequired[Annotated[list[int] | None, ABSENT]]
 
 
-def envelope_of(request: Request, prefix: str) -> Envelope:
-    return {
-        "id": f"{prefix}{request_id_of(request.scope)}",
-        "created": int(created_at_of(request.scope)),
-        "model": state_of(request).model_name,
-        "system_fingerprint": FINGERPRINT,
-    }
+class OpenAIDialect(Dialect):
+    """One request's answer.
 
+    Parameters
+    ----------
+    incoming
+        The request; the counts and times of its choices are read when they are reported.
+    n_choices
+        The number of answers that are generated.
+    piece
+        Returns the bytes of a token in the text.
+    """
 
-def by_choice(deltas: list[Delta], n_choices: int) -> list[list[Delta]]:
-    found: list[list[Delta]] = [[] for _ in range(n_choices)]
-    for delta in deltas:
-        found[delta.index].append(delta)
-    return found
+    says_done = True
+    prefix: ClassVar[str]  # of the answer's id
+    whole_object: ClassVar[str]
+    chunk_object: ClassVar[str]
+
+    def __init__(
+        self, incoming: Incoming[ChatBody] | Incoming[CompletionBody], n_choices: int, piece: Callable[[int], bytes]
+    ) -> None:
+        state, body, scope = incoming.state, incoming.body, incoming.http.scope
+        self._request = incoming.request
+        self._model = state.engine.model
+        self._body = body
+        self._verbose = state.config.verbose if body.verbose is None else body.verbose
+        self._per_token = bool(body.timings_per_token)
+        self._wants_logprobs = body.most_logprobs is not None
+        self._ledgers = [Ledger(piece) for _ in range(n_choices)]
+        self._texts: list[list[str]] = [[] for _ in range(n_choices)]  # with `verbose` only
+        self._envelope: Mapping[str, Any] = {
+            "id": f"{self.prefix}{request_id_of(scope)}",
+            "created": int(created_at_of(scope)),
+            "model": state.model_name,
+            "system_fingerprint": FINGERPRINT,
+        }
+
+    # -- each endpoint's own ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _changes(self, delta: Delta) -> Iterable[Mapping[str, Any]]:
+        """Return the choices of the chunks of a delta."""
+
+    @abstractmethod
+    def _silent(self, index: int) -> Mapping[str, Any]:
+        """Return a choice without news, for a chunk with other fields."""
+
+    @abstractmethod
+    def _whole_choices(self, deltas: Sequence[list[Delta]]) -> Sequence[Mapping[str, Any]]:
+        """Return the choices of the whole answer, made of the deltas of all that were generated."""
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def chunks(self, delta: Delta) -> Iterable[Mapping[str, Any]]:
+        choice = self._request.choices[delta.index]
+        if delta.prompt_done is not None:
+            told = {"prompt_progress": progress(choice, delta.prompt_done, delta.is_encoding)}
+            yield self._chunk([self._silent(delta.index)], **told, **self._timings(choice, self._per_token))
+            return
+        ended = delta.finish_reason is not None
+        if self._verbose:
+            self._texts[delta.index].append(delta.text)
+        changes = list(self._changes(delta))
+        for change in changes[:-1]:
+            yield self._chunk([change], **self._timings(choice, self._per_token))
+        for last in changes[-1:]:
+            timed = self._timings(choice, self._per_token or (ended and not self._body.includes_usage))
+            yield self._chunk([last], **timed, **(self._details(choice) if ended else {}))
+
+    def closing(self, usage: Usage) -> Iterable[Mapping[str, Any]]:
+        if self._body.includes_usage:
+            yield self._chunk([]) | {"usage": usage_json(usage)} | self._timings(self._request.choices[0])
+
+    def _chunk(self, choices: list[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
+        # As with OpenAI, the usage is null if it was asked for, and else left out.
+        usage = {"usage": None} if self._body.includes_usage else {}
+        return {**self._envelope, "object": self.chunk_object, "choices": choices, **usage, **more}
+
+    # -- whole --------------------------------------------------------------------------------------------------------
+
+    def whole(self, deltas: list[Delta], usage: Usage) -> Mapping[str, Any]:
+        of_choices: list[list[Delta]] = [[] for _ in self._ledgers]
+        for delta in deltas:
+            of_choices[delta.index].append(delta)
+        self._texts[0] = [delta.text for delta in of_choices[0]]
+        first = self._request.choices[0]
+        whole = {
+            **self._envelope,
+            "object": self.whole_object,
+            "choices": self._whole_choices(of_choices),
+            "usage": usage_json(usage),
+            **self._timings(first),
+            **self._details(first),
+        }
+        # Clients that ask every endpoint for llama-server's own fields get a whole answer.
+        return chosen(whole, self._body.response_fields or ()) or whole
+
+    def _returned(self, deltas: Sequence[Delta]) -> ReturnedTokens:
+        return {"tokens": [token for delta in deltas for token in delta.tokens]} if self._body.return_tokens else {}
+
+    def _timings(self, choice: Choice, wanted: bool = True) -> dict[str, Any]:
+        if not wanted:
+            return {}
+        done = min(choice.n_committed, len(choice.prompt))
+        return {"timings": timings(choice, done, len(choice.generated))}
+
+    def _details(self, choice: Choice) -> dict[str, Any]:
+        if not self._verbose:
+            return {}
+        text = "".join(self._texts[choice.index])
+        return {"__verbose": {"prompt": text_of(self._model, choice.prompt), "content": text}}

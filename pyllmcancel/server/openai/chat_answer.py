@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 
 from pyllmcancel.events import FinishReason
-from pyllmcancel.server.chat.logprobs import Ledger
 from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
-from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, by_choice, chunk_usage
+from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, OpenAIDialect, ReturnedTokens
 from pyllmcancel.server.openai.logprobs import ChatLogprobs, chat_shape
 from pyllmcancel.server.wire.fields import ABSENT, Answer, StopDetails, stop_details
-from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
+from pyllmcancel.server.wire.usage import UsageAnswer
 
 if TYPE_CHECKING:
-    from pyllmcancel._native import Model
-    from pyllmcancel.events import Delta, Usage
+    from pyllmcancel.events import Delta
+    from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.chat.body import ChatBody
     from pyllmcancel.server.chat.logprobs import Placed
     from pyllmcancel.server.chat.turn import ChatTurn
@@ -44,10 +43,6 @@ class AssistantMessage(Answer):
     tool_calls: NotRequired[Annotated[list[ToolCall] | None, ABSENT]]
 
 
-class ReturnedTokens(Answer):
-    tokens: NotRequired[Annotated[list[int] | None, ABSENT]]
-
-
 class ChatChoice(ReturnedTokens, StopDetails):
     index: int
     message: AssistantMessage
@@ -55,12 +50,10 @@ class ChatChoice(ReturnedTokens, StopDetails):
     finish_reason: ChatFinish
 
 
-class ServiceTier(Answer):
-    service_tier: NotRequired[Annotated[Literal["default"], Field(default="default")]]
-
-
-class ChatEnvelope(Envelope, ServiceTier):
+class ChatEnvelope(Envelope):
     """The fields that answers and chunks begin with, and the tier if the request names one."""
+
+    service_tier: NotRequired[Annotated[Literal["default"], Field(default="default")]]
 
 
 class ChatCompletion(ChatEnvelope):
@@ -100,27 +93,26 @@ class ChatCompletionChunk(ChatEnvelope, ChunkUsage):
     choices: list[ChatChoiceChunk]
 
 
-class ChatChunks:
+class ChatDialect(OpenAIDialect):
     """One request's answer."""
 
-    def __init__(self, envelope: Envelope, model: Model, body: ChatBody, turn: ChatTurn) -> None:
-        n, shows = body.n or 1, turn.params.shows
-        self._model = model
-        self._include_usage = body.includes_usage
-        self._usage = chunk_usage(body)
-        self._returns_tokens = bool(body.return_tokens)
-        self._wants_logprobs = body.most_logprobs is not None
-        tier: ServiceTier = {} if body.service_tier is None else {"service_tier": "default"}
-        self._envelope: ChatEnvelope = {**envelope, **tier}
-        self._ledgers = [Ledger(lambda token: model.piece(token, special=shows(token))) for _ in range(n)]
+    prefix = "chatcmpl-"
+    whole_object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
+
+    def __init__(self, incoming: Incoming[ChatBody], turn: ChatTurn) -> None:
+        n, shows, piece = incoming.body.n or 1, turn.params.shows, incoming.state.engine.model.piece
+        super().__init__(incoming, n, lambda token: piece(token, special=shows(token)))
+        if incoming.body.service_tier is not None:
+            self._envelope = {**self._envelope, "service_tier": "default"}
         self._parsers = [turn.new_parser() for _ in range(n)]
 
-    def opening(self) -> Iterable[ChatCompletionChunk]:
-        for index in range(len(self._ledgers)):
+    def opening(self) -> Iterable[Mapping[str, Any]]:
+        for index in range(len(self._parsers)):
             # An answer may have no token. As with OpenAI, the first chunk then shows that logprobs were asked for.
             yield self._chunk([choice_chunk(index, {"role": "assistant", "content": ""}, self._logprobs([]))])
 
-    def chunks(self, delta: Delta) -> Iterable[ChatCompletionChunk]:
+    def _changes(self, delta: Delta) -> Iterable[ChatChoiceChunk]:
         changes = [change(part) for part in self._parts(delta)]
         placed = self._ledgers[delta.index].take(delta)
         logprobs = self._logprobs(placed) if placed else None
@@ -130,26 +122,18 @@ class ChatChunks:
         if logprobs is not None or returned.get("tokens"):
             told = changes.pop() if changes and "content" in changes[-1] else {}
         for changed in changes:
-            yield self._chunk([choice_chunk(delta.index, changed)])
+            yield choice_chunk(delta.index, changed)
         if told is not None:
-            yield self._chunk([{**choice_chunk(delta.index, told, logprobs), **returned}])
+            yield {**choice_chunk(delta.index, told, logprobs), **returned}
         if finish_reason is not None:
             # As with OpenAI, this chunk has no text, and calls are complete before it.
-            yield self._chunk([{**choice_chunk(delta.index, {}, None, finish_reason), **stop_details(delta)}])
+            yield {**choice_chunk(delta.index, {}, None, finish_reason), **stop_details(delta)}
 
-    def silent(self, index: int) -> ChatCompletionChunk:
-        return self._chunk([choice_chunk(index, {"role": "assistant", "content": None})])
+    def _silent(self, index: int) -> ChatChoiceChunk:
+        return choice_chunk(index, {"role": "assistant", "content": None})
 
-    def closing(self, usage: Usage) -> Iterable[ChatCompletionChunk]:
-        if self._include_usage:
-            yield {**self._chunk([]), "usage": usage_json(usage)}
-
-    def whole(self, deltas: list[Delta], usage: Usage) -> ChatCompletion:
-        choices = [self._choice(index, own) for index, own in enumerate(by_choice(deltas, len(self._ledgers)))]
-        return {**self._envelope, "object": "chat.completion", "choices": choices, "usage": usage_json(usage)}
-
-    def _chunk(self, choices: list[ChatChoiceChunk]) -> ChatCompletionChunk:
-        return {**self._envelope, "object": "chat.completion.chunk", "choices": choices, **self._usage}
+    def _whole_choices(self, deltas: Sequence[list[Delta]]) -> list[ChatChoice]:
+        return [self._choice(index, own) for index, own in enumerate(deltas)]
 
     def _choice(self, index: int, deltas: list[Delta]) -> ChatChoice:
         parts = [part for delta in deltas for part in self._parts(delta)]
@@ -168,9 +152,6 @@ class ChatChunks:
     def _logprobs(self, placed: Iterable[Placed]) -> ChatLogprobs | None:
         """Return the logprobs, which are null only if they were not asked for."""
         return chat_shape(self._model, placed) if self._wants_logprobs else None
-
-    def _returned(self, deltas: Sequence[Delta]) -> ReturnedTokens:
-        return {"tokens": [token for delta in deltas for token in delta.tokens]} if self._returns_tokens else {}
 
     def _message(self, parts: Sequence[Part]) -> AssistantMessage:
         text = "".join(part.text for part in parts if isinstance(part, Content))

@@ -11,11 +11,10 @@ from pyllmcancel.server.answer_form import answer_constraint
 from pyllmcancel.server.bodies import Incoming, prepared, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import chat_turn
-from pyllmcancel.server.openai.answer import envelope_of
-from pyllmcancel.server.openai.chat_answer import ChatChunks, ChatCompletion, ChatCompletionChunk
+from pyllmcancel.server.generate import generate
+from pyllmcancel.server.openai.chat_answer import ChatCompletion, ChatCompletionChunk, ChatDialect
 from pyllmcancel.server.openai.completion_answer import Completion, CompletionChunk, CompletionDialect
 from pyllmcancel.server.openai.completion_body import CompletionBody, read_prompts
-from pyllmcancel.server.openai.extras import generate_with_extras
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 
 router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
@@ -29,13 +28,12 @@ router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
 )
 async def completions(incoming: Annotated[Incoming[CompletionBody], reads(CompletionBody)]) -> Any:
     state, body = incoming.state, incoming.body
-    model = state.engine.model
     body.check()
     read = await prepared(incoming.http, partial(read_prompts, state.texts, body))
     constraint = await answer_constraint(incoming, body.answer_schema())
     params = body.generation_params(state.config.request_defaults(), constraint, read.prediction)
-    dialect = CompletionDialect(envelope_of(incoming.http, "cmpl-"), model, body, len(read.prompts), read.echoes)
-    return await generate_with_extras(incoming, read.prompts, params, dialect)
+    dialect = CompletionDialect(incoming, len(read.prompts), read.echoes)
+    return await generate(incoming, read.prompts, params, dialect)
 
 
 @router.post(
@@ -46,7 +44,5 @@ async def completions(incoming: Annotated[Incoming[CompletionBody], reads(Comple
 )
 @router.post("/chat/completions", include_in_schema=False)  # llama-server has it without a version, too
 async def chat_completions(incoming: Annotated[Incoming[ChatBody], reads(ChatBody)]) -> Any:
-    model = incoming.state.engine.model
     turn = await chat_turn(incoming)
-    dialect = ChatChunks(envelope_of(incoming.http, "chatcmpl-"), model, incoming.body, turn)
-    return await generate_with_extras(incoming, [turn.tokens], turn.params, dialect)
+    return await generate(incoming, [turn.tokens], turn.params, ChatDialect(incoming, turn))

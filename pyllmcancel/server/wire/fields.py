@@ -243,6 +243,11 @@ class GeneratingBody(RequestBody):
         """The client's own user, for ``--supersede user``."""
         return self.user or self.safety_identifier
 
+    @property
+    def ping_interval(self) -> int | None:
+        """The seconds of silence before a ping, 0 or less for no pings; None: the server's default."""
+        return None
+
     def own_name(self, param: str | None) -> str | None:
         """Return this body's name of the field that the engine calls `param`."""
         return self.prompt_field if param == "prompt" else param

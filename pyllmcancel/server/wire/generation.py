@@ -143,9 +143,8 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, LoraFields, AcceptedFi
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
-    def ping_interval(self) -> float | None:
-        """The seconds of silence before a ping, 0 for no pings; None: the server's default."""
-        return None if self.sse_ping_interval is None else max(0, self.sse_ping_interval)
+    def ping_interval(self) -> int | None:
+        return self.sse_ping_interval
 
     def check_against(self, engine: Engine) -> None:
         options = None if self.options is None else self.options.num_ctx
