@@ -23,7 +23,6 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StrictStr,
-    field_validator,
 )
 
 from pyllmcancel.constraints.bounded import NamedSchema
@@ -32,14 +31,11 @@ from pyllmcancel.server.limits import (
     MAX_BIASED_TEXT,
     MAX_BIASES,
     MAX_EXTRAS,
-    MAX_FIELD_PATH,
     MAX_PROMPTS,
 )
-from pyllmcancel.server.wire.drafting import DraftLimit
-from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, Name, RequestBody, Sent, Stop, TokenId
-from pyllmcancel.server.wire.lora import LoraFields
-from pyllmcancel.server.wire.sampling_fields import MAX_INT, SamplerFields, known_samplers
-from pyllmcancel.server.wire.slots import ID_SLOT
+from pyllmcancel.server.wire.fields import GeneratingBody, Name, RequestBody, Sent, Stop, TokenId
+from pyllmcancel.server.wire.llama_fields import LlamaFields
+from pyllmcancel.server.wire.sampling_fields import MAX_INT, SamplerFields
 
 MAX_STOPS = 64
 
@@ -68,18 +64,10 @@ class SamplingBody(SamplerFields, GeneratingBody):
     """Fields for the choice of tokens; the server has defaults for those that are not set."""
 
     temperature: float | None = Field(None, ge=-1000, le=100, description="0 or less takes the likeliest token.")
-    top_p: float | None = Field(None, ge=0, le=1)
     presence_penalty: float | None = Field(None, ge=-100, le=100)
     frequency_penalty: float | None = Field(None, ge=-100, le=100)
     dry_base: float | None = Field(None, ge=0, le=100, description="Below 1 the server's default is used.")
     dry_sequence_breakers: list[str] | None = Field(None, min_length=1, max_length=64)
-    samplers: Annotated[list[str], Field(max_length=64)] | Annotated[str, Field(max_length=64)] | None = Field(
-        None,
-        description="Names of samplers, in their order, or a text of their letters.",
-        examples=[["top_k", "temperature"]],
-    )
-    seed: int | None = Field(None, ge=-(2**63), lt=2**64, description="-1 draws a seed for every request.")
-    ignore_eos: bool = False
     logit_bias: LogitBias | None = Field(
         None,
         description="Pairs of a token or a text, and a bias; or an object of these. A bias of false bans the token.",
@@ -91,7 +79,6 @@ class SamplingBody(SamplerFields, GeneratingBody):
         validation_alias=AliasChoices("n_probs", "logprobs"),
         description="Number of the likeliest tokens to report in each place.",
     )
-    post_sampling_probs: bool = Field(False, description="Report probabilities after the samplers.")
     grammar: str | None = Field(None, description="GBNF whose root rule is `root`.", examples=['root ::= "yes" | "no"'])
     json_schema: dict[str, Any] | None = Field(None, description="The answer is JSON that obeys this schema.")
 
@@ -103,13 +90,8 @@ class SamplingBody(SamplerFields, GeneratingBody):
             else NamedSchema(self.json_schema or {"type": "object"}, "json_schema", lenient=True)
         )
 
-    @field_validator("samplers")
-    @classmethod
-    def _known_samplers(cls, given: list[str] | str | None) -> list[str] | None:
-        return known_samplers(given)
 
-
-class AnsweringBody(LoraFields, SamplingBody):
+class AnsweringBody(LlamaFields, SamplingBody):
     """Fields for generation, and for what the answer reports."""
 
     n_predict: int = Field(
@@ -124,38 +106,12 @@ class AnsweringBody(LoraFields, SamplingBody):
     n_cmpl: int = Field(
         1, ge=1, le=128, validation_alias=AliasChoices("n_cmpl", "n"), description="Number of answers to each prompt."
     )
-    n_indent: int = Field(0, ge=0, le=1000, description="A line with fewer blanks at its beginning ends the answer.")
     stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
-    t_max_predict_ms: int = Field(
-        0,
-        ge=-1,
-        le=MAX_MS,
-        description="Time limit from the first token, which applies once the answer has a line feed.",
-    )
-    t_max_prompt_ms: int = Field(
-        0,
-        ge=-1,
-        le=MAX_MS,
-        description="Time limit for the prompt, after which the answer is empty. Ignored if `n_predict` is 0, since"
-        " the request then asks only to compute the prompt.",
-    )
-    cache_prompt: bool = Field(True, description="Start from the longest cached prefix of the prompt.")
     token_healing: bool | None = Field(
         None,
         description="Take the last word of the prompt back and have the answer begin with it; null: as"
         " `--token-healing` says.",
     )
-    draft_max: DraftLimit = None
-    return_tokens: bool = Field(False, description="Add the generated tokens to the answer.")
-    return_progress: bool = Field(False, description="Stream the progress while the prompt is computed.")
-    timings_per_token: bool = Field(False, description="Add timings to every event.")
-    response_fields: list[Annotated[str, Field(max_length=MAX_FIELD_PATH)]] | None = Field(
-        None, max_length=128, fail_fast=True, description="Answer with these fields only; `a/b` is the field b of a."
-    )
-    sse_ping_interval: int | None = Field(
-        None, ge=-1, le=MAX_INT, description="Seconds of silence until a ping; -1: no pings."
-    )
-    id_slot: int = Field(-1, ge=-1, le=MAX_INT, description=ID_SLOT)
     # These have no effect by their own definition, since no context is shifted here.
     n_keep: int = Field(0, ge=-1, le=MAX_INT, description="Without effect: no context is ever shifted.")
     n_discard: int = Field(0, ge=0, le=MAX_INT, description="Without effect, as `n_keep`.")
@@ -164,10 +120,6 @@ class AnsweringBody(LoraFields, SamplingBody):
     @property
     def only_warms(self) -> bool:
         return self.n_predict == 0
-
-    @property
-    def ping_interval(self) -> int | None:
-        return self.sse_ping_interval
 
 
 class LlamaCompletionBody(AnsweringBody):

@@ -11,8 +11,7 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.limits import MAX_BIASES
 from pyllmcancel.server.llama.body import PromptObject
-from pyllmcancel.server.wire.fields import RENAMED, sampling_values, seconds, stop_strings
-from pyllmcancel.server.wire.slots import named_slot
+from pyllmcancel.server.wire.fields import RENAMED, stop_strings
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
@@ -38,38 +37,30 @@ def generation_params(
 
     Parameters that the client leaves open are from `defaults`. The `biases` are as `token_biases` returns them.
     """
+    limits = body.limits()
+    if body.n_predict == 0:
+        # No client waits for a prompt that is computed for the cache alone: llama.vim allows it a millisecond.
+        limits["max_prompt_seconds"] = None
     return GenerationParams(
         sampling=sampling_params(body, defaults, biases),
         n=body.n_cmpl,
         max_tokens=body.n_predict if body.n_predict >= 0 else None,
         stop=stop_strings(body.stop),
-        timeout=body.timeout,
-        queue_timeout=body.queue_timeout,
-        idle_timeout=body.idle_timeout,
         constraint=constraint,
         token_healing=body.token_healing,
-        reuse_prefix=body.cache_prompt,
-        # No client waits for a prompt that is computed for the cache alone: llama.vim allows such prompts a
-        # millisecond.
-        max_prompt_seconds=seconds(body.t_max_prompt_ms) if body.n_predict != 0 else None,
-        max_predict_seconds=seconds(body.t_max_predict_ms),
-        min_indent=body.n_indent,
-        prompt_progress=body.return_progress and body.stream,
-        draft_max=body.draft_max,
-        slot=named_slot(body.id_slot),
+        **limits,
     )
 
 
 def sampling_params(body: SamplingBody, defaults: SamplingParams, biases: Biases) -> SamplingParams:
     """Return the parameters of sampling."""
-    given = sampling_values(body, (*SAME_NAME, *RENAMED))
-    if body.typ_p is not None:
-        given.setdefault("typical_p", body.typ_p)
+    given = body.given()
     given["temperature"] = max(0.0, given.get("temperature", defaults.temperature))
     if body.dry_base is not None and body.dry_base < 1.0:
         given["dry_base"] = defaults.dry_base
     if body.grammar and body.json_schema is not None:
         raise InvalidRequestError("grammar and json_schema cannot be combined", "json_schema")
+    given["grammar"] = body.grammar or defaults.grammar
     given["n_logprobs"] = body.n_probs or None
     given["logit_bias"] = biases
     return replace(defaults, **given)
@@ -166,7 +157,7 @@ def all_settings_json(
         "grammar_triggers": [],
         "preserved_tokens": [],
         "stream": body.stream,
-        "timings_per_token": body.timings_per_token,
+        "timings_per_token": bool(body.timings_per_token),
         "n_keep": body.n_keep,
         "n_discard": body.n_discard,
         "lora": [entry.model_dump() for entry in body.lora or []],

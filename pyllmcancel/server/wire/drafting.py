@@ -46,9 +46,3 @@ class DraftFields(Sent):
         description="Text that much of the answer is expected to consist of: the answer is the same, and comes faster.",
         examples=[{"type": "content", "content": "def add(a, b):\n    return a + b\n"}],
     )
-    draft_max: DraftLimit = None
-
-    @property
-    def predicted(self) -> str:
-        """The predicted text; empty if there is none, or if nothing is to be drafted."""
-        return "" if self.prediction is None or self.draft_max == 0 else self.prediction.text

@@ -264,14 +264,6 @@ class GeneratingBody(RequestBody):
         return form
 
 
-def sampling_values(body: BaseModel, names: Iterable[str]) -> dict[str, Any]:
-    """Return fields of SamplingParams from those of a body, as far as the client has set them."""
-    given = {RENAMED.get(name, name): getattr(body, name) for name in names}
-    return {
-        name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value is not None
-    }
-
-
 def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
     """Return the stop strings of a body's `stop`; empty ones are ignored."""
     return tuple(text for text in ([stop] if isinstance(stop, str) else stop or []) if text)

@@ -15,15 +15,13 @@ from pydantic import Field, model_validator
 
 from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.limits import MAX_FIELD_PATH
 from pyllmcancel.server.wire.accepted import AcceptedFields
 from pyllmcancel.server.wire.drafting import DraftFields
-from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, RequestBody, TokenId, seconds, stop_strings
+from pyllmcancel.server.wire.fields import RequestBody, TokenId, stop_strings
 from pyllmcancel.server.wire.form import FormFields, Gbnf
-from pyllmcancel.server.wire.lora import LoraFields
+from pyllmcancel.server.wire.llama_fields import LlamaFields
 from pyllmcancel.server.wire.sampling import NO_EFFECT, OllamaOptions, SamplingFields, Stops, Switch, extra
 from pyllmcancel.server.wire.sampling_fields import MAX_INT
-from pyllmcancel.server.wire.slots import ID_SLOT, named_slot
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
@@ -44,7 +42,7 @@ class StreamOptions(RequestBody):
     )
 
 
-class OpenAIBody(SamplingFields, FormFields, DraftFields, LoraFields, AcceptedFields, GeneratingBody):
+class OpenAIBody(SamplingFields, FormFields, DraftFields, AcceptedFields, LlamaFields):
     """The fields that the two endpoints have in common."""
 
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"grammar_lazy": (), "grammar_triggers": ()}
@@ -60,44 +58,12 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, LoraFields, AcceptedFi
         le=MAX_INT,
         description=extra("llama-server's name for `max_tokens`, if that is not given; -1: no limit."),
     )
-    n_indent: int | None = Field(
-        None, ge=0, le=1000, description=extra("A line with fewer blanks at its beginning ends the answer.")
-    )
     n_probs: int | None = Field(
         None,
         ge=0,
         le=MAX_LOGPROBS,
         description=extra("llama-server's: report logprobs, with this number of the likeliest tokens."),
     )
-    t_max_prompt_ms: int | None = Field(
-        None, ge=-1, le=MAX_MS, description=extra("Time limit for the prompt, after which the answer is empty.")
-    )
-    t_max_predict_ms: int | None = Field(
-        None,
-        ge=-1,
-        le=MAX_MS,
-        description=extra("Time limit from the first token, which applies once the answer has a line feed."),
-    )
-    cache_prompt: bool | None = Field(
-        None, description=extra("Start from the longest cached prefix of the prompt (the default).")
-    )
-    id_slot: int | None = Field(None, ge=-1, le=MAX_INT, description=extra(ID_SLOT))
-    sse_ping_interval: int | None = Field(
-        None, ge=-1, le=MAX_INT, description=extra("Seconds of silence until a comment is sent; -1: no comments.")
-    )
-    response_fields: list[Annotated[str, Field(max_length=MAX_FIELD_PATH)]] | None = Field(
-        None,
-        max_length=128,
-        fail_fast=True,
-        description=extra(
-            "Answer with these fields only, if not in a stream and if it has any of them; `a/b` is the field b of a."
-        ),
-    )
-    timings_per_token: bool | None = Field(
-        None, description=extra("Add timings to every chunk, not to the last one only.")
-    )
-    return_progress: bool | None = Field(None, description=extra("Stream the progress while the prompt is computed."))
-    return_tokens: bool | None = Field(None, description=extra("Add `tokens` to each choice."))
     verbose: bool | None = Field(
         None,
         description=extra(
@@ -143,8 +109,9 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, LoraFields, AcceptedFi
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
-    def ping_interval(self) -> int | None:
-        return self.sse_ping_interval
+    def predicted(self) -> str:
+        """The predicted text; empty if there is none, or if nothing is to be drafted."""
+        return "" if self.prediction is None or self.draft_max == 0 else self.prediction.text
 
     def check_against(self, engine: Engine) -> None:
         options = None if self.options is None else self.options.num_ctx
@@ -177,22 +144,11 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, LoraFields, AcceptedFi
         return replace(defaults, **self.given(), grammar=grammar, n_logprobs=n_logprobs)
 
     def limits(self) -> dict[str, Any]:
-        """Return the fields of GenerationParams whose names are the same in the two endpoints."""
-        return {
+        return super().limits() | {
             "stop": stop_strings(self.stop),
-            "timeout": self.timeout,
-            "queue_timeout": self.queue_timeout,
-            "idle_timeout": self.idle_timeout,
-            "reuse_prefix": self.cache_prompt is not False,
-            "max_prompt_seconds": seconds(self.t_max_prompt_ms),
-            "max_predict_seconds": seconds(self.t_max_predict_ms),
-            "min_indent": self.n_indent or 0,
-            "prompt_progress": bool(self.return_progress) and self.stream,
             "all_visible": self.skip_special_tokens is False,
             "stop_tokens": frozenset(self.stop_token_ids or ()),
             "stop_shown": bool(self.include_stop_str_in_output),
-            "draft_max": self.draft_max,
-            "slot": named_slot(self.id_slot),
         }
 
     @property

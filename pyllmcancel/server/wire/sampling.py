@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from pyllmcancel.sampling import SAMPLERS, SamplingParams
 from pyllmcancel.server.limits import MAX_BIASES
-from pyllmcancel.server.wire.fields import RENAMED, RequestBody, Stop, sampling_values
-from pyllmcancel.server.wire.sampling_fields import MAX_INT, SamplerFields, known_samplers
+from pyllmcancel.server.wire.fields import RequestBody, Stop
+from pyllmcancel.server.wire.sampling_fields import MAX_INT, SamplerFields
 
 # Keys of a JSON object are texts.
 BiasedToken = Annotated[int, Field(ge=0, lt=2**31)]
@@ -39,20 +38,10 @@ class SamplingFields(SamplerFields):
     """Fields for the choice of tokens. A field that is null or left out has the value the server was started with."""
 
     temperature: float | None = Field(None, ge=0, le=100, description="0 takes the likeliest token.")
-    top_p: float | None = Field(
-        None, ge=0, le=1, description="Choose among the likeliest tokens that make up this probability."
-    )
     frequency_penalty: float | None = Field(
         None, ge=-2, le=2, description="Penalty for each time that a token has occurred."
     )
     presence_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for tokens that have occurred.")
-    seed: int | None = Field(
-        None,
-        ge=-(2**63),
-        lt=2**64,
-        description="The same seed gives the same text; -1 or no seed draws a random one.",
-        examples=[7],
-    )
     logit_bias: Annotated[
         dict[BiasedToken, Annotated[float, Field(ge=-100, le=100)]] | None, BeforeValidator(_as_object)
     ] = Field(
@@ -65,15 +54,6 @@ class SamplingFields(SamplerFields):
     dry_sequence_breakers: Annotated[list[str], Field(max_length=64)] | None = Field(
         None, description=extra("Texts at which DRY's repeated sequences end.")
     )
-    samplers: Annotated[list[str], Field(max_length=64)] | Annotated[str, Field(max_length=64)] | None = Field(
-        None,
-        description=extra("Samplers to apply, in their order: names, or a text of llama.cpp's letters."),
-        examples=[list(SAMPLERS)],
-    )
-    ignore_eos: bool | None = Field(None, description=extra("Generate past the model's end of the answer."))
-    post_sampling_probs: bool | None = Field(
-        None, description=extra("Report logprobs after truncation and temperature, instead of the model's own.")
-    )
     repetition_penalty: float | None = Field(
         None,
         gt=0,
@@ -81,17 +61,8 @@ class SamplingFields(SamplerFields):
         description=extra("vLLM's: `repeat_penalty` over prompt and answer, if that is not given."),
     )
 
-    @field_validator("samplers")
-    @classmethod
-    def _known_samplers(cls, given: list[str] | str | None) -> list[str] | None:
-        return known_samplers(given)
-
     def given(self) -> dict[str, Any]:
-        """Return fields of SamplingParams, as far as the client set them."""
-        names = [name for name in SamplingFields.model_fields if RENAMED.get(name, name) in SamplingParams.__slots__]
-        found = sampling_values(self, names)
-        if self.typ_p is not None:
-            found.setdefault("typical_p", self.typ_p)
+        found = super().given()
         if self.repetition_penalty is not None and self.repeat_penalty is None:
             found["repeat_penalty"] = max(self.repetition_penalty, 0.01)
             found.setdefault("penalty_last_n", -1)

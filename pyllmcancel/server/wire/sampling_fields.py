@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from pyllmcancel.sampling import SAMPLER_LETTERS
-from pyllmcancel.server.wire.fields import SAMPLER_NAMES, Sent
+from pyllmcancel.sampling import SAMPLER_LETTERS, SAMPLERS, SamplingParams
+from pyllmcancel.server.wire.fields import RENAMED, SAMPLER_NAMES, Sent
 
 MAX_INT = 2**31 - 1
 
@@ -16,20 +16,29 @@ def between(least: float, most: float, meaning: str) -> Any:
     return Field(None, ge=least, le=most, description=f"llama.cpp's: {meaning}")
 
 
-def known_samplers(given: list[str] | str | None) -> list[str] | None:
-    """Return samplers by our names; ValueError for unknown ones. A text has one letter for each."""
-    if given is None:
-        return None
-    table = SAMPLER_LETTERS if isinstance(given, str) else SAMPLER_NAMES
-    unknown = [name for name in given if name.lower() not in table]
-    if unknown:
-        raise ValueError(f"unknown samplers: {', '.join(unknown)}")
-    return [table[name.lower()] for name in given]
-
-
 class SamplerFields(Sent):
     """Fields for the samplers. A field that is left out has the value the server was started with."""
 
+    top_p: float | None = Field(
+        None, ge=0, le=1, description="Choose among the likeliest tokens that make up this probability."
+    )
+    seed: int | None = Field(
+        None,
+        ge=-(2**63),
+        lt=2**64,
+        description="The same seed gives the same text; -1 or no seed draws a random one.",
+        examples=[7],
+    )
+    samplers: Annotated[list[str], Field(max_length=64)] | Annotated[str, Field(max_length=64)] | None = Field(
+        None,
+        description="llama.cpp's: samplers to apply, in their order: names, or a text of their letters.",
+        examples=[list(SAMPLERS)],
+    )
+    ignore_eos: bool | None = Field(None, description="llama.cpp's: generate past the model's end of the answer.")
+    post_sampling_probs: bool | None = Field(
+        None,
+        description="llama-server's: report logprobs after truncation and temperature, instead of the model's own.",
+    )
     top_k: int | None = between(-1, MAX_INT, "keep the k likeliest tokens; 0 or less keeps all.")
     min_p: float | None = between(0, 1, "drop tokens that are less likely than this times the likeliest.")
     typical_p: float | None = between(0, 1, "locally typical sampling; 1: off.")
@@ -65,3 +74,25 @@ class SamplerFields(Sent):
         if target is not None and target >= 0:
             raise ValueError("the adaptive sampler is not supported")
         return target
+
+    @field_validator("samplers")
+    @classmethod
+    def _known_samplers(cls, given: list[str] | str | None) -> list[str] | None:
+        """Return samplers by our names; ValueError for unknown ones. A text has one letter for each."""
+        if given is None:
+            return None
+        table = SAMPLER_LETTERS if isinstance(given, str) else SAMPLER_NAMES
+        unknown = [name for name in given if name.lower() not in table]
+        if unknown:
+            raise ValueError(f"unknown samplers: {', '.join(unknown)}")
+        return [table[name.lower()] for name in given]
+
+    def given(self) -> dict[str, Any]:
+        """Return fields of SamplingParams that have no more than another name here, as far as the client set them."""
+        values = {RENAMED.get(name, name): getattr(self, name) for name in type(self).model_fields}
+        found = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+            if name in SamplingParams.__slots__ and name not in ("logit_bias", "grammar") and value is not None
+        }
+        return found if self.typ_p is None else {"typical_p": self.typ_p} | found
