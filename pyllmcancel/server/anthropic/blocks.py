@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag
 
-from pyllmcancel.server.chat.hosted import hosted_text
+from pyllmcancel.server.chat.hosted import Foreign
 from pyllmcancel.server.media.parts import ImagePart, ImageUrl
-from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent
+from pyllmcancel.server.wire.fields import CacheHint, RequestBody, of_known_types
 
 T = TypeVar("T")
 BETWEEN = "\n"  # between the texts of one turn
@@ -21,13 +21,7 @@ FOREIGN = re.compile(
 )
 
 
-def only_known(content: Any) -> Any:
-    """Refuse other types in words: pydantic's own error would list every type that a block is not."""
-    for block in content if isinstance(content, list) else []:
-        kind = block.get("type") if isinstance(block, dict) else None
-        if isinstance(kind, str) and kind not in KNOWN and not FOREIGN.fullmatch(kind):
-            raise ValueError(f"a block of type {kind[:100]!r} is not supported; text and images are")
-    return content
+KNOWN_TYPES = of_known_types("a block", lambda kind: kind in KNOWN or FOREIGN.fullmatch(kind), "; text and images are")
 
 
 def _form(content: Any) -> str:
@@ -35,9 +29,7 @@ def _form(content: Any) -> str:
 
 
 # A text, or blocks. The kind is checked beforehand, so that the error is about the one that was meant.
-TextOr = Annotated[
-    Annotated[str, Tag("text")] | Annotated[list[T], BeforeValidator(only_known), Tag("blocks")], Discriminator(_form)
-]
+TextOr = Annotated[Annotated[str, Tag("text")] | Annotated[list[T], KNOWN_TYPES, Tag("blocks")], Discriminator(_form)]
 
 
 class TextBlock(RequestBody):
@@ -66,23 +58,11 @@ class UrlSource(RequestBody):
         return self.url
 
 
-def _of_type(whose: str, types: tuple[str, str], supported: str) -> BeforeValidator:
-    """Refuse sources of other types in words: pydantic's own error would not say what is supported."""
-
-    def check(source: Any) -> Any:
-        kind = source.get("type") if isinstance(source, dict) else None
-        if isinstance(kind, str) and kind not in types:
-            raise ValueError(f"{whose} source of type {kind[:100]!r} is not supported; {supported}")
-        return source
-
-    return BeforeValidator(check)
-
-
 class ImageBlock(RequestBody):
     type: Literal["image"]
     source: Annotated[
         Annotated[Base64Source | UrlSource, Field(discriminator="type")],
-        _of_type("an image's", ("base64", "url"), "base64 and url are"),
+        of_known_types("an image's source", ("base64", "url").__contains__, "; base64 and url are"),
     ]
     cache_control: CacheHint = None
 
@@ -115,7 +95,7 @@ class DocumentBlock(RequestBody):
     type: Literal["document"]
     source: Annotated[
         Annotated[PlainSource | ContentSource, Field(discriminator="type")],
-        _of_type("a document's", ("text", "content"), "only text is"),
+        of_known_types("a document's source", ("text", "content").__contains__, "; only text is"),
     ]
     title: str | None = None
     context: str | None = None
@@ -140,17 +120,8 @@ class SearchResultBlock(RequestBody):
         return BETWEEN.join((self.title, self.source, joined(self.content)))
 
 
-class ForeignBlock(Sent):
-    """A block that only Anthropic's servers make: a call of their tools, its result, or another mark."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: str
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The block's other fields."""
-        return self.model_extra or {}
+class ForeignBlock(Foreign):
+    """A block that only Anthropic's servers make."""
 
     @property
     def text(self) -> str:
@@ -163,7 +134,7 @@ class ForeignBlock(Sent):
             case "redacted_thinking" | "mcp_tool_listing" | "tool_addition" | "tool_removal" | "fallback":
                 return ""
             case _:
-                return hosted_text({"type": self.type, **self.fields})
+                return self.hosted_text
 
 
 def _of_which(block: Any) -> str:

@@ -11,6 +11,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import ConfigDict
+
+from pyllmcancel.server.wire.fields import Sent
+
 # The fields with the call's input; the first one that is there counts.
 ASKED = ("input", "arguments", "action", "actions", "operation", "queries", "code")
 # The fields with the result, and the readable fields inside it, in the order in which they are read.
@@ -23,6 +27,23 @@ PICTURES = frozenset({"image", "base64", "computer_screenshot", "input_image"})
 # The kind of call whose result is a picture, in a text.
 DRAWN = "image_generation_call"
 ENDINGS = ("_tool_use", "_tool_result", "_call_output", "_call", "_output")
+
+
+class Foreign(Sent):
+    """A block or an item that only other servers make: a call of their tools, its result, or another mark."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The other fields."""
+        return self.model_extra or {}
+
+    @property
+    def hosted_text(self) -> str:
+        return hosted_text({"type": self.type, **self.fields})
 
 
 def hosted_text(told: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.chat.messages import ContentPart
+from pyllmcancel.server.chat.messages import ContentPart, TextPart
 from pyllmcancel.server.responses.input_items import (
     CallItem,
     CallOutputItem,
@@ -19,7 +19,6 @@ from pyllmcancel.server.responses.input_items import (
     LoadedTools,
     MessageItem,
     ReasoningItem,
-    content_of,
 )
 from pyllmcancel.server.responses.tools import SEARCH, chat_name, custom_arguments
 
@@ -48,7 +47,7 @@ class Conversation:
                 case MessageItem(role="assistant"):
                     self._said(self._own_text(item))
                 case MessageItem(role=role):
-                    self._add_message(role, content_of(item.content))
+                    self._add_message(role, item.content)
                 case ReasoningItem():
                     self._thought(item)
                 case CallItem(status="incomplete") | CustomCallItem(status="incomplete"):
@@ -58,7 +57,7 @@ class Conversation:
                 case CustomCallItem():
                     self._called(item.call_id, chat_name(item.name, item.namespace), custom_arguments(item.input))
                 case CallOutputItem():
-                    self._returned(item.call_id, content_of(item.output))
+                    self._returned(item.call_id, item.output)
                 case ForeignItem(type="tool_search_call", fields={"execution": "client", "call_id": str(call_id)}):
                     self._searched(item, call_id)
                 case LoadedTools(call_id=str(call_id)) if call_id in self._searches:
@@ -67,10 +66,11 @@ class Conversation:
                     self._read(item)
 
     def _own_text(self, item: MessageItem) -> str:
-        content = content_of(item.content)
-        if not isinstance(content, str):
+        parts = [TextPart(text=item.content)] if isinstance(item.content, str) else item.content
+        texts = [part.text for part in parts if isinstance(part, TextPart)]
+        if len(texts) < len(parts):
             raise InvalidRequestError("pictures and sounds are the user's, never in the model's own message", "input")
-        return content
+        return "".join(texts)
 
     def _add_message(self, role: str, content: str | list[ContentPart]) -> None:
         self._turn = None

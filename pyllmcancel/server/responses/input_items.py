@@ -7,93 +7,43 @@ import binascii
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from pyllmcancel.server.chat.hosted import hosted_text
-from pyllmcancel.server.chat.messages import ContentPart, TextPart
+from pyllmcancel.server.chat.hosted import Foreign
+from pyllmcancel.server.chat.messages import ContentPart
 from pyllmcancel.server.limits import MAX_TOOLS
-from pyllmcancel.server.media.parts import AudioPart, ImagePart, ImageUrl, InputAudio
 from pyllmcancel.server.responses.tools import Tool, names_of
-from pyllmcancel.server.wire.fields import Sent
+from pyllmcancel.server.wire.fields import Sent, of_known_types
 
-TEXT_PARTS = ("input_text", "output_text", "text")
-
-
-class Part(Sent):
-    """A piece of text. Clients send back parts that they got, with other fields, which are ignored."""
-
-    type: Literal["input_text", "output_text", "text", "refusal"]
-    text: str = ""
-    refusal: str = ""
-
-    @property
-    def said(self) -> str:
-        return self.refusal if self.type == "refusal" else self.text
+TEXTS = {
+    "input_text": "text",
+    "output_text": "text",
+    "text": "text",
+    "refusal": "refusal",
+}  # a part's field, by its type
 
 
-class InputImage(Sent):
-    """A picture: its address, or its bytes in a ``data:`` URL."""
-
-    type: Literal["input_image"]
-    image_url: str
-    detail: str | None = None
-
-    @property
-    def part(self) -> ImagePart:
-        """The picture as a part of a chat."""
-        return ImagePart(type="image_url", image_url=ImageUrl(url=self.image_url, detail=None))
+def _as_chats(content: Any) -> Any:
+    """Convert the parts of a content to a chat's. Clients send back parts that they got, with other fields, which are
+    ignored.
+    """
+    return [_as_chats_part(part) for part in content] if isinstance(content, list) else content
 
 
-class InputSound(Sent):
-    type: Literal["input_audio"]
-    input_audio: InputAudio
-
-    @property
-    def part(self) -> AudioPart:
-        """The sound as a part of a chat."""
-        return AudioPart(type="input_audio", input_audio=self.input_audio)
-
-
-SHOWN = ("input_image", "input_audio")
-
-
-def _which_part(part: Any) -> str:
-    kind = part.get("type") if isinstance(part, dict) else getattr(part, "type", None)
-    return kind if kind in SHOWN else "text"
+def _as_chats_part(part: Any) -> Any:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(kind, str) or kind == "input_audio":
+        return part
+    if kind in TEXTS:
+        return {"type": "text", "text": part.get(TEXTS[kind]) or ""}
+    if kind != "input_image":
+        raise ValueError(f"a part of type {kind!r} is not supported; texts, input_image and input_audio are")
+    if part.get("image_url") is None:
+        raise ValueError("an input_image needs an image_url: this server has no files, so no file_id either")
+    return {"type": "image_url", "image_url": {"url": part["image_url"], "detail": part.get("detail")}}
 
 
-AnyPart = Annotated[
-    Annotated[Part, Tag("text")]
-    | Annotated[InputImage, Tag("input_image")]
-    | Annotated[InputSound, Tag("input_audio")],
-    Discriminator(_which_part),
-]
-
-
-def _only_known_parts(content: Any) -> Any:
-    """Refuse other types in words: pydantic's own error would list every type that a part is not."""
-    for part in content if isinstance(content, list) else []:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if isinstance(kind, str) and kind not in (*TEXT_PARTS, *SHOWN, "refusal"):
-            raise ValueError(f"a part of type {kind!r} is not supported; texts, input_image and input_audio are")
-        if kind == "input_image" and part.get("image_url") is None:
-            raise ValueError("an input_image needs an image_url: this server has no files, so no file_id either")
-    return content
-
-
-Content = Annotated[str | list[AnyPart], BeforeValidator(_only_known_parts)]
-
-
-def text_of(content: str | list[AnyPart]) -> str:
-    """Return the texts, without pictures and sounds."""
-    return content if isinstance(content, str) else "".join(part.said for part in content if isinstance(part, Part))
-
-
-def content_of(content: str | list[AnyPart]) -> str | list[ContentPart]:
-    """Return the content of a chat's message: a text, or parts if there are pictures or sounds."""
-    if isinstance(content, str) or all(isinstance(part, Part) for part in content):
-        return text_of(content)
-    return [TextPart(text=part.said) if isinstance(part, Part) else part.part for part in content]
+Content = Annotated[str | list[ContentPart], BeforeValidator(_as_chats)]
 
 
 class SentItem(Sent):
@@ -184,23 +134,16 @@ class LoadedTools(SentItem):
         return self.execution == "client"
 
 
-class ForeignItem(SentItem):
-    """An item that only OpenAI's servers make: a call of a hosted tool, its result, or another mark."""
+class ForeignItem(Foreign):
+    """An item that only OpenAI's servers make."""
 
-    model_config = ConfigDict(extra="allow")
-
-    type: str
+    id: str | None = None
     status: str | None = None
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The item's other fields."""
-        return self.model_extra or {}
 
     @property
     def text(self) -> str:
         """The text of the item that a model can read; empty if it has none."""
-        return "" if self.type in MARKS else hosted_text({"type": self.type, **self.fields})
+        return "" if self.type in MARKS else self.hosted_text
 
     @property
     def is_users(self) -> bool:
@@ -238,14 +181,6 @@ def _kind_of(item: Any) -> str | None:
     return KINDS.get(kind, "foreign") if isinstance(kind, str) else None
 
 
-def _only_known(items: Any) -> Any:
-    for item in items if isinstance(items, list) else []:
-        kind = item.get("type") if isinstance(item, dict) else None
-        if isinstance(kind, str) and kind and kind not in KINDS and not FOREIGN.fullmatch(kind):
-            raise ValueError(f"an item of type {kind!r} is not supported")
-    return items
-
-
 Item = Annotated[
     Annotated[MessageItem, Tag("message")]
     | Annotated[CallItem, Tag("call")]
@@ -257,7 +192,7 @@ Item = Annotated[
     | Annotated[ForeignItem, Tag("foreign")],
     Discriminator(_kind_of),
 ]
-OnlyKnown = BeforeValidator(_only_known)
+OnlyKnown = of_known_types("an item", lambda kind: kind in KINDS or FOREIGN.fullmatch(kind))
 
 
 # The mark of our own encrypted content. Nothing in it is secret: its client has seen all of it.

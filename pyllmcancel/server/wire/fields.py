@@ -6,12 +6,13 @@ check the code that builds it, and describes it on the OpenAPI page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired, Protocol
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -106,6 +107,19 @@ class Sent(BaseModel):
         if value is None:
             return name in cls.null_says
         return value not in ("", [], {}) or name not in wire_fields(cls) or takes_empty(cls, name, type(value))
+
+
+def of_known_types(what: str, is_known: Callable[[str], object], supported: str = "") -> BeforeValidator:
+    """Refuse objects of other types in words: pydantic's own error would list every type that an object is not."""
+
+    def check(sent: Any) -> Any:
+        for one in sent if isinstance(sent, list) else [sent]:
+            kind = one.get("type") if isinstance(one, dict) else None
+            if isinstance(kind, str) and kind and not is_known(kind):
+                raise ValueError(f"{what} of type {kind[:100]!r} is not supported{supported}")
+        return sent
+
+    return BeforeValidator(check)
 
 
 @cache

@@ -6,17 +6,17 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from pyllmcancel.server.chat.messages import ContentPart, TextPart
+from pyllmcancel.server.media.parts import AudioPart, ImagePart
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX
 from pyllmcancel.server.responses.input_items import (
     AnyItem,
-    AnyPart,
     CallItem,
     CallOutputItem,
     CustomCallItem,
     ForeignItem,
     LoadedTools,
     MessageItem,
-    Part,
     ReasoningItem,
 )
 
@@ -64,16 +64,18 @@ def _kept(item: AnyItem, name: str) -> dict[str, Any]:
     raise AssertionError(f"an item of type {item.type} must be resolved before it is stored")
 
 
-def _parts(content: str | list[AnyPart], kind: str) -> list[dict[str, Any]]:
-    parts: list[AnyPart] = [Part(type="input_text", text=content)] if isinstance(content, str) else content
+def _parts(content: str | list[ContentPart], kind: str) -> list[dict[str, Any]]:
+    parts: list[ContentPart] = [TextPart(text=content)] if isinstance(content, str) else content
     return [_part(part, kind) for part in parts]
 
 
-def _part(part: AnyPart, kind: str) -> dict[str, Any]:
-    if not isinstance(part, Part):
-        return part.model_dump(exclude_none=True)
-    if kind == "input_text":
-        return {"type": kind, "text": part.said}
-    if part.type == "refusal":
-        return {"type": "refusal", "refusal": part.refusal}
-    return {"type": kind, "text": part.text, "annotations": [], "logprobs": []}
+def _part(part: ContentPart, kind: str) -> dict[str, Any]:
+    match part:
+        case TextPart(text=text):
+            return {"type": kind, "text": text} | ({"annotations": [], "logprobs": []} if kind == "output_text" else {})
+        case ImagePart(image_url=image):
+            return {"type": "input_image", "image_url": image.url} | image.model_dump(
+                include={"detail"}, exclude_none=True
+            )
+        case AudioPart(input_audio=sound):
+            return {"type": "input_audio", "input_audio": sound.model_dump(exclude_none=True)}
