@@ -180,7 +180,7 @@ def inside(model: Sent, sent: Any) -> Iterator[tuple[type[Sent], dict[str, Any]]
 
 
 def within(value: Any, sent: Any) -> Iterator[tuple[type[Sent], dict[str, Any]]]:
-    if isinstance(value, Sent):
+    if isinstance(value, Sent) and isinstance(sent, dict):  # a text may stand for a part
         yield from inside(value, sent)
     elif isinstance(value, list) and isinstance(sent, list):
         for one, sent_one in zip(value, sent, strict=True):
