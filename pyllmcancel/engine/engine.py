@@ -355,8 +355,13 @@ class Engine(Calls):
             raise InvalidRequestError(DOES_NOT_POOL, "model")
         self.workload.fill(cast("EmbeddingRequest", request), texts, sink, timeout, queue_timeout)
 
-    def accept(self, request: Request) -> None:
+    def accept(self, request: Request, *, again: bool = False) -> None:
         """Have a filled request wait for its turn; it arrives with this if it has not.
+
+        Parameters
+        ----------
+        again
+            True if another server has accepted it before: it goes on, however long it has to wait here.
 
         Raises
         ------
@@ -366,9 +371,9 @@ class Engine(Calls):
             The request was cancelled while it was prepared.
         """
         self._check_not_forked()
-        if self.config.refuse_late:
+        if self.config.refuse_late and not again:
             self.check_in_time(request)
-        self.arrivals.accept(request)
+        self.arrivals.accept(request, again=again)
 
     def check_in_time(self, request: Request) -> None:
         """Raise LateError if a filled request would miss its deadline, even if all goes well; see `refuse_late`."""

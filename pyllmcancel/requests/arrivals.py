@@ -8,12 +8,12 @@ import codecs
 import logging
 from typing import TYPE_CHECKING
 
+from pyllmcancel.cancellation import Deadline
 from pyllmcancel.events import Ending, FinishReason, RequestStatus, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyllmcancel.cancellation import Deadline
     from pyllmcancel.requests.effects import Accepted
     from pyllmcancel.requests.endings import Endings
     from pyllmcancel.requests.observer import Observers
@@ -85,9 +85,9 @@ class Arrivals:
             request.ended.set_result(REFUSED)
         return refused
 
-    def accept(self, request: Request) -> None:
+    def accept(self, request: Request, *, again: bool = False) -> None:
         """Have a request wait for its turn; QueueFullError, EngineClosedError or RequestCancelled, and nothing is
-        changed, if it cannot.
+        changed, if it cannot. One that another server has accepted before, `again`, has no limit of its wait.
         """
         accepted = self._registry.accept(request)
         self._observers.request_added(request)
@@ -96,7 +96,7 @@ class Arrivals:
         for deadline, usual in self._deadlines.items():
             seconds: float | None = getattr(request.params, deadline)
             seconds = usual if seconds is None else seconds
-            if seconds is not None and self._watcher is not None:
+            if seconds is not None and self._watcher is not None and not (again and deadline is Deadline.QUEUE):
                 self._watcher.at_deadline(request, request.arrived_at + seconds, deadline)
 
     def _log(self, request: Request) -> None:

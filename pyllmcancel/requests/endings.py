@@ -125,7 +125,7 @@ class Endings:
         )
         outbox.owe(request, ending, last)
         if request.cancellation.deadline is Deadline.QUEUE:
-            request.retry_after = self.retry_after()
+            request.retry_after = self._retry_after(request)
         request.ended_at = ended_at
         request.status = RequestStatus.FINISHED
         request.drop_media()
@@ -136,6 +136,14 @@ class Endings:
         finally:
             # Last: a thread that waits for the ending finds every table, log and counter up to date.
             outbox.pay()
+
+    def _retry_after(self, request: Request) -> float | None:
+        """Return the expected wait. Its failure must not leave a client without its ending."""
+        try:
+            return self.retry_after()
+        except Exception:
+            logger.exception("no wait is known for request %s", request.id, extra={"request_id": request.id})
+            return None
 
     def _log(self, request: Request, ending: Ending) -> None:
         if not self._logs or not (logger.isEnabledFor(logging.INFO) or ending.finish_reason is FinishReason.ERROR):

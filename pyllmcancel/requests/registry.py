@@ -426,10 +426,13 @@ class Registry:
             return self._not_sealed(owner)
 
     def accepted(self) -> tuple[list[Request], list[Request]]:
-        """Return the requests that wait, each owner's in their order, and the other accepted ones, oldest first."""
+        """Return the requests that wait, each owner's in their order, and the other accepted ones, oldest first. Those
+        that are cancelled are left out.
+        """
         with self._lock:
             apart = set(self._waiting).union(self._preparing)
-            return list(self._waiting), [one for one in self._requests.values() if one not in apart]
+            others = [one for one in self._requests.values() if one not in apart and not one.cancellation.requested]
+            return list(self._waiting), others
 
     def _not_sealed(self, owner: str | None) -> list[Request]:
         return [

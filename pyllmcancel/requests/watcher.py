@@ -154,7 +154,7 @@ def later_look(request: Request, due: Due) -> float | None:
     if not is_live(request):
         return math.inf
     now, last = time.monotonic(), request.last_token_at
-    later = now + due.seconds if last is None else last + due.seconds
+    later = now + max(due.seconds, LEAST_WAIT) if last is None else last + due.seconds
     return None if later <= now else max(later, now + LEAST_WAIT)
 
 

@@ -194,14 +194,28 @@ class Forecast(NullObserver):
         `usual` deadline if it has none.
         """
         timeout = usual if request.params.timeout is None else request.params.timeout
-        wait = None if timeout is None else dict(self._look(request))[request.owner, request.id].seconds
-        if timeout is None or wait is None:
+        if timeout is None:
             return
-        past = [*self._past.copy()]
+        wait, past = self._least_wait(request), [*self._past.copy()]
         own = fresh(past) * request.n_prompt_tokens * self._prompt.value
         least = LEAST * (wait + own + answer_of(request, lengths(past)) * self._token.value)
         if request.arrived_at + timeout < time.monotonic() + least:
             raise LateError(f"the request would end after {least:.0f} s at the earliest (refuse_late)", wait)
+
+    def _least_wait(self, request: Request) -> float:
+        """Return the seconds until a request of the same owner starts that will start before a new one, if some wait.
+
+        The queue is not played anew for each arrival, since refused clients may come back faster than it can be. A
+        request that the new one replaces does not count.
+        """
+        known, age = self._latest()
+        before = [
+            known.get((one.owner, one.id), Ahead(0)).seconds
+            for one in self._registry.accepted()[0]
+            if one.owner == request.owner and one.priority >= request.priority
+            if request.supersede is None or one.supersede != request.supersede
+        ]
+        return max((seconds - age for seconds in before if seconds is not None), default=0.0)
 
     def _latest(self, key: tuple[str, str] | None = None) -> tuple[dict[tuple[str, str], Ahead], float]:
         """Return a forecast, if possible one that knows the request, and its age in seconds."""
@@ -209,15 +223,12 @@ class Forecast(NullObserver):
         known, at, took = self._known
         is_new = key is not None and key not in known
         if now - at >= max(0.0 if is_new else FRESH, RARELY * took):
-            known, at, _ = self._known = dict(self._look()), now, time.monotonic() - now
+            known, at, _ = self._known = self._look(), now, time.monotonic() - now
         return known, now - at
 
-    def _look(self, new: Request | None = None) -> Iterator[tuple[tuple[str, str], Ahead]]:
-        """Iterate over the waiting requests, and a new one with them."""
+    def _look(self) -> dict[tuple[str, str], Ahead]:
+        """Return what is ahead of each waiting request."""
         waiting, running = self._registry.accepted()
-        if new is not None:
-            later = (i for i, one in enumerate(waiting) if one.owner == new.owner and one.priority < new.priority)
-            waiting.insert(next(later, len(waiting)), new)
         past = [*self._past.copy()]
         known_lengths, new_share = lengths(past), fresh(past)
         now = time.monotonic()
@@ -231,10 +242,12 @@ class Forecast(NullObserver):
         ]
         is_known = self._prompt.value > 0.0
         costs, order = (self._prompt.value, self._token.value), self._order()
-        for job, ahead in starts(
-            jobs, begun, order, costs, patience.after(now), slots=self._slots, most=self._max_running
-        ):
-            yield (job.request.owner, job.request.id), ahead if is_known else ahead._replace(seconds=None)
+        stays = patience.after(now)
+        played = starts(jobs, begun, order, costs, stays, slots=self._slots, most=self._max_running)
+        return {
+            (job.request.owner, job.request.id): ahead if is_known else ahead._replace(seconds=None)
+            for job, ahead in played
+        }
 
 
 def fresh(past: Iterable[Past]) -> float:
@@ -311,7 +324,8 @@ def starts(
         if other is not None:
             running.remove(other)
             other.prompt, other.answer = 0.0, max(0.0, other.end - steps)
-            queues[other.request.owner].appendleft(other)
+            own = queues[other.request.owner]
+            own.insert(sum(one.request.priority > other.request.priority for one in own), other)
         if job.waits:
             job.waits, position = False, position + 1
             yield job, Ahead(position, round(n_tokens), clock)

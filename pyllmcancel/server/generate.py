@@ -101,7 +101,7 @@ async def submit(
                 engine.fill(request, prompts, params, sink)
         promise = None if link is None else link.go_on(request, await state.digest())
         with engine_failure_reported(engine):
-            engine.accept(request)
+            engine.accept(request, again=link is not None and link.is_again)
     except InvalidRequestError as error:
         # The engine calls the field a prompt; this client's body may name it otherwise.
         error.param = body.own_name(error.param)
@@ -199,6 +199,7 @@ def less_repeated(deltas: list[Delta], request: Request) -> list[Delta]:
     """Leave out the last two periods of the choices that ended because they repeat themselves."""
     for last in [delta for delta in deltas if delta.limit is Limit.REPETITION]:
         period = period_of(request.choices[last.index].generated, request.params.repetition_limit)
+        assert period, "the engine has found one in the same tokens"
         # each token has come in a delta
         dropped = [delta for delta in deltas if delta.index == last.index][-2 * period :]
         ids = {id(delta) for delta in dropped}

@@ -278,6 +278,22 @@ async def test_the_body_that_comes_with_the_leaving_of_its_client_is_not_lost() 
         await line.exchange.left()
 
 
+async def test_a_request_that_another_server_had_accepted_waits_for_as_long_as_it_must() -> None:
+    async with open_world(worker_key="the-key", parallel=1, queue_timeout=1e-6, refuse_late=True) as world:
+        world.hold()
+        plain = KEY | {"x-front-owner": "00ann", "x-request-id": "other"}
+        other = world.complete(max_tokens=9, ignore_eos=True, queue_timeout=1_000.0, headers=plain)
+        await world.held()
+        line, headers = Line(), HEADERS | {"x-front-again": "1", "content-type": "application/json"}
+        body = json.dumps({"prompt": "hello", "max_tokens": 2, "timeout": 1_000.0}).encode()
+        line.exchange = Exchange(over(line, world), "POST", "/v1/completions", body=body, headers=headers)
+        await line.until(ACCEPTED)
+        world.gate.open()
+        await other.end()
+        assert (await line.until(ENDED))["finish_reason"] == "length"
+        await line.exchange.left()
+
+
 async def test_a_response_that_begins_anew_takes_the_place_of_what_is_stored_of_it() -> None:
     asked, path = {"input": "hello", "max_output_tokens": 2}, "/v1/responses"
     plain = {name: value for name, value in HEADERS.items() if name != "x-front-link"}

@@ -80,7 +80,7 @@ def test_a_stream_is_not_held_back_not_even_the_pings_of_one_that_waits(
     with occupied(), RawClient(proxy.port) as client:
         client.post(stream=True)
         # A buffer of 4 KiB would need 450 of them.
-        assert client.answer().readline() == b": ping\n"
+        assert client.answer().readline().startswith(b": waiting, ")
 
 
 @pytest.mark.long

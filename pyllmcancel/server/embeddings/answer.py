@@ -113,12 +113,12 @@ async def embed(incoming: Incoming[EmbeddingBody] | Incoming[LlamaEmbeddingBody]
 def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wording: Wording) -> TextsResponse:
     """Submit a request, and answer in one piece."""
     engine, request = incoming.state.engine, incoming.request
-    sink = LoopSink(asyncio.get_running_loop())
+    sink, link = LoopSink(asyncio.get_running_loop()), link_of(incoming.http.scope)
     with working(engine, request):
         engine.fill_texts(request, tokens, sink, incoming.body.timeout, incoming.body.queue_timeout)
     with engine_failure_reported(engine):
-        engine.accept(request)
-    if (link := link_of(incoming.http.scope)) is not None:
+        engine.accept(request, again=link is not None and link.is_again)
+    if link is not None:
         link.accepted(request, None)
     return TextsResponse(AsyncStream(request, engine, sink, CancelReason.DISCONNECT), wording)
 
