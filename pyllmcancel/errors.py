@@ -157,9 +157,9 @@ class QueueFullError(Error):
 
 
 class LateError(QueueFullError):
-    """A request would miss its deadline, even if all goes well; `retry_after` is the time of its wait, in seconds."""
+    """A request would miss its deadline, even if all goes well; another can start after `retry_after` seconds."""
 
-    def __init__(self, message: str, retry_after: float) -> None:
+    def __init__(self, message: str, retry_after: float | None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 

@@ -106,7 +106,7 @@ class Engine(Calls):
         )
         self._observers = Observers(observer or NullObserver(), self._forecast)
         self._endings = Endings(self.registry, self._observers)
-        self._endings.retry_after = self._forecast.until_all_start
+        self._endings.retry_after = self._forecast.until_next_start
         self._watcher = Watcher(self._endings.cancel, self._endings.shut_down)
         self._loop = EngineLoop(
             workload, self.registry, self._endings, self._watcher, observer=self._observers, trace=self.trace

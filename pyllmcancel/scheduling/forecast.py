@@ -35,6 +35,9 @@ LEAST = 0.7  # the share of an expected time that it takes at the least
 RARELY = 20  # a forecast is used for this multiple of the time that it took
 
 
+NEXT = "", ""  # the place of a request that comes after all that wait: no request has this id
+
+
 class Ahead(NamedTuple):
     """The work ahead of a waiting request.
 
@@ -184,10 +187,13 @@ class Forecast(NullObserver):
             return ahead
         return ahead._replace(seconds=max(0.0, ahead.seconds - age))
 
-    def until_all_start(self) -> float | None:
-        """Return the expected seconds until all requests that wait now have started; None if that is unknown."""
+    def until_next_start(self) -> float | None:
+        """Return the expected seconds until a request could start that came now, and began after all others; None if
+        that is unknown.
+        """
         known, age = self._latest()
-        return max((one.seconds - age for one in known.values() if one.seconds is not None), default=None)
+        seconds = known[NEXT].seconds
+        return None if seconds is None else max(0.0, seconds - age)
 
     def check(self, request: Request, usual: float | None) -> None:
         """Raise LateError if a request that is not accepted yet would miss its deadline, even if all goes well; the
@@ -200,7 +206,7 @@ class Forecast(NullObserver):
         own = fresh(past) * request.n_prompt_tokens * self._prompt.value
         least = LEAST * (wait + own + answer_of(request, lengths(past)) * self._token.value)
         if request.arrived_at + timeout < time.monotonic() + least:
-            raise LateError(f"the request would end after {least:.0f} s at the earliest (refuse_late)", wait)
+            raise LateError(f"the request would end after {least:.0f} s at the earliest (refuse_late)", self.until_next_start())
 
     def _least_wait(self, request: Request) -> float:
         """Return the seconds until a request of the same owner starts that will start before a new one, if some wait.
@@ -245,7 +251,9 @@ class Forecast(NullObserver):
         stays = patience.after(now)
         played = starts(jobs, begun, order, costs, stays, slots=self._slots, most=self._max_running)
         return {
-            (job.request.owner, job.request.id): ahead if is_known else ahead._replace(seconds=None)
+            NEXT if job is None else (job.request.owner, job.request.id): ahead
+            if is_known
+            else ahead._replace(seconds=None)
             for job, ahead in played
         }
 
@@ -283,8 +291,9 @@ def starts(
     *,
     slots: int,
     most: int | None,
-) -> Iterator[tuple[Job, Ahead]]:
-    """Iterate over the waiting jobs in the order in which they start, each with what is ahead of it.
+) -> Iterator[tuple[Job | None, Ahead]]:
+    """Iterate over the waiting jobs in the order in which they start, each with what is ahead of it; the last one,
+    None, stands for the next request.
 
     Parameters
     ----------
@@ -336,3 +345,6 @@ def starts(
         clock += job.prompt * prompt_seconds
         job.end = steps + job.answer
         running.append(job)
+    if len(running) >= slots:
+        clock += max(0.0, min(one.end for one in running) - steps) * step_seconds
+    yield None, Ahead(position + 1, round(n_tokens), clock)

@@ -19,18 +19,18 @@ def played(waiting: str, running: str, *, slots: int = 2, most: int | None = Non
     for job in jobs[1]:
         job.prompt, job.waits = 0.0, False
     found = starts(*jobs, FairShare(), (1.0, 1.0), lambda _request, _seconds: stay, slots=slots, most=most)
-    return [f"{job.request.id} {ahead.position} {ahead.seconds:g}" for job, ahead in found]
+    return [f"{job.request.id if job else 'next'} {ahead.position} {ahead.seconds:g}" for job, ahead in found]
 
 
 @pytest.mark.parametrize(
     ("waiting", "running", "options", "expected"),
     [
-        ("aa", "", {}, ["a0 1 0", "a1 2 1"]),
-        ("aa", "a", {"slots": 1}, ["a0 1 10", "a1 2 21"]),
-        ("aaab", "aa", {}, ["b3 1 0", "a0 2 11", "a1 3 22", "a2 4 23"]),  # the owner of none preempts
-        ("aab", "ab", {}, ["a0 1 10", "b2 2 11", "a1 3 22"]),  # owners take turns
-        ("aa", "a", {"most": 1}, ["a0 1 10", "a1 2 21"]),
-        ("aaa", "a", {"slots": 1, "stay": 0.5}, ["a0 1 10", "a1 2 15.5", "a2 3 21"]),
+        ("aa", "", {}, ["a0 1 0", "a1 2 1", "next 3 12"]),
+        ("aa", "a", {"slots": 1}, ["a0 1 10", "a1 2 21", "next 3 32"]),
+        ("aaab", "aa", {}, ["b3 1 0", "a0 2 11", "a1 3 22", "a2 4 23", "next 5 34"]),  # the owner of none preempts
+        ("aab", "ab", {}, ["a0 1 10", "b2 2 11", "a1 3 22", "next 4 23"]),  # owners take turns
+        ("aa", "a", {"most": 1}, ["a0 1 10", "a1 2 21", "next 3 22"]),
+        ("aaa", "a", {"slots": 1, "stay": 0.5}, ["a0 1 10", "a1 2 15.5", "a2 3 21", "next 4 26.5"]),
     ],
 )
 def test_the_order_is_the_schedulers_and_the_time_that_of_the_work_ahead(
