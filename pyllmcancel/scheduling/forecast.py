@@ -206,7 +206,8 @@ class Forecast(NullObserver):
         own = fresh(past) * request.n_prompt_tokens * self._prompt.value
         least = LEAST * (wait + own + answer_of(request, lengths(past)) * self._token.value)
         if request.arrived_at + timeout < time.monotonic() + least:
-            raise LateError(f"the request would end after {least:.0f} s at the earliest (refuse_late)", self.until_next_start())
+            message = f"the request would end after {least:.0f} s at the earliest (refuse_late)"
+            raise LateError(message, self.until_next_start())
 
     def _least_wait(self, request: Request) -> float:
         """Return the seconds until a request of the same owner starts that will start before a new one, if some wait.
