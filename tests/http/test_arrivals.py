@@ -107,9 +107,9 @@ async def test_an_id_is_free_again_when_the_answer_of_a_refused_request_begins(p
 async def test_a_cancel_right_before_the_acceptance_wins(world: World, reason: CancelReason) -> None:
     accept, seen = world.engine.accept, accepted(world)
 
-    def cancel_and_accept(request: Any) -> None:
+    def cancel_and_accept(request: Any, **options: Any) -> None:
         assert world.engine.cancel(request, reason)
-        accept(request)
+        accept(request, **options)
 
     world.engine.accept = cancel_and_accept  # type: ignore[method-assign]
     assert (await world.complete(headers={"x-request-id": "mine"}).end()).status == 499
