@@ -798,6 +798,9 @@ class Context:
         """Let no step begin ahead, until `allow_ahead`; may be called from any thread."""
 
     def allow_ahead(self) -> None: ...
+    def give_way(self, flag: CancelFlag) -> None:
+        """Have the next step, whatever it computes, abort once `flag` is raised: others' requests come first."""
+
     def raise_at(self, poll: int, flag: CancelFlag, *, n_later: int = 0) -> None:
         """For tests: raise `flag` at the given graph node, from 1, of the next step or of one `n_later` steps later."""
 
@@ -918,6 +921,9 @@ class Embedder:
         self, items: Iterable[tuple[int, int] | StepItem], *, fixed_cost: float = 0.0, cost_per_token: float = 1.0
     ) -> EmbedResult:
         """Compute the next `n_tokens` tokens of each (seq, n_tokens), and pool; as `Context.step`."""
+
+    def give_way(self, flag: CancelFlag) -> None:
+        """Have the next step, whatever it computes, abort once `flag` is raised: others' requests come first."""
 
     def raise_at(self, poll: int, flag: CancelFlag) -> None:
         """For tests: raise `flag` at the given graph node, counted from 1, of the next step."""

@@ -76,6 +76,7 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
         cbool swap_in(int32_t seq, const CppSwappedPrefix & prefix) except +translate_exception
         void rest() except +translate_exception
         void take_turns(shared_ptr[Turns] turns) except +translate_exception
+        void give_way(shared_ptr[const CppCancelFlag] flag) except +translate_exception
         void raise_at(uint32_t poll, shared_ptr[CppCancelFlag] flag, uint32_t n_later)
         CppStepResult step(const vector[StepItem] & items, StepCost cost) except +translate_exception
         void start_ahead() except +translate_exception

@@ -238,6 +238,9 @@ cdef class Context:
     def allow_ahead(self):
         self.c_obj.get().allow_ahead()
 
+    def give_way(self, CancelFlag flag not None):
+        self.c_obj.get().give_way(<shared_ptr[const CppCancelFlag]> flag.c_obj)
+
     def raise_at(self, int poll, CancelFlag flag not None, *, int n_later=0):
         self.c_obj.get().raise_at(poll, flag.c_obj, n_later)
 

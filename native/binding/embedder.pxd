@@ -31,6 +31,7 @@ cdef extern from "step/embedder.hpp" namespace "pyllmcancel" nogil:
         void close(int32_t seq) except +translate_exception
         CppEmbedResult step(const vector[StepItem] & items, StepCost cost) except +translate_exception
         void rest() except +translate_exception
+        void give_way(shared_ptr[const CppCancelFlag] flag) except +translate_exception
         void raise_at(uint32_t poll, shared_ptr[CppCancelFlag] flag)
         int32_t n_committed(int32_t seq) except +translate_exception
         int32_t n_seq_max()

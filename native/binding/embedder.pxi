@@ -91,6 +91,9 @@ cdef class Embedder:
         return EmbedResult(STATUSES[<int> result.status], rows, result.spared, result.polls, result.decode_us,
                            result.n_threads)
 
+    def give_way(self, CancelFlag flag not None):
+        self.c_obj.get().give_way(<shared_ptr[const CppCancelFlag]> flag.c_obj)
+
     def raise_at(self, int poll, CancelFlag flag not None):
         self.c_obj.get().raise_at(poll, flag.c_obj)
 

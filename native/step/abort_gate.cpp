@@ -76,6 +76,7 @@ AbortGate::Ticket AbortGate::arm(StepCost cost, std::vector<Member> members, boo
 void AbortGate::disarm() noexcept {
     fired_ = false;
     members_.clear();
+    way_.reset();
     if (trap_later_ > 0) {
         --trap_later_;
     } else {
@@ -97,6 +98,9 @@ void AbortGate::spring_trap() noexcept {
 }
 
 bool AbortGate::decide() noexcept {
+    if (way_ && way_->raised()) {
+        return true;
+    }
     int32_t n_cancelled = 0;
     int32_t n_surviving_tokens = 0;
     for (const Member & member : members_) {

@@ -71,6 +71,9 @@ class AbortGate {
     // For one step. `nodes` are those of the last steps that ran to their end. Without members the gate never fires.
     [[nodiscard]] Ticket arm(StepCost cost, std::vector<Member> members, bool only_unanimous, GraphNodes nodes);
 
+    // Has the next step abort once `flag` is raised, whoever its members are: others' requests come before theirs.
+    void give_way(std::shared_ptr<const CancelFlag> flag) noexcept { way_ = std::move(flag); }
+
     // Returns what `compute`, llama_decode or llama_encode, does, and its code for an abort if a cut ended it.
     int32_t run(int32_t (*compute)(llama_context *, llama_batch), llama_context * context, const llama_batch & batch);
 
@@ -109,6 +112,7 @@ class AbortGate {
     void end_part() noexcept;
 
     std::vector<Member> members_;
+    std::shared_ptr<const CancelFlag> way_; // raised by those that come first; null if there are none
     StepCost cost_;
     double cut_seconds_ = 0.0;
     bool only_unanimous_ = false;

@@ -116,6 +116,9 @@ class Context {
     // Have steps take turns with an encoder that computes beside them.
     void take_turns(std::shared_ptr<Turns> turns) { runner_.take_turns(std::move(turns)); }
 
+    // Has the next step, whatever it computes, abort once `flag` is raised.
+    void give_way(std::shared_ptr<const CancelFlag> flag) { runner_.give_way(std::move(flag)); }
+
     // For tests: raise `flag` at the given graph node, counted from 1, of the next step, or `n_later` steps later.
     void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag, uint32_t n_later) {
         runner_.raise_at(poll, std::move(flag), n_later);

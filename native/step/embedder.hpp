@@ -54,6 +54,7 @@ class Embedder {
 
     // As Context's.
     void rest() { runner_.rest(); }
+    void give_way(std::shared_ptr<const CancelFlag> flag) { runner_.give_way(std::move(flag)); }
     void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag) { runner_.raise_at(poll, std::move(flag)); }
     int32_t n_threads() const noexcept { return runner_.n_threads(); }
 

@@ -65,6 +65,12 @@ class StepRunner {
         turns_ = std::move(turns);
     }
 
+    // See AbortGate; has no effect where steps are not abortable.
+    void give_way(std::shared_ptr<const CancelFlag> flag) {
+        const BusyGuard guard = enter();
+        gate_.give_way(abortable_ ? std::move(flag) : nullptr);
+    }
+
     // For tests: see AbortGate.
     void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag, uint32_t n_later = 0) {
         gate_.raise_at(poll, std::move(flag), n_later);

@@ -194,6 +194,7 @@ REQUESTS = (
            "limit of an answer's tokens, whatever its request says; -1: none"),
     Option("--repetition-limit N", to.natural, SERVER.repetition_limit,
            "end answers of which this many tokens repeat themselves, unless a request says otherwise; 0: none"),
+    Several("--idle-owners NAMES", str, "owners whose requests are idle unless they name a priority"),
     Switch("--low-priority-first", SERVER.low_priority_first,
            "the lowest priority is first, as with vLLM; otherwise the highest, as with SGLang"),
     Option("--max-running N", to.natural_or_none, ENGINE.max_running,

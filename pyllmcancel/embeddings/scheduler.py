@@ -61,7 +61,15 @@ class TextScheduler:
         return self._open[seq]
 
     def add(self, request: EmbeddingRequest) -> None:
-        self._turns.append(request)
+        if request.not_begun:
+            self._turns.append(request)
+
+    def set_aside(self, request: EmbeddingRequest) -> None:
+        """Begin no text of a request until it is added again; its open texts begin anew then."""
+        for text in reversed([text for text in request.texts if text.seq is not None]):
+            self._restart_later(text)
+        if request in self._turns:
+            self._turns.remove(request)
 
     def remove(self, request: EmbeddingRequest) -> None:
         """Take an ended request out, with all its open texts."""
@@ -92,13 +100,16 @@ class TextScheduler:
         if len(self._open) < 2:
             return False
         text = next(reversed(self._open.values()))
-        self.release(text)
+        self._restart_later(text)
         self.n_preempted += 1
-        text.n_committed = 0
-        text.request.not_begun.appendleft(text)
         if text.request not in self._turns:
             self._turns.append(text.request)
         return True
+
+    def _restart_later(self, text: Text) -> None:
+        self.release(text)
+        text.n_committed = 0
+        text.request.not_begun.appendleft(text)
 
     def plan(self) -> list[StepItem]:
         """Return the next step's items, empty when nothing is running."""
@@ -107,8 +118,15 @@ class TextScheduler:
             if text is not None:
                 return self._items([text], self._embedder.n_batch)
         n_batch = self._embedder.n_batch
+        idle = bool(self._turns) and self._turns[0].is_idle  # all are then
         budget = chunk_size(
-            self.cost, n_decodes=0, n_batch=n_batch, itl_target=0.0, max_step=self._max_step, tiled=self._on_cpu
+            self.cost,
+            n_decodes=0,
+            n_batch=n_batch,
+            itl_target=0.0,
+            max_step=self._max_step,
+            tiled=self._on_cpu,
+            idle=idle,
         )
         if self._embedder.splits:
             # Long texts leave half of each step to new ones, and take the rest.

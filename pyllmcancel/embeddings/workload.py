@@ -33,7 +33,8 @@ from pyllmcancel.scheduling.workload import Finished, Progress, StepMember
 if TYPE_CHECKING:
     from typing import NoReturn, Self, Unpack
 
-    from pyllmcancel._native import Embedder, Model
+    from pyllmcancel._native import CancelFlag, Embedder, Model
+    from pyllmcancel.cancellation import Flag
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.embeddings.request import Text
     from pyllmcancel.events import Sink
@@ -131,7 +132,11 @@ class Embedding:
 
     def request(self, **origin: Unpack[Origin]) -> EmbeddingRequest:
         """Make a request with a flag of its own, which is to be filled."""
-        return EmbeddingRequest(Cancellation(self._native.CancelFlag()), **origin)
+        return EmbeddingRequest(Cancellation(self.flag()), **origin)
+
+    def flag(self) -> CancelFlag:
+        flag: CancelFlag = self._native.CancelFlag()
+        return flag
 
     def fill(
         self,
@@ -173,8 +178,17 @@ class Embedding:
         """Finish none: texts have no time limits other than their request's deadline."""
         return []
 
-    def pause_unread(self, _requests: Iterable[Request]) -> None:
-        """Pause none: an answer has no more events than its request has texts."""
+    def pause(self, requests: Sequence[Request], *, others_come: bool) -> None:
+        """Pause idle requests while others are there, and resume them. No other is paused: an answer has no more events
+        than its request has texts.
+        """
+        others_compute = others_come or not all(request.is_idle for request in requests)
+        for request in requests:
+            if request.is_idle and request.paused != others_compute:
+                request.paused = others_compute
+                self._n_admitted[request.owner] += -1 if others_compute else 1
+                change = self.scheduler.set_aside if others_compute else self.scheduler.add
+                change(cast("EmbeddingRequest", request))
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
         """Return the next request of the owner with the fewest admitted ones; a request of an owner without any
@@ -193,7 +207,7 @@ class Embedding:
         return []
 
     def release(self, request: Request, *, keep: bool = False) -> None:
-        self._n_admitted[request.owner] -= 1
+        self._n_admitted[request.owner] -= not request.paused
         self.scheduler.remove(cast("EmbeddingRequest", request))
 
     # -- steps --------------------------------------------------------------------------------------------------------
@@ -234,6 +248,9 @@ class Embedding:
 
     def rest(self) -> None:
         self._embedder.rest()
+
+    def give_way(self, flag: Flag) -> None:
+        self._embedder.give_way(cast("CancelFlag", flag))
 
     def compute(self, items: list[StepItem]) -> EmbedResult:
         fixed, per_token = self.scheduler.cost.fit()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyllmcancel.cancellation import Cancellation
 from pyllmcancel.constraints.protocol import after, masks_along
@@ -33,7 +33,8 @@ from pyllmcancel.step import LogitFault, SampledToken, StepItem
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from pyllmcancel._native import Context, MediaEncoder, Model
+    from pyllmcancel._native import CancelFlag, Context, MediaEncoder, Model
+    from pyllmcancel.cancellation import Flag
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.engine.draft_model import DraftModel
     from pyllmcancel.events import Sink
@@ -97,6 +98,7 @@ class Generation:
         self._answers = Answers(self.model)
         self.media: MediaLibrary | None = None
         self._encoding: Encoding | None = None
+        self._others_compute = False  # others than idle requests, or they will at once
         if encoder is not None:
             self.media = library_of(encoder, context, config, native)
             self._encoding = Encoding(encoder, native)
@@ -143,7 +145,11 @@ class Generation:
 
     def request(self, **origin: Unpack[Origin]) -> Request:
         """Make a request with a flag of its own, which is to be filled."""
-        return Request(Cancellation(self.native.CancelFlag()), **origin)
+        return Request(Cancellation(self.flag()), **origin)
+
+    def flag(self) -> CancelFlag:
+        flag: CancelFlag = self.native.CancelFlag()
+        return flag
 
     def fill(self, request: Request, prompts: Sequence[Sequence[int]], params: GenerationParams, sink: Sink) -> None:
         """Set what a request computes; InvalidRequestError if it can never be served in this form."""
@@ -172,25 +178,37 @@ class Generation:
                     updates.append(self._finish_choice(choice, late))
         return updates
 
-    def pause_unread(self, requests: Iterable[Request]) -> None:
-        """Pause requests whose sinks are full, or whose prefixes are being read from the disk, and resume them when
-        that is over.
+    def pause(self, requests: Sequence[Request], *, others_come: bool) -> None:
+        """Pause requests whose sinks are full, whose prefixes are being read from the disk, or that give way to others;
+        and resume them when that is over.
         """
+        idle = [request for request in requests if request.is_idle]
+        others = [request for request in requests if not request.is_idle]
+        self._pause(others)
+        self._others_compute = others_come or not all(request.paused for request in others)
+        self._pause(idle)
+
+    def _pause(self, requests: Iterable[Request]) -> None:
         for request in requests:
-            held = self._is_held(request)
-            if held == request.paused:
+            must_pause = self._must_pause(request)
+            if must_pause == request.paused:
                 continue
-            request.paused = held
-            if not held:
+            request.paused = must_pause
+            if not must_pause:
                 self.scheduler.resume(request.choices)
                 continue
             self.scheduler.pause(request.choices)
+            if self._encoding is not None:
+                self._encoding.withdraw(request)
             for choice in request.choices:
                 choice.resumes = True
 
-    def _is_held(self, request: Request) -> bool:
-        """Return whether a request can go on later only: its reader is slow, or its prefix is being read."""
-        return request.sink.full or self.scheduler.is_fetching(request)
+    def _must_pause(self, request: Request) -> bool:
+        """Return whether a request can go on later only: its reader is slow, its prefix is being read, or others come
+        first.
+        """
+        gives_way = request.is_idle and self._others_compute
+        return gives_way or request.sink.full or self.scheduler.is_fetching(request)
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
         return self.scheduler.choose(heads)
@@ -296,6 +314,9 @@ class Generation:
     def ahead(self) -> list[StepItem]:
         return self._steps.ahead
 
+    def give_way(self, flag: Flag) -> None:
+        self.context.give_way(cast("CancelFlag", flag))
+
     def compute(self, items: list[StepItem]) -> StepResult:
         return self._steps.compute(items)
 
@@ -322,7 +343,7 @@ class Generation:
         """
         for request in requests:
             expires = request.status is RequestStatus.PREFILL and request.params.max_prompt_seconds is not None
-            if expires or self._is_held(request) != request.paused:
+            if expires or self._must_pause(request) != request.paused:
                 return False
         if self.scheduler.maintenance_is_due or self.scheduler.gathering_is_due:
             return False

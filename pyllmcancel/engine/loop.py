@@ -7,6 +7,8 @@ workload decides what to compute: `generation`, or `embeddings.workload`.
 A workload may begin the next step, of the same sequences, while this thread takes the results of the last one: one step
 *ahead* at most. The turn beside that step changes nothing: it publishes, looks for cancels and other changes, and waits
 for the step. If nothing has changed by then, another step has begun; else the next turn is one at rest, as above.
+
+Idle requests are paused while others wait or compute. A step of idle requests is aborted when others come.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pyllmcancel.engine.jobs import Jobs
 from pyllmcancel.errors import said
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.observer import PartState, StepPart, StepRecord
+from pyllmcancel.requests.registry import PREPARING_SECONDS
 from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.token_stream import Outbox
 from pyllmcancel.scheduling.workload import Finished, Progress
@@ -29,6 +32,7 @@ from pyllmcancel.step import StepStatus
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from pyllmcancel.cancellation import Flag
     from pyllmcancel.requests.endings import Endings
     from pyllmcancel.requests.observer import Observer, StepTrace
     from pyllmcancel.requests.registry import Registry
@@ -55,6 +59,11 @@ class ComputedStep(NamedTuple):
     @property
     def n_tokens(self) -> int:
         return sum(item.n_rows for item in self.items)
+
+    @property
+    def is_idle(self) -> bool:
+        """True for a step of idle requests, which others never share."""
+        return self.members[0].request.is_idle
 
 
 def computed_ahead(items: list[StepItem], members: list[StepMember], outcome: AheadOutcome) -> ComputedStep:
@@ -86,6 +95,7 @@ class EngineLoop:
         self._outbox = Outbox()
         self.jobs = Jobs()
         self._running: list[Request] = []
+        self._way: Flag = workload.flag()  # raised when others than idle requests come
         self._n_steps = 0
         self._last_step: StepRecord | None = None
         self._left: list[Request] = []  # ended by their cancellers while a step ran; they still hold their slots
@@ -119,13 +129,16 @@ class EngineLoop:
     def _turn_at_rest(self) -> None:
         # Before anything is looked at: news that arrive from here on keep the next step from running ahead.
         self._workload.allow_ahead()
+        self._way = self._workload.flag()
+        self._registry.give_way = self._way.set
         # Before admission: a request that supersedes another finds its slot and cells given back. Endings are published
         # before admission, which may copy cells.
         self._end_cancelled()
         self.jobs.run_ready()
         self._report(self._workload.expire(self._running))
         # Before admission, too: the next request may wait for nothing but a slot that is given back here.
-        self._workload.pause_unread(self._running)
+        has_idle = any(request.is_idle for request in self._running)
+        self._workload.pause(self._running, others_come=has_idle and self._registry.others_come)
         self._publish()
         self._admit()
         self._step_began = time.monotonic()  # a draft model may compute
@@ -138,10 +151,18 @@ class EngineLoop:
             self._workload.maintain()
             self.occupancy = self._scheduler.occupancy()  # the last look for as long as steps run ahead
             # Once more: all of this took time, and no step may begin for a client that has left.
-            if self._cancelled():
+            if self._cancelled() or self._give_way(items):
                 self._scheduler.resync(items)  # undoes what planning noted
             else:
                 self._step(items)
+
+    def _give_way(self, items: list[StepItem]) -> bool:
+        """Have a step of idle requests abort when others come; return True if they have come by now."""
+        if not self._workload.member(items[0]).request.is_idle:
+            return False
+        if not self._way.is_set():
+            self._workload.give_way(self._way)
+        return self._way.is_set()
 
     def stalled_for(self) -> float:
         """Seconds since the running step began; 0 between steps. May be called from any thread."""
@@ -170,6 +191,8 @@ class EngineLoop:
         """Wait; return True if there may be work, and False at the end."""
         self._publish()
         wait = partial(self._registry.wait_for_work, has_paused=bool(self._running))
+        # Those that prepare are not waited for without end.
+        limit = PREPARING_SECONDS if self._registry.others_come else None
         has_work = wait(0.0)
         if has_work is None:
             self._workload.rest()
@@ -177,12 +200,12 @@ class EngineLoop:
         while has_work is None and self._workload.maintain_idle():
             self._publish()
             has_work = wait(0.0)
-        return wait() is True if has_work is None else has_work
+        return wait(limit) is not False if has_work is None else has_work
 
     # -- requests: in and out -----------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        while (request := self._registry.take_next(self._choose)) is not None:
+        while (request := self._registry.take_next(self._choose, others_run=self._others_run)) is not None:
             self._watcher.look((request,))
             if request.cancellation.requested:
                 # The request was cancelled while it waited, or just after it left the queue: it never had a slot.
@@ -192,6 +215,10 @@ class EngineLoop:
                 self._report(self._workload.admit(request, self._observer))
                 if request not in self._running:
                     break  # its answer was known: a flood of such requests, for which slots are no limit, has to wait
+
+    @property
+    def _others_run(self) -> bool:
+        return any(not (request.is_idle or request.paused) for request in self._running)
 
     def _choose(self, heads: Sequence[Request]) -> Request | None:
         cancelled = next((request for request in heads if request.cancellation.requested), None)
@@ -297,10 +324,10 @@ class EngineLoop:
         items, outcome = step.items, step.outcome
         match outcome.status:
             case StepStatus.OK:
-                self._scheduler.cost.observe(step.n_tokens, step.seconds)
+                self._scheduler.cost.observe(step.n_tokens, step.seconds, idle=step.is_idle)
                 self._take_rows(outcome)
             case StepStatus.ABORTED:
-                self._scheduler.cost.aborted(step.n_tokens)
+                self._scheduler.cost.aborted(step.n_tokens, idle=step.is_idle)
                 self._scheduler.resync(items)
             case StepStatus.NO_ROOM:
                 if not self._scheduler.recover_from_no_room():

@@ -11,6 +11,7 @@ critical section.
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from pyllmcancel.requests.request import Names, Request, RequestSummary
 
 GiveUp = Callable[[], object]
+# Idle requests wait for others that prepare; for this long at most, since a client may send its body slowly.
+PREPARING_SECONDS = 1.0
 
 
 class Registry:
@@ -68,6 +71,8 @@ class Registry:
         self._died_of: BaseException | None = None
         # Called with the lock held whenever there is news for the engine thread, so it must be quick. Set once.
         self.forbid_ahead: Callable[[], object] = lambda: None
+        # Called likewise when others than idle requests have come, or can go on. Set anew for each step of idle ones.
+        self.give_way: Callable[[], object] = lambda: None
 
     # -- into and out of the tables -----------------------------------------------------------------------------------
 
@@ -77,6 +82,7 @@ class Registry:
             self._check_open()
             self._arrive(request)
             self._preparing[request] = None
+            self._have_idle_give_way(request)
             self._keys.prepare(request)
             return self._effects(self._cancelled_on_arrival(request))
 
@@ -90,6 +96,7 @@ class Registry:
             self._keys.remove(request)
             request.session, request.parent, request.supersede, request.priority = names
             self._families.join(request)  # may raise
+            self._have_idle_give_way(request)
             self._keys.prepare(request)
             return self._effects(self._cancelled_on_arrival(request))
 
@@ -122,6 +129,7 @@ class Registry:
             del self._preparing[request], self._requests[request.owner, request.id]
             self._families.retract(request)
             self._keys.remove(request)
+            self._tell()  # idle requests may go on
             return True
 
     def accept(self, request: Request, give_up: GiveUp | None = None) -> Accepted:
@@ -145,6 +153,7 @@ class Registry:
             request.status = RequestStatus.WAITING
             if give_up is None:
                 self._waiting.append(request)
+                self._have_idle_give_way(request)
             else:
                 self._given_out[request] = give_up
             older = self._keys.preparing(request.owner, request.supersede)
@@ -192,7 +201,7 @@ class Registry:
     def _check_queue(self, request: Request) -> None:
         # Only one of two requests with one key stays in the queue, so that a full queue has room for the second.
         rival = self._keys.rival(request)
-        self._waiting.check(request.owner, n_leaving=int(rival is not None and rival in self._waiting))
+        self._waiting.check(request, n_leaving=int(rival is not None and rival in self._waiting))
         self._waiting.check_tokens(request, rival)
 
     def _cancelled_on_arrival(self, request: Request) -> list[Request]:
@@ -244,15 +253,19 @@ class Registry:
             self._offered.clear()
             return taken
 
-    def take_next(self, choose: Callable[[Sequence[Request]], Request | None]) -> Request | None:
+    def take_next(
+        self, choose: Callable[[Sequence[Request]], Request | None], *, others_run: bool = False
+    ) -> Request | None:
         """Hand a waiting request to the engine thread: the one that `choose` selects from the next request of each
-        owner.
+        owner. Idle requests do not start while others wait, or prepare, or if `others_run`.
 
         The order of the owners, in which the one last served is last, only breaks ties. `choose` must be quick, and
         must not call the registry.
         """
         with self._lock:
             heads = self._waiting.heads()
+            if others_run or self._others_come():
+                heads = [request for request in heads if not request.is_idle]
             chosen = choose(heads) if heads else None
             if chosen is not None:
                 self._waiting.take(chosen)
@@ -276,7 +289,22 @@ class Registry:
     def wake(self) -> None:
         """Note a change that the engine thread may be waiting for; may be called from any thread."""
         with self._lock:
+            self.give_way()
             self._tell()
+
+    @property
+    def others_come(self) -> bool:
+        """True if requests that are not idle wait, or prepare."""
+        with self._lock:
+            return self._others_come()
+
+    def _others_come(self) -> bool:
+        since = time.monotonic() - PREPARING_SECONDS
+        return self._waiting.has_others or any(not one.is_idle and one.arrived_at > since for one in self._preparing)
+
+    def _have_idle_give_way(self, request: Request) -> None:
+        if not request.is_idle:
+            self.give_way()
 
     def _tell(self) -> None:
         self._news = True
@@ -427,12 +455,13 @@ class Registry:
 
     def accepted(self) -> tuple[list[Request], list[Request]]:
         """Return the requests that wait, each owner's in their order, and the other accepted ones, oldest first. Those
-        that are cancelled are left out.
+        that are cancelled, and idle ones, are left out.
         """
         with self._lock:
-            apart = set(self._waiting).union(self._preparing)
-            others = [one for one in self._requests.values() if one not in apart and not one.cancellation.requested]
-            return list(self._waiting), others
+            waiting = [one for one in self._waiting if not one.is_idle]
+            apart = {*self._waiting, *self._preparing}
+            others = [one for one in self._requests.values() if one not in apart]
+            return waiting, [one for one in others if not (one.cancellation.requested or one.is_idle)]
 
     def _not_sealed(self, owner: str | None) -> list[Request]:
         return [

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 NO_OWNER = ""  # the owner of requests without an API key
+# The priority of requests that compute only while no others wait or compute. Others have larger ones.
+IDLE = -(2**31) - 1
 
 
 @dataclass(eq=False, slots=True)
@@ -216,7 +218,8 @@ class Origin(TypedDict, total=False):
     supersede
         The supersede key, under which at most one request lives: of two, the one that arrived earlier is cancelled.
     priority
-        An integer. Among an owner's requests, a higher priority starts first, and takes slots from lower ones.
+        An integer. Among an owner's requests, a higher priority starts first, and takes slots from lower ones. `IDLE`:
+        the request gives way to all others, of any owner.
     arrived_at
         The time of arrival in monotonic seconds, from which deadlines count. Among a key's requests, the last arrival
         is the newest. By default now.
@@ -273,7 +276,7 @@ class Request:
         # Written by the responsible thread only.
         self.choices: list[Choice] = []
         self.status = RequestStatus.PREPARING
-        self.paused = False  # paused by its reader, and without slots until the reader continues
+        self.paused = False  # without slots until its reader continues, or others have left if it is idle
         self.admitted_at: float | None = None
         self.first_token_at: float | None = None
         self.ended_at: float | None = None
@@ -311,6 +314,11 @@ class Request:
         reason = self.cancellation.reason
         assert reason is not None
         return RequestCancelled(reason, self.usage(), self.cancellation.deadline, self.retry_after)
+
+    @property
+    def is_idle(self) -> bool:
+        """True if the request computes only while no others wait or compute."""
+        return self.priority == IDLE
 
     @property
     def live(self) -> bool:
@@ -408,8 +416,9 @@ class RequestSummary:
     """A request as clients see it, while it lives and for a while after.
 
     `created_at` is in seconds since the epoch, and `seconds` is the request's age, or its whole duration. A `paused`
-    request has no slot, because its reader takes nothing. `max_tokens` is the requested limit for each choice. In a
-    front, `model` and `replica` say which model it names, and which process has it.
+    request has no slot: its reader takes nothing, or it is idle and others come first.
+    `max_tokens` is the requested limit for each choice. In a front, `model` and `replica` say which model it names, and
+    which process has it.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Requests that wait for a slot: a queue for each owner.
+"""Requests that wait for a slot: a queue for each owner, and one for each owner's idle requests.
 
 The workload decides which owner is next: for generation in `fair_share`. The order of the owners only breaks ties.
 
@@ -19,6 +19,11 @@ from pyllmcancel.errors import QueueFullError
 
 if TYPE_CHECKING:
     from pyllmcancel.requests.request import Request
+
+
+def queue_of(request: Request) -> tuple[str, bool]:
+    """Return the queue of a request: idle requests have their own limits, so that they do not get in others' way."""
+    return request.owner, request.is_idle
 
 
 class OwnerQueue:
@@ -54,7 +59,7 @@ class OwnerQueue:
 
 
 class WaitingQueue:
-    """The queues of all owners.
+    """The queues of all owners. The limits are those of one queue.
 
     Parameters
     ----------
@@ -70,7 +75,7 @@ class WaitingQueue:
         self._limit = limit
         self._max_tokens = max_tokens
         self._max_running = max_running
-        self._owners: dict[str, OwnerQueue] = {}  # the one that was last served is last
+        self._owners: dict[tuple[str, bool], OwnerQueue] = {}  # the one that was last served is last
 
     def __len__(self) -> int:
         return sum(map(len, self._owners.values()))
@@ -79,13 +84,16 @@ class WaitingQueue:
         return chain.from_iterable(self._owners.values())
 
     def __contains__(self, request: Request) -> bool:
-        return request.owner in self._owners and request in self._owners[request.owner]
+        return request in self._owners.get(queue_of(request), ())
 
-    def check(self, owner: str, n_leaving: int) -> None:
-        """Raise QueueFullError if one more request of `owner` cannot wait, even after `n_leaving` waiting ones have
-        left.
-        """
-        queue = self._owners.get(owner)
+    @property
+    def has_others(self) -> bool:
+        """True if a request waits that is not idle."""
+        return any(len(queue) > 0 for (_, is_idle), queue in self._owners.items() if not is_idle)
+
+    def check(self, request: Request, n_leaving: int) -> None:
+        """Raise QueueFullError if a request cannot wait, even after `n_leaving` waiting ones have left."""
+        queue = self._owners.get(queue_of(request))
         n_waiting = 0 if queue is None else len(queue)
         if n_waiting - n_leaving < self._limit:
             return
@@ -98,25 +106,25 @@ class WaitingQueue:
         """
         if self._max_tokens is None:
             return
-        n_waiting = sum(one.n_prompt_tokens for one in self._owners.get(request.owner, ()) if one is not leaving)
+        n_waiting = sum(one.n_prompt_tokens for one in self._owners.get(queue_of(request), ()) if one is not leaving)
         if n_waiting and n_waiting + request.n_prompt_tokens > self._max_tokens:
             raise QueueFullError(
                 f"prompts of {n_waiting:,} tokens are waiting already, {self._max_tokens:,} may (max_queue_tokens)"
             )
 
     def append(self, request: Request) -> None:
-        self._owners.setdefault(request.owner, OwnerQueue()).append(request)
+        self._owners.setdefault(queue_of(request), OwnerQueue()).append(request)
 
     def heads(self) -> list[Request]:
-        """Return the next request of each owner that is below `max_running`; the owner last served is last."""
+        """Return the next request of each queue that is below `max_running`; the one last served is last."""
         most = self._max_running
         queues = (queue for queue in self._owners.values() if most is None or len(queue.running) < most)
         return [next(iter(queue)) for queue in queues if len(queue)]
 
     def take(self, request: Request) -> None:
         """Let the request run from now on, and move its owner behind the others."""
-        queue = self._owners.pop(request.owner)
-        self._owners[request.owner] = queue
+        queue = self._owners.pop(queue_of(request))
+        self._owners[queue_of(request)] = queue
         queue.remove(request)
         queue.running.add(request)
 
@@ -124,13 +132,13 @@ class WaitingQueue:
         """Take `request` out; False if it is not, or no longer, here."""
         if request not in self:
             return False
-        self._owners[request.owner].remove(request)
+        self._owners[queue_of(request)].remove(request)
         return True
 
     def forget(self, request: Request) -> None:
         """Forget a request that has ended."""
-        queue = self._owners.get(request.owner)
+        queue = self._owners.get(queue_of(request))
         if queue is not None:
             queue.running.discard(request)
             if not queue.running and not len(queue):
-                del self._owners[request.owner]
+                del self._owners[queue_of(request)]

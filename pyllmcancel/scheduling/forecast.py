@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyllmcancel.errors import LateError
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.requests.request import IDLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -167,6 +168,8 @@ class Forecast(NullObserver):
             self._prompt.add(max(0.0, seconds - (self._token.value if decodes else 0.0)), n_prompt)
 
     def request_ended(self, request: Request, ending: Ending) -> None:
+        if request.is_idle:
+            return
         usage, n = ending.usage, len(request.choices) or 1
         started, waited = (
             request.admitted_at is not None,
@@ -178,8 +181,8 @@ class Forecast(NullObserver):
     # -- what is expected ---------------------------------------------------------------------------------------------
 
     def of(self, request: Request | RequestSummary) -> Ahead | None:
-        """Return what is ahead of a request; None if it does not wait."""
-        if request.status is not RequestStatus.WAITING:
+        """Return what is ahead of a request; None if it does not wait, or waits for the machine to be idle."""
+        if request.status is not RequestStatus.WAITING or request.priority == IDLE:
             return None
         known, age = self._latest((request.owner, request.id))
         ahead = known.get((request.owner, request.id))
@@ -200,7 +203,7 @@ class Forecast(NullObserver):
         `usual` deadline if it has none.
         """
         timeout = usual if request.params.timeout is None else request.params.timeout
-        if timeout is None:
+        if timeout is None or request.is_idle:
             return
         wait, past = self._least_wait(request), [*self._past.copy()]
         own = fresh(past) * request.n_prompt_tokens * self._prompt.value

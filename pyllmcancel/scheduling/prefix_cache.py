@@ -13,7 +13,8 @@ A prefix is reused by its owner's choices only, whether it is running, idle or s
 cached tokens, and the time to the first one, would reveal the prompts of other owners. Of its tokens, those are reused
 that the same LoRA adapters have computed: `Holder.n_usable` decides both. The owner that holds the most
 cells loses its prefixes first, so that a flood of one owner's requests costs another owner no prefix. Within an owner,
-prefixes of sessions are kept longer than others.
+prefixes of sessions are kept longer than others. Those of idle answers go before all others, and where an idle request
+takes the place of another prefix, that one is copied first.
 
 Used by the engine thread only.
 """
@@ -29,8 +30,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, SwapSpace
-from pyllmcancel.scheduling.swap_store import Holder
-from pyllmcancel.shares import largest_first
+from pyllmcancel.scheduling.swap_store import NO_HOLDER, Holder, first_to_forget
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
@@ -42,7 +42,6 @@ SWAP_AFTER_STEPS = 8  # a client that continues at once finds its prefix in cell
 MAX_SHARED_BYTES = 1 << 30
 # The limit of one prefix that is copied for the disk, while nothing runs: a request that comes meanwhile waits for it.
 MAX_SAVED_BYTES = 2 << 30
-NO_HOLDER = Holder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +129,9 @@ class PrefixCache:
         own
             A prefix that the prompt continues, however little it has in common with it, if nothing else has more.
         """
-        target = self._free_target(running)
+        target = self._free_target(running, holder)
         lengths = self._common_prefixes(tokens, holder)
-        found, n_tokens = self._find_in_cells(lengths, running, target)
+        found, n_tokens = self._find_in_cells(lengths, running, target, holder)
         # Idle prefixes can be evicted for a swapped one, running ones cannot.
         room = self._context.n_cells - (self._context.n_cells_used - self.n_cells)
         swapped, n_swapped = self._swap.find(tokens, n_tokens, min(room, self._context.n_ctx), holder, fetched)
@@ -156,7 +155,7 @@ class PrefixCache:
         """Have an idle sequence hold a copied prefix; False if none is idle, or if there is no room."""
         if not self._idle or prefix.n_tokens > self._context.n_ctx:
             return False
-        seq = self._free_target(running)
+        seq = self._free_target(running, holder)
         self.take(PrefixMatch(seq, None, prefix.n_tokens, prefix), running, holder)
         self.give_back(seq)
         return self._context.n_committed(seq) == prefix.n_tokens
@@ -179,11 +178,14 @@ class PrefixCache:
         lengths = {most: self._context.common_prefixes(tokens, most=min(most, len(tokens))) for most in usable}
         return [lengths[most][seq] if most else 0 for seq, most in enumerate(limits)]
 
-    def _find_in_cells(self, lengths: Sequence[int], running: Collection[int], target: int) -> tuple[PrefixMatch, int]:
+    def _find_in_cells(
+        self, lengths: Sequence[int], running: Collection[int], target: int, holder: Holder
+    ) -> tuple[PrefixMatch, int]:
         """Return the best match in cells, by what each sequence could give, and how many tokens it gives.
 
         The longest prefix wins. It is shared into `target`, rather than continued where it lies, if it belongs to a
-        running sequence, if continuing it would discard more than it reuses, or if its sequence would compute alone.
+        running sequence, or to others than an idle `holder`; if continuing it would discard more than it reuses; or if
+        its sequence would compute alone.
         """
         usable = {seq: self._usable(seq, lengths[seq]) for seq in reversed(self._idle)}
         best_idle = max(usable, key=usable.__getitem__)
@@ -194,11 +196,18 @@ class PrefixCache:
             return PrefixMatch(target, best_running, lengths[best_running]), lengths[best_running]
         if n_tokens == 0:
             return PrefixMatch(target), 0
+        if self._must_keep(best_idle, holder):
+            shares = target != best_idle and self._can_share(best_idle, n_tokens)
+            return (PrefixMatch(target, best_idle, n_tokens), n_tokens) if shares else (PrefixMatch(target), 0)
         is_free = target != best_idle and not self._context.n_committed(target)
         shares = is_free and not self._keeps_half(best_idle, n_tokens)
         if shares or self._computes_alone(best_idle, target, running):
             return PrefixMatch(target, best_idle, n_tokens), n_tokens
         return PrefixMatch(best_idle, None, n_tokens), n_tokens
+
+    def _must_keep(self, seq: int, holder: Holder) -> bool:
+        """Return whether a choice of `holder` has to leave to others what an idle `seq` holds."""
+        return holder.idle and not self._holders[seq].idle and self._context.n_committed(seq) > 0
 
     def _usable(self, seq: int, n_tokens: int) -> int:
         """Return how many of the `n_tokens` in common to reuse: none if reuse would discard, or copy, too many other
@@ -289,8 +298,9 @@ class PrefixCache:
     def give_back(self, seq: int) -> None:
         """Make `seq` idle again, as the most recently used."""
         self._idle[seq] = self._step
-        self._fresh.add(seq)
-        self._unsaved.add(seq)
+        if not self._holders[seq].idle:
+            self._fresh.add(seq)
+            self._unsaved.add(seq)
 
     def evict(self, n_cells: int) -> None:
         """Free at least `n_cells` cells, as far as idle prefixes hold them, in the order of `_eviction_order`.
@@ -377,7 +387,7 @@ class PrefixCache:
         if not self._swap.limit or not self._idle:
             return False  # every sequence may wait for the encoding of a picture
         if not self._context.kv_unified:
-            seq = self._free_target(())
+            seq = self._free_target((), NO_HOLDER)
             return self._swap.copy_ahead(seq, self._holders[seq])
         for seq in [seq for seq in self._idle if seq in self._fresh]:
             self._fresh.discard(seq)
@@ -398,7 +408,7 @@ class PrefixCache:
         lengths = self._common_prefixes([*self._context.tokens(seq), 0], self._holders[seq])
         return any(2 * lengths[other] > self._context.n_committed(seq) for other in running)
 
-    def _free_target(self, running: Collection[int]) -> int:
+    def _free_target(self, running: Collection[int], holder: Holder) -> int:
         """Return the idle sequence for a choice that continues none: an empty one, or the first to be evicted.
 
         With divided cells it lies beside running sequences, because only neighbours share a ubatch, and its content can
@@ -408,25 +418,22 @@ class PrefixCache:
         best_first = [*sorted(self._idle.keys() - set(held)), *held]
         if self._context.kv_unified:
             return best_first[0]
-        best_first.sort(key=lambda seq: (-_neighbours(seq, running), _extent(seq, running)))
+        best_first.sort(
+            key=lambda seq: (self._must_keep(seq, holder), -_neighbours(seq, running), _extent(seq, running))
+        )
         alone = not running
         return next(
             (seq for seq in best_first if self._swap.can_copy(seq, alone=alone)), held[0] if held else best_first[0]
         )
 
     def _eviction_order(self) -> list[int]:
-        """Return the idle sequences that hold something. The owner with the most cells comes first, within an owner
-        sessions come last, else the order is by last use.
-        """
+        """Return the idle sequences that hold something, the first to forget first."""
         lengths = [self._context.n_committed(seq) for seq in range(self._context.n_seq_max)]
         held = [seq for seq in self._idle if lengths[seq]]
-        held.sort(key=lambda seq: self._holders[seq].in_session)
         of_owner = Counter[str]()
         for length, holder in zip(lengths, self._holders, strict=True):
             of_owner[holder.owner] += length
-        if len(of_owner) == 1:
-            return held
-        return list(largest_first(held, lambda seq: self._holders[seq].owner, lengths.__getitem__, of_owner))
+        return list(first_to_forget(held, self._holders.__getitem__, lengths.__getitem__, of_owner))
 
     def _swap_in(self, seq: int, prefix: SwappedPrefix, n_tokens: int) -> None:
         self.evict(self._context.n_cells_used - self._n_freed([seq]) + prefix.n_tokens - self._context.n_cells)

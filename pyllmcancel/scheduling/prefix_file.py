@@ -128,7 +128,7 @@ def n_common(one: bytes, other: bytes) -> int:
 def head_of(prefix: SwappedPrefix, identity: str, holder: Holder) -> Head:
     """Return the head of a prefix's file. Reads all of the states for their checksums."""
     parts = tuple(Part(n_tokens, len(state), zlib.crc32(state)) for n_tokens, state in prefix.parts)
-    owner, in_session, adapted = holder
+    owner, in_session, adapted, _ = holder
     return Head(identity, owner, in_session, prefix.least, packed(prefix.tokens), parts, adapted)
 
 

@@ -95,6 +95,11 @@ class Scheduler:
     def active(self) -> list[Choice]:
         return list(self._active.values())
 
+    @property
+    def _is_idle(self) -> bool:
+        """True if idle requests compute: they do so alone."""
+        return any(choice.request.is_idle for choice in self._active.values())
+
     def occupancy(self) -> Occupancy:
         idle = self._cache.n_cells
         used = self._context.n_cells_used
@@ -176,7 +181,7 @@ class Scheduler:
 
     def gather(self) -> Choice | None:
         """Move a decoding choice, if running choices are not neighbours and that has cost enough; return the choice."""
-        if not self.gathers:
+        if not self.gathers or self._is_idle:
             return None
         if len(runs_of(self._active)) < 2:
             self._debt.clear()
@@ -239,8 +244,12 @@ class Scheduler:
         return self._cache.maintenance_is_due
 
     def maintain(self) -> None:
-        """Cache housekeeping before a step, after all events are published: it may take some milliseconds."""
-        self._cache.maintain(self._active)
+        """Cache housekeeping before a step, after all events are published: it may take some milliseconds.
+
+        Before a step of idle requests there is none, so that these drive no other prefix out of its cells.
+        """
+        if not self._is_idle:
+            self._cache.maintain(self._active)
 
     def maintain_idle(self) -> bool:
         """Cache housekeeping while nothing runs or waits; False if nothing is left to do."""
@@ -375,8 +384,12 @@ class Scheduler:
         return giving_way
 
     def _fits(self, choice: Choice, running: Sequence[Choice]) -> bool:
-        """Return whether there are a slot and cells for `choice` beside these running ones."""
-        if len(running) >= min(self._slots, self._most_active):
+        """Return whether there are a slot and cells for `choice` beside these running ones.
+
+        Idle requests leave one slot free, so that the prefix that others used last stays in its cells.
+        """
+        n_left_free = choice.request.is_idle and self._slots > 1
+        if len(running) >= min(self._slots - n_left_free, self._most_active):
             return False
         if not running or not self._context.kv_unified:
             return True
@@ -464,4 +477,6 @@ def at_most(limit: int, lengths: Mapping[int, int]) -> dict[int, int]:
 
 def holder_of(choice: Choice) -> Holder:
     request = choice.request
-    return Holder(request.owner, request.group is not None, choice.adapted)
+    # A prompt that is computed ahead is kept as the one that it is computed for.
+    idle = request.is_idle and choice.max_tokens > 0
+    return Holder(request.owner, request.group is not None, choice.adapted, idle)

@@ -25,32 +25,47 @@ FINISHED_IN_A_ROW = 2
 CHEAPEST = 1e-9  # seconds a token; chunks are sized by dividing by it
 
 
-class StepCostModel:
-    """An affine fit of step time over tokens, in which older steps count less and less.
+class ChunkLimit:
+    """The limit of a chunk's tokens for which the chunk is likely to be finished: `most`, infinite while no steps are
+    aborted.
+    """
 
-    Attributes
-    ----------
-    most
-        The limit of a chunk's tokens for which the chunk is likely to be finished. Infinite while no steps are aborted.
+    def __init__(self) -> None:
+        self.most = math.inf
+        self._n_finished = 0  # the number of computed chunks of the full size
+
+    def aborted(self, n_tokens: int) -> None:
+        if n_tokens > SMALLEST_AFTER_ABORTS:
+            self.most, self._n_finished = halved(n_tokens), 0
+
+    def computed(self, n_tokens: int) -> None:
+        if n_tokens >= self.most:
+            self._n_finished += 1
+            if self._n_finished == FINISHED_IN_A_ROW:
+                self.most, self._n_finished = 2 * self.most, 0
+
+
+class StepCostModel:
+    """An affine fit of step time over tokens, in which older steps count less and less; and the limits of chunks, of
+    which idle requests have their own, since their steps are aborted for others.
     """
 
     def __init__(self) -> None:
         self._weight = self._n = self._nn = self._t = self._nt = 0.0
         self._n_slow = 0
-        self.most = math.inf
-        self._n_finished = 0  # the number of computed chunks of the full size
+        self._limits = ChunkLimit(), ChunkLimit()
 
-    def aborted(self, n_tokens: int) -> None:
+    def most(self, *, idle: bool = False) -> float:
+        """Return the limit of a chunk's tokens."""
+        return self._limits[idle].most
+
+    def aborted(self, n_tokens: int, *, idle: bool = False) -> None:
         """Learn from the abort of a step of `n_tokens` tokens."""
-        if n_tokens > SMALLEST_AFTER_ABORTS:
-            self.most, self._n_finished = halved(n_tokens), 0
+        self._limits[idle].aborted(n_tokens)
 
-    def observe(self, n_tokens: int, seconds: float) -> None:
+    def observe(self, n_tokens: int, seconds: float, *, idle: bool = False) -> None:
         """Learn from a step that was computed."""
-        if n_tokens >= self.most:
-            self._n_finished += 1
-            if self._n_finished == FINISHED_IN_A_ROW:
-                self.most, self._n_finished = 2 * self.most, 0
+        self._limits[idle].computed(n_tokens)
         slow = self.known and seconds > self.of(n_tokens)
         self._n_slow = self._n_slow + 1 if slow else 0
         weight = SLOW_WEIGHT if 0 < self._n_slow < SLOW_IN_A_ROW else 1.0
@@ -104,6 +119,7 @@ def chunk_size(
     max_step: float,
     mixed: bool = False,
     tiled: bool = True,
+    idle: bool = False,
 ) -> int:
     """Return the limit of tokens of the next step that computes prompts. If `mixed`, decodes in the same step count,
     too.
@@ -116,7 +132,7 @@ def chunk_size(
     large ones cost, and would stay small; a cancel does not wait for the end of a large one.
     """
     if not cost.known:
-        return int(min(n_batch, cost.most, TILE if tiled else n_batch))
+        return int(min(n_batch, cost.most(idle=idle), TILE if tiled else n_batch))
     fixed, per_token = cost.fit()
     if n_decodes:
         theirs = 0.0 if mixed else fixed + per_token * n_decodes
@@ -129,7 +145,7 @@ def chunk_size(
         most = (max_step - fixed) / per_token
         n_tokens = max(TILE, min(efficient, most) if tiled else most)
         n_tokens -= n_tokens % TILE
-    return max(1, int(min(n_batch, n_tokens, cost.most)))
+    return max(1, int(min(n_batch, n_tokens, cost.most(idle=idle))))
 
 
 def with_tail(chunk: int, n_pending: int, *, n_others: int, n_batch: int) -> int:

@@ -72,7 +72,7 @@ class StepPlanner:
         while self._suspects:
             seq = self._suspects.popleft()
             if seq in active and not active[seq].waits_for_encoding:
-                return [self._item(active[seq], self._chunk(0))]
+                return [self._item(active[seq], self._chunk(0, idle=active[seq].request.is_idle))]
         choices = self._turns.choose([choice for choice in active.values() if not choice.waits_for_encoding])
         # Sorted by number: with divided cells only sequences with adjacent numbers share a ubatch.
         decodes = [StepItem(seq, 1) for seq in sorted(cast("int", one.seq) for one in choices if one.decodes)]
@@ -81,7 +81,7 @@ class StepPlanner:
             return decodes
         # Decodes of other adapters wait for the step, too.
         n_waiting = sum(choice.decodes for choice in active.values())
-        chunk = self._chunk(n_waiting)
+        chunk = self._chunk(n_waiting, idle=prompts[0].request.is_idle)
         if self._mixes and prompts[0].next_media is None:
             return decodes + self._chunks(prompts, chunk, n_taken=len(decodes))
         items = self._chunks(prompts[:1] if self._prompts_alone else prompts, chunk, evenly=n_waiting > 0)
@@ -169,7 +169,7 @@ class StepPlanner:
         n_tokens = with_tail(budget, choice.n_pending_alike, n_others=n_others, n_batch=self._context.n_batch)
         return StepItem(seq, choice.of_one_kind(n_tokens))
 
-    def _chunk(self, n_decodes: int) -> int:
+    def _chunk(self, n_decodes: int, *, idle: bool) -> int:
         return chunk_size(
             self.cost,
             n_decodes=n_decodes,
@@ -178,4 +178,5 @@ class StepPlanner:
             n_batch=self._context.n_batch,
             itl_target=self._config.itl_target,
             max_step=self._config.max_step_seconds,
+            idle=idle,
         )

@@ -1,10 +1,12 @@
-"""The copies of prefixes in plain memory, least recently used first. Used by the engine thread only."""
+"""The copies of prefixes in plain memory, least recently used first; and who holds a prefix, and which is forgotten
+first. Used by the engine thread only.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyllmcancel.adapters import UNADAPTED, Adapted
 from pyllmcancel.requests.request import NO_OWNER
@@ -16,20 +18,40 @@ if TYPE_CHECKING:
 MAX_PREFIXES = 64  # every new prompt is compared with each
 
 
+T = TypeVar("T")
+
+
 class Holder(NamedTuple):
     """The owner of a prefix, the adapters that it was computed with, and whether it is a session's, which is kept
-    longer.
+    longer, or that of an idle answer, which is forgotten before all others.
     """
 
     owner: str = NO_OWNER
     in_session: bool = False
     adapted: Adapted = UNADAPTED
+    idle: bool = False
 
     def n_usable(self, other: Holder) -> int:
         """Return the limit of leading tokens of a prefix of `other` that may be used here: none of another owner's,
         and none that other adapters have computed.
         """
         return self.adapted.n_alike(other.adapted) if self.owner == other.owner else 0
+
+
+NO_HOLDER = Holder()
+
+
+def first_to_forget(
+    kept: Sequence[T], holder_of: Callable[[T], Holder], size_of: Callable[[T], int], held: Mapping[str, int]
+) -> Iterator[T]:
+    """Yield `kept` prefixes, least recently used first, in the order in which to forget them.
+
+    Those of idle answers are first; then each time one of the owner that has the most, by what is `held`. An owner's
+    sessions are last.
+    """
+    others = sorted((one for one in kept if not holder_of(one).idle), key=lambda one: holder_of(one).in_session)
+    yield from (one for one in kept if holder_of(one).idle)
+    yield from largest_first(others, lambda one: holder_of(one).owner, size_of, held)
 
 
 def first_usable(tokens: Sequence[int], limit: int) -> Sequence[int]:
@@ -78,7 +100,8 @@ class SwapStore:
             if n_tokens == old.n_tokens:
                 self.discard(old)
         self._holders[prefix] = holder
-        self._fresh[prefix] = None
+        if not holder.idle:
+            self._fresh[prefix] = None
         self.n_bytes += prefix.n_bytes
         if self._is_too_much():
             self._make_room()
@@ -90,9 +113,8 @@ class SwapStore:
         held = Counter[str]()
         for prefix, holder in self._holders.items():
             held[holder.owner] += prefix.n_bytes
-        sessions_last = sorted(self._holders, key=lambda kept: self._holders[kept].in_session)
-        owner_of = {prefix: holder.owner for prefix, holder in self._holders.items()}
-        for prefix in largest_first(sessions_last, owner_of.__getitem__, lambda kept: kept.n_bytes, held):
+        holders = dict(self._holders)
+        for prefix in first_to_forget([*holders], holders.__getitem__, lambda kept: kept.n_bytes, held):
             if not self._is_too_much():
                 return
             self.discard(prefix)

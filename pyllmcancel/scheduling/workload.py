@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pyllmcancel.cancellation import Flag
     from pyllmcancel.events import Delta, FinishReason
     from pyllmcancel.requests.observer import Observer
     from pyllmcancel.requests.request import Request
@@ -107,8 +108,10 @@ class Workload(Protocol):
     def expire(self, requests: Iterable[Request]) -> list[Update]:
         """Finish running requests that have exceeded a time limit of their own."""
 
-    def pause_unread(self, requests: Iterable[Request]) -> None:
-        """Pause running requests whose sinks are full, and resume them when they are not."""
+    def pause(self, requests: Sequence[Request], *, others_come: bool) -> None:
+        """Pause running requests that cannot go on now, and resume those that can: a request is paused while its sink
+        is full, and an idle one if `others_come`, or while others run.
+        """
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
         """Return which of these waiting requests, the next one of each owner, starts now; None if none can.
@@ -134,6 +137,12 @@ class Workload(Protocol):
         """Do cache housekeeping that takes some milliseconds now and then; called before a step, after all events."""
 
     def member(self, item: StepItem) -> StepMember: ...
+
+    def flag(self) -> Flag:
+        """Make a flag for `give_way`."""
+
+    def give_way(self, flag: Flag) -> None:
+        """Have the next step abort once the flag is raised."""
 
     def compute(self, items: list[StepItem]) -> StepOutcome:
         """Compute the step, with the GIL released."""

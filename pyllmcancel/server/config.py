@@ -135,6 +135,8 @@ class ServerConfig:
         The limit of an answer's tokens, even if its request asks for more; None sets no limit.
     repetition_limit
         The number of tokens after which answers that repeat themselves end, unless their request says another; 0: none.
+    idle_owners
+        The owners whose requests are idle unless they name a priority.
     low_priority_first
         If True, of an owner's requests the one with the lowest `priority` is first, as with vLLM.
     chat_template
@@ -195,6 +197,7 @@ class ServerConfig:
     seed: int | None = None
     n_predict: int | None = None
     repetition_limit: int = 0
+    idle_owners: tuple[str, ...] = ()
     low_priority_first: bool = False
     chat_template: str | None = None
     chat: ChatDefaults = field(default_factory=ChatDefaults)

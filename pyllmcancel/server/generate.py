@@ -82,7 +82,7 @@ async def submit(
     engine = state.engine
     params = replace(
         params,
-        max_tokens=state.config.limited(params.max_tokens),
+        max_tokens=0 if body.prefetch else state.config.limited(params.max_tokens),
         adapters=body.adapters,
         repetition_limit=state.config.repetition(body.repetition_limit),
     )

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.requests.request import ImpliedParent, Names, Origin, TraceContext
+from pyllmcancel.requests.request import IDLE, ImpliedParent, Names, Origin, TraceContext
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of
 from pyllmcancel.server.http.request_context import arrival_of, request_id_of
@@ -30,6 +30,7 @@ SESSION_FIELDS = ("session_id", "prompt_cache_key")
 PARENT_HEADERS, PARENT_FIELDS = ("X-Parent-Session-Id",), ("parent_session_id",)
 CONVERSATION_HEADERS = ("X-Conversation-Id",)  # llama-server's
 KEY_HEADERS, KEY_FIELDS = ("X-Supersede",), ("supersede",)
+PRIORITY = "X-Priority"
 # W3C's format, in which version ff and a trace of zeros mean that there is none.
 MAX_TRACESTATE = 1024
 TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
@@ -53,7 +54,7 @@ def names_in_head(request: Request) -> Names:
     if session is None:
         session, implied = agent_of(request)
         parent = parent or implied
-    return Names(session, parent, named(request, KEY_HEADERS))
+    return Names(session, parent, named(request, KEY_HEADERS), priority_of(request, None))
 
 
 def names_of(request: Request, body: GeneratingBody) -> Names:
@@ -68,8 +69,23 @@ def names_of(request: Request, body: GeneratingBody) -> Names:
     key = key or implied_key(request, body, session)
     if session is None and parent is None:  # requests of one trace may have several parents
         session = trace_of(request)
-    sign = -1 if state_of(request).config.low_priority_first else 1
-    return Names(session, parent, key, sign * body.priority)
+    given = body.priority if "priority" in body.model_fields_set else None
+    return Names(session, parent, key, IDLE if body.prefetch else priority_of(request, given))
+
+
+def priority_of(request: Request, in_body: int | None) -> int:
+    """Return the engine's priority of a request, by its header, the field in its body, or its owner."""
+    given = request.headers.get(PRIORITY) or in_body
+    config = state_of(request).config
+    if given in ("idle", IDLE) or (given is None and owner_of(request.scope) in config.idle_owners):
+        return IDLE
+    try:
+        number = int(given or 0)
+    except ValueError:
+        raise InvalidRequestError("must be an integer, or idle", PRIORITY) from None
+    if not -(2**31) <= number < 2**31:
+        raise InvalidRequestError("must have 32 bits", PRIORITY)
+    return -number if config.low_priority_first else number
 
 
 def agent_of(request: Request) -> tuple[str | None, ImpliedParent | None]:
@@ -158,7 +174,9 @@ def key_by(how: Implied, request: Request, body: GeneratingBody, session: str | 
     the cache up, have none: they must not supersede what their user waits for.
     """
     kind = body.request_class
-    if kind is None or (kind == "chat" and not state_of(request).config.supersede_chats) or body.only_warms:
+    if kind is None or (kind == "chat" and not state_of(request).config.supersede_chats):
+        return None
+    if body.only_warms or body.prefetch:
         return None
     match how:
         case "client-ip":

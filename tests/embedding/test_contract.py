@@ -241,3 +241,14 @@ def test_two_embedders_on_one_model_share_nothing(real_world: EmbedWorld) -> Non
     (one,), (two,) = ok(first.step([(0, 40)])), ok(second.step([(0, 30)]))
     np.testing.assert_array_equal(one.embedding, real_world.alone(TEXT))
     np.testing.assert_array_equal(two.embedding, real_world.alone(OTHER))
+
+
+def test_a_step_gives_way_to_a_flag_of_others_and_the_next_one_does_not(world: EmbedWorld) -> None:
+    embedder = world.embedder()
+    world.open(embedder, 0, TEXT)
+    way = world.native.CancelFlag()
+    embedder.give_way(way)
+    way.set()
+    assert embedder.step([(0, len(TEXT))]).status is StepStatus.ABORTED
+    assert embedder.n_committed(0) == 0
+    ok(embedder.step([(0, len(TEXT))]))

@@ -15,7 +15,7 @@ from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine.engine import Engine
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.pooling import Pooling
-from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.request import IDLE, Request
 from pyllmcancel.scheduling.scheduler import Occupancy
 from pyllmcancel.step import StepStatus
 from tests.support import fake_embedder
@@ -334,3 +334,17 @@ def test_a_shutdown_cancels_what_is_left(make_rig: Callable[..., Rig]) -> None:
     rig.held()
     rig.engine.close()
     assert request.ended.result(TEST_LIMIT).cancel_reason is CancelReason.SHUTDOWN
+
+
+@pytest.mark.parametrize("pooling", [Pooling.MEAN, Pooling.LAST])
+def test_idle_texts_give_way_and_their_places(make_rig: Callable[..., Rig], pooling: Pooling) -> None:
+    rig = make_rig("attention", pooling, parallel=1)
+    texts = [[1] * 20, [2] * 20]
+    idle = rig.submit(*texts, priority=IDLE)
+    assert {first for first, _ in rig.held()} <= {1, 2}
+    other = rig.submit([3] * 10, owner="another")
+    assert rig.held() == [(3, 10)]
+    assert (idle.paused, rig.engine.cancel(rig.submit([4], priority=IDLE))) == (True, True)
+    rig.finish()
+    rig.check_complete(other, [3] * 10)
+    rig.check_complete(idle, *texts)

@@ -10,7 +10,7 @@ import pytest
 
 from pyllmcancel import _native
 from pyllmcancel.errors import ContextError, UsageError
-from pyllmcancel.step import LogitFault
+from pyllmcancel.step import LogitFault, StepStatus
 from tests.native.conftest import World, ok
 
 PROMPT = [(7 * n + 3) % 250 for n in range(40)]
@@ -174,3 +174,15 @@ def test_a_step_that_makes_no_sense_changes_nothing(world: World, items: list[tu
         context.step(items)
     assert context.n_cells_used == 0
     assert world.run(context, 0, 3) == world.alone(PROMPT, 3)
+
+
+def test_a_step_gives_way_to_a_flag_of_others_and_the_next_one_does_not(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT)
+    world.open(context, 1, OTHER)
+    way = world.native.CancelFlag()
+    context.give_way(way)
+    way.set()
+    assert context.step([(0, 20), (1, 20)]).status is StepStatus.ABORTED
+    assert [context.n_committed(seq) for seq in (0, 1)] == [0, 0]
+    ok(context.step([(0, 20)]))

@@ -16,9 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError
 from pyllmcancel.events import FinishReason
+from pyllmcancel.requests.request import IDLE
 from pyllmcancel.step import LogitFault, StepStatus
 from tests.support.driver import MEMORIES, Driver, Tracked
-from tests.support.invariants import check_invariants, check_nothing_left
+from tests.support.invariants import check_invariants, check_nothing_left, counts_of_queue
 
 KEYS = (None, "a", "b")
 # Sessions and their parents. A root that is named as one, and a family of three generations.
@@ -77,7 +78,7 @@ class EngineSchedule(RuleBasedStateMachine):
         owner=st.sampled_from(OWNERS),
         key=st.sampled_from(KEYS),
         family=st.sampled_from(FAMILIES),
-        priority=st.sampled_from((-1, 0, 1, 40)),
+        priority=st.sampled_from((-1, 0, 1, 40, IDLE)),
         beginning=st.sampled_from(BEGINNINGS),
         n=st.integers(1, 3),
         max_tokens=st.integers(1, 6),
@@ -96,7 +97,8 @@ class EngineSchedule(RuleBasedStateMachine):
             tracked = self.driver.submit(prompt, request_id=name, stop=stop, **origin, **options)
             tracked.expected = tracked.expected[:n_tokens]
         except QueueFullError:
-            assert counts.waiting == self.driver.config.max_queue
+            n_waiting, _ = counts_of_queue(self.driver, owner, priority == IDLE)
+            assert n_waiting == self.driver.config.max_queue
             assert self.driver.engine.counts(owner) == counts
         except EngineClosedError:
             assert self.driver.engine.registry.closed

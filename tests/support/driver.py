@@ -24,6 +24,7 @@ from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.events import Delta, Ending, Event, FinishReason
 from pyllmcancel.requests.observer import NullObserver, StepRecord
+from pyllmcancel.requests.registry import PREPARING_SECONDS
 from pyllmcancel.requests.request import Origin, Request
 from pyllmcancel.requests.token_stream import ThreadSink, ThreadStream
 from pyllmcancel.scheduling.disk_floor import DiskFloor
@@ -234,7 +235,7 @@ class Driver:
         wait_for = changed.wait_for
 
         def waiting(predicate: Callable[[], bool], timeout: float | None = None) -> bool:
-            if timeout is None and not predicate():
+            if timeout in {None, PREPARING_SECONDS} and not predicate():
                 self.asleep = True
                 self.gate.wake()
             return wait_for(predicate, timeout)
@@ -277,7 +278,8 @@ class Driver:
 
     def settle(self) -> None:
         """Wait until a step waits at the gate, every reader has its ending, or the engine sleeps beside paused ones."""
-        self._may_sleep = any(tracked.sink.full or tracked.request.paused for tracked in self._live)
+        requests = [(tracked.request, tracked.sink) for tracked in self._live]
+        self._may_sleep = any(sink.full or request.paused or request.is_idle for request, sink in requests)
         if self._may_sleep:
             registry = self.engine.registry
             with registry._lock:  # whatever it does not know yet, it looks at before it sleeps again

@@ -101,6 +101,7 @@ class Embedder:
         self.next_status: deque[StepStatus] = deque()  # of the next steps, whatever they hold
         self.step_cost: tuple[float, float] | None = None
         self.n_rests = 0
+        self._way: CancelFlag | None = None
         self.n_threads = n_threads
 
     @property
@@ -140,6 +141,9 @@ class Embedder:
             self._at(seq)
             self._texts[seq] = FakeText()
 
+    def give_way(self, flag: CancelFlag) -> None:
+        self._way = flag
+
     def rest(self) -> None:
         with self._entered():
             self.n_rests += 1
@@ -155,7 +159,8 @@ class Embedder:
             self._validate(parts)
             flags = tuple(flag for part in parts if (flag := self._at(part.seq).flag) is not None)
             cost = self.step_cost or (fixed_cost, cost_per_token)
-            held = HeldStep(parts, flags, *cost, not self._keeps_truth, self._first_step, self._abortable)
+            way, self._way = self._way, None
+            held = HeldStep(parts, flags, *cost, not self._keeps_truth, self._first_step, self._abortable, way)
             if self.n_ctx and self.n_cells_used + sum(part.n_tokens for part in parts) > self.n_ctx:
                 return EmbedResult(StepStatus.NO_ROOM, [], False, 0, 0)
             finished = self.gate.run(held)

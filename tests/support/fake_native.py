@@ -219,6 +219,7 @@ class Context:
         self.step_cost: tuple[float, float] | None = None
         self.n_rests = 0
         self._trap: tuple[int, CancelFlag, int] | None = None
+        self._way: CancelFlag | None = None
         self.n_threads = n_threads
         self.n_ahead = 0  # steps that have begun by themselves
         self._ahead: StepAhead | None = None
@@ -252,6 +253,9 @@ class Context:
     def lose_cells(self, count: int) -> None:
         """For tests: have that many cells fewer than `n_ctx` says, as a context with sliding windows may."""
         self._cells.lose(count)
+
+    def give_way(self, flag: CancelFlag) -> None:
+        self._way = flag
 
     def raise_at(self, poll: int, flag: CancelFlag, *, n_later: int = 0) -> None:
         self._trap = poll, flag, n_later
@@ -477,7 +481,8 @@ class Context:
             sequence.logits = None
         flags = tuple(flag for part in parts if (flag := self._at(part.seq).flag) is not None)
         only_unanimous = not self._keeps_truth or not self.kv_unified
-        held = HeldStep(parts, flags, *costs, only_unanimous, self._first_step, self._abortable)
+        way, self._way = self._way, None
+        held = HeldStep(parts, flags, *costs, only_unanimous, self._first_step, self._abortable, way)
         if not self._cells.suffice((part.seq, part.n_rows) for part in parts):
             return StepResult(StepStatus.NO_ROOM, [], False, 0, 0, 0)
         self._spring_trap(held)

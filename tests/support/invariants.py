@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pyllmcancel.events import FinishReason, RequestStatus
+from pyllmcancel.requests.waiting_queue import queue_of
 from tests.support.driver import Driver, Tracked, complete
 
 
@@ -21,6 +22,7 @@ def check_invariants(driver: Driver) -> None:
     check_owners(driver)
     check_slots_and_cells(driver)
     check_paused(driver)
+    check_idle(driver)
 
 
 def check_paused(driver: Driver) -> None:
@@ -32,7 +34,9 @@ def check_paused(driver: Driver) -> None:
             most = driver.config.max_running
             assert request.status is RequestStatus.WAITING, f"{request.id} is neither computed nor paused"
             assert most is not None, f"{request.id} waits for nothing"
-            assert driver.engine.counts(request.owner).running == most
+            _, n_running = counts_of_queue(driver, *queue_of(request))
+            others = [one for one in driver.engine.registry.requests() if not one.is_idle]
+            assert n_running == most or (request.is_idle and others)
 
 
 def check_one_ending(tracked: Tracked) -> None:
@@ -109,10 +113,29 @@ def check_owners(driver: Driver) -> None:
     """Check that no owner has more running or waiting requests than its limits."""
     most = driver.config.max_running
     requests = driver.engine.registry.requests()
-    for owner in {request.owner for request in requests}:
-        counts = driver.engine.counts(owner)
-        assert counts.waiting <= driver.config.max_queue
-        assert most is None or counts.running <= most
+    for queue in {queue_of(request) for request in requests}:
+        n_waiting, n_running = counts_of_queue(driver, *queue)
+        assert n_waiting <= driver.config.max_queue
+        assert most is None or n_running <= most
+
+
+def counts_of_queue(driver: Driver, owner: str, is_idle: bool) -> tuple[int, int]:
+    """Return how many requests wait and run, of an owner's idle ones or of the owner's others."""
+    live = [one for one in driver.engine.registry.requests(owner) if one.is_idle == is_idle and one.live]
+    n_waiting = sum(one.status is RequestStatus.WAITING for one in live)
+    return n_waiting, len(live) - n_waiting
+
+
+def check_idle(driver: Driver) -> None:
+    """Idle requests compute alone, and not while others could."""
+    held = driver.gate.held()
+    if held is None:
+        return
+    live = [one.request for one in driver.tracked if not one.ended]
+    computed = [one for one in live if one.cancellation.flag in held.flags]
+    if any(one.is_idle for one in computed):
+        assert all(one.is_idle for one in computed)
+        assert not [one for one in live if not (one.is_idle or one.paused or one.cancellation.requested)]
 
 
 def check_slots_and_cells(driver: Driver) -> None:

@@ -48,6 +48,7 @@ class HeldStep:
     only_unanimous: bool
     first_of_context: bool
     abortable: bool
+    way: CancelFlag | None = None  # raised by those whom the step gives way to
     progress: float = 1 / N_POLLS
 
     @property
@@ -58,6 +59,8 @@ class HeldStep:
     def aborts(self) -> bool:
         """Return the abort policy's decision for the present flags."""
         cancelled = self.cancelled
+        if self.abortable and self.way is not None and self.way.is_set():
+            return True
         if not cancelled or not self.abortable:
             return False
         if len(cancelled) == len(self.items):
@@ -131,12 +134,13 @@ class StepGate:
 
     def run(self, step: HeldStep) -> bool:
         """Compute a step; False if it was aborted."""
-        for flag in step.flags:
+        flags = step.flags if step.way is None else (*step.flags, step.way)
+        for flag in flags:
             flag.watch(self.wake)
         try:
             return self._run(step)
         finally:
-            for flag in step.flags:
+            for flag in flags:
                 flag.unwatch(self.wake)
 
     def _run(self, step: HeldStep) -> bool:

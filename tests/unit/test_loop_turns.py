@@ -19,6 +19,7 @@ from pyllmcancel.scheduling.step_cost import StepCostModel
 from pyllmcancel.scheduling.workload import Finished, Progress, StepMember, Update
 from pyllmcancel.step import StepItem, StepResult, StepRow, StepStatus
 from tests.support.bare_requests import bare_request
+from tests.support.fake_model import CancelFlag
 
 
 class Recorder:
@@ -58,8 +59,14 @@ class Recorder:
         self.calls.append("expire")
         return []
 
-    def pause_unread(self, _requests: Iterable[Request]) -> None:
-        self.calls.append("pause unread")
+    def pause(self, _requests: Sequence[Request], *, others_come: bool) -> None:
+        self.calls.append("pause")
+
+    def flag(self) -> CancelFlag:
+        return CancelFlag()
+
+    def give_way(self, _flag: object) -> None:
+        self.calls.append("give way")
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
         return heads[0] if self.has_room else None
@@ -159,7 +166,7 @@ def rig() -> Rig:
 def test_a_turn_admits_plans_looks_and_computes(rig: Rig) -> None:
     request = rig.submit("a")
     rig.recorder.results = [Progress(request, Delta(0, "x"))]
-    begin, step = ["allow_ahead", "look", "expire", "pause unread"], ["plan", "maintain", "look", "compute", "take"]
+    begin, step = ["allow_ahead", "look", "expire", "pause"], ["plan", "maintain", "look", "compute", "take"]
     assert rig.turn() == [*begin, "look", "admit a", *step]
     assert rig.turn() == [*begin, "a is told x", *step]
 
@@ -170,7 +177,7 @@ def test_a_cancelled_request_is_told_before_others_are_admitted(rig: Rig) -> Non
     rig.submit("newcomer")
     rig.endings.cancel(leaver, CancelReason.EXPLICIT)
     assert rig.turn()[1:8] == [
-        *("look", "release leaver", "expire", "pause unread", "leaver is told cancelled", "look", "admit newcomer")
+        *("look", "release leaver", "expire", "pause", "leaver is told cancelled", "look", "admit newcomer")
     ]
 
 
@@ -198,14 +205,14 @@ def test_no_step_begins_with_a_client_that_left_while_it_was_planned(rig: Rig) -
     leaver = rig.submit("leaver")
     rig.turn()
     rig.recorder.at_looks = [lambda: None, lambda: rig.endings.cancel(leaver, CancelReason.DISCONNECT)]
-    assert rig.turn() == ["allow_ahead", "look", "expire", "pause unread", "plan", "maintain", "look", "resync"]
-    assert rig.turn()[1:] == ["look", "release leaver", "expire", "pause unread", "leaver is told cancelled", "plan"]
+    assert rig.turn() == ["allow_ahead", "look", "expire", "pause", "plan", "maintain", "look", "resync"]
+    assert rig.turn()[1:] == ["look", "release leaver", "expire", "pause", "leaver is told cancelled", "plan"]
 
 
 def test_one_that_was_cancelled_between_the_queue_and_its_slot_never_gets_one(rig: Rig) -> None:
     request = rig.submit("a")
     rig.recorder.at_looks = [lambda: None, lambda: rig.endings.cancel(request, CancelReason.DISCONNECT)]
-    assert rig.turn() == ["allow_ahead", "look", "expire", "pause unread", "look", "plan", "a is told cancelled"]
+    assert rig.turn() == ["allow_ahead", "look", "expire", "pause", "look", "plan", "a is told cancelled"]
     assert request.admitted_at is None
 
 

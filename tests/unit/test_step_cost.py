@@ -134,7 +134,7 @@ def test_chunks_are_halved_by_aborts_and_doubled_by_two_that_are_computed() -> N
         sizes.append(chunk(cost))
         cost.aborted(sizes[-1])
     assert sizes == [TILE, 32, 16, 16]
-    assert cost.most == SMALLEST_AFTER_ABORTS
+    assert cost.most() == SMALLEST_AFTER_ABORTS
     for size in (16, 16, 32, 32, TILE, TILE):
         assert chunk(cost) == size
         cost.observe(size, 0.001 * size)
@@ -146,7 +146,7 @@ def test_chunks_are_halved_by_aborts_and_doubled_by_two_that_are_computed() -> N
 def test_what_an_abort_leaves_is_whole_tiles_or_a_half_or_a_quarter(n_tokens: int, most: int) -> None:
     cost = learnt(0.0, 0.001)
     cost.aborted(n_tokens)
-    assert cost.most == most
+    assert cost.most() == most
 
 
 def test_chunks_grow_only_by_steps_that_were_as_large_as_they_could_be() -> None:

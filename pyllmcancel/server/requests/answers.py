@@ -8,6 +8,7 @@ from pydantic import Field
 
 from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.events import FinishReason, RequestStatus
+from pyllmcancel.requests.request import IDLE
 from pyllmcancel.server.wire.fields import Answer
 from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
 
@@ -62,12 +63,12 @@ class RequestEntry(Answer):
     session: str | None
     parent_session: str | None
     supersede: Annotated[str | None, Field(description="The key under which the newest request lives.")]
-    priority: int
+    priority: int | Literal["idle"]
     n: Annotated[int, Field(ge=1, description="Choices.")]
     slots: list[int]
     paused: Annotated[
         bool,
-        Field(description="The client leaves too much unread. The request has no slot until the client reads again."),
+        Field(description="The client leaves too much unread, or others come before an idle request. It has no slot."),
     ]
     readers: NotRequired[
         Annotated[
@@ -228,7 +229,7 @@ def request_entry(summary: RequestSummary) -> RequestEntry:
         "session": summary.session,
         "parent_session": summary.parent,
         "supersede": summary.supersede,
-        "priority": summary.priority,
+        "priority": "idle" if summary.priority == IDLE else summary.priority,
         "n": summary.n,
         "slots": list(summary.slots),
         "paused": summary.paused,

@@ -20,6 +20,9 @@ from pydantic import (
     StrictInt,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
     model_validator,
     with_config,
 )
@@ -29,6 +32,7 @@ from typing_extensions import TypedDict
 
 from pyllmcancel.events import Limit
 from pyllmcancel.requests.params import REPETITION_LIMIT
+from pyllmcancel.requests.request import IDLE
 from pyllmcancel.sampling import SAMPLERS, SAMPLERS_ON_REQUEST
 from pyllmcancel.server.limits import MAX_NAME, MAX_SESSION_ID, MAX_STOP
 
@@ -172,6 +176,20 @@ class RequestBody(Sent):
             self._ignored.add(field)
 
 
+def idle_or(value: Any, number: ValidatorFunctionWrapHandler) -> int:
+    """Return the number of a priority."""
+    priority: int = IDLE if value == "idle" else number(value)
+    return priority
+
+
+PRIORITIES = {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}
+Priority = Annotated[
+    Annotated[StrictInt, Field(ge=-(2**31), lt=2**31)],
+    WrapValidator(idle_or),
+    WithJsonSchema({"anyOf": [PRIORITIES, {"const": "idle"}]}),
+]
+
+
 class GeneratingBody(RequestBody):
     """The base of bodies that generate: the request's groups, and the form of its answer."""
 
@@ -201,14 +219,16 @@ class GeneratingBody(RequestBody):
         max_length=MAX_SESSION_ID,
         description="Ours: a key under which at most one request lives; the newest cancels the older one.",
     )
-    priority: StrictInt = Field(
+    priority: Priority = Field(
         0,
-        ge=-(2**31),
-        lt=2**31,
         description=(
             "Ours: -1 for background work, 1 for requests that a user waits for, or any other integer; compared among"
-            " requests of the same API key. The highest is first, with `--low-priority-first` the lowest."
+            " requests of the same API key. The highest is first, with `--low-priority-first` the lowest. `idle`: the"
+            " request computes only while no others do, whatever their key."
         ),
+    )
+    prefetch: StrictBool = Field(
+        False, description="Ours: computes the prompt only, as an idle request, and keeps it for a later request."
     )
     timeout: float | None = Field(
         None, gt=0, le=MAX_TIMEOUT, description="Ours: deadline in seconds, time in the queue included."
