@@ -143,9 +143,11 @@ class Registry:
         with self._lock:
             self._check_preparing(request, may_be_new=True)
             self._check_open()
+            has_arrived = request in self._preparing
+            if not has_arrived:
+                self._check_id(request)
             if give_up is None:
                 self._check_queue(request)
-            has_arrived = request in self._preparing
             if not has_arrived:
                 self._arrive(request)
             self._preparing.pop(request, None)
@@ -175,9 +177,12 @@ class Registry:
             if self._waiting.withdraw(request):
                 self._given_out[request] = give_up
 
-    def _arrive(self, request: Request) -> None:
+    def _check_id(self, request: Request) -> None:
         if (request.owner, request.id) in self._requests:
             raise InvalidRequestError(f"request id {request.id!r} is in use by a request that has not ended", "id")
+
+    def _arrive(self, request: Request) -> None:
+        self._check_id(request)
         self._families.join(request)  # may raise
         self._requests[request.owner, request.id] = request
 

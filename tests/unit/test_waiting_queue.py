@@ -58,10 +58,10 @@ def test_an_owner_at_its_limit_of_running_requests_is_passed_over_until_one_has_
 def test_each_owner_has_a_queue_of_its_own_to_fill() -> None:
     queue = WaitingQueue(1, max_running=3)
     queue.append(bare_request("a1", owner="a"))
-    queue.check("b", n_leaving=0)
-    queue.check("a", n_leaving=1)
+    queue.check(bare_request("new", owner="b"), n_leaving=0)
+    queue.check(bare_request("new", owner="a"), n_leaving=1)
     with pytest.raises(QueueFullError, match=r"1 requests are waiting already, 1 may \(max_queue\), 3 may run"):
-        queue.check("a", n_leaving=0)
+        queue.check(bare_request("new", owner="a"), n_leaving=0)
 
 
 def test_owners_without_requests_are_forgotten() -> None:
