@@ -59,7 +59,7 @@ async def begun_by(worker: Worker, message: Message, stack: ExitStack) -> tuple[
             exchange = await Exchange.begin(worker.address, *message.parts)
             stack.callback(exchange.close)
             return exchange, await exchange.head()
-    except (OSError, Broken, ValueError):
+    except (OSError, Broken):
         return None
 
 
@@ -84,7 +84,7 @@ async def answer_of(worker: Worker, message: Message) -> tuple[Head, bytes] | No
     method, target, headers, body = message.parts
     try:
         return await ask(worker.address, target, headers, body, method=method, seconds=DEADLINE_SECONDS)
-    except (OSError, Broken, ValueError):
+    except (OSError, Broken):
         return None
 
 

@@ -141,7 +141,7 @@ async def pass_through(begun: Exchange, head: Head, answer: Answer) -> None:
             while not await begun.flow(answer.pass_on):
                 await answer.write(b"")
         await answer.end()
-    except (Broken, ValueError):
+    except Broken:
         await answer.break_off(process_ended())
 
 

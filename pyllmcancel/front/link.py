@@ -27,7 +27,7 @@ class Frames:
         self._length = 0  # of that frame, once it is known
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Iterate over the frames that are complete with these bytes; ValueError if they are no frames."""
+        """Iterate over the frames that are complete with these bytes; Broken if they are no frames."""
         if self._begun:
             self._begun += data
             if len(self._begun) < self._length:
@@ -37,7 +37,7 @@ class Frames:
         while len(data) - at >= HEAD.size:
             kind, length = HEAD.unpack_from(data, at)
             if length > MAX_FRAME:
-                raise ValueError("not a frame")
+                raise Broken("not a frame")
             end = at + HEAD.size + length
             if end > len(data):
                 self._length = end - at
@@ -69,7 +69,7 @@ class Link:
         self.pass_on: Callable[[bytes], bool] | None = None
 
     async def next(self) -> Frame:
-        """Return the next frame that was not passed on; Broken if the process has ended, ValueError for what is none.
+        """Return the next frame that was not passed on; Broken if the process has ended, or sends what is none.
 
         An empty piece of the body says that its client does not keep up.
         """

@@ -227,7 +227,7 @@ class Relay:
         except BegunOtherwise:
             delivered.forget()
             raise Lost from None
-        except (Broken, ValueError, TimeoutError) as error:
+        except (Broken, TimeoutError) as error:
             await self._broken(error)
         finally:
             process.on_leave.discard(self._leave_process)
