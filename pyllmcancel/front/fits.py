@@ -16,8 +16,8 @@ from typing import Any
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.child import Child
-from pyllmcancel.front.process import LAST_LINES, SIGKILL, reason_in
 from pyllmcancel.front.spec import Command, Spec, shards
+from pyllmcancel.front.worker import LAST_LINES, SIGKILL, reason_in
 
 MEASURE = "--fit-print"
 WRONG = 2  # the status of a command that says why it cannot serve a model

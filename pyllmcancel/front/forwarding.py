@@ -7,7 +7,6 @@ closed when their clients leave.
 from __future__ import annotations
 
 import json
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -244,7 +243,3 @@ async def answered(scope: Scope, receive: Receive, send: Send, error: Exception)
         raise error
     with suppress(OSError):
         await shown.response_to(scope)(scope, receive, send)
-
-
-def milliseconds_since(began: float) -> bytes:
-    return b"%d" % round((time.monotonic() - began) * 1e3)

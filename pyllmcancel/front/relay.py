@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.events import Delta, FinishReason, RequestStatus
-from pyllmcancel.front.delivery import BegunOtherwise, Delivery
 from pyllmcancel.front.forwarding import ClientLeft, Lost, NotReached, connected, process_ended
-from pyllmcancel.front.link import Link, content_of
+from pyllmcancel.front.link import BegunOtherwise, Delivery, Link, content_of
 from pyllmcancel.front.requests import check
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Exchange, Headers, Unread
 from pyllmcancel.requests.request import Names
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
 
     from pyllmcancel.front.forwarding import Answer, Message
-    from pyllmcancel.front.request import FrontRequest
-    from pyllmcancel.front.requests import FrontRequests
+    from pyllmcancel.front.requests import FrontRequest, FrontRequests
     from pyllmcancel.front.worker import Worker
 
 T = TypeVar("T")

@@ -26,10 +26,10 @@ from pyllmcancel.front.forwarding import (
     Message,
     NotReached,
     answered,
-    milliseconds_since,
     read_body,
 )
-from pyllmcancel.front.places import Claim, names_of
+from pyllmcancel.front.model import Claim
+from pyllmcancel.front.places import names_of
 from pyllmcancel.front.preferences import Preferences, fields_of, preferences_of
 from pyllmcancel.front.relay import Relay
 from pyllmcancel.front.requests import FrontRequests
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.remotes import Remotes
-    from pyllmcancel.front.request import FrontRequest
+    from pyllmcancel.front.requests import FrontRequest
     from pyllmcancel.front.spec import Spec
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.config import ServerConfig
@@ -241,14 +241,14 @@ class Router:
 
     async def _sent(self, claim: Claim, preferences: Preferences, message: Message, relay: Relay) -> Worker | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
-        ticket, future = self.keeper.want(claim)
+        ticket = self.keeper.want(claim)
         try:
             extra: list[tuple[bytes, bytes]] = []
-            if not future.done():
+            if not ticket.admitted.done():
                 began = time.monotonic()
-                await self._waited(future, relay)
-                extra = [(b"x-model-load-ms", milliseconds_since(began))]
-            process: Worker = await relay.until(future)
+                await self._waited(ticket.admitted, relay)
+                extra = [(b"x-model-load-ms", b"%d" % round((time.monotonic() - began) * 1e3))]
+            process = await relay.until(ticket.admitted)
             if preferences.previous is not None:
                 await bring(self.keeper.ready(), relay.request.owner, preferences.previous, process)
             try:
