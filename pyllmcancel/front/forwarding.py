@@ -51,12 +51,8 @@ class ClientLeft(Exception):  # noqa: N818 - reads as the event it is
     """The client closed its connection."""
 
 
-class NotReached(Exception):  # noqa: N818
-    """The process does not listen, or closed the connection before it had read the request."""
-
-
 class Lost(Exception):  # noqa: N818
-    """The process has ended, or is stuck, while it computed a request; another one can go on with the answer."""
+    """The process does not listen, or has ended, or is stuck; another one can take the request, or go on with it."""
 
 
 @dataclass(slots=True)
@@ -113,7 +109,7 @@ async def connected(
 
     Raises
     ------
-    NotReached
+    Lost
         The process has ended, or is about to.
     ApiError
         This process may open no more connections.
@@ -122,7 +118,7 @@ async def connected(
     try:
         return await Exchange.begin(address, method, target, [*headers, *more], before + body)
     except (ConnectionError, FileNotFoundError):
-        raise NotReached from None
+        raise Lost from None
     except OSError as error:
         raise ApiError(
             503, f"no connection to the model: {error.strerror}", "server_error", code="overloaded"

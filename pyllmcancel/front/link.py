@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.front.forwarding import Answer, is_stream, kept, process_ended
+from pyllmcancel.front.forwarding import Answer, Lost, is_stream, kept, process_ended
 from pyllmcancel.front.requests import BAD
 from pyllmcancel.front.upstream import Broken, Exchange
 from pyllmcancel.server.behind import BODY, DOES_NOT_GO_ON, HEAD, MARK
@@ -114,10 +114,6 @@ def content_of(frame: bytes) -> Any:
         raise Broken from None
 
 
-class BegunOtherwise(Exception):  # noqa: N818 - reads as the event it is
-    """Another process would have begun the answer in another way."""
-
-
 class Delivery:
     """Used in the event loop only.
 
@@ -142,8 +138,8 @@ class Delivery:
 
         Raises
         ------
-        BegunOtherwise
-            The process does not go on with an answer of which nothing was delivered: it is to begin it.
+        Lost
+            The process does not go on with an answer of which nothing was delivered: one is to begin it.
         ApiError
             It does not go on with an answer that another one has begun.
         RequestCancelled
@@ -151,7 +147,8 @@ class Delivery:
         """
         is_refused = status == DOES_NOT_GO_ON and self.delivered.promise is not None
         if is_refused and not self.delivered.n_bytes:
-            raise BegunOtherwise
+            self.delivered.forget()
+            raise Lost
         if self._answer.complete and status < BAD:  # of a response in the background, which moved
             return
         if is_refused or (self._answer.head is not None and not is_stream(headers)):

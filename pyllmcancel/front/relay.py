@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.events import Delta, FinishReason, RequestStatus
-from pyllmcancel.front.forwarding import ClientLeft, Lost, NotReached, connected, process_ended
-from pyllmcancel.front.link import BegunOtherwise, Delivery, Link, content_of
+from pyllmcancel.front.forwarding import ClientLeft, Lost, connected, process_ended
+from pyllmcancel.front.link import Delivery, Link, content_of
 from pyllmcancel.front.requests import check
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Exchange, Headers, Unread
 from pyllmcancel.requests.request import Names
@@ -176,15 +176,12 @@ class Relay:
 
     async def until_done(self, task: asyncio.Task[None]) -> None:
         """Wait until the client has its answer, has left (ClientLeft), or the task has ended. The task goes on."""
-        done = asyncio.create_task(self._done.wait())
-        try:
-            await asyncio.wait((task, done), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            done.cancel()
-        if self.left_at is not None:
-            raise ClientLeft
+        task.add_done_callback(lambda _: self._done.set())
+        await self._done.wait()
         if task.done():
             await task
+        if self.left_at is not None:
+            raise ClientLeft
 
     # -- in its process -----------------------------------------------------------------------------------------------
 
@@ -193,10 +190,8 @@ class Relay:
 
         Raises
         ------
-        NotReached
-            The process has ended, or is about to; it has seen nothing of the request.
         Lost
-            The process was lost, and another one can go on with the answer.
+            The process was lost, and another one can take the request, or go on with the answer.
         ApiError
             None can, or this process may open no more connections.
         RequestCancelled
@@ -222,9 +217,6 @@ class Relay:
             if not message.is_kept:
                 message.body, self._has_body = b"", False
             await self._follow(begun, link, list(extra))
-        except BegunOtherwise:
-            delivered.forget()
-            raise Lost from None
         except (Broken, TimeoutError) as error:
             await self._broken(error)
         finally:
@@ -312,7 +304,7 @@ class Relay:
         self._delivery.lose_rest()
         if isinstance(error, Unread) and reason is None and self._has_body and self._n_unread < MOST_UNREAD:
             self._n_unread += 1
-            raise NotReached from None
+            raise Lost from None
         if self._can_go_on and (self._is_given_away or self._n_lost < MOST_LOST):
             self._n_lost += not self._is_given_away
             self._note_move()

@@ -8,13 +8,13 @@ import logging
 import math
 import re
 import time
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
 
 from fastapi import Request
+from starlette.datastructures import QueryParams
 
 from pyllmcancel.cancellation import Deadline
 from pyllmcancel.errors import RequestCancelled
@@ -24,7 +24,6 @@ from pyllmcancel.front.forwarding import (
     ClientLeft,
     Lost,
     Message,
-    NotReached,
     answered,
     read_body,
 )
@@ -44,7 +43,7 @@ from pyllmcancel.server.streams.routes import not_ready
 from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from starlette.types import Receive, Scope, Send
 
@@ -62,7 +61,6 @@ STREAMS = re.compile(r"/v1/stream(?:/(.*))?", re.DOTALL)
 RESPONSES = re.compile(r"/v1/responses/(?!input_tokens$|compact$)(.*?)(/input_items|/cancel)?", re.DOTALL)
 LOOKUP, SHARED = "/v1/streams/lookup", ("/docs", "/openapi.json")
 MAX_SHOWN = 20  # names in an error
-GONE = (NotReached, Lost)
 JSON = [(b"content-type", b"application/json")]
 
 
@@ -92,7 +90,7 @@ class Router:
         self._remotes = remotes
         self._paths = paths
         self.requests = FrontRequests(config.engine.max_queue)
-        self._outliving_tasks = set[asyncio.Task[None]]()
+        self._tasks = set[asyncio.Task[None]]()  # each has a request computed
         self.autoload = autoload
         own = {Deadline.ALL: config.engine.request_timeout, Deadline.QUEUE: config.engine.queue_timeout}
         self._deadlines = {one: math.inf if seconds is None else seconds for one, seconds in own.items()}
@@ -114,10 +112,10 @@ class Router:
             await answered(scope, receive, send, error)
 
     async def close(self) -> None:
-        """End the requests that outlive their clients' calls. Idempotent."""
-        for task in self._outliving_tasks:
+        """End the requests. Idempotent."""
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._outliving_tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _look_up(self, message: Message, answer: Answer) -> None:
         """Answer what computes nothing."""
@@ -132,7 +130,7 @@ class Router:
         elif path in SHARED:
             await exchange_with_each(message, self._serving_any(), answer)
         else:
-            spec = await self.named(next(iter(query_of(scope).get("model", ())), None))
+            spec = await self.named(query_of(scope).get("model"))
             await exchange_with_each(message, [self.serving(spec)], answer)
 
     # -- one model ----------------------------------------------------------------------------------------------------
@@ -150,61 +148,42 @@ class Router:
         # Listed from its head on, and until here its own: see `Arriving`. What computes nothing is listed from here on.
         request = scope["state"].pop(REQUEST, None) or self.requests.arrive(**plain_origin(Request(scope)))
         relay = Relay(self.requests, request, Answer(scope, send))
-        with self._left_in_order(relay):
+        with watched(receive, relay.client_left):
+            task = asyncio.create_task(self._relayed(message, relay, scope), name=f"relay {request.id}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            await relay.until_done(task)
+
+    async def _relayed(self, message: Message, relay: Relay, scope: Scope) -> None:
+        """Have a request computed, which may go on after its client's call, and write its ending, if nobody has."""
+        request, ended_by = relay.request, None
+        try:
             self.requests.take_over(request, relay.cancelled)
-            with watched(receive, relay.client_left):
-                preferences = await self._preferences(scope, message, relay)
-                if not (preferences.streams or preferences.background):
-                    with self._watched(scope, request):
-                        await self._computed(preferences, message, relay)
-                    return
-                relay.outlives = True
-                task = asyncio.create_task(self._outliving(preferences, message, relay), name=f"relay {request.id}")
-                self._outliving_tasks.add(task)
-                task.add_done_callback(self._outliving_tasks.discard)
-                await relay.until_done(task)
-
-    def _watched(self, scope: Scope, request: FrontRequest) -> AbstractContextManager[None]:
-        """Inside the block, a client that has vanished, or does not read, cancels its request."""
-        connection = connection_of(scope)
-        return nullcontext() if connection is None else connection.answering(partial(self.requests.cancel, request))
-
-    @contextmanager
-    def _left_in_order(self, relay: Relay, *, outlives: bool = False) -> Iterator[None]:
-        """Write the request's ending after the block, if nobody has.
-
-        A request that outlives its call has a second block, which does it.
-        """
-        ended_by: Exception | None = None
-        try:
-            yield
-        except Exception as error:
-            ended_by = error
-            raise
-        finally:
-            if relay.outlives is outlives:
-                self.requests.leave(relay.request, ended_by, relay.status)
-
-    async def _outliving(self, preferences: Preferences, message: Message, relay: Relay) -> None:
-        """Have a request computed that may outlive its client's call."""
-        try:
-            with self._left_in_order(relay, outlives=True):
+            preferences = await self._preferences(scope, message, relay)
+            relay.outlives = bool(preferences.streams or preferences.background)
+            connection = None if relay.outlives else connection_of(scope)
+            # A client that has vanished, or does not read, cancels its request.
+            cancel = partial(self.requests.cancel, request)
+            with nullcontext() if connection is None else connection.answering(cancel):
                 await self._computed(preferences, message, relay)
         except Exception as error:
+            ended_by = error
             if relay.is_awaited:
                 raise
             if not isinstance(error, ApiError | RequestCancelled | ClientLeft):
-                logger.exception("request %s failed after its client had its answer, or had left", relay.request.id)
+                logger.exception("request %s failed after its client had its answer, or had left", request.id)
+        finally:
+            self.requests.leave(request, ended_by, relay.status)
 
     async def _preferences(self, scope: Scope, message: Message, relay: Relay) -> Preferences:
         """Return the request's preferences. Its model and its groups are known from now on."""
         request = relay.request
         fields = await fields_of(message.body)
         query = query_of(scope)
-        spec = await self.named(fields.get("model", next(iter(query.get("model", ())), None)))
+        spec = await self.named(fields.get("model", query.get("model")))
         grouped = self._paths.get(scope["path"], False)
         preferences = preferences_of(request, scope, fields, stream_keep=self._stream_keep, grouped=grouped)
-        if not one_of(query.get("autoload"), default=self.autoload):
+        if query["autoload"].lower() not in ("1", "true") if query.get("autoload") else not self.autoload:
             self.serving(spec)
         request.model, request.streams = spec.name, preferences.streams
         request.is_background = preferences.background
@@ -253,7 +232,7 @@ class Router:
                 await bring(self.keeper.ready(), relay.request.owner, preferences.previous, process)
             try:
                 await relay.through(message, process, extra)
-            except GONE:
+            except Lost:
                 return process
             return None
         finally:
@@ -334,7 +313,7 @@ class Router:
         """Send, or delete, a stream; its request may still wait for its model."""
         scope, owner = answer.scope, owner_of(answer.scope)
         if name is None:
-            name = next(iter(query_of(scope).get("conv_id", ())), "")
+            name = query_of(scope).get("conv_id", "")
         if not 0 < len(name) <= MAX_NAME:
             await exchange_with_each(message, self._serving_any(), answer)  # it has the words for what is wrong
             return
@@ -355,12 +334,8 @@ class Router:
         await answer.end()
 
 
-def query_of(scope: Scope) -> dict[str, list[str]]:
-    return parse_qs(scope.get("query_string", b"").decode("latin-1"))
-
-
-def one_of(values: list[str] | None, *, default: bool) -> bool:
-    return default if not values else values[0].lower() in ("1", "true")
+def query_of(scope: Scope) -> QueryParams:
+    return QueryParams(scope.get("query_string", b""))
 
 
 def unknown_model(name: str, known: list[str]) -> ApiError:
