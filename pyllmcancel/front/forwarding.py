@@ -19,6 +19,7 @@ from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.from_front import FORWARDED, INTERNAL, owner_header
 from pyllmcancel.server.http.connection import connection_of
 from pyllmcancel.server.http.request_context import mark_client_gone, request_id_of
+from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.requests.visible import may_see_all
 
 if TYPE_CHECKING:
@@ -47,11 +48,7 @@ BLANK = b"\n\n"  # the end of an event
 STREAM = b"text/event-stream"
 
 
-class ClientLeft(Exception):  # noqa: N818 - reads as the event it is
-    """The client closed its connection."""
-
-
-class Lost(Exception):  # noqa: N818
+class Lost(Exception):  # noqa: N818 - reads as the event it is
     """The process does not listen, or has ended, or is stuck; another one can take the request, or go on with it."""
 
 

@@ -19,7 +19,7 @@ from pyllmcancel.front.places import Places
 from pyllmcancel.front.roster import Action, Admit, Measure, Refuse, Roster, Start, Stop
 from pyllmcancel.front.spec import Catalog, Command, Spec
 from pyllmcancel.front.upstream import Address
-from pyllmcancel.front.worker import ModelProcess, RemoteWorker, Worker, reason_in, resident_bytes
+from pyllmcancel.front.worker import ModelProcess, RemoteWorker, Worker, resident_bytes, why_ended
 from pyllmcancel.server.errors.responses import ApiError
 
 logger = logging.getLogger("pyllmcancel.front")
@@ -67,7 +67,6 @@ class Keeper:
         self.catalog = catalog
         self.roster = roster
         self.processes: dict[str, Worker] = {}  # those of workers elsewhere, too
-        self.last_lines: dict[str, list[str]] = {}  # of processes that failed
         self.n_loads_cancelled = 0
         self.starting = set[str]()  # models that are to be loaded before this process is ready
         self.created = int(time.time())
@@ -216,7 +215,7 @@ class Keeper:
 
     def is_ready(self, worker: Worker) -> None:
         self.roster.loaded(worker.name, self.now(), worker.n_slots)
-        self.last_lines.pop(worker.name, None)
+        self.model(worker.name).lines = []
         seconds = self.model(worker.name).load_seconds
         logger.info("%s is loaded after %.1f s", worker.name, seconds)
         self._measure(worker)
@@ -263,11 +262,9 @@ class Keeper:
 
     def _reason_of(self, process: ModelProcess, status: int, *, was_loading: bool) -> str:
         """Return why a process ended that nobody has stopped, and log it."""
-        last = reason_in(next((line for line in reversed(process.lines) if line.strip()), ""))
-        how = f" (signal {-status})" if status < 0 else "" if last else f" (status {status})"
-        why = f"the model {process.name} {'could not be loaded' if was_loading else 'ended'}{how}"
+        why, last = why_ended(process.name, status, process.lines, was_loading=was_loading)
         logger.error("%s: %s", why, last)
-        self.last_lines[process.name] = list(process.lines)
+        self.model(process.name).lines = list(process.lines)
         # Once it serves, its lines name requests of all owners.
         return why + (f": {last}" if was_loading and last else "")
 
@@ -394,7 +391,7 @@ class Keeper:
         try:
             need = await self._fits.need(self.catalog.workers[name], whole=whole)
         except DoesNotFit as error:
-            why, self.last_lines[name] = error.args
+            why, self.model(name).lines = error.args
             logger.error("%s", why)
             self.roster.unfit(name, why, self.now())
         except Exception:

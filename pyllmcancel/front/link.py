@@ -6,10 +6,9 @@ See `pyllmcancel.server.behind`. Bodies go on to the client in the event loop's 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyllmcancel.front.forwarding import Answer, Lost, is_stream, kept, process_ended
 from pyllmcancel.front.requests import BAD
@@ -104,14 +103,6 @@ class Link:
     def close(self) -> None:
         """Close the connection at once, which cancels the request. Idempotent."""
         self._exchange.close()
-
-
-def content_of(frame: bytes) -> Any:
-    """Return the value of a frame that is JSON; Broken if it is none."""
-    try:
-        return json.loads(frame)
-    except ValueError:
-        raise Broken from None
 
 
 class Delivery:

@@ -72,7 +72,7 @@ class Ticket:
 
 @dataclass(slots=True)
 class Model:
-    """The facts about one process of a model. Written by its `Roster`, but for `is_stuck` and `is_listed`.
+    """The facts about one process of a model. Written by its `Roster`, but for `is_stuck`, `is_listed` and `lines`.
 
     Attributes
     ----------
@@ -108,6 +108,8 @@ class Model:
         The same, if a request has no wish.
     asleep
         True if it was unloaded for that reason.
+    why, lines
+        The reason why it failed, and the last lines of its log.
     """
 
     name: str
@@ -140,6 +142,7 @@ class Model:
     retry_at: float = -math.inf
     failed_at: float = 0.0
     why: str = ""
+    lines: list[str] = field(default_factory=list)
 
     @property
     def wanted(self) -> bool:

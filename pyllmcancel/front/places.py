@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyllmcancel.front.model import Model, Ticket
-    from pyllmcancel.requests.request import Names
+    from pyllmcancel.front.requests import FrontRequest
 
 MAX_NAMES = 4_096  # of an owner that are remembered
 COMES = (State.LOADED, State.LOADING, State.UNLOADED, State.ENDING, State.FAILED)  # the sooner a process serves
@@ -25,10 +25,10 @@ ID, KEY, SESSION = "id", "key", "session"
 Key = tuple[str, Name]  # the model, and the name
 
 
-def names_of(request_id: str, names: Names, streams: Sequence[str]) -> tuple[Name, ...]:
+def names_of(request: FrontRequest) -> tuple[Name, ...]:
     """Return the names that decide the place of a request. An id is one: the process finds that it is in use."""
-    found = [(ID, request_id), (KEY, names.supersede), *((ID, one) for one in streams)]
-    found += [(SESSION, names.parent), (SESSION, names.session)]
+    found = [(ID, request.id), (KEY, request.supersede), *((ID, one) for one in request.streams)]
+    found += [(SESSION, request.parent), (SESSION, request.session)]
     return tuple(dict.fromkeys((kind, name) for kind, name in found if name is not None))
 
 

@@ -9,7 +9,7 @@ import asyncio
 import math
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import SchemaValidator, ValidationError, core_schema
 from starlette.datastructures import Headers
@@ -70,78 +70,48 @@ DURATION = re.compile(r"(-?\d+(?:\.\d+)?)(ms|s|m|h)?")
 UNITS = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-class Preferences(NamedTuple):
-    """A name or time of a wrong form counts as missing, since the model's process refuses it.
-
-    Attributes
-    ----------
-    names
-        The session, the parent session, and the supersede key.
-    streams
-        The names by which its stream can be taken up again, if it will have such a stream.
-    keep_going
-        The seconds for which such a stream goes on without a reader.
-    timeout, queue_timeout
-        The seconds from its arrival that it may take, and that it may wait; infinite: no limit.
-    keep_alive
-        The seconds for which its model is to stay loaded after it; None: as configured.
-    previous
-        The stored response that it goes on from.
-    background
-        True if it asks for a response that is generated after its answer.
-    """
-
-    names: Names
-    streams: tuple[str, ...]
-    keep_going: float
-    timeout: float
-    queue_timeout: float
-    keep_alive: float | None
-    previous: str | None = None
-    background: bool = False
-
-
 async def fields_of(body: bytes) -> dict[str, Any]:
     return fields_in(body) if len(body) <= SMALL_BODY else await asyncio.to_thread(fields_in, body)
 
 
-def preferences_of(
+def take_preferences(
     request: FrontRequest, scope: Scope, fields: dict[str, Any], *, stream_keep: float, grouped: bool
-) -> Preferences:
-    """Return the preferences of a request, which has the names of its headers already.
+) -> Names:
+    """Have a request know what it asks of the front. Return its names; it has those of its headers already.
+
+    A name or time of a wrong form counts as missing, since the model's process refuses it.
 
     Parameters
     ----------
+    stream_keep
+        The limit of seconds for which a stream goes on without a reader.
     grouped
         True if it generates, and so may belong to groups, and have a stream that is kept.
     """
-    asked = fields.get("keep_going")
-    seconds = stream_keep
-    if isinstance(asked, float | int) and asked is not True and asked > 0:
-        seconds = min(asked, stream_keep)
     is_response = "/responses" in scope["path"]
     previous = fields.get("previous_response_id") if is_response else None
-    if not isinstance(previous, str) or len(previous) > MAX_NAME:
-        previous = None
-    timeout, queue_timeout = seconds_in(fields, Deadline.ALL), seconds_in(fields, Deadline.QUEUE)
-    found = Preferences(Names(), (), seconds, timeout, queue_timeout, keep_alive(fields), previous)
+    request.previous = previous if isinstance(previous, str) and len(previous) <= MAX_NAME else None
+    request.keep_alive = keep_alive(fields)
     if not grouped:
-        return found
+        return Names()
+    request.is_background = is_response and fields.get("background") is True
     names = Names(
         request.session or name_in(fields, SESSION_FIELDS),
         request.parent or name_in(fields, PARENT_FIELDS),
         request.supersede or name_in(fields, KEY_FIELDS),
     )
-    streams: tuple[str, ...] = ()
     if stream_keep > 0 and fields.get("stream") is True:
-        conversation = conversation_of(scope)
+        asked, conversation = fields.get("keep_going"), conversation_of(scope)
         if conversation is not None:
             names = names._replace(supersede=names.supersede or conversation_key(conversation))
-            streams = (conversation, request.id)
+            request.streams = (conversation, request.id)
         elif asked:
-            streams = (request.id,)
-    background = is_response and fields.get("background") is True
-    return found._replace(names=names, streams=streams, background=background)
+            request.streams = (request.id,)
+        if request.streams:
+            request.keeps = stream_keep
+            if isinstance(asked, float | int) and asked is not True and asked > 0:
+                request.keeps = min(asked, stream_keep)
+    return names
 
 
 def name_in(fields: dict[str, Any], names: tuple[str, ...]) -> str | None:

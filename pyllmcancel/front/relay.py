@@ -8,6 +8,7 @@ itself. A process that reports nothing for some time after a cancel is stuck, an
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
 from contextlib import suppress
@@ -15,14 +16,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.events import Delta, FinishReason, RequestStatus
-from pyllmcancel.front.forwarding import ClientLeft, Lost, connected, process_ended
-from pyllmcancel.front.link import Delivery, Link, content_of
+from pyllmcancel.front.forwarding import Lost, connected, process_ended
+from pyllmcancel.front.link import Delivery, Link
 from pyllmcancel.front.requests import check
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Exchange, Headers, Unread
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.behind import ACCEPTED, AGAIN, BODY, CLOSED, END, ENDED, LEFT, LINK, START, STATE
 from pyllmcancel.server.delivered import Promise
 from pyllmcancel.server.http.request_context import ARRIVED, arrival_header
+from pyllmcancel.server.http.workers import ClientLeft
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
@@ -217,7 +219,7 @@ class Relay:
             if not message.is_kept:
                 message.body, self._has_body = b"", False
             await self._follow(begun, link, list(extra))
-        except (Broken, TimeoutError) as error:
+        except (Broken, TimeoutError, ValueError) as error:
             await self._broken(error)
         finally:
             process.on_leave.discard(self._leave_process)
@@ -249,7 +251,7 @@ class Relay:
         while not (is_answered and (self.request.ended.done() or not self._is_accepted)):
             kind, content = await self._within(DEADLINE_SECONDS, link.next())
             if kind == START:
-                status, fields = content_of(content)
+                status, fields = json.loads(content)
                 headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields]
                 await self._begin(link, status, headers, extra)
             elif kind == BODY:
@@ -270,7 +272,7 @@ class Relay:
         await self._delivery.begin(link, status, headers, extra)
 
     def _learn(self, kind: bytes, content: bytes) -> None:
-        told = content_of(content)
+        told = json.loads(content)
         if kind == ACCEPTED:
             self._is_accepted = self._was_accepted = True
             names, size, adapters, promise = told

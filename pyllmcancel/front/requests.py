@@ -41,8 +41,14 @@ class FrontRequest(Request):
         The name of its model; empty until it is known.
     streams
         The names by which its stream can be taken up again.
+    keeps
+        The seconds for which that stream goes on without a reader.
     is_background
         True if it is a response that is generated after its answer.
+    previous
+        The stored response that it goes on from.
+    keep_alive
+        The seconds for which its model is to stay loaded after it; None: as configured.
     process
         The process that it was sent to last; None before.
     ahead
@@ -57,7 +63,10 @@ class FrontRequest(Request):
         super().__init__(Cancellation(Event()), **origin)  # no step of this process reads it
         self.model = ""
         self.streams: tuple[str, ...] = ()
+        self.keeps = 0.0
         self.is_background = False
+        self.previous: str | None = None
+        self.keep_alive: float | None = None
         self.process: Worker | None = None
         self.on_cancel: Callable[[], object] = lambda: None
         self.n_readers: int | None = None

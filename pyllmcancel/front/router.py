@@ -21,7 +21,6 @@ from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.front.everywhere import bring, exchange_with_each, list_of_each
 from pyllmcancel.front.forwarding import (
     Answer,
-    ClientLeft,
     Lost,
     Message,
     answered,
@@ -29,13 +28,14 @@ from pyllmcancel.front.forwarding import (
 )
 from pyllmcancel.front.model import Claim
 from pyllmcancel.front.places import names_of
-from pyllmcancel.front.preferences import Preferences, fields_of, preferences_of
+from pyllmcancel.front.preferences import fields_of, seconds_in, take_preferences
 from pyllmcancel.front.relay import Relay
 from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import REQUEST
+from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.limits import MAX_NAME, SMALL_BODY
 from pyllmcancel.server.live.response import until_left
 from pyllmcancel.server.origin import plain_origin
@@ -159,13 +159,13 @@ class Router:
         request, ended_by = relay.request, None
         try:
             self.requests.take_over(request, relay.cancelled)
-            preferences = await self._preferences(scope, message, relay)
-            relay.outlives = bool(preferences.streams or preferences.background)
+            await self._read(scope, message, relay)
+            relay.outlives = bool(request.streams or request.is_background)
             connection = None if relay.outlives else connection_of(scope)
             # A client that has vanished, or does not read, cancels its request.
             cancel = partial(self.requests.cancel, request)
             with nullcontext() if connection is None else connection.answering(cancel):
-                await self._computed(preferences, message, relay)
+                await self._computed(message, relay)
         except Exception as error:
             ended_by = error
             if relay.is_awaited:
@@ -175,38 +175,32 @@ class Router:
         finally:
             self.requests.leave(request, ended_by, relay.status)
 
-    async def _preferences(self, scope: Scope, message: Message, relay: Relay) -> Preferences:
-        """Return the request's preferences. Its model and its groups are known from now on."""
+    async def _read(self, scope: Scope, message: Message, relay: Relay) -> None:
+        """Read what the request asks of the front. Its model and its groups are known from now on."""
         request = relay.request
         fields = await fields_of(message.body)
         query = query_of(scope)
         spec = await self.named(fields.get("model", query.get("model")))
         grouped = self._paths.get(scope["path"], False)
-        preferences = preferences_of(request, scope, fields, stream_keep=self._stream_keep, grouped=grouped)
+        names = take_preferences(request, scope, fields, stream_keep=self._stream_keep, grouped=grouped)
         if query["autoload"].lower() not in ("1", "true") if query.get("autoload") else not self.autoload:
             self.serving(spec)
-        request.model, request.streams = spec.name, preferences.streams
-        request.is_background = preferences.background
-        if preferences.names != (request.session, request.parent, request.supersede, request.priority):
-            self.requests.arrivals.name(request, preferences.names)
-        relay.keep(preferences.keep_going if preferences.streams else 0.0)
+        request.model = spec.name
+        if names != (request.session, request.parent, request.supersede, request.priority):
+            self.requests.arrivals.name(request, names)
+        relay.keep(request.keeps)
         for deadline, seconds in self._deadlines.items():
-            relay.ends_after(min(getattr(preferences, deadline), seconds), deadline)
-        return preferences
+            relay.ends_after(min(seconds_in(fields, deadline), seconds), deadline)
 
-    async def _computed(self, preferences: Preferences, message: Message, relay: Relay) -> None:
+    async def _computed(self, message: Message, relay: Relay) -> None:
         request = relay.request
         n_bytes = len(message.body)
-        stale = frozenset[str]()
-        if preferences.previous is not None:
-            previous = request.owner, preferences.previous
-            stale = frozenset(one.name for one in self.keeper.ready() if previous in one.given_away)
-        claim = Claim(
-            request.model, request.owner, names_of(request.id, preferences.names, preferences.streams), n_bytes, stale
-        )
+        previous = request.owner, request.previous
+        stale = frozenset(one.name for one in self.keeper.ready() if previous in one.given_away)
+        claim = Claim(request.model, request.owner, names_of(request), n_bytes, stale)
         message.is_kept = n_bytes <= SMALL_BODY or self._bodies.take(request.owner, n_bytes)
         try:
-            while (ended := await self._sent(claim, preferences, message, relay)) is not None:
+            while (ended := await self._sent(claim, message, relay)) is not None:
                 request.process = None
                 claim = claim._replace(avoids=claim.avoids | {ended.name})
                 if not self.keeper.has_other(claim):
@@ -218,7 +212,7 @@ class Router:
             if message.is_kept and n_bytes > SMALL_BODY:
                 self._bodies.give_back(request.owner, n_bytes)
 
-    async def _sent(self, claim: Claim, preferences: Preferences, message: Message, relay: Relay) -> Worker | None:
+    async def _sent(self, claim: Claim, message: Message, relay: Relay) -> Worker | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
         ticket = self.keeper.want(claim)
         try:
@@ -228,15 +222,15 @@ class Router:
                 await self._waited(ticket.admitted, relay)
                 extra = [(b"x-model-load-ms", b"%d" % round((time.monotonic() - began) * 1e3))]
             process = await relay.until(ticket.admitted)
-            if preferences.previous is not None:
-                await bring(self.keeper.ready(), relay.request.owner, preferences.previous, process)
+            if relay.request.previous is not None:
+                await bring(self.keeper.ready(), relay.request.owner, relay.request.previous, process)
             try:
                 await relay.through(message, process, extra)
             except Lost:
                 return process
             return None
         finally:
-            self.keeper.drop(ticket, preferences.keep_alive)
+            self.keeper.drop(ticket, relay.request.keep_alive)
 
     async def _waited(self, future: asyncio.Future[Any], relay: Relay) -> None:
         """Wait; until then the request is one of those that wait for their models, and supersedes older ones."""

@@ -197,7 +197,7 @@ def status_of_worker(keeper: Keeper, model: Model, *, all_seen: bool) -> Entry:
     if model.why and model.state in (State.FAILED, State.UNLOADED):
         status["error"] = model.why
         if all_seen:
-            status["lines"] = keeper.last_lines.get(model.name, [])
+            status["lines"] = model.lines
     if model.state is State.FAILED:
         status["failed"] = True
     return status

@@ -11,7 +11,7 @@ import re
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -320,6 +320,13 @@ def reason_in(line: str) -> str:
     with suppress(ValueError, TypeError, KeyError, RecursionError):
         line = str(json.loads(line)["message"])
     return LINE.sub("", line, count=1)
+
+
+def why_ended(name: str, status: int, lines: Collection[str], *, was_loading: bool) -> tuple[str, str]:
+    """Return that a model's process has ended, in words, and the reason that its log gives."""
+    last = reason_in(next((line for line in reversed(list(lines)) if line.strip()), ""))
+    how = f" (signal {-status})" if status < 0 else "" if last else f" (status {status})"
+    return f"the model {name} {'could not be loaded' if was_loading else 'ended'}{how}", last
 
 
 def resident_bytes(pid: int) -> int:

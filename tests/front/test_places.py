@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyllmcancel.front.model import Claim, Model, Name, State, Ticket
 from pyllmcancel.front.places import ID, KEY, SESSION, Places, names_of
-from pyllmcancel.requests.request import Names
+from pyllmcancel.front.requests import FrontRequest
 
 SLOTS = 2
 
@@ -143,8 +143,9 @@ def test_nothing_is_left_of_requests_without_lasting_names() -> None:
 
 
 def test_a_request_is_placed_by_its_key_then_its_parent_then_its_session() -> None:
-    names = Names("child", "main", "k")
-    assert names_of("i", names, ("talk", "i")) == (
+    request = FrontRequest(request_id="i", session="child", parent="main", supersede="k")
+    request.streams = ("talk", "i")
+    assert names_of(request) == (
         (ID, "i"),
         (KEY, "k"),
         (ID, "talk"),
