@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
@@ -193,6 +193,12 @@ class Answer:
         await self.begin(status, headers)
         await self.write(content)
         await self.end()
+
+    async def json(self, value: Any) -> None:
+        content = json.dumps(value).encode()
+        await self.whole(
+            200, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))], content
+        )
 
     async def break_off(self, error: Exception) -> None:
         """End an answer that has begun, so that nobody takes it for a complete one."""

@@ -101,8 +101,9 @@ class Remotes:
                 await self._look_up(place)
             self._until = {one: until for one, until in self._until.items() if until > time.monotonic()}
             self._use()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), LOOK_EVERY)
+            with suppress(TimeoutError):  # not `wait_for`, which may lose a cancel
+                async with asyncio.timeout(LOOK_EVERY):
+                    await self._changed.wait()
 
     async def _look_up(self, place: Place) -> None:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import re
@@ -61,7 +60,6 @@ STREAMS = re.compile(r"/v1/stream(?:/(.*))?", re.DOTALL)
 RESPONSES = re.compile(r"/v1/responses/(?!input_tokens$|compact$)(.*?)(/input_items|/cancel)?", re.DOTALL)
 LOOKUP, SHARED = "/v1/streams/lookup", ("/docs", "/openapi.json")
 MAX_SHOWN = 20  # names in an error
-JSON = [(b"content-type", b"application/json")]
 
 
 class Router:
@@ -299,9 +297,8 @@ class Router:
         self.requests.cancel(request)
         await asyncio.shield(asyncio.wrap_future(request.ended))
         head = {"id": name, "object": "response", "created_at": int(request.created_at), "model": request.model}
-        told = head | {"background": True, "status": "cancelled", "error": None, "output": [], "usage": None}
-        content = json.dumps(told).encode()
-        await answer.whole(200, [*JSON, (b"content-length", b"%d" % len(content))], content)
+        told = {"background": True, "status": "cancelled", "error": None, "output": [], "usage": None}
+        await answer.json(head | told)
 
     async def _to_stream(self, name: str | None, message: Message, answer: Answer) -> None:
         """Send, or delete, a stream; its request may still wait for its model."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from pyllmcancel import __version__
-from pyllmcancel.front.everywhere import answer_of, note_unreached, unreached
+from pyllmcancel.front.everywhere import answer_of, answers_of, unreached
 from pyllmcancel.front.forwarding import Message, kept
 from pyllmcancel.front.model import State
 from pyllmcancel.front.places import COMES
@@ -268,14 +267,11 @@ async def metrics(request: Request, format: MetricsFormat = None) -> Response:  
     """Return the metrics of all processes, each sample with the label `model`, and `replica` if there are several."""
     check_may_see_all(request)
     keeper = router_of(request).keeper
-    ready, message = keeper.ready(), Message.of(request.scope, b"")
-    answers = await asyncio.gather(*(answer_of(one, message) for one in ready))
-    found = list(zip(ready, answers, strict=True))
-    note_unreached(request.scope, [one for one, answer in found if answer is None])
+    found = await answers_of(keeper.ready(), Message.of(request.scope, b""), request.scope)
     texts = {
-        labels_of(one, several=len(keeper.workers(one.model)) > 1): answer[1].decode()
-        for one, answer in found
-        if answer is not None and answer[0].status == 200
+        labels_of(one, several=len(keeper.workers(one.model)) > 1): content.decode()
+        for one, head, content in found
+        if head.status == 200
     }
     return Response(labelled(texts), media_type="text/plain; version=0.0.4; charset=utf-8")
 

@@ -72,6 +72,7 @@ class Worker:
         self._keeper = keeper
         self.progress: float | None = None
         self.stage = "loading"
+        self._told: Any = None  # of its load, when that was asked for last
         self.n_slots = 1
         self.is_ready = False
         self.clock_ahead = 0.0
@@ -118,8 +119,10 @@ class Worker:
             why = "" if head.status == 200 else str(told.get("status"))
             if head.status == 200:
                 await self._serves(told, asked_at)
-            elif why == "loading":
-                self._note_loading(told)
+            elif why == "loading" and told != self._told:
+                self._told = told
+                self.progress, self.stage = told.get("progress"), told.get("stage", "loading")
+                self._keeper.notify()
         except (TypeError, LookupError, AttributeError):
             why = "does not take the worker key, or is no worker"
         except (OSError, Broken, ValueError) as error:
@@ -139,12 +142,6 @@ class Worker:
             self._keeper.is_stuck(self)
         later = asyncio.get_running_loop().call_later
         self._stuck = later(STUCK_SECONDS, lambda: self._watch_for_stuck(used, is_late=True))
-
-    def _note_loading(self, told: dict[str, Any]) -> None:
-        before = self.progress, self.stage
-        self.progress, self.stage = told.get("progress"), told.get("stage", "loading")
-        if before != (self.progress, self.stage):
-            self._keeper.notify()
 
     async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
         """Take what it says of itself when it serves."""
