@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench.models import decoding, front, fronts, moves, storm
+from bench.models import front, fronts, moves, storm
 from bench.models.settings import Settings
 from bench.parts import Part, parser_of, run_parts
 from pyllmcancel.models import packaged_model_path
@@ -17,7 +17,6 @@ PARTS: dict[str, Part[Settings]] = {
     "front": front.run,
     "fronts": fronts.run,
     "moves": moves.run,
-    "decoding": decoding.run,
 }
 
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, cast
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.routing import Route
 
 from pyllmcancel import __version__
-from pyllmcancel.front import routes_models, routes_requests
+from pyllmcancel.front import feed
+from pyllmcancel.front import routes as models_routes
 from pyllmcancel.front.router import Router
-from pyllmcancel.front.shortcut import Shortcut
 from pyllmcancel.server import page
 from pyllmcancel.server.app import add_middleware, all_routes
 from pyllmcancel.server.bodies import arriving_paths
@@ -39,7 +41,11 @@ from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
     from types import FrameType
+
+    from starlette.routing import BaseRoute
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.remotes import Remotes
@@ -54,6 +60,7 @@ uvicorn_logger = logging.getLogger("uvicorn.error")
 
 STEPS = "/v1/steps"  # of one model: its process tells
 MAX_SHOWN = 20  # names of models in the log
+NAMED = re.compile(r"\?P<\w+>")  # each name may be in one pattern only once
 GRACE_SECONDS = 1.0  # after the processes' drain, for the last bytes of their answers
 
 
@@ -94,7 +101,7 @@ def create_router_app(
             await router.close()
             await workers.wait_closed()
 
-    ours = (routes_models.router, routes_requests.router, requests_routes.router, sessions_routes.router, page.router)
+    ours = (models_routes.router, feed.router, requests_routes.router, sessions_routes.router, page.router)
     routers = (*ours, page.live_router) if config.ui else ours
     routes = [route for one in routers for route in one.routes if getattr(route, "path", "") != STEPS]
     app = FastAPI(
@@ -117,6 +124,33 @@ def create_router_app(
     if remotes is not None:
         app.add_middleware(Keyed, path=WORKERS_PATH, key=remotes.key, act=remotes.register)
     return app
+
+
+class Shortcut:
+    """The innermost ASGI middleware: a path that is none of `routes` goes to `router` at once.
+
+    FastAPI's search for a route would be a tenth of what a request costs this process.
+
+    Parameters
+    ----------
+    app
+        Gets what is left, with the methods that a route does not have.
+    """
+
+    def __init__(self, app: ASGIApp, router: ASGIApp, routes: Sequence[BaseRoute]) -> None:
+        self._app = app
+        self._router = router
+        patterns = [NAMED.sub("?:", route.path_regex.pattern) for route in routes if isinstance(route, Route)]
+        self._own = re.compile("|".join(patterns))
+
+    def _is_own(self, path: str) -> bool:
+        # FastAPI redirects a path with a slash too many, or too few.
+        other = path[:-1] if path.endswith("/") else path + "/"
+        return bool(self._own.match(path) or self._own.match(other))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        goes_on = scope["type"] == "http" and not self._is_own(scope["path"])
+        await (self._router if goes_on else self._app)(scope, receive, send)
 
 
 class RouterServer(uvicorn.Server):

@@ -59,24 +59,26 @@ async def begun_by(worker: Worker, message: Message, stack: ExitStack) -> tuple[
             exchange = await Exchange.begin(worker.address, *message.parts)
             stack.callback(exchange.close)
             return exchange, await exchange.head()
-    except (OSError, Broken, ValueError):
+    except (OSError, Broken):
         return None
 
 
 async def list_of_each(message: Message, owner: str, workers: Sequence[Worker], answer: Answer) -> None:
     """Send a request for streams to all workers, and their lists to the client as one; an error of one as it is."""
     found: list[Any] = []
-    for worker, one in zip(workers, await asyncio.gather(*(answer_of(one, message) for one in workers)), strict=True):
-        if one is None:
-            note_unreached(answer.scope, [worker])
-            continue
-        head, content = one
+    for worker, head, content in await answers_of(workers, message, answer.scope):
         if head.status != 200:
             return await answer.whole(head.status, kept(head.headers), content)
         found += [one for one in json.loads(content) if (owner, one["request_id"]) not in worker.given_away]
-    content = json.dumps(found).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
-    return await answer.whole(200, headers, content)
+    return await answer.json(found)
+
+
+async def answers_of(workers: Sequence[Worker], message: Message, scope: Scope) -> list[tuple[Worker, Head, bytes]]:
+    """Return the whole answers of the workers that answer in time; the others are noted for the client's answer."""
+    answers = await asyncio.gather(*(answer_of(one, message) for one in workers))
+    found = list(zip(workers, answers, strict=True))
+    note_unreached(scope, [one for one, answer in found if answer is None])
+    return [(one, *answer) for one, answer in found if answer is not None]
 
 
 async def answer_of(worker: Worker, message: Message) -> tuple[Head, bytes] | None:
@@ -84,7 +86,7 @@ async def answer_of(worker: Worker, message: Message) -> tuple[Head, bytes] | No
     method, target, headers, body = message.parts
     try:
         return await ask(worker.address, target, headers, body, method=method, seconds=DEADLINE_SECONDS)
-    except (OSError, Broken, ValueError):
+    except (OSError, Broken):
         return None
 
 

@@ -10,31 +10,34 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qsl, urlencode
 
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.front.forwarding import Message
 from pyllmcancel.front.model import State
-from pyllmcancel.front.routes_models import Entry, entry_of, router_of, shown_of, status_of
+from pyllmcancel.front.routes import Entry, entry_of, router_of, shown_of, status_of
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Broken, Exchange
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
-from pyllmcancel.server.live.response import until_left
+from pyllmcancel.server.limits import MAX_NAME
+from pyllmcancel.server.live.events import TYPES
+from pyllmcancel.server.live.response import unknown_replica, until_left
+from pyllmcancel.server.live.routes import Types, named_types
 from pyllmcancel.server.live.wording import as_json, frame
 from pyllmcancel.server.requests.answers import request_entry
-from pyllmcancel.server.requests.visible import may_see_all
+from pyllmcancel.server.requests.visible import See, may_see_all
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from fastapi import Request
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.front.spec import Spec
@@ -52,6 +55,22 @@ OWN_FIELDS = ("types", "replica")  # of a query
 IDS = re.compile(rb"^id: [^\n]*\n", re.MULTILINE)
 BLANK = b"\n\n"
 MAX_EVENT = 1 << 24  # bytes
+
+
+router = APIRouter()
+Name = Annotated[str | None, Query(max_length=MAX_NAME)]
+
+
+@router.get("/v1/events")
+async def follow_events(request: Request, see: See, types: Types = None, replica: Name = None) -> Response:
+    if replica is not None and all(one.replica != replica for one in router_of(request).keeper.ready()):
+        raise unknown_replica()
+    return ModelsFeed(request, see, named_types(types, (*TYPES, MODELS)), replica)
+
+
+@router.get("/models/sse")
+async def follow_models(request: Request) -> Response:
+    return LlamaModelsFeed(request)
 
 
 class StateFeed(Response):

@@ -8,16 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.child import Child
-from pyllmcancel.front.process import LAST_LINES, SIGKILL, reason_in
 from pyllmcancel.front.spec import Command, Spec, shards
+from pyllmcancel.front.worker import LAST_LINES, SIGKILL, why_ended
 
 MEASURE = "--fit-print"
 WRONG = 2  # the status of a command that says why it cannot serve a model
@@ -88,7 +87,8 @@ class Fits:
         if status == 0:
             return sum_of("".join(lines[-1:]))
         if status == WRONG or (status < 0 and status != -SIGKILL):
-            raise DoesNotFit(refusal(spec.name, status, lines), lines[-LAST_LINES:])
+            why, last = why_ended(spec.name, status, lines, was_loading=True)
+            raise DoesNotFit(why + (f": {last}" if last else ""), lines[-LAST_LINES:])
         logger.warning("%s could not be measured (status %d): %s", spec.name, status, "".join(lines[-1:]))
         return 0
 
@@ -112,8 +112,3 @@ def sum_of(told: str) -> int:
         parts: dict[str, Any] = json.loads(told)
         return sum(int(parts[name]) for name in ("weights", "cells", "buffers") if name in parts)
     return 0
-
-
-def refusal(name: str, status: int, lines: Sequence[str]) -> str:
-    how = f" (signal {signal.Signals(-status).name})" if status < 0 else "" if lines else f" (status {status})"
-    return f"the model {name} could not be loaded{how}" + (f": {reason_in(lines[-1])}" if lines else "")

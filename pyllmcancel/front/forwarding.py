@@ -7,10 +7,9 @@ closed when their clients leave.
 from __future__ import annotations
 
 import json
-import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
@@ -20,6 +19,7 @@ from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.from_front import FORWARDED, INTERNAL, owner_header
 from pyllmcancel.server.http.connection import connection_of
 from pyllmcancel.server.http.request_context import mark_client_gone, request_id_of
+from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.requests.visible import may_see_all
 
 if TYPE_CHECKING:
@@ -48,16 +48,8 @@ BLANK = b"\n\n"  # the end of an event
 STREAM = b"text/event-stream"
 
 
-class ClientLeft(Exception):  # noqa: N818 - reads as the event it is
-    """The client closed its connection."""
-
-
-class NotReached(Exception):  # noqa: N818
-    """The process does not listen, or closed the connection before it had read the request."""
-
-
-class Lost(Exception):  # noqa: N818
-    """The process has ended, or is stuck, while it computed a request; another one can go on with the answer."""
+class Lost(Exception):  # noqa: N818 - reads as the event it is
+    """The process does not listen, or has ended, or is stuck; another one can take the request, or go on with it."""
 
 
 @dataclass(slots=True)
@@ -114,7 +106,7 @@ async def connected(
 
     Raises
     ------
-    NotReached
+    Lost
         The process has ended, or is about to.
     ApiError
         This process may open no more connections.
@@ -123,7 +115,7 @@ async def connected(
     try:
         return await Exchange.begin(address, method, target, [*headers, *more], before + body)
     except (ConnectionError, FileNotFoundError):
-        raise NotReached from None
+        raise Lost from None
     except OSError as error:
         raise ApiError(
             503, f"no connection to the model: {error.strerror}", "server_error", code="overloaded"
@@ -141,7 +133,7 @@ async def pass_through(begun: Exchange, head: Head, answer: Answer) -> None:
             while not await begun.flow(answer.pass_on):
                 await answer.write(b"")
         await answer.end()
-    except (Broken, ValueError):
+    except Broken:
         await answer.break_off(process_ended())
 
 
@@ -202,6 +194,12 @@ class Answer:
         await self.write(content)
         await self.end()
 
+    async def json(self, value: Any) -> None:
+        content = json.dumps(value).encode()
+        await self.whole(
+            200, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))], content
+        )
+
     async def break_off(self, error: Exception) -> None:
         """End an answer that has begun, so that nobody takes it for a complete one."""
         assert self.head is not None
@@ -244,7 +242,3 @@ async def answered(scope: Scope, receive: Receive, send: Send, error: Exception)
         raise error
     with suppress(OSError):
         await shown.response_to(scope)(scope, receive, send)
-
-
-def milliseconds_since(began: float) -> bytes:
-    return b"%d" % round((time.monotonic() - began) * 1e3)

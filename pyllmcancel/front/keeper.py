@@ -8,26 +8,25 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.child import Write
 from pyllmcancel.front.fits import DoesNotFit, Fits
-from pyllmcancel.front.model import Model, State, Ticket
-from pyllmcancel.front.places import Claim, Places
-from pyllmcancel.front.process import ModelProcess, reason_in, resident_bytes
+from pyllmcancel.front.model import Claim, Model, State, Ticket
+from pyllmcancel.front.places import Places
 from pyllmcancel.front.roster import Action, Admit, Measure, Refuse, Roster, Start, Stop
 from pyllmcancel.front.spec import Catalog, Command, Spec
 from pyllmcancel.front.upstream import Address
-from pyllmcancel.front.worker import RemoteWorker, Worker
+from pyllmcancel.front.worker import ModelProcess, RemoteWorker, Worker, resident_bytes, why_ended
 from pyllmcancel.server.errors.responses import ApiError
 
 logger = logging.getLogger("pyllmcancel.front")
 
 SILENCE_SECONDS = 10.0
 GRACE_SECONDS = 15.0  # after its drain, until a process that does not end is killed
+SHUTDOWN = "the server is shutting down", "shutdown"
 
 
 class Keeper:
@@ -68,7 +67,6 @@ class Keeper:
         self.catalog = catalog
         self.roster = roster
         self.processes: dict[str, Worker] = {}  # those of workers elsewhere, too
-        self.last_lines: dict[str, list[str]] = {}  # of processes that failed
         self.n_loads_cancelled = 0
         self.starting = set[str]()  # models that are to be loaded before this process is ready
         self.created = int(time.time())
@@ -80,7 +78,6 @@ class Keeper:
         self._leaving: dict[Worker, bool] = {}  # workers whose requests others are to take, and whether each is silent
         self._write = write
         self.key = key
-        self._waiting: dict[Ticket, asyncio.Future[Worker]] = {}
         self._given_away = defaultdict[str, set[tuple[str, str]]](set)  # of each process, whichever start of it
         self._places = Places()
         self._n_started = 0
@@ -176,25 +173,21 @@ class Keeper:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def want(self, claim: Claim) -> tuple[Ticket, asyncio.Future[Worker]]:
-        """Return a request's ticket, and the process, as soon as the request may be sent to it.
-
-        The future raises ApiError if it never may. `drop` must follow.
-        """
+    def want(self, claim: Claim) -> Ticket:
+        """Return a request's ticket. `drop` must follow."""
         chosen = self._places.choose(self.workers(claim.model), claim)
         ticket = self.roster.want(chosen.name, self.now())
         self._places.note(ticket, claim)
-        future = self._waiting[ticket] = asyncio.get_running_loop().create_future()
+        ticket.admitted = asyncio.get_running_loop().create_future()
         if self.closing:
-            future.set_exception(ApiError(503, "the server is shutting down", "server_error", code="shutdown"))
+            self._refuse(ticket, *SHUTDOWN)
         self._act()
-        return ticket, future
+        return ticket
 
     def drop(self, ticket: Ticket, keep: float | None = None) -> None:
         """The request has ended, or its client has left. Idempotent."""
-        future = self._waiting.pop(ticket, None)
-        if future is not None and not future.cancel() and not future.cancelled():
-            future.exception()  # it was heard, or nobody is left to hear it
+        if not ticket.admitted.cancel() and not ticket.admitted.cancelled():
+            ticket.admitted.exception()  # it was raised, or nobody waits for it any more
         self._places.drop(ticket)
         self.roster.drop(ticket, self.now(), keep=keep)
         self._act()
@@ -222,7 +215,7 @@ class Keeper:
 
     def is_ready(self, worker: Worker) -> None:
         self.roster.loaded(worker.name, self.now(), worker.n_slots)
-        self.last_lines.pop(worker.name, None)
+        self.model(worker.name).lines = []
         seconds = self.model(worker.name).load_seconds
         logger.info("%s is loaded after %.1f s", worker.name, seconds)
         self._measure(worker)
@@ -269,11 +262,9 @@ class Keeper:
 
     def _reason_of(self, process: ModelProcess, status: int, *, was_loading: bool) -> str:
         """Return why a process ended that nobody has stopped, and log it."""
-        last = reason_in(next((line for line in reversed(process.lines) if line.strip()), ""))
-        how = f" (signal {-status})" if status < 0 else "" if last else f" (status {status})"
-        why = f"the model {process.name} {'could not be loaded' if was_loading else 'ended'}{how}"
+        why, last = why_ended(process.name, status, process.lines, was_loading=was_loading)
         logger.error("%s: %s", why, last)
-        self.last_lines[process.name] = list(process.lines)
+        self.model(process.name).lines = list(process.lines)
         # Once it serves, its lines name requests of all owners.
         return why + (f": {last}" if was_loading and last else "")
 
@@ -336,11 +327,10 @@ class Keeper:
         """Send requests that wait for a process to another one of their model that takes them."""
         for one in self.roster.models.values():
             for ticket in list(one.waiting) if not one.is_open else ():
-                claim = self._places.claim_of(ticket)
-                chosen = self._places.choose(self.roster.workers(one.of), claim)
+                chosen = self._places.choose(self.roster.workers(one.of), ticket.claim)
                 if chosen.is_open:
                     self.roster.move(ticket, chosen.name)
-                    self._places.note(ticket, claim)
+                    self._places.note(ticket, ticket.claim)
 
     def _give_away(self) -> None:
         """Have others go on with the requests of workers that leave, or do not answer, where there are any now."""
@@ -359,15 +349,20 @@ class Keeper:
             case Start(name):
                 self._start(name)
             case Measure(name, whole):
-                self._measure_first(name, whole=whole)
+                task = asyncio.create_task(self._measured_first(name, whole=whole), name=f"measure {name}")
+                self._measuring.add(task)
+                task.add_done_callback(self._measuring.discard)
             case Stop(name, kill):
-                self._stop(name, kill=kill)
+                self.n_loads_cancelled += kill
+                logger.info("the load of %s is cancelled: nobody waits for it" if kill else "%s is unloaded", name)
+                process = self.processes[name]
+                assert isinstance(process, ModelProcess)
+                process.stop(kill=kill, patience=self._drain + GRACE_SECONDS)
             case Admit(ticket):
-                future = self._waiting.get(ticket)
-                if future is not None and not future.done():
-                    future.set_result(self.processes[ticket.name])
+                if not ticket.admitted.done():
+                    ticket.admitted.set_result(self.processes[ticket.name])
             case Refuse(ticket, why, code):
-                self._refuse(ticket, ApiError(503, why, "server_error", code=code))
+                self._refuse(ticket, why, code)
 
     def _start(self, name: str) -> None:
         self._n_started += 1
@@ -392,16 +387,11 @@ class Keeper:
         )
         process.given_away = self._given_away[name]  # it may have stored some of them
 
-    def _measure_first(self, name: str, *, whole: bool) -> None:
-        task = asyncio.create_task(self._measured_first(name, whole=whole), name=f"measure {name}")
-        self._measuring.add(task)
-        task.add_done_callback(self._measuring.discard)
-
     async def _measured_first(self, name: str, *, whole: bool) -> None:
         try:
             need = await self._fits.need(self.catalog.workers[name], whole=whole)
         except DoesNotFit as error:
-            why, self.last_lines[name] = error.args
+            why, self.model(name).lines = error.args
             logger.error("%s", why)
             self.roster.unfit(name, why, self.now())
         except Exception:
@@ -411,16 +401,10 @@ class Keeper:
             self.roster.fits(name, need, whole=whole)
         self._act()
 
-    def _stop(self, name: str, *, kill: bool) -> None:
-        if kill:
-            self.n_loads_cancelled += 1
-        logger.info("the load of %s is cancelled: nobody waits for it" if kill else "%s is unloaded", name)
-        self.processes[name].stop(kill=kill, patience=self._drain + GRACE_SECONDS)
-
-    def _refuse(self, ticket: Ticket, error: ApiError) -> None:
-        future = self._waiting.get(ticket)
-        if future is not None and not future.done():
-            future.set_exception(error)
+    @staticmethod
+    def _refuse(ticket: Ticket, why: str, code: str) -> None:
+        if not ticket.admitted.done():
+            ticket.admitted.set_exception(ApiError(503, why, "server_error", code=code))
 
     async def close(self) -> None:
         """Refuse the requests that wait, and end all processes after their drain. Idempotent."""
@@ -428,18 +412,20 @@ class Keeper:
         self.notify()
         if self._timer is not None:
             self._timer.cancel()
-        for ticket in list(self._waiting):
-            self._refuse(ticket, ApiError(503, "the server is shutting down", "server_error", code="shutdown"))
+        for ticket in [ticket for one in self.roster.models.values() for ticket in one.waiting]:
+            self._refuse(ticket, *SHUTDOWN)
         for task in self._measuring:
             task.cancel()
-        processes = [one for one in self.processes.values() if isinstance(one, ModelProcess)]
+        processes = self._local()
         for process in processes:
             kill = self.model(process.name).state is State.LOADING
             process.stop(kill=kill, patience=self._drain + GRACE_SECONDS)
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(*(process.wait() for process in processes), *self._measuring, return_exceptions=True)
+        await asyncio.gather(*(process.wait() for process in processes), *self._measuring, return_exceptions=True)
 
     def hurry(self) -> None:
         """End the drains: the second signal."""
-        for process in self.processes.values():
+        for process in self._local():
             process.hurry(GRACE_SECONDS)
+
+    def _local(self) -> list[ModelProcess]:
+        return [one for one in self.processes.values() if isinstance(one, ModelProcess)]

@@ -5,6 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+    from pyllmcancel.front.worker import Worker
 
 FAILED_SECONDS = 30.0  # in which requests for a model that failed are refused at once
 AWAY_SECONDS = 10.0  # in which requests wait for a worker elsewhere that is away; then they are refused at once
@@ -20,19 +26,53 @@ class State(Enum):
     FAILED = "failed"
 
 
+Name = tuple[str, str]  # its kind, and the name itself
+
+
+class Claim(NamedTuple):
+    """The facts that decide the place of a request.
+
+    Attributes
+    ----------
+    names
+        The first one counts most.
+    weight
+        The bytes of its body, which stand for its tokens: nobody in front counts those.
+    avoids
+        The processes that did not take it.
+    """
+
+    model: str
+    owner: str = ""
+    names: tuple[Name, ...] = ()
+    weight: int = 0
+    avoids: frozenset[str] = frozenset()
+
+
+@dataclass(eq=False, slots=True)
 class Ticket:
-    """One request's wish for a model."""
+    """One request's wish for a model.
 
-    __slots__ = ("arrived", "name")
+    Attributes
+    ----------
+    name
+        The process that it waits for, or was sent to.
+    claim, noted
+        As `Places` knows it, and the process where it counts; None: nowhere.
+    admitted
+        Its process, as soon as the request may be sent there; ApiError if it never may.
+    """
 
-    def __init__(self, name: str, arrived: float) -> None:
-        self.name = name  # of the process that it waits for, or was sent to
-        self.arrived = arrived
+    name: str
+    arrived: float
+    claim: Claim = Claim("")  # noqa: RUF009 - it is immutable
+    noted: str | None = None
+    admitted: Future[Worker] = field(init=False)  # set by the keeper
 
 
 @dataclass(slots=True)
 class Model:
-    """The facts about one process of a model. Written by its `Roster`, but for `is_stuck` and `is_listed`.
+    """The facts about one process of a model. Written by its `Roster`, but for `is_stuck`, `is_listed` and `lines`.
 
     Attributes
     ----------
@@ -68,6 +108,8 @@ class Model:
         The same, if a request has no wish.
     asleep
         True if it was unloaded for that reason.
+    why, lines
+        The reason why it failed, and the last lines of its log.
     """
 
     name: str
@@ -100,6 +142,7 @@ class Model:
     retry_at: float = -math.inf
     failed_at: float = 0.0
     why: str = ""
+    lines: list[str] = field(default_factory=list)
 
     @property
     def wanted(self) -> bool:

@@ -9,55 +9,32 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from pyllmcancel.front.model import State
+from pyllmcancel.front.model import Claim, Name, State
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pyllmcancel.front.model import Model, Ticket
-    from pyllmcancel.requests.request import Names
+    from pyllmcancel.front.requests import FrontRequest
 
 MAX_NAMES = 4_096  # of an owner that are remembered
 COMES = (State.LOADED, State.LOADING, State.UNLOADED, State.ENDING, State.FAILED)  # the sooner a process serves
 ID, KEY, SESSION = "id", "key", "session"
-Name = tuple[str, str]  # its kind, and the name itself
+Key = tuple[str, Name]  # the model, and the name
 
 
-class Claim(NamedTuple):
-    """The facts that decide the place of a request.
-
-    Attributes
-    ----------
-    names
-        The first one counts most.
-    weight
-        The bytes of its body, which stand for its tokens: nobody in front counts those.
-    avoids
-        The processes that did not take it.
-    """
-
-    model: str
-    owner: str = ""
-    names: tuple[Name, ...] = ()
-    weight: int = 0
-    avoids: frozenset[str] = frozenset()
-
-
-def names_of(request_id: str, names: Names, streams: Sequence[str]) -> tuple[Name, ...]:
+def names_of(request: FrontRequest) -> tuple[Name, ...]:
     """Return the names that decide the place of a request. An id is one: the process finds that it is in use."""
-    found = [(ID, request_id), (KEY, names.supersede), *((ID, one) for one in streams)]
-    found += [(SESSION, names.parent), (SESSION, names.session)]
+    found = [(ID, request.id), (KEY, request.supersede), *((ID, one) for one in request.streams)]
+    found += [(SESSION, request.parent), (SESSION, request.session)]
     return tuple(dict.fromkeys((kind, name) for kind, name in found if name is not None))
 
 
-Key = tuple[str, str, Name]  # the model, the owner, and the name
-
-
 @dataclass(slots=True)
-class Live:
-    """A name of live requests: where the newest one went, and how many there are."""
+class Seat:
+    """The process to which the newest request of a name went, and the number of live requests of that name."""
 
     worker: str
     n: int = 0
@@ -74,9 +51,7 @@ class Places:
 
     def __init__(self, most: int = MAX_NAMES) -> None:
         self._most = most
-        self._live: dict[Key, Live] = {}
-        self._idle = defaultdict[str, OrderedDict[Key, str]](OrderedDict)  # by owner, the least recently used first
-        self._claims: dict[Ticket, tuple[Claim, str]] = {}  # and where it went
+        self._seats = defaultdict[str, OrderedDict[Key, Seat]](OrderedDict)  # by owner, the least recently used first
         self._weights = Counter[str]()  # of each process' live requests
 
     def choose(self, workers: Sequence[Model], claim: Claim) -> Model:
@@ -85,16 +60,13 @@ class Places:
         ready = {name: one for name, one in takers.items() if not (one.is_stuck or name in claim.avoids)} or takers
         if not ready:
             return min(workers, key=lambda one: COMES.index(one.state))
-        if len(ready) > 1:
-            keys = keys_of(claim)
-            for live in (self._live[key] for key in keys if key in self._live):
-                if live.worker in ready:
-                    return ready[live.worker]
-            known: Mapping[Key, str] = self._idle.get(claim.owner, {})
-            is_full = all(len(one.running) >= one.slots for one in ready.values())
-            for one in (ready.get(known[key]) for key in keys if key in known):
-                if one is not None and (is_full or len(one.running) < one.slots):
-                    return one
+        known = self._seats[claim.owner]
+        seats = [seat for key in keys_of(claim) if (seat := known.get(key)) is not None and seat.worker in ready]
+        is_full = all(len(one.running) >= one.slots for one in ready.values())
+        for seat in sorted(seats, key=lambda one: not one.n):  # live ones first
+            one = ready[seat.worker]
+            if seat.n or is_full or len(one.running) < one.slots:
+                return one
         return min(ready.values(), key=self._work)
 
     def _work(self, one: Model) -> tuple[float, int, int, float]:
@@ -104,38 +76,30 @@ class Places:
     def note(self, ticket: Ticket, claim: Claim) -> None:
         """The request goes, or waits, where its ticket says."""
         self.drop(ticket)
-        self._claims[ticket] = claim, ticket.name
+        ticket.claim, ticket.noted = claim, ticket.name
         self._weights[ticket.name] += claim.weight
+        known = self._seats[claim.owner]
         for key in keys_of(claim):
-            live = self._live.setdefault(key, Live(ticket.name))
-            live.worker, live.n = ticket.name, live.n + 1
-
-    def claim_of(self, ticket: Ticket) -> Claim:
-        return self._claims[ticket][0]
+            seat = known.setdefault(key, Seat(ticket.name))
+            seat.worker, seat.n = ticket.name, seat.n + 1
 
     def drop(self, ticket: Ticket) -> None:
         """The request has ended, or goes elsewhere. Idempotent."""
-        noted = self._claims.pop(ticket, None)
-        if noted is None:
+        claim, worker, ticket.noted = ticket.claim, ticket.noted, None
+        if worker is None:
             return
-        claim, worker = noted
         self._weights[worker] -= claim.weight
+        known = self._seats[claim.owner]
         for key in keys_of(claim):
-            live = self._live[key]
-            live.n -= 1
-            if not live.n:
-                del self._live[key]
-                self._remember(claim.owner, key, live.worker)
-
-    def _remember(self, owner: str, key: Key, worker: str) -> None:
-        _, _, (kind, _) = key
-        if kind != ID:
-            known = self._idle[owner]
-            known[key] = worker
+            seat = known[key]
+            seat.n -= 1
             known.move_to_end(key)
-            if len(known) > self._most:
-                known.popitem(last=False)
+            oldest = next((one for one, its in known.items() if not its.n), None) if len(known) > self._most else None
+            if not seat.n and key[1][0] == ID:
+                del known[key]
+            elif oldest is not None:
+                del known[oldest]
 
 
 def keys_of(claim: Claim) -> list[Key]:
-    return [(claim.model, claim.owner, name) for name in claim.names]
+    return [(claim.model, name) for name in claim.names]

@@ -1,4 +1,7 @@
-"""The groups and times that a request names, read in front, where it may have to wait for its model."""
+"""The few fields and headers that say where a request goes: its model, its groups and its times.
+
+They are read in front, where it may have to wait for its model. Its process validates the rest, and refuses errors.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ import asyncio
 import math
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from pydantic_core import SchemaValidator, ValidationError, core_schema
 from starlette.datastructures import Headers
 
 from pyllmcancel.cancellation import Deadline
-from pyllmcancel.front.body_fields import fields_in
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.forms import form_fields
 from pyllmcancel.server.limits import MAX_NAME, SMALL_BODY
 from pyllmcancel.server.origin import CONVERSATION_HEADERS, KEY_FIELDS, PARENT_FIELDS, SESSION_FIELDS, is_name
 from pyllmcancel.server.streams.kept import conversation_key
@@ -22,84 +26,92 @@ from pyllmcancel.server.wire.fields import MAX_TIMEOUT
 if TYPE_CHECKING:
     from starlette.types import Scope
 
-    from pyllmcancel.front.request import FrontRequest
+    from pyllmcancel.front.requests import FrontRequest
+
+OWN_FIELDS = ("background", "model", "keep_alive", "keep_going", "previous_response_id", "stream")
+BOOLEANS = {"true": True, "false": False}  # of a form
+MAX_VALUE = 8_192  # characters of a value: longer ones name nothing
+OPENINGS = (b",", b"[", b"{")  # a value comes after each, if it is not in a text
+MAX_VALUES = 1_000_000  # more than any context has tokens: the parser keeps the GIL until it is done
+
+TEXT = core_schema.str_schema(max_length=MAX_VALUE, strict=True)
+NUMBERS = (
+    core_schema.bool_schema(strict=True),
+    core_schema.int_schema(strict=True),
+    core_schema.float_schema(strict=True),
+)
+SCALAR = core_schema.union_schema([core_schema.none_schema(), *NUMBERS, TEXT], mode="left_to_right")
+FIELD = core_schema.typed_dict_field(core_schema.with_default_schema(SCALAR, on_error="omit"), required=False)
+WANTED = dict.fromkeys((*OWN_FIELDS, *map(str, Deadline), *SESSION_FIELDS, *PARENT_FIELDS, *KEY_FIELDS), FIELD)
+# It makes no objects of what is not wanted: some microseconds for a chat, and a tenth of what `json` takes.
+BODY = SchemaValidator(core_schema.typed_dict_schema(WANTED))
+
+
+def fields_in(body: bytes) -> dict[str, Any]:
+    """Return the wanted fields of a JSON object, or of a form, that are texts, numbers, booleans or null.
+
+    What is neither has none: the process that gets the body reports it. The texts of a form may stand for numbers.
+    ApiError if the body is too long to be parsed.
+    """
+    if sum(map(body.count, OPENINGS)) > MAX_VALUES:
+        raise ApiError(400, f"the body has more than {MAX_VALUES:,} values", code="too_many_values")
+    found: dict[str, Any] = {}
+    with suppress(ApiError, ValidationError):
+        if body.startswith(b"--"):  # as no JSON does
+            form = form_fields(body, body[2:].partition(b"\r\n")[0])
+            texts = {name: value for name, value in form.items() if isinstance(value, str)}
+            found = BODY.validate_python({name: BOOLEANS.get(text, text) for name, text in texts.items()})
+        else:
+            found = BODY.validate_json(body)
+    return found
+
 
 DURATION = re.compile(r"(-?\d+(?:\.\d+)?)(ms|s|m|h)?")
 UNITS = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-class Preferences(NamedTuple):
-    """A name or time of a wrong form counts as missing, since the model's process refuses it.
-
-    Attributes
-    ----------
-    names
-        The session, the parent session, and the supersede key.
-    streams
-        The names by which its stream can be taken up again, if it will have such a stream.
-    keep_going
-        The seconds for which such a stream goes on without a reader.
-    timeout, queue_timeout
-        The seconds from its arrival that it may take, and that it may wait; infinite: no limit.
-    keep_alive
-        The seconds for which its model is to stay loaded after it; None: as configured.
-    previous
-        The stored response that it goes on from.
-    background
-        True if it asks for a response that is generated after its answer.
-    """
-
-    names: Names
-    streams: tuple[str, ...]
-    keep_going: float
-    timeout: float
-    queue_timeout: float
-    keep_alive: float | None
-    previous: str | None = None
-    background: bool = False
 
 
 async def fields_of(body: bytes) -> dict[str, Any]:
     return fields_in(body) if len(body) <= SMALL_BODY else await asyncio.to_thread(fields_in, body)
 
 
-def preferences_of(
+def take_preferences(
     request: FrontRequest, scope: Scope, fields: dict[str, Any], *, stream_keep: float, grouped: bool
-) -> Preferences:
-    """Return the preferences of a request, which has the names of its headers already.
+) -> Names:
+    """Have a request know what it asks of the front. Return its names; it has those of its headers already.
+
+    A name or time of a wrong form counts as missing, since the model's process refuses it.
 
     Parameters
     ----------
+    stream_keep
+        The limit of seconds for which a stream goes on without a reader.
     grouped
         True if it generates, and so may belong to groups, and have a stream that is kept.
     """
-    asked = fields.get("keep_going")
-    seconds = stream_keep
-    if isinstance(asked, float | int) and asked is not True and asked > 0:
-        seconds = min(asked, stream_keep)
     is_response = "/responses" in scope["path"]
     previous = fields.get("previous_response_id") if is_response else None
-    if not isinstance(previous, str) or len(previous) > MAX_NAME:
-        previous = None
-    timeout, queue_timeout = seconds_in(fields, Deadline.ALL), seconds_in(fields, Deadline.QUEUE)
-    found = Preferences(Names(), (), seconds, timeout, queue_timeout, keep_alive(fields), previous)
+    request.previous = previous if isinstance(previous, str) and len(previous) <= MAX_NAME else None
+    request.keep_alive = keep_alive(fields)
     if not grouped:
-        return found
+        return Names()
+    request.is_background = is_response and fields.get("background") is True
     names = Names(
         request.session or name_in(fields, SESSION_FIELDS),
         request.parent or name_in(fields, PARENT_FIELDS),
         request.supersede or name_in(fields, KEY_FIELDS),
     )
-    streams: tuple[str, ...] = ()
     if stream_keep > 0 and fields.get("stream") is True:
-        conversation = conversation_of(scope)
+        asked, conversation = fields.get("keep_going"), conversation_of(scope)
         if conversation is not None:
             names = names._replace(supersede=names.supersede or conversation_key(conversation))
-            streams = (conversation, request.id)
+            request.streams = (conversation, request.id)
         elif asked:
-            streams = (request.id,)
-    background = is_response and fields.get("background") is True
-    return found._replace(names=names, streams=streams, background=background)
+            request.streams = (request.id,)
+        if request.streams:
+            request.keeps = stream_keep
+            if isinstance(asked, float | int) and asked is not True and asked > 0:
+                request.keeps = min(asked, stream_keep)
+    return names
 
 
 def name_in(fields: dict[str, Any], names: tuple[str, ...]) -> str | None:

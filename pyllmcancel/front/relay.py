@@ -8,6 +8,7 @@ itself. A process that reports nothing for some time after a cancel is stuck, an
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
 from contextlib import suppress
@@ -15,22 +16,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.events import Delta, FinishReason, RequestStatus
-from pyllmcancel.front.delivery import BegunOtherwise, Delivery
-from pyllmcancel.front.forwarding import ClientLeft, Lost, NotReached, connected, process_ended
-from pyllmcancel.front.link import Link, content_of
+from pyllmcancel.front.forwarding import Lost, connected, process_ended
+from pyllmcancel.front.link import Delivery, Link
 from pyllmcancel.front.requests import check
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Exchange, Headers, Unread
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.behind import ACCEPTED, AGAIN, BODY, CLOSED, END, ENDED, LEFT, LINK, START, STATE
 from pyllmcancel.server.delivered import Promise
 from pyllmcancel.server.http.request_context import ARRIVED, arrival_header
+from pyllmcancel.server.http.workers import ClientLeft
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
 
     from pyllmcancel.front.forwarding import Answer, Message
-    from pyllmcancel.front.request import FrontRequest
-    from pyllmcancel.front.requests import FrontRequests
+    from pyllmcancel.front.requests import FrontRequest, FrontRequests
     from pyllmcancel.front.worker import Worker
 
 T = TypeVar("T")
@@ -178,15 +178,12 @@ class Relay:
 
     async def until_done(self, task: asyncio.Task[None]) -> None:
         """Wait until the client has its answer, has left (ClientLeft), or the task has ended. The task goes on."""
-        done = asyncio.create_task(self._done.wait())
-        try:
-            await asyncio.wait((task, done), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            done.cancel()
-        if self.left_at is not None:
-            raise ClientLeft
+        task.add_done_callback(lambda _: self._done.set())
+        await self._done.wait()
         if task.done():
             await task
+        if self.left_at is not None:
+            raise ClientLeft
 
     # -- in its process -----------------------------------------------------------------------------------------------
 
@@ -195,10 +192,8 @@ class Relay:
 
         Raises
         ------
-        NotReached
-            The process has ended, or is about to; it has seen nothing of the request.
         Lost
-            The process was lost, and another one can go on with the answer.
+            The process was lost, and another one can take the request, or go on with the answer.
         ApiError
             None can, or this process may open no more connections.
         RequestCancelled
@@ -224,10 +219,7 @@ class Relay:
             if not message.is_kept:
                 message.body, self._has_body = b"", False
             await self._follow(begun, link, list(extra))
-        except BegunOtherwise:
-            delivered.forget()
-            raise Lost from None
-        except (Broken, ValueError, TimeoutError) as error:
+        except (Broken, TimeoutError, ValueError) as error:
             await self._broken(error)
         finally:
             process.on_leave.discard(self._leave_process)
@@ -259,7 +251,7 @@ class Relay:
         while not (is_answered and (self.request.ended.done() or not self._is_accepted)):
             kind, content = await self._within(DEADLINE_SECONDS, link.next())
             if kind == START:
-                status, fields = content_of(content)
+                status, fields = json.loads(content)
                 headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields]
                 await self._begin(link, status, headers, extra)
             elif kind == BODY:
@@ -280,7 +272,7 @@ class Relay:
         await self._delivery.begin(link, status, headers, extra)
 
     def _learn(self, kind: bytes, content: bytes) -> None:
-        told = content_of(content)
+        told = json.loads(content)
         if kind == ACCEPTED:
             self._is_accepted = self._was_accepted = True
             names, size, adapters, promise = told
@@ -314,7 +306,7 @@ class Relay:
         self._delivery.lose_rest()
         if isinstance(error, Unread) and reason is None and self._has_body and self._n_unread < MOST_UNREAD:
             self._n_unread += 1
-            raise NotReached from None
+            raise Lost from None
         if self._can_go_on and (self._is_given_away or self._n_lost < MOST_LOST):
             self._n_lost += not self._is_given_away
             self._note_move()

@@ -1,30 +1,114 @@
-"""The requests of all models, in one registry: where the single server has its engine."""
+"""The requests of all models, in one registry: where the single server has its engine. Processes compute them."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.cancellation import CancelReason, Deadline
+from pyllmcancel.cancellation import Cancellation, CancelReason, Deadline
 from pyllmcancel.errors import InvalidRequestError, QueueFullError, RequestCancelled
-from pyllmcancel.events import FinishReason, RequestStatus
-from pyllmcancel.front.request import FrontRequest
+from pyllmcancel.events import Drafted, FinishReason, RequestStatus, Usage
 from pyllmcancel.front.upstream import DEADLINE_SECONDS
 from pyllmcancel.requests.arrivals import Arrivals, end_cancelled
 from pyllmcancel.requests.endings import Endings
 from pyllmcancel.requests.observer import Observers
 from pyllmcancel.requests.registry import Registry
+from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.token_stream import Outbox
 from pyllmcancel.scheduling.forecast import Ahead
+from pyllmcancel.server.responses.answer import RESPONSE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
-    from pyllmcancel.events import Delta
+    from pyllmcancel.events import Delta, Ending
+    from pyllmcancel.front.worker import Worker
     from pyllmcancel.requests.effects import Accepted
-    from pyllmcancel.requests.request import Names, Origin, Request, RequestSummary
+    from pyllmcancel.requests.request import Names, Origin, RequestSummary
+
+
+class FrontRequest(Request):
+    """Used in the event loop only, which is responsible for it.
+
+    Attributes
+    ----------
+    model
+        The name of its model; empty until it is known.
+    streams
+        The names by which its stream can be taken up again.
+    keeps
+        The seconds for which that stream goes on without a reader.
+    is_background
+        True if it is a response that is generated after its answer.
+    previous
+        The stored response that it goes on from.
+    keep_alive
+        The seconds for which its model is to stay loaded after it; None: as configured.
+    process
+        The process that it was sent to last; None before.
+    ahead
+        What it waits for in its process, as that says; None if it does not wait there.
+    n_readers
+        The readers of its stream, if that can be taken up again.
+    on_cancel
+        Called once when it is cancelled, from `FrontRequests.arrive` on.
+    """
+
+    def __init__(self, **origin: Unpack[Origin]) -> None:
+        super().__init__(Cancellation(Event()), **origin)  # no step of this process reads it
+        self.model = ""
+        self.streams: tuple[str, ...] = ()
+        self.keeps = 0.0
+        self.is_background = False
+        self.previous: str | None = None
+        self.keep_alive: float | None = None
+        self.process: Worker | None = None
+        self.on_cancel: Callable[[], object] = lambda: None
+        self.n_readers: int | None = None
+        self.ahead: Ahead | None = None
+        self._n_prompt_tokens, self._n, self._max_tokens = 0, 1, None
+        self._usage = Usage()
+        self._in_slots: tuple[int, ...] = ()
+
+    @property
+    def found_by(self) -> tuple[str, ...]:
+        """The names by which its answer can be found later: as a stream, and as a stored response."""
+        return self.id, f"{RESPONSE_PREFIX}{self.id}", *self.streams
+
+    def take_size(self, size: list[Any], adapters: list[tuple[int, float]]) -> None:
+        """Take what a process says of a request that it has accepted."""
+        self._n_prompt_tokens, self._n, self._max_tokens = size
+        self.adapters = tuple((number, scale) for number, scale in adapters)
+
+    def take_state(self, told: list[Any]) -> None:
+        """Take how far the request is."""
+        status, slots, self.paused, self.n_readers, times, done, cached, generated, drafts, *waits = told
+        self.ahead = Ahead(*waits[0]) if waits and waits[0] is not None else None
+        ahead = 0.0 if self.process is None else self.process.clock_ahead
+        self.admitted_at, self.first_token_at = (None if one is None else one - ahead for one in times)
+        self.status, self._in_slots = RequestStatus(status), tuple(slots)
+        self._usage = Usage(done, generated, cached, tuple(Drafted(*one) for one in drafts))
+
+    @property
+    def n_prompt_tokens(self) -> int:
+        return self._n_prompt_tokens
+
+    def usage(self) -> Usage:
+        return self._usage
+
+    def _slots(self) -> tuple[int, ...]:
+        return self._in_slots
+
+    def summary(self, ending: Ending | None = None) -> RequestSummary:
+        place = None if self.process is None else self.process.replica
+        told = super().summary(ending)
+        return replace(told, n=self._n, max_tokens=self._max_tokens, model=self.model or None, replica=place)
+
 
 BAD = 400  # the least status of a refusal
 
@@ -42,6 +126,7 @@ class FrontRequests:
         self.registry = Registry(max_waiting)
         self.observers = Observers()
         self.failure = None  # as an engine has one
+        self._positions: dict[FrontRequest, int] = {}
         self._endings = Endings(self.registry, self.observers, logs=False)  # the processes log their requests
         self.arrivals = Arrivals(self.registry, self._endings, None, self.observers, {})
 
@@ -104,9 +189,20 @@ class FrontRequests:
         if not isinstance(found, FrontRequest) or found.status is not request.status:
             return None
         if found.status is RequestStatus.LOADING:
-            here = [one for one in self.coming(None) if one.model == found.model and one.status is found.status]
-            return Ahead(1 + sum(one.arrived_at < found.arrived_at for one in here))
+            position = self._counted().get(found)
+            return None if position is None else Ahead(position)
         return found.ahead
+
+    def _counted(self) -> dict[FrontRequest, int]:
+        """Return the positions of all requests that wait for their models, counted once in a turn of the event loop."""
+        if not self._positions:
+            counts = Counter[str]()
+            for one in sorted(self.coming(None), key=lambda one: one.arrived_at):
+                if one.status is RequestStatus.LOADING:
+                    counts[one.model] += 1
+                    self._positions[one] = counts[one.model]
+            asyncio.get_running_loop().call_soon(self._positions.clear)
+        return self._positions
 
     def cancel(
         self, request: Request, reason: CancelReason = CancelReason.EXPLICIT, deadline: Deadline | None = None

@@ -311,7 +311,9 @@ class Roster:
             self._renew_next(workers)
             for model in workers:
                 if model.is_open:
-                    self._admit_all(model)
+                    self._actions += [Admit(ticket) for ticket in model.waiting]
+                    model.running |= model.waiting.keys()
+                    model.waiting.clear()
             self._sleep([one for one in workers if not one.is_remote], now)
         actions, self._actions = self._actions, []
         return actions
@@ -412,12 +414,6 @@ class Roster:
         if model.need > self.room:
             return f"{model.name} takes {model.need:,} bytes, and all models together may take {self.room:,.0f}"
         return f"there is no room for {model.name} beside the models that are pinned"
-
-    def _admit_all(self, model: Model) -> None:
-        for ticket in list(model.waiting):
-            del model.waiting[ticket]
-            model.running.add(ticket)
-            self._actions.append(Admit(ticket))
 
     def _renew_next(self, workers: list[Model]) -> None:
         """Let the next process drain that is to be started anew, and end it as soon as it has no requests."""

@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import re
 import time
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
 
 from fastapi import Request
+from starlette.datastructures import QueryParams
 
 from pyllmcancel.cancellation import Deadline
 from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.front.everywhere import bring, exchange_with_each, list_of_each
 from pyllmcancel.front.forwarding import (
     Answer,
-    ClientLeft,
     Lost,
     Message,
-    NotReached,
     answered,
-    milliseconds_since,
     read_body,
 )
-from pyllmcancel.front.places import Claim, names_of
-from pyllmcancel.front.preferences import Preferences, fields_of, preferences_of
+from pyllmcancel.front.model import Claim
+from pyllmcancel.front.places import names_of
+from pyllmcancel.front.preferences import fields_of, seconds_in, take_preferences
 from pyllmcancel.front.relay import Relay
 from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import REQUEST
+from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.limits import MAX_NAME, SMALL_BODY
 from pyllmcancel.server.live.response import until_left
 from pyllmcancel.server.origin import plain_origin
@@ -44,13 +42,13 @@ from pyllmcancel.server.streams.routes import not_ready
 from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.remotes import Remotes
-    from pyllmcancel.front.request import FrontRequest
+    from pyllmcancel.front.requests import FrontRequest
     from pyllmcancel.front.spec import Spec
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.config import ServerConfig
@@ -62,8 +60,6 @@ STREAMS = re.compile(r"/v1/stream(?:/(.*))?", re.DOTALL)
 RESPONSES = re.compile(r"/v1/responses/(?!input_tokens$|compact$)(.*?)(/input_items|/cancel)?", re.DOTALL)
 LOOKUP, SHARED = "/v1/streams/lookup", ("/docs", "/openapi.json")
 MAX_SHOWN = 20  # names in an error
-GONE = (NotReached, Lost)
-JSON = [(b"content-type", b"application/json")]
 
 
 class Router:
@@ -92,7 +88,7 @@ class Router:
         self._remotes = remotes
         self._paths = paths
         self.requests = FrontRequests(config.engine.max_queue)
-        self._outliving_tasks = set[asyncio.Task[None]]()
+        self._tasks = set[asyncio.Task[None]]()  # each has a request computed
         self.autoload = autoload
         own = {Deadline.ALL: config.engine.request_timeout, Deadline.QUEUE: config.engine.queue_timeout}
         self._deadlines = {one: math.inf if seconds is None else seconds for one, seconds in own.items()}
@@ -114,10 +110,10 @@ class Router:
             await answered(scope, receive, send, error)
 
     async def close(self) -> None:
-        """End the requests that outlive their clients' calls. Idempotent."""
-        for task in self._outliving_tasks:
+        """End the requests. Idempotent."""
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._outliving_tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _look_up(self, message: Message, answer: Answer) -> None:
         """Answer what computes nothing."""
@@ -132,7 +128,7 @@ class Router:
         elif path in SHARED:
             await exchange_with_each(message, self._serving_any(), answer)
         else:
-            spec = await self.named(next(iter(query_of(scope).get("model", ())), None))
+            spec = await self.named(query_of(scope).get("model"))
             await exchange_with_each(message, [self.serving(spec)], answer)
 
     # -- one model ----------------------------------------------------------------------------------------------------
@@ -150,84 +146,59 @@ class Router:
         # Listed from its head on, and until here its own: see `Arriving`. What computes nothing is listed from here on.
         request = scope["state"].pop(REQUEST, None) or self.requests.arrive(**plain_origin(Request(scope)))
         relay = Relay(self.requests, request, Answer(scope, send))
-        with self._left_in_order(relay):
-            self.requests.take_over(request, relay.cancelled)
-            with watched(receive, relay.client_left):
-                preferences = await self._preferences(scope, message, relay)
-                if not (preferences.streams or preferences.background):
-                    with self._watched(scope, request):
-                        await self._computed(preferences, message, relay)
-                    return
-                relay.outlives = True
-                task = asyncio.create_task(self._outliving(preferences, message, relay), name=f"relay {request.id}")
-                self._outliving_tasks.add(task)
-                task.add_done_callback(self._outliving_tasks.discard)
-                await relay.until_done(task)
+        with watched(receive, relay.client_left):
+            task = asyncio.create_task(self._relayed(message, relay, scope), name=f"relay {request.id}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            await relay.until_done(task)
 
-    def _watched(self, scope: Scope, request: FrontRequest) -> AbstractContextManager[None]:
-        """Inside the block, a client that has vanished, or does not read, cancels its request."""
-        connection = connection_of(scope)
-        return nullcontext() if connection is None else connection.answering(partial(self.requests.cancel, request))
-
-    @contextmanager
-    def _left_in_order(self, relay: Relay, *, outlives: bool = False) -> Iterator[None]:
-        """Write the request's ending after the block, if nobody has.
-
-        A request that outlives its call has a second block, which does it.
-        """
-        ended_by: Exception | None = None
+    async def _relayed(self, message: Message, relay: Relay, scope: Scope) -> None:
+        """Have a request computed, which may go on after its client's call, and write its ending, if nobody has."""
+        request, ended_by = relay.request, None
         try:
-            yield
+            self.requests.take_over(request, relay.cancelled)
+            await self._read(scope, message, relay)
+            relay.outlives = bool(request.streams or request.is_background)
+            connection = None if relay.outlives else connection_of(scope)
+            # A client that has vanished, or does not read, cancels its request.
+            cancel = partial(self.requests.cancel, request)
+            with nullcontext() if connection is None else connection.answering(cancel):
+                await self._computed(message, relay)
         except Exception as error:
             ended_by = error
-            raise
-        finally:
-            if relay.outlives is outlives:
-                self.requests.leave(relay.request, ended_by, relay.status)
-
-    async def _outliving(self, preferences: Preferences, message: Message, relay: Relay) -> None:
-        """Have a request computed that may outlive its client's call."""
-        try:
-            with self._left_in_order(relay, outlives=True):
-                await self._computed(preferences, message, relay)
-        except Exception as error:
             if relay.is_awaited:
                 raise
             if not isinstance(error, ApiError | RequestCancelled | ClientLeft):
-                logger.exception("request %s failed after its client had its answer, or had left", relay.request.id)
+                logger.exception("request %s failed after its client had its answer, or had left", request.id)
+        finally:
+            self.requests.leave(request, ended_by, relay.status)
 
-    async def _preferences(self, scope: Scope, message: Message, relay: Relay) -> Preferences:
-        """Return the request's preferences. Its model and its groups are known from now on."""
+    async def _read(self, scope: Scope, message: Message, relay: Relay) -> None:
+        """Read what the request asks of the front. Its model and its groups are known from now on."""
         request = relay.request
         fields = await fields_of(message.body)
         query = query_of(scope)
-        spec = await self.named(fields.get("model", next(iter(query.get("model", ())), None)))
+        spec = await self.named(fields.get("model", query.get("model")))
         grouped = self._paths.get(scope["path"], False)
-        preferences = preferences_of(request, scope, fields, stream_keep=self._stream_keep, grouped=grouped)
-        if not one_of(query.get("autoload"), default=self.autoload):
+        names = take_preferences(request, scope, fields, stream_keep=self._stream_keep, grouped=grouped)
+        if query["autoload"].lower() not in ("1", "true") if query.get("autoload") else not self.autoload:
             self.serving(spec)
-        request.model, request.streams = spec.name, preferences.streams
-        request.is_background = preferences.background
-        if preferences.names != (request.session, request.parent, request.supersede, request.priority):
-            self.requests.arrivals.name(request, preferences.names)
-        relay.keep(preferences.keep_going if preferences.streams else 0.0)
+        request.model = spec.name
+        if names != (request.session, request.parent, request.supersede, request.priority):
+            self.requests.arrivals.name(request, names)
+        relay.keep(request.keeps)
         for deadline, seconds in self._deadlines.items():
-            relay.ends_after(min(getattr(preferences, deadline), seconds), deadline)
-        return preferences
+            relay.ends_after(min(seconds_in(fields, deadline), seconds), deadline)
 
-    async def _computed(self, preferences: Preferences, message: Message, relay: Relay) -> None:
+    async def _computed(self, message: Message, relay: Relay) -> None:
         request = relay.request
         n_bytes = len(message.body)
-        stale = frozenset[str]()
-        if preferences.previous is not None:
-            previous = request.owner, preferences.previous
-            stale = frozenset(one.name for one in self.keeper.ready() if previous in one.given_away)
-        claim = Claim(
-            request.model, request.owner, names_of(request.id, preferences.names, preferences.streams), n_bytes, stale
-        )
+        previous = request.owner, request.previous
+        stale = frozenset(one.name for one in self.keeper.ready() if previous in one.given_away)
+        claim = Claim(request.model, request.owner, names_of(request), n_bytes, stale)
         message.is_kept = n_bytes <= SMALL_BODY or self._bodies.take(request.owner, n_bytes)
         try:
-            while (ended := await self._sent(claim, preferences, message, relay)) is not None:
+            while (ended := await self._sent(claim, message, relay)) is not None:
                 request.process = None
                 claim = claim._replace(avoids=claim.avoids | {ended.name})
                 if not self.keeper.has_other(claim):
@@ -239,25 +210,25 @@ class Router:
             if message.is_kept and n_bytes > SMALL_BODY:
                 self._bodies.give_back(request.owner, n_bytes)
 
-    async def _sent(self, claim: Claim, preferences: Preferences, message: Message, relay: Relay) -> Worker | None:
+    async def _sent(self, claim: Claim, message: Message, relay: Relay) -> Worker | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
-        ticket, future = self.keeper.want(claim)
+        ticket = self.keeper.want(claim)
         try:
             extra: list[tuple[bytes, bytes]] = []
-            if not future.done():
+            if not ticket.admitted.done():
                 began = time.monotonic()
-                await self._waited(future, relay)
-                extra = [(b"x-model-load-ms", milliseconds_since(began))]
-            process: Worker = await relay.until(future)
-            if preferences.previous is not None:
-                await bring(self.keeper.ready(), relay.request.owner, preferences.previous, process)
+                await self._waited(ticket.admitted, relay)
+                extra = [(b"x-model-load-ms", b"%d" % round((time.monotonic() - began) * 1e3))]
+            process = await relay.until(ticket.admitted)
+            if relay.request.previous is not None:
+                await bring(self.keeper.ready(), relay.request.owner, relay.request.previous, process)
             try:
                 await relay.through(message, process, extra)
-            except GONE:
+            except Lost:
                 return process
             return None
         finally:
-            self.keeper.drop(ticket, preferences.keep_alive)
+            self.keeper.drop(ticket, relay.request.keep_alive)
 
     async def _waited(self, future: asyncio.Future[Any], relay: Relay) -> None:
         """Wait; until then the request is one of those that wait for their models, and supersedes older ones."""
@@ -326,15 +297,14 @@ class Router:
         self.requests.cancel(request)
         await asyncio.shield(asyncio.wrap_future(request.ended))
         head = {"id": name, "object": "response", "created_at": int(request.created_at), "model": request.model}
-        told = head | {"background": True, "status": "cancelled", "error": None, "output": [], "usage": None}
-        content = json.dumps(told).encode()
-        await answer.whole(200, [*JSON, (b"content-length", b"%d" % len(content))], content)
+        told = {"background": True, "status": "cancelled", "error": None, "output": [], "usage": None}
+        await answer.json(head | told)
 
     async def _to_stream(self, name: str | None, message: Message, answer: Answer) -> None:
         """Send, or delete, a stream; its request may still wait for its model."""
         scope, owner = answer.scope, owner_of(answer.scope)
         if name is None:
-            name = next(iter(query_of(scope).get("conv_id", ())), "")
+            name = query_of(scope).get("conv_id", "")
         if not 0 < len(name) <= MAX_NAME:
             await exchange_with_each(message, self._serving_any(), answer)  # it has the words for what is wrong
             return
@@ -355,12 +325,8 @@ class Router:
         await answer.end()
 
 
-def query_of(scope: Scope) -> dict[str, list[str]]:
-    return parse_qs(scope.get("query_string", b"").decode("latin-1"))
-
-
-def one_of(values: list[str] | None, *, default: bool) -> bool:
-    return default if not values else values[0].lower() in ("1", "true")
+def query_of(scope: Scope) -> QueryParams:
+    return QueryParams(scope.get("query_string", b""))
 
 
 def unknown_model(name: str, known: list[str]) -> ApiError:

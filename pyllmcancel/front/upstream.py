@@ -13,6 +13,8 @@ from pathlib import Path
 from ssl import SSLContext
 from typing import cast
 
+import h11
+
 Headers = list[tuple[bytes, bytes]]
 HEADERS = [(b"content-type", b"application/json"), (b"host", b"localhost")]
 
@@ -23,7 +25,6 @@ CONNECT_SECONDS = 2.0
 DEADLINE_SECONDS = 2.0  # for an answer; a worker that does not answer then is stuck
 # Seconds of silence, seconds between two tries, tries, and milliseconds in which what was sent has to arrive.
 KEEPALIVE = {"TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 10_000}
-MAX_LINE = 64  # bytes of the line before a chunk
 END = b"\r\n\r\n"
 
 
@@ -83,18 +84,18 @@ class Exchange(asyncio.Protocol):
     """One request to a process, and its answer. Used in the event loop only.
 
     The body is handed on in the event loop's callback: a task that were woken for each token would cost more than
-    everything else that happens to it here.
+    everything else that happens to it here. A body of an unknown length, such as a link's frames, goes past h11, and
+    never ends in order.
     """
 
     def __init__(self, *, has_body: bool) -> None:
-        self._has_body = has_body
         self._transport: asyncio.Transport  # set when the connection is made
-        self._data = bytearray()  # bytes that were read, and belong to nobody yet
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+        self._plain: bytearray | None = None  # what has come of a body of an unknown length
+        self._done = not has_body  # the body is complete
         self._is_closed = False
         self._was_reset = False
-        self._head: Head | None = None  # set by `head`
-        self._body: Chunks | Length = Length(0)
-        self._error: ValueError | None = None  # what comes is no body
+        self._error: Broken | None = None  # what comes is no body
         self._take: Take | None = None  # while `flow` waits
         self._news: asyncio.Future[None] | None = None
 
@@ -126,17 +127,19 @@ class Exchange(asyncio.Protocol):
             transport.max_size = READ_AT_ONCE  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
-        if self._take is not None:
-            try:
-                self._hand_on(data)
-            except ValueError as error:
-                self._error = error
-                self._tell()
-            return
-        self._data += data
-        if len(self._data) >= READ_AT_ONCE:
+        if self._plain is None:
+            self._http.receive_data(data)
+        else:
+            self._plain += data
+        if self._take is None:
             self._transport.pause_reading()
-        self._tell()
+        else:
+            try:
+                self._hand_on()
+            except Broken as error:
+                self._error = error
+        if self._take is None or self._done or self._error is not None:
+            self._tell()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_closed, self._was_reset = True, isinstance(exc, ConnectionError)
@@ -146,42 +149,34 @@ class Exchange(asyncio.Protocol):
 
     async def head(self) -> Head:
         """Return the beginning of the answer; Broken if there is none, Unread if there will be none."""
-        while (end := self._data.find(END)) < 0:
-            if self._is_closed or len(self._data) > MAX_HEAD:
-                raise Unread if self._was_reset and not self._data else Broken
+        while not isinstance(event := self._event(), h11.Response):
+            if self._is_closed:
+                raise Unread if self._was_reset and not self._http.trailing_data[0] else Broken
             await self._next()
-        first, *lines = bytes(self._data[:end]).split(b"\r\n")
-        del self._data[: end + len(END)]
-        headers = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
-        self._head = Head(int(first.split(b" ", 2)[1]), headers)
-        if self._has_body and self._head.status not in (204, 304):
-            length = self._head.get(b"content-length")
-            self._body = Chunks() if self._head.is_chunked else Length(int(length) if length else sys.maxsize)
-        return self._head
+        head = Head(event.status_code, list(event.headers))
+        if not (head.get(b"content-length") or head.is_chunked or head.status in (204, 304)):
+            self._plain = bytearray(self._http.trailing_data[0])
+        return head
 
     async def flow(self, take: Take) -> bool:
         """Hand the body on as it comes; return True when it is complete, and False as soon as `take` does.
 
         Until it is called again nothing is read, so the process notices a client that does not read. Broken if the body
-        is not complete, ValueError if it is no body.
+        is not complete, or is none.
         """
-        data = bytes(self._data)
-        self._data.clear()
         self._take = take
         try:
-            self._hand_on(data)
-            while self._take is not None and not self._body.done:
-                if self._error is not None:
-                    raise self._error
-                if self._is_closed:
-                    raise Broken
+            self._hand_on()
+            while self._take is not None and not self._done:
+                if self._is_closed or self._error is not None:
+                    raise self._error or Broken
                 await self._next()
         finally:
             self._take = None
-        return self._body.done
+        return self._done
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Iterate over the body; Broken if it is not complete, ValueError if it is no body."""
+        """Iterate over the body; Broken if it is not complete, or is none."""
         kept: list[bytes] = []
 
         def keep(piece: bytes) -> bool:
@@ -197,15 +192,28 @@ class Exchange(asyncio.Protocol):
     async def whole(self) -> bytes:
         return b"".join([piece async for piece in self.pieces()])
 
-    def _hand_on(self, data: bytes) -> None:
-        """Hand a piece on, and wake `flow` if there is something for it to do."""
-        assert self._take is not None
-        piece = self._body.feed(data)
-        if piece and not self._take(piece):
-            self._take = None
-            self._transport.pause_reading()
-        if self._take is None or self._body.done:
-            self._tell()
+    def _hand_on(self) -> None:
+        """Hand on the pieces that have come, as long as they are welcome."""
+        while self._take is not None and not self._done and (piece := self._piece()):
+            if not self._take(piece):
+                self._take = None
+                self._transport.pause_reading()
+
+    def _piece(self) -> bytes:
+        """Return the next piece of the body; empty if there is none now."""
+        if self._plain is not None:
+            piece = bytes(self._plain)
+            self._plain.clear()
+            return piece
+        event = self._event()
+        self._done = isinstance(event, h11.EndOfMessage)
+        return bytes(event.data) if isinstance(event, h11.Data) else b""
+
+    def _event(self) -> object:
+        try:
+            return self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            raise Broken(str(error)) from None
 
     async def _next(self) -> None:
         """Wait until something has come, or the connection is closed."""
@@ -275,59 +283,6 @@ async def connect(connection: socket.socket, path: Path, loop: asyncio.AbstractE
             return
 
 
-class Length:
-    """Takes a body of this length; one without a length never ends in order."""
-
-    def __init__(self, n_bytes: int) -> None:
-        self._left = n_bytes
-
-    @property
-    def done(self) -> bool:
-        return self._left <= 0
-
-    def feed(self, data: bytes) -> bytes:
-        """Return the content in these bytes."""
-        piece = data[: self._left]
-        self._left -= len(piece)
-        return piece
-
-
-class Chunks:
-    """Decodes the chunks of a body."""
-
-    def __init__(self) -> None:
-        self.done = False
-        self._data = bytearray()
-        self._left = 0  # bytes of the current chunk, its line end included
-
-    def feed(self, data: bytes) -> bytes:
-        """Return the content in these bytes; ValueError if they are not chunks."""
-        self._data += data
-        found = bytearray()
-        while self._data and not self.done:
-            if not self._left:
-                end = self._data.find(b"\r\n")
-                if end < 0:
-                    if len(self._data) > MAX_LINE:
-                        raise ValueError("not a chunk")
-                    break
-                self._left = int(self._data[:end].partition(b";")[0], 16) + 2
-                if self._left < 2:
-                    raise ValueError("not a chunk")
-                self.done = self._left == 2
-                del self._data[: end + 2]
-                continue
-            part = self._data[: self._left]
-            del self._data[: len(part)]
-            if len(part) < self._left:
-                self._left -= len(part)
-                found += part[: max(0, len(part) + min(0, self._left - 2))]
-            else:
-                found += part[: max(0, len(part) - 2)]
-                self._left = 0
-        return bytes(found)
-
-
 async def ask(
     address: Address,
     target: bytes,
@@ -337,7 +292,7 @@ async def ask(
     method: str = "GET",
     seconds: float = 5.0,
 ) -> tuple[Head, bytes]:
-    """Return the whole answer to a request; Broken, ValueError, OSError or TimeoutError if there is none."""
+    """Return the whole answer to a request; Broken, OSError or TimeoutError if there is none."""
     async with asyncio.timeout(seconds):
         exchange = await Exchange.begin(address, method, target, headers, body)
         try:

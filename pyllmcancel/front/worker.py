@@ -1,18 +1,28 @@
-"""A server of one model that computes for the front: where it is, and how it is."""
+"""A server of one model that computes for the front, where it is and how it is: a process that is started and ended
+here, or a server elsewhere.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import re
+import signal
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from pyllmcancel.front.child import Child, Write
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Address, Broken, ask
+from pyllmcancel.system import cpu_time
+
+if TYPE_CHECKING:
+    from pyllmcancel.front.keeper import Keeper
 
 logger = logging.getLogger("pyllmcancel.front")
 
@@ -22,33 +32,14 @@ STUCK_SECONDS = 2.0  # without an answer, and without any time of a processor as
 HEALTH, MODELS = b"/health", b"/v1/models"
 AGEING = 1.02  # of the best look at a clock, with each look: clocks drift
 SERVED_BY = b"x-served-by"
+# Windows has neither; nothing starts there.
+SIGKILL, SIGCONT = (getattr(signal, name, 0) for name in ("SIGKILL", "SIGCONT"))
+LAST_LINES = 12  # of a process' log, which say why it ended
+# The beginning of a line that says why a model could not be loaded.
+LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the model could not be loaded: )?")
 
 
-class Keeping(Protocol):
-    """The keeper of workers, as they know it; each call is made in the event loop."""
-
-    silence: float  # seconds without an answer, until a worker elsewhere counts as gone
-
-    def notify(self) -> None: ...
-
-    def is_ready(self, worker: Worker) -> None: ...
-
-    def has_answered(self, worker: Worker) -> None: ...
-
-    def is_stuck(self, worker: Worker) -> None: ...
-
-    def has_ended(self, process: Any, status: int) -> None: ...
-
-    def has_come(self, worker: RemoteWorker, names: list[str]) -> None:
-        """The worker serves the model of these names. It gets its own name from here."""
-
-    def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None:
-        """It takes no requests; `silent` if it does not answer either."""
-
-    def is_forgotten(self, worker: RemoteWorker) -> None: ...
-
-
-class Worker(ABC):
+class Worker:
     """Used in the event loop only.
 
     Attributes
@@ -74,13 +65,14 @@ class Worker(ABC):
         What its monotonic clock has more than this process', in seconds.
     """
 
-    def __init__(self, name: str, model: str, address: Address, keeper: Keeping) -> None:
+    def __init__(self, name: str, model: str, address: Address, keeper: Keeper) -> None:
         self.name = name
         self.model = model
         self.address = address
         self._keeper = keeper
         self.progress: float | None = None
         self.stage = "loading"
+        self._told: Any = None  # of its load, when that was asked for last
         self.n_slots = 1
         self.is_ready = False
         self.clock_ahead = 0.0
@@ -88,7 +80,8 @@ class Worker(ABC):
         self.on_leave: set[Callable[[bool], object]] = set()
         self.given_away: set[tuple[str, str]] = set()
         self._stopped = False  # set by `stop`
-        self._wanted = asyncio.Event()  # set by `look_soon`
+        self._wanted = asyncio.Event()  # set to have it asked at once
+        self._task = asyncio.create_task(self._live(), name=f"worker {name or address.host}")
 
     @property
     def replica(self) -> str:
@@ -104,96 +97,182 @@ class Worker(ABC):
         for leave in list(self.on_leave):
             leave(silent)
 
-    def look_soon(self) -> None:
-        """Ask the worker at once how it is."""
-        self._wanted.set()
-
-    async def keep_looking(self) -> None:
+    async def _live(self) -> None:
+        """Ask the worker again and again how it is."""
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), self._pause)
+            with suppress(TimeoutError):  # not `wait_for`, which may lose a cancel
+                async with asyncio.timeout(self._pause):
+                    await self._wanted.wait()
             self._wanted.clear()
-            await self.look()
+            await self._look()
+
+    @property
+    def _pause(self) -> float:
+        return LOOK_LATER
+
+    async def _look(self) -> None:
+        asked_at, why, silent = time.monotonic(), "does not answer", False
+        self._watch_for_stuck()
+        try:
+            head, body = await ask(self.address, HEALTH, seconds=self._keeper.silence)
+            told: Any = json.loads(body)
+            why = "" if head.status == 200 else str(told.get("status"))
+            if head.status == 200:
+                await self._serves(told, asked_at)
+            elif why == "loading" and told != self._told:
+                self._told = told
+                self.progress, self.stage = told.get("progress"), told.get("stage", "loading")
+                self._keeper.notify()
+        except (TypeError, LookupError, AttributeError):
+            why = "does not take the worker key, or is no worker"
+        except (OSError, Broken, ValueError) as error:
+            why, silent = str(error) or "does not answer", isinstance(error, TimeoutError)
+        finally:
+            self._stuck.cancel()
+        if why and not self._stopped:
+            self._is_away(why, silent=silent)
+
+    def _watch_for_stuck(self, before: int | None = None, *, is_late: bool = False) -> None:
+        """Report the worker as stuck while it is asked, does not answer, and uses no processor: one that computes does.
+
+        Nothing is known of the processors of a worker elsewhere.
+        """
+        used = None if self.pid is None else cpu_time(self.pid)
+        if is_late and used == before and (self.is_ready or used is not None):
+            self._keeper.is_stuck(self)
+        later = asyncio.get_running_loop().call_later
+        self._stuck = later(STUCK_SECONDS, lambda: self._watch_for_stuck(used, is_late=True))
+
+    async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
+        """Take what it says of itself when it serves."""
+        raise NotImplementedError
+
+    def _is_away(self, why: str, *, silent: bool = False) -> None:
+        """It serves no requests now; `silent` if it does not answer."""
+
+    def end(self) -> asyncio.Future[Any]:
+        """Return a future of its end, or of the moment by which that should have come."""
+        raise NotImplementedError
+
+    async def wait(self) -> None:
+        """Wait for its end."""
+        await asyncio.wait([self._task])
+
+
+class ModelProcess(Worker):
+    """One life of a model's process.
+
+    Parameters
+    ----------
+    environment
+        Variables to add to those of this process.
+    write
+        Called with lines of its log.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: Address,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        write: Write,
+        keeper: Keeper,
+        model: str,
+    ) -> None:
+        self.lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._write = write
+        self._child = Child(command, self._take_lines, environment)
+        self._killing: asyncio.TimerHandle | None = None
+        super().__init__(name, model, address, keeper)
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid
+
+    def _take_lines(self, lines: list[str]) -> None:
+        self.lines += lines
+        self._write([f"[{self.name}] {line}" for line in lines])
+
+    async def _live(self) -> None:
+        looking = asyncio.create_task(super()._live(), name=f"look at {self.name}")
+        status = -SIGKILL
+        try:
+            status = await self._child.live()
+        except OSError as error:
+            self.lines.append(f"the process could not be started: {error}")
+        finally:
+            looking.cancel()
+            if self._killing is not None:
+                self._killing.cancel()
+            with suppress(OSError):  # the next server removes it
+                assert self.address.path is not None
+                self.address.path.unlink(missing_ok=True)
+            self.is_ready = False
+            self._keeper.has_ended(self, status)
 
     @property
     def _pause(self) -> float:
         return LOOK_LATER if self.is_ready else LOOK_EVERY
 
-    @abstractmethod
-    async def look(self) -> None:
-        """Ask the worker how far it is, and how many requests it has."""
+    async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
+        self.answered_at = time.monotonic()
+        if not (self.is_ready or self._stopped):
+            self.is_ready, self.n_slots = True, int(told.get("slots", 1))
+            self._keeper.is_ready(self)
+        self._keeper.has_answered(self)
 
-    def _note_loading(self, told: dict[str, Any]) -> None:
-        before = self.progress, self.stage
-        self.progress, self.stage = told.get("progress"), told.get("stage", "loading")
-        if before != (self.progress, self.stage):
-            self._keeper.notify()
-
-    @abstractmethod
     def stop(self, *, kill: bool, patience: float) -> None:
-        """Use the worker no more."""
+        """End the process: at once, or after its drain, for which it has `patience` seconds. Idempotent: a second
+        signal would end the drain.
+        """
+        self.is_ready = False
+        if not self._stopped or kill:
+            self._child.signal(SIGKILL if kill else signal.SIGTERM)
+            self._child.signal(SIGCONT)  # one that was stopped would not end before its patience is over
+            self._kill_after(0.0 if kill else patience)
+        self._stopped = True
 
-    @abstractmethod
     def hurry(self, patience: float) -> None:
-        """End its drain."""
+        """End the process' drain."""
+        self._stopped = False
+        self.stop(kill=False, patience=patience)
 
-    @abstractmethod
-    def end(self) -> asyncio.Future[None]:
-        """Return a future of its end, which may also be given an error."""
+    def _kill_after(self, seconds: float) -> None:
+        if self._killing is not None:
+            self._killing.cancel()
+        self._killing = asyncio.get_running_loop().call_later(seconds, self._kill)
 
-    @abstractmethod
-    async def wait(self) -> None:
-        """Wait for its end."""
+    def _kill(self) -> None:
+        """Kill the process, again and again: it may not have been there yet."""
+        self._child.signal(SIGKILL)
+        self._kill_after(LOOK_EVERY)
+
+    def end(self) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(asyncio.wait([self._task], timeout=STUCK_SECONDS))
 
 
 class RemoteWorker(Worker):
     """A worker at an address: it is neither started nor ended here."""
 
-    def __init__(self, address: Address, keeper: Keeping) -> None:
+    def __init__(self, address: Address, keeper: Keeper) -> None:
         super().__init__("", "", address, keeper)
         self._logged = ""  # what the log has said of it last
         self._boot = ""  # of its present start
-        self._looks: list[asyncio.Future[None]] = []  # of those that wait for the next look
+        self._looked = asyncio.Event()  # of the next look; the one after has another event
         self._best_trip = float("inf")  # the shortest time of a question and its answer
         self._wanted.set()
-        self._task = asyncio.create_task(self.keep_looking(), name=f"look at {self.shown}")
 
     @property
     def shown(self) -> str:
         host = self.address.name or self.address.host
         return f"[{host}]:{self.address.port}" if ":" in host else f"{host}:{self.address.port}"
 
-    @property
-    def _pause(self) -> float:
-        return LOOK_LATER
-
-    async def look(self) -> None:
-        asked_at, silent = time.monotonic(), False
-        why = "does not answer"
-        stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self._is_stuck)
-        try:
-            head, body = await ask(self.address, HEALTH, seconds=self._keeper.silence)
-            told = json.loads(body)
-            if head.status == 200:
-                await self._serves(told, asked_at)
-                why = ""
-            else:
-                why = str(told.get("status"))
-        except (TypeError, LookupError, AttributeError):
-            why = "does not take the worker key, or is no worker"
-        except (OSError, Broken, ValueError) as error:
-            why, silent = str(error) or why, isinstance(error, TimeoutError)
-        finally:
-            stuck.cancel()
-        if why and not self._stopped:
-            self._is_away(why, silent=silent)
-        self._tell_of_look()
-
-    def _tell_of_look(self) -> None:
-        for one in self._looks:
-            if not one.done():
-                one.set_result(None)
-        self._looks.clear()
+    async def _look(self) -> None:
+        await super()._look()
+        looked, self._looked = self._looked, asyncio.Event()
+        looked.set()
 
     async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
         now = self.answered_at = time.monotonic()
@@ -202,8 +281,6 @@ class RemoteWorker(Worker):
         if now - asked_at < self._best_trip:
             self._best_trip = now - asked_at
             self.clock_ahead = float(told["now"]) - (asked_at + now) / 2
-        if self._stopped:
-            return
         if self.is_ready and told["boot"] != self._boot:
             self._is_away("it was started again")
         self._boot = told["boot"]
@@ -215,10 +292,6 @@ class RemoteWorker(Worker):
             self._keeper.has_come(self, list(dict.fromkeys([entry["id"], *entry["aliases"]])))
         self._keeper.has_answered(self)
 
-    def _is_stuck(self) -> None:
-        if self.is_ready:
-            self._keeper.is_stuck(self)
-
     def _is_away(self, why: str, *, silent: bool = False) -> None:
         if self._logged != why:
             self._logged = why
@@ -227,22 +300,36 @@ class RemoteWorker(Worker):
             self.is_ready = False
             self._keeper.is_away(self, why, silent=silent)
 
-    def stop(self, *, kill: bool = True, patience: float = 0.0) -> None:
+    def stop(self) -> None:
+        """Use the worker no more."""
         self._stopped, self.is_ready = True, False
         self._task.cancel()
-        self._tell_of_look()
+        self._looked.set()
 
-    def hurry(self, patience: float) -> None:
-        """It goes on: its requests are ended here."""
-
-    def end(self) -> asyncio.Future[None]:
+    def end(self) -> asyncio.Future[Any]:
         """Return a future of the next look, since the worker may be there again at once."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._looks.append(future)
-        if self._stopped:
-            self._tell_of_look()
-        self.look_soon()
-        return future
+        self._wanted.set()
+        return asyncio.ensure_future(self._looked.wait())
 
-    async def wait(self) -> None:
-        await asyncio.gather(self._task, return_exceptions=True)
+
+def reason_in(line: str) -> str:
+    """Return what a line of a process's log says, without the time and the other fields of the log."""
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
+        line = str(json.loads(line)["message"])
+    return LINE.sub("", line, count=1)
+
+
+def why_ended(name: str, status: int, lines: Collection[str], *, was_loading: bool) -> tuple[str, str]:
+    """Return that a model's process has ended, in words, and the reason that its log gives."""
+    last = reason_in(next((line for line in reversed(list(lines)) if line.strip()), ""))
+    how = f" (signal {-status})" if status < 0 else "" if last else f" (status {status})"
+    return f"the model {name} {'could not be loaded' if was_loading else 'ended'}{how}", last
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory that a process has, its mapped files included; 0 if the system does not say."""
+    try:
+        fields = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in fields.splitlines() if line.startswith("VmRSS:")), 0)

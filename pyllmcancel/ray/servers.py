@@ -22,7 +22,7 @@ import ray
 from ray import serve
 
 from pyllmcancel.front.child import Child, to_stderr
-from pyllmcancel.front.process import reason_in
+from pyllmcancel.front.worker import reason_in
 from pyllmcancel.ray.options import command_line, worker_options
 
 LISTENS = re.compile(r"running on (https?://\S+):(\d+)")

@@ -9,9 +9,9 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import RequestCancelled
-from pyllmcancel.front.delivery import Delivery
 from pyllmcancel.front.forwarding import Answer
-from pyllmcancel.front.request import FrontRequest
+from pyllmcancel.front.link import Delivery
+from pyllmcancel.front.requests import FrontRequest
 
 
 class FailedConnection:

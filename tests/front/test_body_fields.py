@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.front.body_fields import WANTED, fields_in
+from pyllmcancel.front.preferences import WANTED, fields_in
 from pyllmcancel.server.errors.responses import ApiError
 
 SCALARS = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text(max_size=8)

@@ -14,7 +14,7 @@ import pytest
 
 from pyllmcancel.front import forwarding, upstream
 from pyllmcancel.front.model import State
-from pyllmcancel.front.process import ModelProcess
+from pyllmcancel.front.worker import ModelProcess
 from pyllmcancel.server.limits import SMALL_BODY
 from pyllmcancel.shares import Shares
 from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, RouterWorld, open_router

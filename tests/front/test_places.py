@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pyllmcancel.front.model import Model, State, Ticket
-from pyllmcancel.front.places import ID, KEY, SESSION, Claim, Name, Places, names_of
-from pyllmcancel.requests.request import Names
+from pyllmcancel.front.model import Claim, Model, Name, State, Ticket
+from pyllmcancel.front.places import ID, KEY, SESSION, Places, names_of
+from pyllmcancel.front.requests import FrontRequest
 
 SLOTS = 2
 
@@ -138,14 +138,14 @@ def test_nothing_is_left_of_requests_without_lasting_names() -> None:
     replicas = Replicas("a", "b")
     for number in range(100):
         replicas.use((ID, str(number)), to="a")
-    assert not replicas.places._live
-    assert not replicas.places._claims
-    assert not any(replicas.places._idle.values())
+    assert not any(replicas.places._seats.values())
+    assert not any(replicas.places._weights.values())
 
 
 def test_a_request_is_placed_by_its_key_then_its_parent_then_its_session() -> None:
-    names = Names("child", "main", "k")
-    assert names_of("i", names, ("talk", "i")) == (
+    request = FrontRequest(request_id="i", session="child", parent="main", supersede="k")
+    request.streams = ("talk", "i")
+    assert names_of(request) == (
         (ID, "i"),
         (KEY, "k"),
         (ID, "talk"),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pyllmcancel.front.process import reason_in
+from pyllmcancel.front.worker import reason_in
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pytest
 from pyllmcancel.front.fits import DoesNotFit, Fits
 from pyllmcancel.front.keeper import Keeper
 from pyllmcancel.front.model import State
-from pyllmcancel.front.process import ModelProcess
 from pyllmcancel.front.spec import Spec
+from pyllmcancel.front.worker import ModelProcess
 from tests.front.world import MODEL, RouterWorld, open_router, opened
 from tests.support.marks import mostly_long
 

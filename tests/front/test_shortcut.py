@@ -8,7 +8,7 @@ import pytest
 from fastapi import APIRouter
 from starlette.types import Receive, Scope, Send
 
-from pyllmcancel.front.shortcut import Shortcut
+from pyllmcancel.front.app import Shortcut
 
 router = APIRouter()
 

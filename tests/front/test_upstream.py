@@ -1,4 +1,4 @@
-"""The chunks of an answer, however they are cut on their way."""
+"""Answers of workers, however they are cut on their way, and connections to workers."""
 
 from __future__ import annotations
 
@@ -12,41 +12,69 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.front.upstream import Address, Chunks, Exchange
+from pyllmcancel.front.upstream import Address, Broken, Exchange
+
+
+class Transport:
+    """A connection that carries nothing."""
+
+    aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+def exchange_on(transport: Transport) -> Exchange:
+    exchange = Exchange(has_body=True)
+    exchange.connection_made(transport)  # type: ignore[arg-type]
+    return exchange
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=5), st.data())
 def test_chunks_are_decoded_however_they_are_cut(pieces: list[bytes], data: st.DataObject) -> None:
-    sent = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    sent = HEAD + b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=8)))
-    decoder = Chunks()
-    found = b""
-    for begin, end in zip([0, *cuts], [*cuts, len(sent)], strict=True):
-        assert decoder.done is False or begin == end or begin >= len(sent) - 2
-        found += decoder.feed(sent[begin:end])
-    assert found == b"".join(pieces)
-    assert decoder.done
+
+    async def read() -> bytes:
+        exchange = exchange_on(Transport())
+        answer = asyncio.create_task(read_whole(exchange))
+        for begin, end in zip([0, *cuts], [*cuts, len(sent)], strict=True):
+            assert not answer.done() or begin >= len(sent) - 2
+            if end > begin:  # as asyncio: no call without data
+                exchange.data_received(sent[begin:end])
+            await asyncio.sleep(0)
+        return await answer
+
+    assert asyncio.run(read()) == b"".join(pieces)
 
 
-def test_what_is_no_chunk_is_an_error() -> None:
-    for sent in (b"xyz\r\n", b"a" * 100):
-        with pytest.raises(ValueError, match=r"."):
-            Chunks().feed(sent)
+async def read_whole(exchange: Exchange) -> bytes:
+    await exchange.head()
+    return await exchange.whole()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "sent", [HEAD + b"xyz\r\n", HEAD + b"a" * 100_000, b"HTTP/1.1 200\r\nno header\r\n\r\n", b"\0\r\n"]
+)
+async def test_what_is_no_answer_is_an_error(sent: bytes) -> None:
+    exchange = exchange_on(Transport())
+    exchange.data_received(sent)
+    with pytest.raises(Broken):
+        await read_whole(exchange)
 
 
 def test_a_connection_need_be_no_subclass_of_asyncios() -> None:
     """As uvloop's, which uvicorn uses where it is installed."""
-
-    class Transport:
-        aborted = False
-
-        def abort(self) -> None:
-            self.aborted = True
-
     transport = Transport()
-    exchange = Exchange(has_body=True)
-    exchange.connection_made(transport)  # type: ignore[arg-type]
-    exchange.close()
+    exchange_on(transport).close()
     assert transport.aborted
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from pyllmcancel.front.registering import Registering
+from pyllmcancel.front.remotes import Registering
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.http.connections import Connections
 from pyllmcancel.server.http.listening import is_unix, quiet_about_files, url_of

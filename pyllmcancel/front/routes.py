@@ -1,20 +1,24 @@
-"""``/v1/models`` over all models: their states, and loading and unloading them, as llama-server's router has it."""
+"""`/v1/models` over all models; loads and unloads, as llama-server's router has them; what all processes tell."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 
 from pyllmcancel import __version__
-from pyllmcancel.front.body_fields import fields_in
+from pyllmcancel.front.everywhere import answer_of, answers_of, unreached
+from pyllmcancel.front.forwarding import Message, kept
 from pyllmcancel.front.model import State
 from pyllmcancel.front.places import COMES
+from pyllmcancel.front.preferences import fields_in
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.server.errors.responses import RETRY_AFTER_SECONDS, ApiError
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.requests.visible import check_may_see_all, may_see_all
+from pyllmcancel.server.routes_health import MetricsFormat
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from pyllmcancel.front.model import Model
     from pyllmcancel.front.router import Router
     from pyllmcancel.front.spec import Spec
+    from pyllmcancel.front.worker import Worker
 
 router = APIRouter()
 
@@ -191,7 +196,7 @@ def status_of_worker(keeper: Keeper, model: Model, *, all_seen: bool) -> Entry:
     if model.why and model.state in (State.FAILED, State.UNLOADED):
         status["error"] = model.why
         if all_seen:
-            status["lines"] = keeper.last_lines.get(model.name, [])
+            status["lines"] = model.lines
     if model.state is State.FAILED:
         status["failed"] = True
     return status
@@ -223,7 +228,7 @@ def anthropic_page(entries: list[Entry]) -> Entry:
     return {"data": data, "has_more": False, "first_id": next(iter(ids), None), "last_id": next(iter(ids[::-1]), None)}
 
 
-def props(keeper: Keeper, router: Router) -> Entry:
+def all_props(keeper: Keeper, router: Router) -> Entry:
     """Return what llama-server's router says of itself."""
     most = keeper.roster.most
     return {
@@ -235,3 +240,68 @@ def props(keeper: Keeper, router: Router) -> Entry:
         "default_generation_settings": {"params": {}, "n_ctx": 0},
         "build_info": f"b-pyllmcancel-{__version__}",
     }
+
+
+@router.get("/props")
+async def props(request: Request) -> Any:
+    found = router_of(request)
+    several = len(found.keeper.catalog.specs) > 1
+    if "model" not in request.query_params and several:
+        return all_props(found.keeper, found)
+    spec = await found.named(request.query_params.get("model"))
+    if not several and found.keeper.serving(spec) is None:
+        return all_props(found.keeper, found) | {"is_sleeping": found.keeper.model(spec.name).asleep}
+    answer = await answer_of(found.serving(spec), Message.of(request.scope, b""))
+    if answer is None:
+        raise unreached()
+    head, content = answer
+    if not several and head.status == 200:
+        return json.loads(content) | {"is_sleeping": False}
+    response = Response(content, head.status)
+    response.raw_headers = kept(head.headers)
+    return response
+
+
+@router.get("/metrics")
+async def metrics(request: Request, format: MetricsFormat = None) -> Response:  # noqa: A002 - each process reads it
+    """Return the metrics of all processes, each sample with the label `model`, and `replica` if there are several."""
+    check_may_see_all(request)
+    keeper = router_of(request).keeper
+    found = await answers_of(keeper.ready(), Message.of(request.scope, b""), request.scope)
+    texts = {
+        labels_of(one, several=len(keeper.workers(one.model)) > 1): content.decode()
+        for one, head, content in found
+        if head.status == 200
+    }
+    return Response(labelled(texts), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def labels_of(process: Worker, *, several: bool) -> str:
+    return f'model="{escaped(process.model)}"' + (f',replica="{process.replica}"' if several else "")
+
+
+def labelled(texts: dict[str, str]) -> str:
+    """Merge texts in Prometheus' format: the samples of a name stay together, each with the label of its text."""
+    heads: dict[str, list[str]] = {}
+    samples: dict[str, list[str]] = {}
+    for label, text in texts.items():
+        name = ""
+        for line in text.splitlines():
+            if line.startswith("#"):
+                name = line.split(" ", 3)[2]
+                if not samples.get(name) and line not in heads.setdefault(name, []):
+                    heads[name].append(line)
+            elif line:
+                begin, brace, rest = line.partition("{")
+                if brace:
+                    told = f"{begin}{{{label},{rest}"
+                else:
+                    begin, _, rest = line.partition(" ")
+                    told = f"{begin}{{{label}}} {rest}"
+                samples.setdefault(name, []).append(told)
+    lines = [line for name, some in samples.items() for line in (*heads.get(name, ()), *some)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
