@@ -75,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
                 listeners,
                 keeper,
                 autoload=arguments.models_autoload,
+                idle_loads=arguments.idle_loads,
                 remotes=remotes,
                 certificate=certificate,
                 hangups=hangups,

@@ -95,6 +95,7 @@ MODELS = (
     Option("--models-max N", to.natural, 4, "limit of loaded models; 0: no limit"),
     Option("--models-memory GIB", to.gibibytes, 0.0, "limit of all loaded models' memory; 0: no limit"),
     Switch("--models-autoload", True, "load a model when a request names it"),
+    Switch("--idle-loads", False, "load a model for an idle request, too, and keep it loaded"),
     Option("--sleep-idle-seconds S", to.seconds_or_off, 0.0,
            "idle time after which a model is unloaded; -1: never"),
 )

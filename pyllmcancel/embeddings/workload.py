@@ -184,10 +184,11 @@ class Embedding:
         """
         others_compute = others_come or not all(request.is_idle for request in requests)
         for request in requests:
-            if request.is_idle and request.paused != others_compute:
-                request.paused = others_compute
-                self._n_admitted[request.owner] += -1 if others_compute else 1
-                change = self.scheduler.set_aside if others_compute else self.scheduler.add
+            must_pause = request.is_idle and (others_compute or request.must_wait)
+            if must_pause != request.paused:
+                request.paused = must_pause
+                self._n_admitted[request.owner] += -1 if must_pause else 1
+                change = self.scheduler.set_aside if must_pause else self.scheduler.add
                 change(cast("EmbeddingRequest", request))
 
     def choose(self, heads: Sequence[Request]) -> Request | None:

@@ -207,7 +207,7 @@ class Generation:
         """Return whether a request can go on later only: its reader is slow, its prefix is being read, or others come
         first.
         """
-        gives_way = request.is_idle and self._others_compute
+        gives_way = request.is_idle and (self._others_compute or request.must_wait)
         return gives_way or request.sink.full or self.scheduler.is_fetching(request)
 
     def choose(self, heads: Sequence[Request]) -> Request | None:

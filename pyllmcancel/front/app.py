@@ -78,11 +78,11 @@ class FrontState:
 
 
 def create_router_app(
-    config: ServerConfig, keeper: Keeper, *, autoload: bool, remotes: Remotes | None = None
+    config: ServerConfig, keeper: Keeper, *, autoload: bool, idle_loads: bool = False, remotes: Remotes | None = None
 ) -> FastAPI:
     """Make the application; `keeper` and `remotes` are started and closed with it."""
     paths = arriving_paths(all_routes(ui=config.ui))
-    router = Router(keeper, config, autoload=autoload, paths=paths, remotes=remotes)
+    router = Router(keeper, config, autoload=autoload, idle_loads=idle_loads, paths=paths, remotes=remotes)
     workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)
     keys, requests = KeyRing(config.api_keys, config.admin_api_keys), router.requests
     state = FrontState(config, keys, engine=requests, workers=workers, streams=requests)
@@ -223,6 +223,7 @@ def serve_models(
     keeper: Keeper,
     *,
     autoload: bool,
+    idle_loads: bool,
     remotes: Remotes | None = None,
     certificate: Certificate | None,
     hangups: Hangups | None,
@@ -230,7 +231,7 @@ def serve_models(
     """Serve until a signal ends it; return the exit status. uvicorn raises the signal once more in the end."""
     sys.setswitchinterval(GIL_SECONDS)
     connections = Connections(*config.limits.connections(), proxies=config.trusted_proxies)
-    app = create_router_app(config, keeper, autoload=autoload, remotes=remotes)
+    app = create_router_app(config, keeper, autoload=autoload, idle_loads=idle_loads, remotes=remotes)
     settings = uvicorn_config(app, config, connections, certificate, patience=GRACE_SECONDS)
     server = RouterServer(settings, keeper, app.state.server, connections, hangups)
     try:

@@ -176,7 +176,7 @@ class Keeper:
     def want(self, claim: Claim) -> Ticket:
         """Return a request's ticket. `drop` must follow."""
         chosen = self._places.choose(self.workers(claim.model), claim)
-        ticket = self.roster.want(chosen.name, self.now())
+        ticket = self.roster.want(chosen.name, self.now(), idle=claim.idle)
         self._places.note(ticket, claim)
         ticket.admitted = asyncio.get_running_loop().create_future()
         if self.closing:

@@ -40,6 +40,8 @@ class Claim(NamedTuple):
         The bytes of its body, which stand for its tokens: nobody in front counts those.
     avoids
         The processes that did not take it.
+    idle
+        True if it neither has its model loaded, nor keeps it loaded.
     """
 
     model: str
@@ -47,6 +49,7 @@ class Claim(NamedTuple):
     names: tuple[Name, ...] = ()
     weight: int = 0
     avoids: frozenset[str] = frozenset()
+    idle: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -65,6 +68,7 @@ class Ticket:
 
     name: str
     arrived: float
+    idle: bool = False
     claim: Claim = Claim("")  # noqa: RUF009 - it is immutable
     noted: str | None = None
     admitted: Future[Worker] = field(init=False)  # set by the keeper
@@ -146,7 +150,12 @@ class Model:
 
     @property
     def wanted(self) -> bool:
-        return self.asked or bool(self.waiting)
+        return self.asked or not all(ticket.idle for ticket in self.waiting)
+
+    @property
+    def is_busy(self) -> bool:
+        """True if it has requests that are not idle."""
+        return not all(ticket.idle for ticket in self.running)
 
     @property
     def is_coming(self) -> bool:
@@ -160,7 +169,7 @@ class Model:
     @property
     def since(self) -> float:
         """The arrival of its oldest wish."""
-        oldest = next((ticket.arrived for ticket in self.waiting), math.inf)
+        oldest = next((ticket.arrived for ticket in self.waiting if not ticket.idle), math.inf)
         return min(oldest, self.asked_at if self.asked else math.inf)
 
     def is_refused(self, now: float) -> bool:

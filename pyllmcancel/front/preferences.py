@@ -28,7 +28,16 @@ if TYPE_CHECKING:
 
     from pyllmcancel.front.requests import FrontRequest
 
-OWN_FIELDS = ("background", "model", "keep_alive", "keep_going", "previous_response_id", "stream")
+OWN_FIELDS = (
+    "background",
+    "model",
+    "keep_alive",
+    "keep_going",
+    "prefetch",
+    "previous_response_id",
+    "priority",
+    "stream",
+)
 BOOLEANS = {"true": True, "false": False}  # of a form
 MAX_VALUE = 8_192  # characters of a value: longer ones name nothing
 OPENINGS = (b",", b"[", b"{")  # a value comes after each, if it is not in a text

@@ -11,7 +11,7 @@ import asyncio
 import json
 import math
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason, Deadline
@@ -218,7 +218,9 @@ class Relay:
                 self.cancelled()
             if not message.is_kept:
                 message.body, self._has_body = b"", False
-            await self._follow(begun, link, list(extra))
+            idle = nullcontext() if process.pid is None else self._requests.computed(self.request, link.command)
+            with idle:
+                await self._follow(begun, link, list(extra))
         except (Broken, TimeoutError, ValueError) as error:
             await self._broken(error)
         finally:

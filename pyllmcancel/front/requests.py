@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,11 @@ from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.token_stream import Outbox
 from pyllmcancel.scheduling.forecast import Ahead
+from pyllmcancel.server.behind import GO, WAIT
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Unpack
 
     from pyllmcancel.events import Delta, Ending
@@ -129,6 +130,8 @@ class FrontRequests:
         self._positions: dict[FrontRequest, int] = {}
         self._endings = Endings(self.registry, self.observers, logs=False)  # the processes log their requests
         self.arrivals = Arrivals(self.registry, self._endings, None, self.observers, {})
+        self._idle: dict[FrontRequest, Callable[[bytes], object]] = {}
+        self.registry.give_way = self.registry.forbid_ahead = self._look_soon
 
     def arrive(self, **origin: Unpack[Origin]) -> FrontRequest:
         """Return a request: it is listed, or has ended, as it was cancelled before. Raises as `Arrivals.arrive`."""
@@ -158,6 +161,30 @@ class FrontRequests:
         """The request's model is there."""
         check(request)
         self.registry.give_out(request, request.on_cancel)
+
+    @contextmanager
+    def computed(self, request: FrontRequest, command: Callable[[bytes], object]) -> Iterator[None]:
+        """Inside the block a process of this machine has the request. An idle one waits while there are others."""
+        if request.is_idle:
+            request.must_wait = False  # as its process knows it
+            self._idle[request] = command
+            self._look()
+        try:
+            yield
+        finally:
+            self._idle.pop(request, None)
+
+    def _look_soon(self) -> None:
+        if self._idle:
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        others = [one for one in self.registry.requests() if not (one.is_idle or one.paused)]
+        must_wait = any(one.process is None or one.process.pid for one in others if isinstance(one, FrontRequest))
+        for request, command in self._idle.items():
+            if request.must_wait != must_wait:
+                request.must_wait = must_wait
+                command(WAIT if must_wait else GO)
 
     def accepted(self, request: FrontRequest, names: Names) -> None:
         """Its process has accepted the request, and says which groups it belongs to: it now supersedes older ones."""

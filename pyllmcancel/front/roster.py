@@ -134,13 +134,13 @@ class Roster:
         """Return the processes of a model."""
         return self._workers[of]
 
-    def want(self, name: str, now: float) -> Ticket:
-        """A request for the model has arrived."""
-        model, ticket = self.models[name], Ticket(name, now)
+    def want(self, name: str, now: float, *, idle: bool = False) -> Ticket:
+        """A request for the model has arrived; an `idle` one waits until others have the model loaded."""
+        model, ticket = self.models[name], Ticket(name, now, idle)
         if model.is_refused(now):
             self._actions.append(refusal(model, ticket, model.why))
             return ticket
-        if model.state is State.FAILED:
+        if model.state is State.FAILED and not idle:
             self._forgive(model)
         model.waiting[ticket] = None
         return ticket
@@ -173,8 +173,9 @@ class Roster:
         model.waiting.pop(ticket, None)
         if ticket in model.running:
             model.running.discard(ticket)
-            model.used_at = now
-            model.idle_after = model.usual_idle if keep is None else keep
+            if not ticket.idle:
+                model.used_at = now
+                model.idle_after = model.usual_idle if keep is None else keep
 
     def unload(self, name: str, why: str) -> None:
         """Somebody wants the model's room back: all who wait for it are refused."""
@@ -400,15 +401,15 @@ class Roster:
             one.yields = now >= one.stays_until
             if not one.yields:
                 self._again_at(one.stays_until)
-        if all(one.yields and not one.running for one in chosen) and stops:
+        if all(one.yields and not one.is_busy for one in chosen) and stops:
             for one in chosen:
                 self._stop(one, kill=False)
 
     def _rank(self, model: Model) -> tuple[bool, float, str, bool]:
         """Return what orders processes by how soon they give way, those of one model together."""
         workers = self.workers(model.of)
-        is_busy, used_at = any(one.running for one in workers), max(one.used_at for one in workers)
-        return is_busy, used_at, model.of, bool(model.running)
+        is_busy, used_at = any(one.is_busy for one in workers), max(one.used_at for one in workers)
+        return is_busy, used_at, model.of, model.is_busy
 
     def _too_large(self, model: Model) -> str:
         if model.need > self.room:
@@ -427,7 +428,7 @@ class Roster:
     def _sleep(self, workers: list[Model], now: float) -> None:
         """Unload a model that nobody uses."""
         loaded = [one for one in workers if one.state is State.LOADED]
-        if not loaded or any(one.running or one.pinned or one.waiting for one in workers):
+        if not loaded or any(one.is_busy or one.pinned or one.wanted for one in workers):
             return
         latest = max(loaded, key=lambda one: one.used_at)
         until = latest.used_at + latest.idle_after

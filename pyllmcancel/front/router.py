@@ -7,7 +7,7 @@ import logging
 import math
 import re
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from fastapi import Request
 from starlette.datastructures import QueryParams
 
 from pyllmcancel.cancellation import Deadline
-from pyllmcancel.errors import RequestCancelled
+from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.front.everywhere import bring, exchange_with_each, list_of_each
 from pyllmcancel.front.forwarding import (
     Answer,
@@ -30,6 +30,7 @@ from pyllmcancel.front.places import names_of
 from pyllmcancel.front.preferences import fields_of, seconds_in, take_preferences
 from pyllmcancel.front.relay import Relay
 from pyllmcancel.front.requests import FrontRequests
+from pyllmcancel.requests.request import IDLE
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of, watched
@@ -37,7 +38,7 @@ from pyllmcancel.server.http.request_context import REQUEST
 from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.limits import MAX_NAME, SMALL_BODY
 from pyllmcancel.server.live.response import until_left
-from pyllmcancel.server.origin import plain_origin
+from pyllmcancel.server.origin import plain_origin, priority_of
 from pyllmcancel.server.streams.routes import not_ready
 from pyllmcancel.shares import Shares
 
@@ -69,8 +70,8 @@ class Router:
     ----------
     config
         The settings of the server. As many requests of one owner may wait for loads as in one model's queue.
-    autoload
-        True if a request loads its model.
+    autoload, idle_loads
+        True if a request loads its model, and if an idle one does.
     paths
         The paths of what models compute, and whether their requests belong to groups.
     """
@@ -81,6 +82,7 @@ class Router:
         config: ServerConfig,
         *,
         autoload: bool,
+        idle_loads: bool = False,
         paths: Mapping[str, bool] = MappingProxyType({}),
         remotes: Remotes | None = None,
     ) -> None:
@@ -90,6 +92,7 @@ class Router:
         self.requests = FrontRequests(config.engine.max_queue)
         self._tasks = set[asyncio.Task[None]]()  # each has a request computed
         self.autoload = autoload
+        self._idle_loads = idle_loads
         own = {Deadline.ALL: config.engine.request_timeout, Deadline.QUEUE: config.engine.queue_timeout}
         self._deadlines = {one: math.inf if seconds is None else seconds for one, seconds in own.items()}
         self._stream_keep = config.stream_keep
@@ -183,6 +186,11 @@ class Router:
         names = take_preferences(request, scope, fields, stream_keep=self._stream_keep, grouped=grouped)
         if query["autoload"].lower() not in ("1", "true") if query.get("autoload") else not self.autoload:
             self.serving(spec)
+        with suppress(InvalidRequestError):  # its process refuses it
+            given = fields.get("priority")
+            given = given if given == "idle" or type(given) is int else None
+            priority = IDLE if fields.get("prefetch") is True else priority_of(Request(scope), given)
+            names = names._replace(priority=priority)
         request.model = spec.name
         if names != (request.session, request.parent, request.supersede, request.priority):
             self.requests.arrivals.name(request, names)
@@ -195,7 +203,8 @@ class Router:
         n_bytes = len(message.body)
         previous = request.owner, request.previous
         stale = frozenset(one.name for one in self.keeper.ready() if previous in one.given_away)
-        claim = Claim(request.model, request.owner, names_of(request), n_bytes, stale)
+        idle = request.is_idle and not self._idle_loads
+        claim = Claim(request.model, request.owner, names_of(request), n_bytes, stale, idle)
         message.is_kept = n_bytes <= SMALL_BODY or self._bodies.take(request.owner, n_bytes)
         try:
             while (ended := await self._sent(claim, message, relay)) is not None:

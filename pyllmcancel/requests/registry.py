@@ -269,8 +269,8 @@ class Registry:
         """
         with self._lock:
             heads = self._waiting.heads()
-            if others_run or self._others_come():
-                heads = [request for request in heads if not request.is_idle]
+            others_come = others_run or self._others_come()
+            heads = [request for request in heads if not request.is_idle or not (others_come or request.must_wait)]
             chosen = choose(heads) if heads else None
             if chosen is not None:
                 self._waiting.take(chosen)

@@ -276,6 +276,7 @@ class Request:
         # Written by the responsible thread only.
         self.choices: list[Choice] = []
         self.status = RequestStatus.PREPARING
+        self.must_wait = False  # if it is idle: a front has others for this machine
         self.paused = False  # without slots until its reader continues, or others have left if it is idle
         self.admitted_at: float | None = None
         self.first_token_at: float | None = None

@@ -52,7 +52,9 @@ ACCEPTED, STATE, START, MARK, BODY, END, ENDED, CLOSED = b"A", b"P", b"S", b"T",
 """The kinds: the request was accepted, how far it is, the answer's start, a mark, a piece, the end, the request's
 ending, and the end of the frames, for an answer that has none.
 """
-LEFT = b"left"  # the command that is no reason of a cancel: the client has left an answer that goes on without it
+# The commands that are no reasons of a cancel: the client has left an answer that goes on without it; an idle request
+# waits, since there are others for this machine, or goes on.
+LEFT, WAIT, GO = b"left", b"wait", b"go"
 DOES_NOT_GO_ON = 409  # the status for an answer that another server began, and this one would not continue alike
 STATE_SECONDS = 0.1  # between two looks at how far requests are
 LENGTH = b"content-length"
@@ -99,8 +101,13 @@ class Link:
         commands = self._connection.ahead.split(b"\n")[self._n_commands : -1]
         self._n_commands += len(commands)
         for command in commands:
-            reason = None if command == LEFT else CancelReason(command.decode())
             request = self._request or self.scope["state"].get(REQUEST)
+            if command in (WAIT, GO):
+                if request is not None:
+                    request.must_wait = command == WAIT
+                    self._links.wake()
+                continue
+            reason = None if command == LEFT else CancelReason(command.decode())
             if reason is not None and request is not None:
                 self._links.cancel(request, reason)
             if reason is None:
@@ -265,10 +272,17 @@ def ending_of(request: Request, state: tuple[Any, ...]) -> dict[str, Any]:
 class Links:
     """The links of a server. Used in the event loop only."""
 
-    def __init__(self, readers: Readers, cancel: Cancel, ahead_of: Callable[[Request], Ahead | None]) -> None:
+    def __init__(
+        self,
+        readers: Readers,
+        cancel: Cancel,
+        ahead_of: Callable[[Request], Ahead | None],
+        wake: Callable[[], object],
+    ) -> None:
         self.readers = readers
         self.cancel = cancel
         self.ahead_of = ahead_of
+        self.wake = wake
         self._links: set[Link] = set()
         self._looking: asyncio.Task[None] | None = None
 

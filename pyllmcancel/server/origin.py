@@ -73,7 +73,7 @@ def names_of(request: Request, body: GeneratingBody) -> Names:
     return Names(session, parent, key, IDLE if body.prefetch else priority_of(request, given))
 
 
-def priority_of(request: Request, in_body: int | None) -> int:
+def priority_of(request: Request, in_body: int | str | None) -> int:
     """Return the engine's priority of a request, by its header, the field in its body, or its owner."""
     given = request.headers.get(PRIORITY) or in_body
     config = state_of(request).config

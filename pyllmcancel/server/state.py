@@ -113,7 +113,7 @@ class ServerState:
         self.pile_up = PileUp()
         self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, several=config.shared)
         # To the server in front, if there is one.
-        self.links = Links(self.streams.readers_of, self._cancel, self._ahead_of)
+        self.links = Links(self.streams.readers_of, self._cancel, self._ahead_of, self._wake)
         self.fetcher = Fetcher(config.media.max_bytes)
         self.media_room = MediaRoom(config.media.max_prepared, several=config.shared)
         # In /props, for prompts in which clients write it themselves. llama-server reads the same variable.
@@ -149,6 +149,9 @@ class ServerState:
 
     def _ahead_of(self, request: EngineRequest) -> Ahead | None:
         return self.engine.ahead_of(request)
+
+    def _wake(self) -> None:
+        self.engine.registry.wake()
 
     @property
     def engine(self) -> Engine:

@@ -26,8 +26,8 @@ class Machine:
         for name in names:
             self.roster.add(name, need)
 
-    def want(self, name: str) -> Ticket:
-        return self.roster.want(name, self.now)
+    def want(self, name: str, *, idle: bool = False) -> Ticket:
+        return self.roster.want(name, self.now, idle=idle)
 
     def drop(self, ticket: Ticket, keep: float | None = None) -> None:
         self.roster.drop(ticket, self.now, keep=keep)
@@ -567,3 +567,31 @@ def test_unloading_refuses_those_who_wait_and_ends_the_process() -> None:
     machine.ended("a")
     assert machine.after() == []
     assert machine.state("a") is State.UNLOADED
+
+
+def test_an_idle_request_waits_until_others_have_its_model_loaded() -> None:
+    machine = Machine("a")
+    idle = machine.want("a", idle=True)
+    assert machine.after(60.0) == []
+    other = machine.want("a")
+    assert machine.after() == [Start("a")]
+    assert machine.loaded("a") == [Admit(idle), Admit(other)]
+
+
+def test_an_idle_request_does_not_keep_its_model_loaded() -> None:
+    machine = Machine("a", "b", most=1)
+    machine.serve("a")
+    idle = machine.want("a", idle=True)
+    assert machine.after(100.0) == [Admit(idle)]
+    machine.want("b")
+    assert machine.after() == [Stop("a", kill=False)]
+    assert machine.ended("a") == [Start("b")]
+
+
+def test_a_model_with_idle_requests_goes_to_sleep() -> None:
+    machine = Machine()
+    machine.roster.add("a", idle_after=10.0)
+    machine.serve("a")
+    idle = machine.want("a", idle=True)
+    assert machine.after(5.0) == [Admit(idle)]
+    assert machine.after(5.0) == [Stop("a", kill=False)]

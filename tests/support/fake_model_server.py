@@ -133,6 +133,8 @@ class Model:
         """Act on the commands that come after a request."""
         while line := (await reader.readline()).decode().strip():
             self.log(f"command {line}")
+            if line in ("wait", "go"):
+                continue
             await self.while_there("stuck")
             link.reason = "" if line == "left" else line
         link.reason = "disconnect"

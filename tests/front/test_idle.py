@@ -1,0 +1,39 @@
+"""Idle requests behind a front: processes of one machine share its cores."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.front.world import RouterWorld
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_idle_requests_of_all_processes_wait_while_others_are_there(world: RouterWorld) -> None:
+    await world.complete("a").end()
+    idle = world.complete("a", "idle", stream=True, until="never", priority="idle")
+    await idle.next_event()
+    other = world.complete("b", "other", stream=True, until="never")  # loads its model first
+    await other.next_event()
+    await world.until(lambda: world.log_of("a").count("command wait") == 1)
+    assert world.log_of("a").count("command go") == 0
+    other.leave()
+    await world.until(lambda: world.log_of("a").count("command go") == 1)
+    assert world.log_of("b").count("command wait") == 0
+    idle.leave()
+
+
+async def test_an_idle_request_waits_until_others_have_its_model_loaded(world: RouterWorld) -> None:
+    idle = world.complete("a", "idle", priority="idle")
+
+    async def phase() -> str:
+        (listed,) = (await world.get("/v1/requests")).json()["data"]
+        return f"{listed['priority']} {listed['phase']}"
+
+    while await phase() != "idle loading":
+        await asyncio.sleep(0)
+    assert world.starts("a") == 0
+    assert (await world.complete("a").end()).status == 200
+    assert (await idle.end()).status == 200
