@@ -15,8 +15,7 @@ from typing import Protocol
 class CancelReason(StrEnum):
     """The reason why a request was cancelled. The list is closed."""
 
-    # A new reason also needs an HTTP status in `pyllmcancel.server.errors.responses` and a line in docs/cancelling.md.
-    # If its client gets no error, ``client_error`` in `pyllmcancel.server.generate` has to know it.
+    # A new reason needs changes in other files: see docs/architecture.md, "Where to add something".
     DISCONNECT = "disconnect"
     STALLED = "stalled"
     SUPERSEDED = "superseded"

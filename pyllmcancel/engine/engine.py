@@ -1,10 +1,13 @@
-"""The engine: submit a request, read its stream, cancel it. The only entry point to the layers below.
+"""The engine, as the library and the server use it: submit a request, read its stream, cancel it.
 
 The life of a request: ``Engine.arrive`` → ``Registry.arrive`` (its id, its session) → ``Engine.fill`` →
 ``Registry.accept`` (supersede keys, waiting queue) → ``EngineLoop`` (admit, step, publish) → ``Endings.conclude``.
-``Engine.submit`` does at once all that comes before the loop. A cancel goes ``Engine.cancel`` → ``Endings.cancel`` →
-``Cancellation.request`` (the flag that the compiled core reads) → ``Endings.conclude``, by the engine thread or, for a
-request that still waits or is prepared, by the caller.
+``Engine.submit`` does at once all that comes before the loop.
+
+A cancel goes ``Engine.cancel`` → ``Endings.cancel`` → ``Cancellation.request`` (the flag that the compiled core reads)
+→ ``Endings.conclude``. The caller concludes a request that waits in the queue, that is in preparation while no thread
+works for it, or that the running step does not compute. A thread that prepares the request concludes it when it stops.
+The engine thread concludes all others.
 """
 
 from __future__ import annotations
@@ -389,7 +392,8 @@ class Engine(Calls):
         """Cancel a request: sticky, first reason wins, a no-op after the end. Returns whether this call decided the
         request's fate.
 
-        Returns at once; ``request.ended`` resolves when the computation has stopped and its slots are free.
+        Returns at once; ``request.ended`` resolves when nothing is computed for the request any more. Its slots are
+        free by then, except that a request which the running step does not compute gives them back after that step.
         """
         return not self.forked and self._endings.cancel(request, reason)
 

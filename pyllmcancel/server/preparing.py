@@ -1,7 +1,8 @@
-"""The engine's requests that HTTP requests become: listed from their heads on, and cancelled while they are prepared.
+"""The listing of an HTTP request in the engine as soon as its head is read, so that it can be cancelled from then on.
 
-A request is listed before its body is read, and named by its headers then. The names of its body come when the body has
-been read. It leaves the list without a trace when it is answered before it was accepted.
+Its body comes and its prompt is prepared later. At first the request has the names in its headers. The names in its
+body are added when the body has been read. A request that is answered before it is accepted leaves the list without a
+trace.
 """
 
 from __future__ import annotations

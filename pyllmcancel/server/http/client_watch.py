@@ -217,7 +217,9 @@ class ClientWatch:
         return self._stalled_since + self._reader_stall - now
 
     def _n_taken(self, info: TcpInfo | None) -> int:
-        """Return a number that changes with what the client takes: here first or, on a system without these data,
-        here only.
+        """Return a number that grows as the client takes bytes.
+
+        It is the number of acknowledged bytes less those that are still buffered in this process. Where the system does
+        not report acknowledged bytes, only the buffered ones count.
         """
         return (0 if info is None else info.acknowledged) - self._buffered()
