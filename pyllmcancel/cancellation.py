@@ -32,7 +32,7 @@ class Deadline(StrEnum):
     IDLE = "idle_timeout"  # between two tokens
 
 
-def worded(reason: CancelReason, deadline: Deadline | None) -> str:
+def reason_text(reason: CancelReason, deadline: Deadline | None) -> str:
     """Return a reason for people, with the deadline that has passed unless that is the usual one."""
     return reason if deadline in (None, Deadline.ALL) else f"{reason}, {deadline}"
 

@@ -44,7 +44,8 @@ struct GraphNodes {
 //
 // ggml calls poll() after every node that the CPU back end computes; our matrix products and attention call
 // poll_inside(). No other back end has such hooks. There eval(), ggml's callback for looking at intermediate results,
-// divides a graph by cuts: ggml computes the nodes up to a cut, waits for the device, and asks. An abort leaves llama_decode by an exception, which run() turns into a return code.
+// divides a graph by cuts: ggml computes the nodes up to a cut, waits for the device, and asks. An abort leaves
+// llama_decode by an exception, which run() turns into a return code.
 class AbortGate {
   public:
     struct Member {

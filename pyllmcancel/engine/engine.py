@@ -29,7 +29,7 @@ from pyllmcancel.engine.loop import EngineLoop
 from pyllmcancel.engine.model_loading import load_workload
 from pyllmcancel.engine.slots import Slots
 from pyllmcancel.engine.thread import end_unclosed, say_last_words, work
-from pyllmcancel.errors import EngineClosedError, InvalidRequestError, said
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError, error_text
 from pyllmcancel.pooling import DOES_NOT_GENERATE, DOES_NOT_POOL
 from pyllmcancel.requests.arrivals import Arrivals
 from pyllmcancel.requests.effects import Counts
@@ -204,7 +204,7 @@ class Engine(Calls):
     def failure(self) -> str | None:
         """The error that the engine died of, if it did."""
         died_of = self.registry.died_of
-        return None if died_of is None else said(died_of)
+        return None if died_of is None else error_text(died_of)
 
     @property
     def forked(self) -> bool:

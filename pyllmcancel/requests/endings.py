@@ -15,7 +15,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from pyllmcancel.cancellation import CancelReason, Deadline, worded
+from pyllmcancel.cancellation import CancelReason, Deadline, reason_text
 from pyllmcancel.events import Ending, FinishReason, RequestStatus
 from pyllmcancel.requests.token_stream import Outbox
 
@@ -162,7 +162,7 @@ class Endings:
                 logger.info(
                     "request %s cancelled (%s%s) in %s after %s, stopped in %.1f ms, %s",
                     request.id,
-                    worded(ending.cancel_reason, request.cancellation.deadline),
+                    reason_text(ending.cancel_reason, request.cancellation.deadline),
                     by,
                     ending.phase,
                     _progress(request, ending),

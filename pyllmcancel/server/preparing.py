@@ -152,7 +152,7 @@ async def until_cancelled(engine: Engine, request: Request) -> AsyncIterator[Non
     except TimeoutError:
         if not limit.expired() or not request.cancellation.requested:
             raise
-        raise request.cancelled() from None
+        raise request.cancel_error() from None
 
 
 @contextmanager
@@ -172,7 +172,7 @@ def post(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def prepares(http: HttpRequest) -> AsyncIterator[None]:
+async def cancel_if_client_leaves(http: HttpRequest) -> AsyncIterator[None]:
     """As `until_cancelled`, for the request of `http`; it is cancelled if its client leaves inside the block."""
     engine, request = state_of(http).engine, request_of(http.scope)
     assert request is not None
@@ -208,7 +208,7 @@ class Preparation(Work):
         engine.arrivals.begin_work(request, partial(post, self._loop, self._give_up))
 
     def _give_up(self) -> None:
-        self.stop(self._request.cancelled())
+        self.stop(self._request.cancel_error())
 
     def client_left(self) -> None:
         self._engine.cancel(self._request, CancelReason.DISCONNECT)
