@@ -39,9 +39,7 @@ def share_the_batch(engine: Engine) -> None:
     """Three at once, one of them cancelled: the other two do not notice."""
     prompts = ("import os\n", "def add(a, b):\n", "for i in range(")
     with ExitStack() as stack:
-        streams = [
-            stack.enter_context(engine.generate(prompt, max_tokens=24, temperature=0.0)) for prompt in prompts
-        ]
+        streams = [stack.enter_context(engine.generate(prompt, max_tokens=24, temperature=0.0)) for prompt in prompts]
         streams[1].cancel()
         for prompt, stream in zip(prompts, streams, strict=True):
             try:

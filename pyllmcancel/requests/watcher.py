@@ -51,8 +51,9 @@ class Last(Enum):
 
 
 class Watcher:
-    """Cancels requests, by `cancel(request, reason)` or, for a deadline, `cancel(request, DEADLINE, deadline)`. `cancel`
-    is called in the watcher's thread, or in the one that calls `look`.
+    """Cancels requests: by `cancel(request, reason)` or, for a deadline, `cancel(request, DEADLINE, deadline)`.
+
+    `cancel` is called in the watcher's thread, or in the one that calls `look`.
 
     Its inbox is a SimpleQueue because `put` of that class may be called from a destructor, which may run anywhere, even
     in a thread that holds the engine's lock. The heap of deadlines is touched by its own thread only.
