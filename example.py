@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 from pyllmcancel import Engine, EngineConfig, RequestCancelled
@@ -22,12 +23,12 @@ def complete(engine: Engine) -> None:
 
 def cancel_from_another_thread(engine: Engine) -> None:
     """Cancel in the middle of an answer; the stream raises, so a cut answer cannot be taken for a whole one."""
-    stream = engine.generate("class Stack:\n", max_tokens=1000, ignore_eos=True)
-    threading.Timer(0.2, stream.cancel).start()
     n_tokens = 0
     try:
-        for delta in stream:
-            n_tokens += len(delta.tokens)
+        with engine.generate("class Stack:\n", max_tokens=1000, ignore_eos=True) as stream:
+            threading.Timer(0.2, stream.cancel).start()
+            for delta in stream:
+                n_tokens += len(delta.tokens)
     except RequestCancelled as error:
         assert stream.ending is not None and stream.ending.cancel_latency is not None
         print(f"-- {n_tokens} tokens came, then: {error.reason}, {error.usage}")
@@ -37,14 +38,15 @@ def cancel_from_another_thread(engine: Engine) -> None:
 def share_the_batch(engine: Engine) -> None:
     """Three at once, one of them cancelled: the other two do not notice."""
     prompts = ("import os\n", "def add(a, b):\n", "for i in range(")
-    streams = [engine.generate(prompt, max_tokens=24, temperature=0.0) for prompt in prompts]
-    streams[1].cancel()
-    for prompt, stream in zip(prompts, streams, strict=True):
-        try:
-            text = "".join(delta.text for delta in stream)
-        except RequestCancelled as error:
-            text = f"<{error}>"
-        print(f"{prompt!r} -> {text!r}")
+    with ExitStack() as stack:
+        streams = [stack.enter_context(engine.generate(prompt, max_tokens=24, temperature=0.0)) for prompt in prompts]
+        streams[1].cancel()
+        for prompt, stream in zip(prompts, streams, strict=True):
+            try:
+                text = "".join(delta.text for delta in stream)
+            except RequestCancelled as error:
+                text = f"<{error}>"
+            print(f"{prompt!r} -> {text!r}")
 
 
 def main() -> None:

@@ -15,8 +15,7 @@ from typing import Protocol
 class CancelReason(StrEnum):
     """The reason why a request was cancelled. The list is closed."""
 
-    # A new reason also needs an HTTP status in `pyllmcancel.server.errors.responses` and a line in docs/cancelling.md.
-    # If its client gets no error, ``client_error`` in `pyllmcancel.server.generate` has to know it.
+    # A new reason needs changes in other files: see docs/architecture.md, "Where to add something".
     DISCONNECT = "disconnect"
     STALLED = "stalled"
     SUPERSEDED = "superseded"
@@ -33,7 +32,7 @@ class Deadline(StrEnum):
     IDLE = "idle_timeout"  # between two tokens
 
 
-def worded(reason: CancelReason, deadline: Deadline | None) -> str:
+def reason_text(reason: CancelReason, deadline: Deadline | None) -> str:
     """Return a reason for people, with the deadline that has passed unless that is the usual one."""
     return reason if deadline in (None, Deadline.ALL) else f"{reason}, {deadline}"
 

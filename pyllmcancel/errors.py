@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyllmcancel.cancellation import worded
+from pyllmcancel.cancellation import reason_text
 
 if TYPE_CHECKING:
     from pyllmcancel.cancellation import CancelReason, Deadline
@@ -179,11 +179,11 @@ class EngineDiedError(EngineClosedError):
     """
 
     def __init__(self, cause: BaseException) -> None:
-        super().__init__(f"the engine died: {said(cause)}")
+        super().__init__(f"the engine died: {error_text(cause)}")
         self.__cause__ = cause
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return an exception in one line."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
@@ -231,7 +231,7 @@ class RequestCancelled(Error):  # noqa: N818
         deadline: Deadline | None = None,
         retry_after: float | None = None,
     ) -> None:
-        super().__init__(f"the request was cancelled ({worded(reason, deadline)})")
+        super().__init__(f"the request was cancelled ({reason_text(reason, deadline)})")
         self.reason = reason
         self.usage = usage
         self.deadline = deadline

@@ -22,8 +22,8 @@ struct StepCost {
     double of(int32_t n_tokens) const noexcept { return n_tokens > 0 ? fixed + per_token * n_tokens : 0.0; }
 };
 
-// The abort policy: whether the rest of a step of `n_tokens`, of which the fraction `done` is computed, costs more than
-// computing the `n_surviving_tokens` of its sequences that are not cancelled again. With no survivors it always does.
+// The abort policy, for a step of `n_tokens`, of which the fraction `done` is computed. Returns whether the rest of the
+// step costs more than a new step for its survivors, the sequences that are not cancelled. Always true without survivors.
 bool worth_aborting(const StepCost & cost, int32_t n_tokens, int32_t n_surviving_tokens, double done) noexcept;
 
 // Nodes of a graph, counted in a step that ran to its end; 0 is unknown. Without cuts a device counts none of its
@@ -36,15 +36,16 @@ struct GraphNodes {
 // Decides, while llama_decode runs, whether to abort it.
 //
 // Armed for one step, by a Ticket, and disarmed with it, so nothing outlives the step: a flag that is raised later meets
-// a gate that knows no members. Both callbacks run on the thread that called llama_decode and armed the gate; only the
+// a gate that knows no members. All callbacks run on the thread that called llama_decode and armed the gate; only the
 // flags are shared between threads.
 //
 // It aborts when all members are cancelled; otherwise as worth_aborting() says, unless `only_unanimous`: with recurrent and
 // hybrid memories an abort would harm the survivors, and with divided cells the rest of a step cannot be estimated.
 //
-// ggml calls poll() after every node that the CPU back end computes. No other back end has such a hook; there eval(),
-// ggml's callback for looking at intermediate results, divides a graph by cuts: ggml computes the nodes up to a cut,
-// waits for the device, and asks. An abort leaves llama_decode by an exception, which run() turns into a return code.
+// ggml calls poll() after every node that the CPU back end computes; our matrix products and attention call
+// poll_inside(). No other back end has such hooks. There eval(), ggml's callback for looking at intermediate results,
+// divides a graph by cuts: ggml computes the nodes up to a cut, waits for the device, and asks. An abort leaves
+// llama_decode by an exception, which run() turns into a return code.
 class AbortGate {
   public:
     struct Member {
@@ -74,7 +75,7 @@ class AbortGate {
     // Has the next step abort once `flag` is raised, whoever its members are: others' requests come before theirs.
     void give_way(std::shared_ptr<const CancelFlag> flag) noexcept { way_ = std::move(flag); }
 
-    // Returns what `compute`, llama_decode or llama_encode, does, and its code for an abort if a cut ended it.
+    // Calls `compute` (llama_decode or llama_encode), and returns its code; 2, as for an abort, if a cut ended it.
     int32_t run(int32_t (*compute)(llama_context *, llama_batch), llama_context * context, const llama_batch & batch);
 
     // For tests: raise `flag` once the given node of the next step, or of one `n_later` steps later, is computed, counted

@@ -58,7 +58,7 @@ struct StepEnd {
     std::vector<llama_token> stop_tokens; // that end it, as the model's own do
 };
 
-// A llama.cpp context, its sequences, and the one function that computes: step().
+// A llama.cpp context, its sequences, and the steps that compute them.
 //
 // Rules that the user obeys (the Python engine does, from its one thread):
 //  - one thread at a time; a second one that enters during a step gets ContextBusy, nothing is corrupted;
@@ -86,8 +86,12 @@ class Context {
     // Free the cells of an idle or open sequence; an open one starts again from its first token.
     void drop_cells(int32_t seq);
 
-    // A draft is computed in the same step as the known tokens before it. Its sampler chooses after each, and the draft
-    // holds for as long as it says what was chosen: the tokens are those that single steps would have given.
+    // Computes the items in one llama_decode. If that succeeds, their tokens are committed, and a sequence whose known
+    // tokens are all computed gets its next ones. Else the step's sequences are rolled back to their committed tokens, or
+    // to a checkpoint where the memory cannot undo tokens.
+    //
+    // A draft is computed in the same step as the known tokens before it. The sampler chooses after each of its tokens.
+    // The draft is accepted as far as it says what was chosen: the tokens are those that single steps would have given.
     StepResult step(const std::vector<StepItem> & items, StepCost cost);
 
     // Returns whether items may have drafts: not where a rejected one cannot be undone.

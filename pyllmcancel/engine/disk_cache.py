@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.engine.state_identity import HASHES, state_identity
-from pyllmcancel.errors import UsageError, said
+from pyllmcancel.errors import UsageError, error_text
 from pyllmcancel.scheduling.disk_floor import DiskFloor
 from pyllmcancel.scheduling.prefix_folder import PrefixFolder
 
@@ -40,7 +40,7 @@ def disk_floor(context: Context, config: EngineConfig, native: Any) -> DiskFloor
         logger.warning("no prefixes are kept on disk: %s", error)
         return None
     except OSError as error:
-        logger.warning("no prefixes are kept on disk: %s cannot be used: %s", folder, said(error))
+        logger.warning("no prefixes are kept on disk: %s cannot be used: %s", folder, error_text(error))
         return None
     disk = DiskFloor(
         files, partial(state_identity, context, config, native, folder / HASHES), native.SwappedPrefix.blank

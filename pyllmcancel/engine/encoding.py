@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
-from pyllmcancel.errors import said
+from pyllmcancel.errors import error_text
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Audience, CancelFlag, MediaChunk, MediaEncoder
@@ -95,7 +95,7 @@ class Encoding:
             try:
                 self._encoder.encode(chunk, audience)
             except Exception as failure:
-                logger.warning("a picture could not be encoded: %s", said(failure))
+                logger.warning("a picture could not be encoded: %s", error_text(failure))
                 error = str(failure)
             self._end(chunk, error)
             self.wake()

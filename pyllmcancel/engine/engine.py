@@ -1,10 +1,13 @@
-"""The engine: submit a request, read its stream, cancel it. The only entry point to the layers below.
+"""The engine, as the library and the server use it: submit a request, read its stream, cancel it.
 
 The life of a request: ``Engine.arrive`` → ``Registry.arrive`` (its id, its session) → ``Engine.fill`` →
 ``Registry.accept`` (supersede keys, waiting queue) → ``EngineLoop`` (admit, step, publish) → ``Endings.conclude``.
-``Engine.submit`` does at once all that comes before the loop. A cancel goes ``Engine.cancel`` → ``Endings.cancel`` →
-``Cancellation.request`` (the flag that the compiled core reads) → ``Endings.conclude``, by the engine thread or, for a
-request that still waits or is prepared, by the caller.
+``Engine.submit`` does at once all that comes before the loop.
+
+A cancel goes ``Engine.cancel`` → ``Endings.cancel`` → ``Cancellation.request`` (the flag that the compiled core reads)
+→ ``Endings.conclude``. The caller concludes a request that waits in the queue, that is in preparation while no thread
+works for it, or that the running step does not compute. A thread that prepares the request concludes it when it stops.
+The engine thread concludes all others.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from pyllmcancel.engine.loop import EngineLoop
 from pyllmcancel.engine.model_loading import load_workload
 from pyllmcancel.engine.slots import Slots
 from pyllmcancel.engine.thread import end_unclosed, say_last_words, work
-from pyllmcancel.errors import EngineClosedError, InvalidRequestError, said
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError, error_text
 from pyllmcancel.pooling import DOES_NOT_GENERATE, DOES_NOT_POOL
 from pyllmcancel.requests.arrivals import Arrivals
 from pyllmcancel.requests.effects import Counts
@@ -201,7 +204,7 @@ class Engine(Calls):
     def failure(self) -> str | None:
         """The error that the engine died of, if it did."""
         died_of = self.registry.died_of
-        return None if died_of is None else said(died_of)
+        return None if died_of is None else error_text(died_of)
 
     @property
     def forked(self) -> bool:
@@ -389,7 +392,8 @@ class Engine(Calls):
         """Cancel a request: sticky, first reason wins, a no-op after the end. Returns whether this call decided the
         request's fate.
 
-        Returns at once; ``request.ended`` resolves when the computation has stopped and its slots are free.
+        Returns at once; ``request.ended`` resolves when nothing is computed for the request any more. Its slots are
+        free by then, except that a request which the running step does not compute gives them back after that step.
         """
         return not self.forked and self._endings.cancel(request, reason)
 

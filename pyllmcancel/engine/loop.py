@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.engine.jobs import Jobs
-from pyllmcancel.errors import said
+from pyllmcancel.errors import error_text
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.observer import PartState, StepPart, StepRecord
 from pyllmcancel.requests.registry import PREPARING_SECONDS
@@ -177,7 +177,7 @@ class EngineLoop:
         failure: Exception | None = None
         for request in self._registry.take_all(died_of):
             try:
-                self._endings.bury(request, self._outbox, f"the engine died: {said(died_of)}")
+                self._endings.bury(request, self._outbox, f"the engine died: {error_text(died_of)}")
             except Exception as error:
                 failure = error  # the other requests must end all the same
         self._outbox.flush()

@@ -143,7 +143,7 @@ class Delivery:
         if self._answer.complete and status < BAD:  # of a response in the background, which moved
             return
         if is_refused or (self._answer.head is not None and not is_stream(headers)):
-            raise self._request.cancelled() if self._request.cancellation.requested else process_ended()
+            raise self._request.cancel_error() if self._request.cancellation.requested else process_ended()
         self._status, self._headers = status, [*kept(headers), *extra]
         if self._request.cancellation.requested or not is_stream(headers):
             return
@@ -176,7 +176,7 @@ class Delivery:
         if self._answer.complete:
             return
         if self._request.cancellation.requested and (self._answer.head is None or self.came_too_late):
-            await self.break_off(self._request.cancelled())
+            await self.break_off(self._request.cancel_error())
             return
         if self._answer.head is None:
             await self._answer.begin(self._status, self._headers)

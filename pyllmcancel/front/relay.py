@@ -316,7 +316,7 @@ class Relay:
         if reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
             raise ClientLeft
         self._end_without_process()
-        await self.break_off(process_ended() if reason is None else self.request.cancelled())
+        await self.break_off(process_ended() if reason is None else self.request.cancel_error())
 
     def _note_move(self) -> None:
         """Note that what the process may have of the answer is not the answer, and begin to count anew without it."""

@@ -299,4 +299,4 @@ class FrontRequests:
 def check(request: Request) -> None:
     """Raise RequestCancelled if the request is cancelled."""
     if request.cancellation.requested:
-        raise request.cancelled()
+        raise request.cancel_error()

@@ -1,10 +1,12 @@
 """The cancel of a request, and its one ending: sealed, forgotten, logged, counted, reported.
 
-A request is ended by the thread that is responsible for it, after its computation has stopped and its slots are free.
-That is the engine thread or, for a request that waits or that the running step does not compute, a thread that cancels
-it: by withdrawing the request that thread becomes responsible for it. The slots of a running request that was withdrawn
-are given back after the step, before any other request can get one. A request in preparation is ended by the thread
-that does some work for it, or else by the one that cancels it.
+A request is ended by the thread that is responsible for it, when nothing is computed for it any more:
+
+- A running request is ended by the engine thread, which gives its slots back first.
+- A request that waits, or that the running step does not compute, is ended by a thread that cancels it. That thread
+  withdraws the request, and so becomes responsible for it. The engine thread gives the slots back after the step,
+  before any other request can get one.
+- A request in preparation is ended by the thread that works for it, or else by the one that cancels it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from pyllmcancel.cancellation import CancelReason, Deadline, worded
+from pyllmcancel.cancellation import CancelReason, Deadline, reason_text
 from pyllmcancel.events import Ending, FinishReason, RequestStatus
 from pyllmcancel.requests.token_stream import Outbox
 
@@ -160,7 +162,7 @@ class Endings:
                 logger.info(
                     "request %s cancelled (%s%s) in %s after %s, stopped in %.1f ms, %s",
                     request.id,
-                    worded(ending.cancel_reason, request.cancellation.deadline),
+                    reason_text(ending.cancel_reason, request.cancellation.deadline),
                     by,
                     ending.phase,
                     _progress(request, ending),

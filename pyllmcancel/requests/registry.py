@@ -116,7 +116,7 @@ class Registry:
 
     def _check_preparing(self, request: Request, *, may_be_new: bool = False) -> None:
         if request.cancellation.requested:
-            raise request.cancelled()
+            raise request.cancel_error()
         if request.cancellation.sealed or not (may_be_new or request in self._preparing):
             raise UsageError("this request is not in preparation")
 

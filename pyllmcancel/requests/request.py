@@ -310,7 +310,7 @@ class Request:
         """The time of the answer's last token, of any choice."""
         return max((one.last_token_at for one in self.choices if one.last_token_at is not None), default=None)
 
-    def cancelled(self) -> RequestCancelled:
+    def cancel_error(self) -> RequestCancelled:
         """Return the error that reports the cancel of the request."""
         reason = self.cancellation.reason
         assert reason is not None

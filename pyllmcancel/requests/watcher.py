@@ -51,8 +51,9 @@ class Last(Enum):
 
 
 class Watcher:
-    """Calls `cancel(request, reason)`, and for a deadline with that as the third argument, in its own thread or in that
-    of `look`.
+    """Cancels requests: by `cancel(request, reason)` or, for a deadline, `cancel(request, DEADLINE, deadline)`.
+
+    `cancel` is called in the watcher's thread, or in the one that calls `look`.
 
     Its inbox is a SimpleQueue because `put` of that class may be called from a destructor, which may run anywhere, even
     in a thread that holds the engine's lock. The heap of deadlines is touched by its own thread only.
@@ -74,8 +75,9 @@ class Watcher:
         self._thread.start()
 
     def at_deadline(self, request: Request, at: float, deadline: Deadline = Deadline.ALL) -> None:
-        """Cancel `request` at the monotonic time `at`, in seconds, if this deadline has passed then. That of the time
-        between two tokens may pass later: its seconds are those from the arrival until `at`.
+        """Cancel `request` at the monotonic time `at`, in seconds, if this deadline has passed then.
+
+        `Deadline.IDLE` is checked again after each token; its length is the time from the arrival until `at`.
         """
         seconds = at - request.arrived_at
         self._inbox.put(Due(at, next(self._order), weakref.ref(request), deadline, seconds))

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyllmcancel.errors import UsageError, said
+from pyllmcancel.errors import UsageError, error_text
 from pyllmcancel.pausing import Pause
 from pyllmcancel.placement import gib
 from pyllmcancel.scheduling.prefix_file import Blank, DamagedFileError, head_of, packed, read_head, read_states
@@ -178,7 +178,7 @@ class DiskFloor:
         except OSError as error:
             full = error.errno in FULL
             self._refused["disk_full" if full else "failed"] += 1
-            logger.warning("a prefix of %d tokens could not be written to disk: %s", prefix.n_tokens, said(error))
+            logger.warning("a prefix of %d tokens could not be written to disk: %s", prefix.n_tokens, error_text(error))
         except Exception:
             self._refused["failed"] += 1
             logger.exception("a prefix of %d tokens could not be written to disk", prefix.n_tokens)
@@ -262,7 +262,7 @@ class DiskFloor:
             self._refused["failed"] += 1
             if error.errno in UNREADABLE:
                 self._folder.discard(entry)
-            logger.warning("%s could not be read: %s", entry.path, said(error))
+            logger.warning("%s could not be read: %s", entry.path, error_text(error))
         except Exception:
             self._refused["failed"] += 1
             logger.exception("%s could not be read", entry.path)

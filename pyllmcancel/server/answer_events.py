@@ -94,7 +94,7 @@ class AnswerEvents:
                 new = [one for one in chunks if self._link is None or self._link.is_new(one[0])]
                 events = [event for _, found in new for event in found]
                 await self._write_events(write, DELTAS, events, [delta for delta, _ in new])
-            last = await worded(self._stream, lambda usage: list(self._dialect.closing(usage)))
+            last = await encode_in_thread_if_long(self._stream, lambda usage: list(self._dialect.closing(usage)))
             await self._dialect.keep()
         except (RequestCancelled, RequestFailed, ApiError) as error:
             is_read = told(error) is not None
@@ -155,7 +155,7 @@ def waiting(ahead: Ahead | None) -> bytes:
     return f": waiting, {ahead.position - 1} ahead{about}\n".encode()
 
 
-async def worded(stream: AsyncStream, word: Callable[[Usage], T]) -> T:
+async def encode_in_thread_if_long(stream: AsyncStream, word: Callable[[Usage], T]) -> T:
     """Encode a complete answer with `word`, which is called in a thread if there are many tokens to detokenize."""
     assert stream.ending is not None
     usage, request = stream.ending.usage, stream.request

@@ -1,4 +1,4 @@
-"""Parsing, validating and tokenizing a body: inline if it is short, else by a worker.
+"""Reading a body: it is counted, parsed and validated, inline if it is short, else in a worker thread.
 
 First the bytes are counted (`body_limit`), then their values, by the compiled core without the GIL; only then is the
 body parsed, because a parser keeps the GIL until it is done.
@@ -116,7 +116,10 @@ def arriving_paths(routes: Iterable[BaseRoute]) -> dict[str, bool]:
 
 
 def with_names_of_body(request: Request, body: Body, *, alone: bool) -> Incoming[Body]:
-    """Give the request the names in its body; a kept stream goes on without its connection."""
+    """Give the request the names in its body, and return it.
+
+    The request of a stream that is kept is detached from its connection: its client may leave from here on.
+    """
     if alone:
         arrive(request, Names())
     if alone or not isinstance(body, GeneratingBody):
@@ -124,7 +127,7 @@ def with_names_of_body(request: Request, body: Body, *, alone: bool) -> Incoming
     own, keeping = arrive(request, names_of(request, body)), keeping_of(request, body)
     if keeping is None:
         return Incoming(request, body)
-    own.client = None  # from here on its client may leave
+    own.client = None
     return Incoming(Request(request.scope, _receive_nothing), body, keeping)
 
 

@@ -17,7 +17,7 @@ from pyllmcancel.engine.repetition import period_of
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.events import Limit
 from pyllmcancel.requests.token_stream import AsyncStream, Bound, LoopSink
-from pyllmcancel.server.answer_events import SSE_HEADERS, AnswerEvents, worded
+from pyllmcancel.server.answer_events import SSE_HEADERS, AnswerEvents, encode_in_thread_if_long
 from pyllmcancel.server.behind import link_of
 from pyllmcancel.server.delivered import DELTAS
 from pyllmcancel.server.errors.responses import ApiError, api_error
@@ -182,7 +182,7 @@ class WholeResponse(EngineResponse):
                 deltas += batch
                 if self._link is not None:
                     self._link.marked(DELTAS, b"", [delta for delta in batch if self._link.is_new(delta)])
-            response = await worded(
+            response = await encode_in_thread_if_long(
                 self._stream,
                 lambda usage: whole_answer(self._dialect.whole(less_repeated(deltas, self.request), usage), usage),
             )

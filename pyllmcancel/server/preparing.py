@@ -1,7 +1,8 @@
-"""The engine's requests that HTTP requests become: listed from their heads on, and cancelled while they are prepared.
+"""The listing of an HTTP request in the engine as soon as its head is read, so that it can be cancelled from then on.
 
-A request is listed before its body is read, and named by its headers then. The names of its body come when the body has
-been read. It leaves the list without a trace when it is answered before it was accepted.
+Its body comes and its prompt is prepared later. At first the request has the names in its headers. The names in its
+body are added when the body has been read. A request that is answered before it is accepted leaves the list without a
+trace.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ async def until_cancelled(engine: Engine, request: Request) -> AsyncIterator[Non
     except TimeoutError:
         if not limit.expired() or not request.cancellation.requested:
             raise
-        raise request.cancelled() from None
+        raise request.cancel_error() from None
 
 
 @contextmanager
@@ -171,7 +172,7 @@ def post(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def prepares(http: HttpRequest) -> AsyncIterator[None]:
+async def cancel_if_client_leaves(http: HttpRequest) -> AsyncIterator[None]:
     """As `until_cancelled`, for the request of `http`; it is cancelled if its client leaves inside the block."""
     engine, request = state_of(http).engine, request_of(http.scope)
     assert request is not None
@@ -207,7 +208,7 @@ class Preparation(Work):
         engine.arrivals.begin_work(request, partial(post, self._loop, self._give_up))
 
     def _give_up(self) -> None:
-        self.stop(self._request.cancelled())
+        self.stop(self._request.cancel_error())
 
     def client_left(self) -> None:
         self._engine.cancel(self._request, CancelReason.DISCONNECT)

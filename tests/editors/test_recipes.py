@@ -133,5 +133,5 @@ def test_cline(server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("editor", ["llama.vim", "llama.vscode", "Continue", "Zed", "Cline"])
-def test_the_list_has_every_editor(editor: str) -> None:
-    assert re.search(rf"^- {re.escape(editor)} ", (ROOT / PAGE).read_text("utf-8"), re.MULTILINE)
+def test_the_table_has_every_editor(editor: str) -> None:
+    assert re.search(rf"^\| {re.escape(editor)} \|", (ROOT / PAGE).read_text("utf-8"), re.MULTILINE)

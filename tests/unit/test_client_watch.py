@@ -13,7 +13,7 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.server.http import client_watch
-from pyllmcancel.server.http.client_watch import ClientWatch, TcpInfo, prepare, probing, tcp_info
+from pyllmcancel.server.http.client_watch import ClientWatch, TcpInfo, probing, set_socket_options, tcp_info
 from pyllmcancel.server.limits import UNSENT_BYTES, Limits
 from tests.support.http_process import until
 
@@ -247,7 +247,7 @@ def test_probes_end_when_the_silence_does(client_timeout: float) -> None:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="the names are Linux's")
 def test_a_connection_is_probed_and_its_kernel_keeps_little(pair: tuple[socket.socket, socket.socket]) -> None:
-    prepare(pair[0], 20.0)
+    set_socket_options(pair[0], 20.0)
     options = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_NOTSENT_LOWAT")
     found = [pair[0].getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in options]
     assert found == [10, 1, 10, UNSENT_BYTES]
@@ -275,7 +275,7 @@ def test_the_kernel_tells_what_the_client_has_taken(pair: tuple[socket.socket, s
 @needs_tcp_info
 def test_the_kernel_tells_of_a_closed_window_and_of_one_that_opens(pair: tuple[socket.socket, socket.socket]) -> None:
     server, client = pair
-    prepare(server, 0.0)
+    set_socket_options(server, 0.0)
     n_sent = 0
 
     def fill() -> TcpInfo:

@@ -90,7 +90,7 @@ def tcp_info(connection: socket.socket) -> TcpInfo | None:
     return TcpInfo(n_in_flight, sent / 1e3, min(data, acknowledgement) / 1e3, n_acknowledged, unsent)
 
 
-def prepare(connection: socket.socket, client_timeout: float) -> None:
+def set_socket_options(connection: socket.socket, client_timeout: float) -> None:
     """Make the kernel probe the connection for `client_timeout` seconds (0: no probes), and keep little unsent data.
 
     By default a kernel takes megabytes for a client that does not read: ten thousand tokens would be computed for
@@ -151,7 +151,7 @@ class ClientWatch:
         self._stalled_since: float | None = None
         self._taken = 0
         self._stopped = False
-        prepare(self._socket, limits.client_timeout)
+        set_socket_options(self._socket, limits.client_timeout)
         self._look()
 
     def bytes_wait(self) -> None:
@@ -198,8 +198,8 @@ class ClientWatch:
             return NEVER  # keepalive closes the connection
         if info.window_closed or info.answered:
             return self._client_timeout  # the kernel's next try may come after more than this
-        # The kernel does not probe before `prepare`. A busy server may accept a connection long after its client's last
-        # data, and that silence is the server's.
+        # The kernel does not probe before `set_socket_options`. A busy server may accept a connection long after its
+        # client's last data, and that silence is the server's.
         left = self._client_timeout - min(info.since_heard, self._loop.time() - self._began)
         return max(left, ANSWER_SECONDS - info.since_sent) if info.n_in_flight else left
 
@@ -217,7 +217,9 @@ class ClientWatch:
         return self._stalled_since + self._reader_stall - now
 
     def _n_taken(self, info: TcpInfo | None) -> int:
-        """Return a number that changes with what the client takes: here first or, on a system without these data,
-        here only.
+        """Return a number that grows as the client takes bytes.
+
+        It is the number of acknowledged bytes less those that are still buffered in this process. Where the system does
+        not report acknowledged bytes, only the buffered ones count.
         """
         return (0 if info is None else info.acknowledged) - self._buffered()

@@ -26,7 +26,7 @@ from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.body_limit import hold_more
 from pyllmcancel.server.media import sources
 from pyllmcancel.server.media.parts import WORDS
-from pyllmcancel.server.preparing import prepare, prepares
+from pyllmcancel.server.preparing import cancel_if_client_leaves, prepare
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ async def gathered(request: Request, given: Sequence[Given], param: str, *, must
         return asked
     check_asked(state, asked)
     if any(one.url for one in given):
-        async with prepares(request):
+        async with cancel_if_client_leaves(request):
             asked = replace(asked, given=await _fetched(request, state, asked))
     files = await prepare(request, partial(read_files, state, asked, must_fit), state.preparers)
     # The longer base64 in the body counts already; a file on this machine does not.
