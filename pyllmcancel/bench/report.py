@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ from pyllmcancel.bench.client import Exchange, Outcome
 from pyllmcancel.bench.load import LoadOptions, Run
 from pyllmcancel.bench.percentiles import distribution
 from pyllmcancel.bench.workbench import Workbench
-from pyllmcancel.system import load_average, memory_bytes, usable_cores
+from pyllmcancel.system import memory_bytes, usable_cores
 
 Figures = dict[str, Any]
 SCHEMA = 3
@@ -148,7 +149,7 @@ def describe_machine() -> dict[str, Any]:
     return {
         "cpu": processor_name(),
         "cores": usable_cores(),
-        "memory_gib": None if (memory := memory_bytes()) is None else round(memory / 2**30, 1),
+        "memory_gib": round(memory_bytes() / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
@@ -170,7 +171,7 @@ def as_json(bench: Workbench, options: LoadOptions, run: Run) -> dict[str, Any]:
         "version": __version__,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": describe_machine(),
-        "load_average": load_average(),
+        "load_average": os.getloadavg(),
         "server": {"url": target.url, "model": target.model, "api": target.api, "stream": target.stream},
         "options": asdict(options),
         "prompts_counted_by": bench.prompts.how,

@@ -10,7 +10,8 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from typing import Any, cast
+from contextlib import suppress
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from pyllmcancel.chat.order import STEPS, arranged
 from pyllmcancel.constraints.tool_schemas import with_plain_schemas, with_schemas
 from pyllmcancel.errors import ConstraintError, InvalidRequestError
 from pyllmcancel.helper import HEAD, OPENING_CPU_SECONDS, START_SECONDS, WALL_SECONDS
-from pyllmcancel.system import end_by_limits_only, limit_call, limit_memory, memory_in_use, socket_given
+from pyllmcancel.system import end_by_limits_only, limit_call, limit_memory, memory_in_use
 
 FIRST_BYTES = 32
 NEEDLE = "needle"
@@ -156,10 +157,15 @@ def main() -> None:
     end_by_limits_only()
     load_libraries()
     limit_memory(memory_mib)
-    rested: int | None = None
     functions = Functions()
-    peer = socket_given()
-    while (text := receive(peer)) is not None:
+    with socket.socket(fileno=0) as peer, suppress(OSError):  # the server has ended, or was killed
+        answer_calls(peer.makefile("rwb"), functions, cpu_seconds)
+
+
+def answer_calls(peer: IO[bytes], functions: Functions, cpu_seconds: float) -> None:
+    """Answer calls until the server ends."""
+    rested: int | None = None
+    while (head := peer.read(HEAD)) and (text := peer.read(int.from_bytes(head, "little"))):
         name, *arguments = json.loads(text)
         # For errors that no Python code could handle either.
         limit_call(*((OPENING_CPU_SECONDS, START_SECONDS) if rested is None else (cpu_seconds, WALL_SECONDS)))
@@ -170,10 +176,8 @@ def main() -> None:
         limit_call(0.0, 0.0)
         if rested is None:
             rested = memory_in_use(1)
-        try:
-            peer.sendall(len(answer).to_bytes(HEAD, "little") + answer)
-        except OSError:
-            return  # the server has ended
+        peer.write(len(answer).to_bytes(HEAD, "little") + answer)
+        peer.flush()
 
 
 def load_libraries() -> None:
@@ -181,25 +185,6 @@ def load_libraries() -> None:
     the limit.
     """
     from pyllmcancel import _native  # noqa: F401
-
-
-def receive(peer: socket.socket) -> bytes | None:
-    """Return the next message; None at the end."""
-    head = receive_all(peer, HEAD)
-    return None if head is None else receive_all(peer, int.from_bytes(head, "little"))
-
-
-def receive_all(peer: socket.socket, length: int) -> bytes | None:
-    received = bytearray()
-    while len(received) < length:
-        try:
-            piece = peer.recv(min(length - len(received), 1 << 20))
-        except OSError:  # the server was killed before it had read an answer
-            return None
-        if not piece:
-            return None
-        received += piece
-    return bytes(received)
 
 
 def outcome(function: Any, arguments: list[Any], rested: int | None) -> bytes:

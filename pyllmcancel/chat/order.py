@@ -121,17 +121,8 @@ def short_ids(messages: list[Message]) -> list[Message]:
 STEPS: dict[str, Step] = {
     step.__name__: step
     for step in (
-        one_system,
-        no_late_system,
-        no_system,
-        answered_calls,
-        single_calls,
-        no_empty_answer,
-        text_in_result,
-        joined_turns,
-        user_first,
-        known_ids,
-        short_ids,
+        *(one_system, no_late_system, no_system, answered_calls, single_calls, no_empty_answer, text_in_result),
+        *(joined_turns, user_first, known_ids, short_ids),
     )
 }
 

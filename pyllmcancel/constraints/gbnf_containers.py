@@ -16,12 +16,8 @@ LONGEST_NAME = 256  # characters of a property's name
 # If other properties may follow, llama.cpp writes the names that they must not have within brackets.
 UNBRACKETED = re.compile(r'^$|[\]\\^"\x00-\x1f]')
 OF_OBJECTS = (
-    "minProperties",
-    "maxProperties",
-    "propertyNames",
-    "dependentRequired",
-    "dependentSchemas",
-    "dependencies",
+    *("minProperties", "maxProperties", "propertyNames"),
+    *("dependentRequired", "dependentSchemas", "dependencies"),
 )
 OF_ARRAYS = ("contains", "minContains", "maxContains", "uniqueItems")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.child import Child
-from pyllmcancel.front.process import LAST_LINES, SIGKILL, reason_in
+from pyllmcancel.front.process import LAST_LINES, reason_in
 from pyllmcancel.front.spec import Command, Spec, shards
 
 MEASURE = "--fit-print"
@@ -87,7 +87,7 @@ class Fits:
         lines = [line for line in output if line.strip()]
         if status == 0:
             return sum_of("".join(lines[-1:]))
-        if status == WRONG or (status < 0 and status != -SIGKILL):
+        if status == WRONG or (status < 0 and status != -signal.SIGKILL):
             raise DoesNotFit(refusal(spec.name, status, lines), lines[-LAST_LINES:])
         logger.warning("%s could not be measured (status %d): %s", spec.name, status, "".join(lines[-1:]))
         return 0

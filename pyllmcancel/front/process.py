@@ -21,8 +21,6 @@ from pyllmcancel.system import cpu_time
 
 logger = logging.getLogger("pyllmcancel.front")
 
-# Windows has neither; nothing starts there.
-SIGKILL, SIGCONT = (getattr(signal, name, 0) for name in ("SIGKILL", "SIGCONT"))
 LAST_LINES = 12  # of its log, which say why it ended
 # The beginning of a line that says why a model could not be loaded.
 LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the model could not be loaded: )?")
@@ -68,7 +66,7 @@ class ModelProcess(Worker):
 
     async def _live(self) -> None:
         looking = asyncio.create_task(self.keep_looking(), name=f"look at {self.name}")
-        status = -SIGKILL
+        status = -signal.SIGKILL
         try:
             status = await self._child.live()
         except OSError as error:
@@ -115,8 +113,8 @@ class ModelProcess(Worker):
         """
         self.is_ready = False
         if not self._stopped or kill:
-            self._child.signal(SIGKILL if kill else signal.SIGTERM)
-            self._child.signal(SIGCONT)  # one that was stopped would not end before its patience is over
+            self._child.signal(signal.SIGKILL if kill else signal.SIGTERM)
+            self._child.signal(signal.SIGCONT)  # one that was stopped would not end before its patience is over
             self._end_within(0.0 if kill else patience)
         self._stopped = True
 
@@ -134,7 +132,7 @@ class ModelProcess(Worker):
 
     def _end_now(self) -> None:
         """End the process; it may not have been there yet when it was stopped."""
-        self._child.signal(SIGKILL)
+        self._child.signal(signal.SIGKILL)
         self._hurry = asyncio.get_running_loop().call_later(LOOK_EVERY, self._end_now)
 
     def end(self) -> asyncio.Future[None]:

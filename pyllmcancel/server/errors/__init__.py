@@ -1,1 +1,1 @@
-"""Errors: their facts, and their shape in each API."""
+"""Errors as answers, and their shape in each API."""

@@ -23,29 +23,48 @@ from pyllmcancel.errors import (
     RequestCancelled,
     RequestFailed,
 )
-from pyllmcancel.server.errors.facts import ErrorFacts
 from pyllmcancel.server.errors.shapes import OPENAI, ErrorShape, shape_of
 
 if TYPE_CHECKING:
     from starlette.types import Scope
 
+    from pyllmcancel.events import Usage
+
 RETRY_AFTER_SECONDS = 1
 CLIENT_CLOSED_REQUEST = 499
 
-_CANCEL_STATUS = {
-    CancelReason.DISCONNECT: CLIENT_CLOSED_REQUEST,
-    CancelReason.STALLED: CLIENT_CLOSED_REQUEST,
-    CancelReason.SUPERSEDED: CLIENT_CLOSED_REQUEST,
-    CancelReason.EXPLICIT: CLIENT_CLOSED_REQUEST,
-    CancelReason.DEADLINE: 504,
-    CancelReason.SHUTDOWN: 503,
-}
+# Of all other reasons it is 499.
+_CANCEL_STATUS = {CancelReason.DEADLINE: 504, CancelReason.SHUTDOWN: 503}
 
 
 @dataclass(eq=False)
-class ApiError(ErrorFacts, Exception):
-    """An error as the client sees it."""
+class ApiError(Exception):
+    """An error as the client sees it.
 
+    Attributes
+    ----------
+    type
+        OpenAI's word for the kind of error; other APIs have words of their own, by the status.
+    param
+        The field at fault.
+    code
+        For programs: the kind of mistake, or the reason of the cancel.
+    usage
+        The tokens processed so far, if the request had begun.
+    detail
+        The deadline that has passed, if that is the reason of the cancel.
+    sizes
+        The number of tokens of a prompt that is too long, and of the context.
+    """
+
+    status: int
+    message: str
+    type: str = "invalid_request_error"
+    param: str | None = None
+    code: str | None = None
+    usage: Usage | None = None
+    detail: str | None = None
+    sizes: tuple[int, int] | None = None
     extra_headers: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -73,7 +92,7 @@ def api_error(error: Exception) -> ApiError:
         case ApiError():
             shown = error
         case RequestCancelled(reason=reason, usage=usage, deadline=deadline, retry_after=seconds):
-            status = 503 if deadline is Deadline.QUEUE else _CANCEL_STATUS[reason]
+            status = 503 if deadline is Deadline.QUEUE else _CANCEL_STATUS.get(reason, CLIENT_CLOSED_REQUEST)
             shown = ApiError(status, str(error), "request_cancelled", None, reason, usage, deadline)
             shown.extra_headers = retry_after(seconds)
         case RequestFailed(usage=usage, param=None):

@@ -15,39 +15,28 @@ from pyllmcancel.server.errors.openai import ErrorAnswer, openai_error
 if TYPE_CHECKING:
     from starlette.types import Scope
 
-    from pyllmcancel.server.errors.facts import ErrorFacts
+    from pyllmcancel.server.errors.responses import ApiError
 
 MESSAGES = "/v1/messages"
 # The first parts of paths. Paths without a version that OpenAI also has, such as /chat/completions, have OpenAI's
 # errors.
 LLAMA_SERVERS = frozenset(
-    {
-        "apply-template",
-        "completion",
-        "completions",
-        "detokenize",
-        "embedding",
-        "embeddings",
-        "infill",
-        "lora-adapters",
-        "props",
-        "rerank",
-        "reranking",
-        "slots",
-        "tokenize",
-    }
+    (
+        *("apply-template", "completion", "completions", "detokenize", "embedding", "embeddings", "infill"),
+        *("lora-adapters", "props", "rerank", "reranking", "slots", "tokenize"),
+    )
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorShape:
-    """The shape of an API's errors: the function that makes the body from the facts and the request's id, and the
+    """The shape of an API's errors: the function that makes the body from the error and the request's id, and the
     body's type.
 
     `id_headers` are the names of the headers that carry the id.
     """
 
-    word: Callable[[ErrorFacts, str], Mapping[str, Any]]
+    word: Callable[[ApiError, str], Mapping[str, Any]]
     answer: type
     id_headers: tuple[str, ...] = ("X-Request-Id",)
 

@@ -96,7 +96,7 @@ def prepare(connection: socket.socket, client_timeout: float) -> None:
     By default a kernel takes megabytes for a client that does not read: ten thousand tokens would be computed for
     nobody.
     """
-    if connection.family == getattr(socket, "AF_UNIX", None):
+    if connection.family == socket.AF_UNIX:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT_BYTES)
         return
     options = [(socket.IPPROTO_TCP, "TCP_NOTSENT_LOWAT", UNSENT_BYTES)]

@@ -6,15 +6,14 @@ import asyncio
 import errno
 import logging
 import os
+import resource
 import socket
 import stat
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pyllmcancel.server.limits import ACCEPT_AT_ONCE, MAX_CONNECTIONS, OTHER_FILES
-from pyllmcancel.system import ask_for_descriptors, claim_address, descriptor_limits
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -90,8 +89,6 @@ def _listen_on(host: str, port: int) -> list[Listener]:
 
 def _unix_listener(path: Path) -> Listener:
     """Listen on a path, which only this user may connect to. A socket that nobody listens on is replaced."""
-    if sys.platform == "win32":
-        raise OSError(errno.EAFNOSUPPORT, f"cannot listen on {path}: Windows has no Unix sockets here")
     listener = Listener(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _remove_stale(path, listener.family)
@@ -129,7 +126,7 @@ def addresses_of(host: str, port: int) -> list[Any]:
 def _listener(family: int, kind: int, protocol: int, address: Any) -> Listener:
     listener = Listener(family, kind, protocol)
     try:
-        claim_address(listener)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a former process linger
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(address)
@@ -150,7 +147,7 @@ def close_all(listeners: list[Listener]) -> None:
 
 
 def is_unix(listener: socket.socket) -> bool:
-    return listener.family == getattr(socket, "AF_UNIX", None)
+    return listener.family == socket.AF_UNIX
 
 
 def url_of(listener: socket.socket, *, secure: bool) -> str:
@@ -166,10 +163,13 @@ def url_at(host: str, port: int, *, secure: bool) -> str:
 
 def raise_file_limit() -> None:
     """Raise the limit of descriptors to the number that the connections may need, if the system allows it."""
-    soft, hard = descriptor_limits()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + OTHER_FILES
-    if soft < wanted:
-        ask_for_descriptors(int(min(wanted, hard)))
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(
+                resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+            )
 
 
 def quiet_about_files(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ have changed the answer is refused in any case; see `REFUSED`.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -18,6 +17,7 @@ from pydantic import BaseModel
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.wire.fields import RequestBody
+from pyllmcancel.shares import Remembered
 
 if TYPE_CHECKING:
     from starlette.types import Scope
@@ -38,46 +38,22 @@ PLAIN = (int, str, float, bool, type(None))
 STATE = "ignored_fields"  # in a scope's state
 
 # Fields outside of OpenAI's two endpoints, or of this server, that would change the answer: a constraint, a modality,
-# another way to search. Each has the values, besides null and empty ones, that ask for nothing. The forms of
-# answers are refused in dialects that have other names for them.
-REFUSED: Mapping[str, tuple[Any, ...]] = {
-    "audio": (),
-    "bad_words": (),
+# another way to search. The forms of answers are refused in dialects that have other names for them.
+CHANGING = (
+    "audio bad_words chat_template ebnf force_words functions grammar guided_choice guided_grammar guided_json"
+    " guided_regex guided_whitespace_pattern image images json_schema logits_processors lora_request moderation"
+    " multimodal_data negative_prompt output_config.format output_format prompt_embeds prompt_logprobs regex"
+    " response_schema structural_tag structured_outputs use_beam_search web_search_options"
+)
+# Each with the values, besides null and empty ones, that ask for nothing.
+REFUSED: Mapping[str, tuple[Any, ...]] = dict.fromkeys(CHANGING.split(), ()) | {
     "beam_width": (1,),
-    "chat_template": (),
-    "ebnf": (),
-    "force_words": (),
     "format": ("text",),
     "function_call": ("none", "auto"),
-    "functions": (),
-    "grammar": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_whitespace_pattern": (),
-    "image": (),
-    "images": (),
-    "json_schema": (),
     "length_penalty": (1,),
-    "logits_processors": (),
-    "lora_request": (),
-    "moderation": (),
-    "multimodal_data": (),
-    "negative_prompt": (),
     "num_beams": (1,),
-    "output_config.format": (),
-    "output_format": (),
-    "prompt_embeds": (),
-    "prompt_logprobs": (),
-    "regex": (),
     "response_format": ({"type": "text"},),
-    "response_schema": (),
-    "structural_tag": (),
-    "structured_outputs": (),
     "text.format": ({"type": "text"},),
-    "use_beam_search": (),
-    "web_search_options": (),
 }
 
 
@@ -86,7 +62,7 @@ class IgnoredFields:
 
     def __init__(self, policy: UnknownFields) -> None:
         self._policy = policy
-        self._names: OrderedDict[str, None] = OrderedDict()
+        self._names: dict[str, None] = {}
 
     def add(self, name: str) -> None:
         """Record a field; ApiError if such fields are refused."""
@@ -105,19 +81,15 @@ class IgnoredLog:
     """Logs one line for each client and field. Used in the event loop only."""
 
     def __init__(self) -> None:
-        self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._logged = Remembered[str, bool](MAX_LOGGED_PAIRS)
 
     def tell(self, scope: Scope, names: Iterable[str]) -> None:
         client = owner_of(scope) or (scope.get("client") or ("a client",))[0]
         for name in names:
-            known = (client, name) in self._logged
-            self._logged[client, name] = None
-            self._logged.move_to_end((client, name))
-            if not known:
+            if not self._logged.get(client, name):
+                self._logged.put(client, name, True)
                 facts = {"request_id": scope["state"]["request_id"], "client": client, "field": name}
                 logger.warning("%s sends %s, which has no effect here", client, name, extra=facts)
-        while len(self._logged) > MAX_LOGGED_PAIRS:
-            self._logged.popitem(last=False)
 
 
 def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> IgnoredFields:

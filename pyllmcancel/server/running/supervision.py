@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Literal
-
-from pyllmcancel.system import send_datagram
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -85,7 +84,9 @@ class Supervision:
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
             # A full socket, or a supervisor that has left, must not hold the event loop up.
-            send_datagram(address, "\n".join(news).encode())
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.setblocking(False)
+                sender.sendto("\n".join(news).encode(), address)
         except OSError as error:
             logger.warning("%s could not be reported to the supervisor: %s", ", ".join(news), error.strerror or error)
 

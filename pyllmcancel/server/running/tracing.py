@@ -40,13 +40,8 @@ FLUSH_SECONDS = 3.0  # how long the end of the server waits for a collector
 MAX_SUPERSEDED = 1024  # ended requests to link with a newer one, which still lives
 MAX_LINKS = 32  # links of one request
 OPERATIONS = {
-    "/v1/completions": "text_completion",
-    "/completions": "text_completion",
-    "/completion": "text_completion",
-    "/infill": "text_completion",
-    "/v1/embeddings": "embeddings",
-    "/embeddings": "embeddings",
-    "/embedding": "embeddings",
+    **dict.fromkeys(("/v1/completions", "/completions", "/completion", "/infill"), "text_completion"),
+    **dict.fromkeys(("/v1/embeddings", "/embeddings", "/embedding"), "embeddings"),
     **dict.fromkeys(("/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"), "rerank"),
 }
 
