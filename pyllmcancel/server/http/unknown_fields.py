@@ -8,6 +8,7 @@ have changed the answer is refused in any case; see `REFUSED`.
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -17,7 +18,6 @@ from pydantic import BaseModel
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.wire.fields import RequestBody
-from pyllmcancel.shares import Remembered
 
 if TYPE_CHECKING:
     from starlette.types import Scope
@@ -81,15 +81,19 @@ class IgnoredLog:
     """Logs one line for each client and field. Used in the event loop only."""
 
     def __init__(self) -> None:
-        self._logged = Remembered[str, bool](MAX_LOGGED_PAIRS)
+        self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def tell(self, scope: Scope, names: Iterable[str]) -> None:
         client = owner_of(scope) or (scope.get("client") or ("a client",))[0]
         for name in names:
-            if not self._logged.get(client, name):
-                self._logged.put(client, name, True)
+            known = (client, name) in self._logged
+            self._logged[client, name] = None
+            self._logged.move_to_end((client, name))
+            if not known:
                 facts = {"request_id": scope["state"]["request_id"], "client": client, "field": name}
                 logger.warning("%s sends %s, which has no effect here", client, name, extra=facts)
+        while len(self._logged) > MAX_LOGGED_PAIRS:
+            self._logged.popitem(last=False)
 
 
 def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> IgnoredFields:
