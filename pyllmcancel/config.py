@@ -1,6 +1,4 @@
-"""The configuration of an engine: sizes, limits and targets. Values only; the command line and the environment set
-them.
-"""
+"""The configuration of an engine, as values only: sizes, limits and targets."""
 
 from __future__ import annotations
 

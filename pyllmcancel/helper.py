@@ -132,9 +132,7 @@ class Helper:
         return self._answer(self._ask(message, WALL_SECONDS, look), look)
 
     def _once_more(self, attempt: Callable[[float], Any]) -> Any:
-        """Return the result of `attempt`, or of a second attempt if the process was lost in the first. Each gets the
-        seconds after which a process that does not run counts as lost.
-        """
+        """Return the result of the first attempt, or of the second, more patient one if the process was lost."""
         try:
             return attempt(STUCK_SECONDS)
         except HelperLost as error:
@@ -188,9 +186,7 @@ class Helper:
             raise BusyError(f"no process can be started at present: {error.strerror}") from error
 
     def _finish_opening(self, pause: Pause) -> None:
-        """Wait for the opening call. A caller that gives up leaves the process to the next: if each of many ended it,
-        none would have one.
-        """
+        """Wait for the opening call. A caller that gives up leaves the process to the next caller."""
         assert self._socket is not None
         assert self._opens_until is not None
         look = self._unless_stuck(no_pause, WALL_SECONDS)  # it may wait for a slow disk

@@ -38,9 +38,7 @@ def memory_bytes() -> int:
 
 
 def lock(file: IO[str], on_wait: Callable[[], object]) -> None:
-    """Lock a file, after waiting for other processes; `on_wait` is called before a wait. The end of a process
-    unlocks.
-    """
+    """Lock a file, until this process ends; `on_wait` is called before a wait for other processes."""
     if not try_lock(file):
         on_wait()
         fcntl.flock(file, fcntl.LOCK_EX)

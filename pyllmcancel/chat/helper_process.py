@@ -181,9 +181,7 @@ def answer_calls(peer: IO[bytes], functions: Functions, cpu_seconds: float) -> N
 
 
 def load_libraries() -> None:
-    """Load libraries before the memory limit is set: their mappings do not belong to calls, and cuBLAS alone exceeds
-    the limit.
-    """
+    """Load libraries before the memory limit is set, to which their mappings do not belong: cuBLAS alone exceeds it."""
     from pyllmcancel import _native  # noqa: F401
 
 

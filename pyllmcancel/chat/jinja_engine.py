@@ -178,9 +178,7 @@ def to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Convert to JSON as transformers does, without Jinja2's escapes for HTML; results of `map` and `select` become
-    lists.
-    """
+    """Convert to JSON as transformers does: no escapes for HTML, and results of `map` and `select` are lists."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys, default=_listed
     )

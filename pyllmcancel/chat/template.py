@@ -256,9 +256,7 @@ def chat_form(inputs: Mapping[str, Any], found: Mapping[str, Any]) -> ChatForm:
 
 
 def thinking_of(found: Mapping[str, Any]) -> Thinking | None:
-    """Make the texts around reasoning from the result of `_native.ChatTemplate.apply`. A continued answer, or a switch,
-    leaves none to come.
-    """
+    """Return the texts around reasoning; None if no reasoning can come."""
     start, ends = found["thinking_start_tag"], tuple(found["thinking_end_tags"])
     if not (found["supports_thinking"] and start and ends):
         return None

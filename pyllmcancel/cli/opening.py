@@ -63,9 +63,7 @@ def on_disk(folder: Path | None, name: str) -> list[str]:
 
 
 def default_path(port: int) -> Path | None:
-    """Return the usual file of the server on a port, by XDG's rules for a program's state; None if there is no such
-    folder. A file has one server, and so has a port.
-    """
+    """Return the usual file of a port's server, by XDG's rules for state; None if there is no such folder."""
     state = os.environ.get("XDG_STATE_HOME", "")
     try:
         folder = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"

@@ -89,9 +89,7 @@ class Guidance:
 
     @property
     def tokenizer(self) -> LLTokenizer:
-        """The tokenizer of the vocabulary. Reading it while requests are served delays them, because llguidance
-        keeps the GIL.
-        """
+        """The tokenizer of the vocabulary. llguidance keeps the GIL while it is made."""
         with self._lock:
             if self._tokenizer is None:
                 self._tokenizer = Vocabulary(self._model).tokenizer()
@@ -196,9 +194,7 @@ def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool = False) -> str
 
 
 def _own_words(error: str) -> str:
-    """Return the error without the grammar, which it quotes, and in words where it has codes, or a defect of its
-    own.
-    """
+    """Return the error in words, without the grammar that it quotes."""
     if "panic" in error:
         return "it is too large, or too deeply nested"
     words = error.partition("\n<")[0].strip()

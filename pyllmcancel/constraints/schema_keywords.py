@@ -125,9 +125,7 @@ def _common(one: list[str], other: list[str]) -> list[str]:
 
 
 def guessed_types(parts: Sequence[Part]) -> list[str] | None:
-    """Return the type that the other keywords belong to, if no type is named, as llama.cpp does; None if there are
-    none.
-    """
+    """Return the type that the other keywords belong to, as llama.cpp guesses it; None if there are none."""
     keywords = {keyword for schema, _ in parts for keyword, value in schema.items() if value is not None}
     for name, own in (("object", OBJECTS), ("array", ARRAYS), ("string", STRINGS), ("number", NUMBERS)):
         if keywords & own:

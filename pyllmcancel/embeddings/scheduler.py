@@ -133,9 +133,7 @@ class TextScheduler:
         return items
 
     def _items(self, texts: Iterable[Text], budget: int) -> list[StepItem]:
-        """Return parts of open texts, at most `budget` tokens; but the first text is taken whole if texts cannot be
-        split.
-        """
+        """Return parts of open texts, at most `budget` tokens, but all of a first text that cannot be split."""
         waiting = list(texts)
         items: list[StepItem] = []
         for place, text in enumerate(waiting):

@@ -177,9 +177,7 @@ class Embedding:
         """Pause none: an answer has no more events than its request has texts."""
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
-        """Return the next request of the owner with the fewest admitted ones; a request of an owner without any
-        needs no place.
-        """
+        """Return the next request of the owner with the fewest admitted ones; the first of an owner needs no place."""
         request = min(heads, key=lambda request: self._n_admitted[request.owner])
         has_place = self._n_admitted.total() < self.config.parallel or not self._n_admitted[request.owner]
         return request if has_place else None

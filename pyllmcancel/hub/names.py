@@ -108,9 +108,7 @@ def parts_of(path: str, paths: Collection[str]) -> tuple[str, ...]:
 
 
 def tag_of(path: str) -> str:
-    """Return the last word of a file's name, in capitals, which usually is the quantization; empty if there is only
-    one word.
-    """
+    """Return the last word of a file's name, usually the quantization, in capitals; empty if it has only one."""
     part = PART.fullmatch(path)
     found = TAG.search(part["whole"] if part else path[: -len(SUFFIX)])
     return found[1].upper() if found else ""

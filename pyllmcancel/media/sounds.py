@@ -55,9 +55,7 @@ def check_sound(data: bytes, max_seconds: float, pause: Pause) -> float:
 
 
 def least_seconds(data: bytes, max_seconds: float) -> float:
-    """Return a lower limit of a sound's length, by its headers: 0 for a broken file. At `max_seconds` it looks no
-    further.
-    """
+    """Return a lower limit of a sound's length, up to `max_seconds`, by its headers; 0 for a broken file."""
     try:
         return _length(data, lambda: _least_of_mp3(data, max_seconds))
     except (BadMedia, struct.error, IndexError):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 RETRY_AFTER_SECONDS = 1
 CLIENT_CLOSED_REQUEST = 499
 
-# Of all other reasons it is 499.
+# All other reasons have 499.
 _CANCEL_STATUS = {CancelReason.DEADLINE: 504, CancelReason.SHUTDOWN: 503}
 
 

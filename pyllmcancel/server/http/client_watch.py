@@ -217,7 +217,5 @@ class ClientWatch:
         return self._stalled_since + self._reader_stall - now
 
     def _n_taken(self, info: TcpInfo | None) -> int:
-        """Return a number that changes with what the client takes: here first or, on a system without these data,
-        here only.
-        """
+        """Return a number that changes with what the client takes, as far as the system says it."""
         return (0 if info is None else info.acknowledged) - self._buffered()

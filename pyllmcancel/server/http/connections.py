@@ -127,9 +127,7 @@ class Connections:
         self._waiting.pop(client, None)
 
     def blocks(self, client: Client) -> None:
-        """Note that bytes wait for the connection's client. If one address has too many of these, the first one has
-        stalled.
-        """
+        """Note that bytes wait for the connection's client. The first of too many at one address has stalled."""
         if client not in self._open:
             return
         address = self._blocked[client] = client.address

@@ -9,7 +9,8 @@ import os
 import resource
 import socket
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,49 +61,48 @@ def listen(host: str, port: int) -> list[Listener]:
     """
     listeners: list[Listener] = []
     try:
-        for name in host.split(","):
-            path = name.strip()
-            listeners += [_unix_listener(Path(path))] if path.endswith(UNIX_SOCKET) else _listen_on(path, port)
+        for name in map(str.strip, host.split(",")):
+            is_path = name.endswith(UNIX_SOCKET)
+            with _in_words(name if is_path else f"{name}:{port}"):
+                listeners += [_unix_listener(Path(name))] if is_path else _listeners_of(name, port)
     except OSError:
         close_all(listeners)
         raise
     return listeners
 
 
-def _listen_on(host: str, port: int) -> list[Listener]:
-    listeners: list[Listener] = []
+@contextmanager
+def _in_words(place: str) -> Iterator[None]:
     try:
-        found = addresses_of(host, port)
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            try:
-                listeners.append(_listener(family, kind, protocol, address))
-            except OSError as error:
-                # A name may have an address, often of IPv6, that this machine lacks.
-                if error.errno not in NOT_HERE or (address == found[-1][4] and not listeners):
-                    raise
+        yield
     except OSError as error:
-        close_all(listeners)
         reason = (error.strerror or str(error)).lower()
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from error
+        raise OSError(error.errno, f"cannot listen on {place}: {reason}") from error
+
+
+def _listeners_of(host: str, port: int) -> list[Listener]:
+    listeners: list[Listener] = []
+    found = addresses_of(host, port)
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        try:
+            listeners.append(_listener(family, kind, protocol, address))
+        except OSError as error:
+            # A name may have an address, often of IPv6, that this machine lacks.
+            if error.errno not in NOT_HERE or (address == found[-1][4] and not listeners):
+                close_all(listeners)
+                raise
     return listeners
 
 
 def _unix_listener(path: Path) -> Listener:
     """Listen on a path, which only this user may connect to. A socket that nobody listens on is replaced."""
-    listener = Listener(socket.AF_UNIX, socket.SOCK_STREAM)
+    _remove_stale(path, socket.AF_UNIX)
+    before = os.umask(0o177)
     try:
-        _remove_stale(path, listener.family)
-        before = os.umask(0o177)
-        try:
-            listener.bind(str(path))
-        finally:
-            os.umask(before)
-        listener.path = path
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise OSError(error.errno, f"cannot listen on {path}: {(error.strerror or str(error)).lower()}") from error
+        listener = _listener(socket.AF_UNIX, socket.SOCK_STREAM, 0, str(path))
+    finally:
+        os.umask(before)
+    listener.path = path
     return listener
 
 
@@ -126,7 +126,8 @@ def addresses_of(host: str, port: int) -> list[Any]:
 def _listener(family: int, kind: int, protocol: int, address: Any) -> Listener:
     listener = Listener(family, kind, protocol)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a former process linger
+        if family != socket.AF_UNIX:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a former process linger
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(address)

@@ -71,9 +71,7 @@ class WatchfulProtocol(H11Protocol):
 
     @property
     def address(self) -> str:
-        """The address whose limits the connection counts towards; a trusted proxy's connections each have one of
-        their own.
-        """
+        """The address whose limits the connection counts towards; each connection of a proxy has one of its own."""
         if self.client is None:
             return ""
         host, port = self.client

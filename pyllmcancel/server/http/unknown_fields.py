@@ -123,9 +123,7 @@ def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> Igno
 
 
 def models_in(model: BaseModel, path: tuple[str, ...]) -> Iterator[tuple[BaseModel, tuple[str, ...]]]:
-    """Iterate over `model` and all models inside it, with the names of the fields that lead there, without indexes
-    in lists.
-    """
+    """Iterate over `model` and all models inside it, with the names of the fields that lead there."""
     yield model, path
     for name, value in model.__dict__.items():
         for one in value if isinstance(value, list) else (value,):

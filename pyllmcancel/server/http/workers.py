@@ -159,9 +159,7 @@ class Workers:
         loop = asyncio.get_running_loop()
 
         def note_end(submitted: Future[T]) -> None:
-            """Note the end of the work. Called in the work's thread, or wherever the work was dropped before it
-            began.
-            """
+            """Note the end, in the work's thread or wherever the work was dropped."""
             work.note_end()
             with suppress(RuntimeError):  # the event loop may have ended before
                 loop.call_soon_threadsafe(self._end, work, done, submitted)

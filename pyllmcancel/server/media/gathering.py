@@ -120,9 +120,7 @@ async def gathered(request: Request, given: Sequence[Given], param: str, *, must
 
 
 def read_files(state: ServerState, asked: Gathered, must_fit: bool, pause: Pause) -> list[Media]:
-    """Return the files, or raise the error of one that is too large, or no picture or sound, by its header: nothing is
-    decoded, and so nothing else that is being decoded has to be waited for. For a worker.
-    """
+    """Return the files, or raise the error of one, by its header: nothing is decoded. For a worker."""
     assert state.engine.media is not None, "gathered() has checked this"
     found: list[Media] = []
     limits = limits_of(state)

@@ -147,9 +147,7 @@ def asks(body_type: type[RequestBody], media_type: str = "application/json") -> 
 
 
 def answers(model: Any, *events: type, says_done: bool = True, shape: ErrorShape = OPENAI) -> Responses:
-    """Return the `responses` of a route with this answer; with `events`, also a stream of these models when asked
-    for.
-    """
+    """Return the `responses` of a route with this answer; with `events`, also with a stream of them."""
     described = answer_of(model, "The answer")
     if events:
         # As in OpenAPI 3.2, and as FastAPI writes it: the schema of each event, not of the stream as a whole.
@@ -174,9 +172,7 @@ def stream_of(*events: type) -> Responses:
 
 
 def describe(app: FastAPI, config: ServerConfig) -> None:
-    """Make `app` answer ``/openapi.json`` with the complete description, which is written once: it takes a quarter of a
-    second, with the GIL.
-    """
+    """Make `app` answer ``/openapi.json``, which is written once: it takes a quarter of a second, with the GIL."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:

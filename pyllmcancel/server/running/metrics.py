@@ -184,9 +184,7 @@ class EngineMetrics:
             self._spared.inc()
 
     def _clock_turn(self, record: StepRecord) -> None:
-        """Observe the time since the former step, if a request was in both steps: otherwise the engine may have been
-        idle.
-        """
+        """Observe the time since the former step, if a request was in both: else the engine may have been idle."""
         former, self._last_step = self._last_step, record
         if former is None:
             return
@@ -312,9 +310,7 @@ def _info(name: str, text: str, /, **labels: str) -> Metric:
 
 
 def llama_cpp_commit() -> str:
-    """Return the commit of llama.cpp that is compiled in, by the pin that is installed with the package, or is in the
-    checkout.
-    """
+    """Return the commit of llama.cpp that is compiled in, by the pin in the package or in the checkout."""
     package = files("pyllmcancel")
     pins = (package / "llama_cpp_pin.toml", package / ".." / "vendor" / "llama.cpp" / "PIN.toml")
     pin = next(pin for pin in pins if pin.is_file())

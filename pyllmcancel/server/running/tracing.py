@@ -127,9 +127,7 @@ class Tracing(NullObserver):
 
 
 class OneLineExporter(SpanExporter):
-    """Logs once that nothing can be exported, and once that exports work again; the SDK would log it every few
-    seconds.
-    """
+    """Logs once that nothing can be exported, and once that exports work again, unlike the SDK."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         # Called by the batch processor's thread only.
@@ -179,9 +177,7 @@ def _at(monotonic: float, epoch: int) -> int:
 
 
 def _attributes(request: Request, ending: Ending, operation: str) -> dict[str, AttributeValue]:
-    """Return attributes named by the conventions for generative AI, where they have a word; ours begin with the
-    package's name.
-    """
+    """Return attributes named by the conventions for generative AI, where they have a word, and ours."""
     usage, trace = ending.usage, request.trace
     reasons = [str(choice.finish_reason or ending.finish_reason) for choice in request.choices]
     found: dict[str, AttributeValue] = {
