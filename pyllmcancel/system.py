@@ -93,10 +93,7 @@ def cpu_time(pid: int) -> int | None:
 
 
 def why_ended(status: int) -> Ending:
-    """Return the reason why a process with limits ended, by its status; memory is a guess.
-
-    The limits are those of `limit_call` and `limit_memory`.
-    """
+    """Return the reason why a process with limits ended, by its status; memory is a guess."""
     known: dict[int, Ending] = {
         -signal.SIGALRM: "late",
         -signal.SIGPROF: "time",

@@ -182,14 +182,14 @@ def as_json(bench: Workbench, options: LoadOptions, run: Run) -> dict[str, Any]:
 
 def exchange_json(entry: Exchange, run: Run) -> dict[str, Any]:
     """Return an exchange; its times are seconds since the load began."""
-    told = asdict(entry.ask) | asdict(entry)
+    found = asdict(entry.ask) | asdict(entry)
     for name in LEFT_OUT:
-        del told[name]
+        del found[name]
     for name in MOMENTS:
-        told[name] = None if told[name] is None else round(told[name] - run.began_at, 6)
-    told["token_at"] = [round(moment - run.began_at, 6) for moment in entry.token_at]
+        found[name] = None if found[name] is None else round(found[name] - run.began_at, 6)
+    found["token_at"] = [round(moment - run.began_at, 6) for moment in entry.token_at]
     stop = run.stops.get(entry.ask.request_id)
-    return told | {"stop": asdict(stop) if stop is not None else None}
+    return found | {"stop": asdict(stop) if stop is not None else None}
 
 
 def write_json(document: Mapping[str, Any], path: Path) -> None:

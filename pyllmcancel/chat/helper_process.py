@@ -45,10 +45,7 @@ class Functions:
     def open_template(
         self, source: str, bos: str, eos: str, tool_use_source: str, jinja: bool = True
     ) -> dict[str, Any]:
-        """Compile a template for `apply_template`; return its facts for the server.
-
-        ``refused`` holds why one of the two cannot be compiled, if the other can.
-        """
+        """Compile a template for `apply_template`; return its facts, why one of two is ``refused`` among them."""
         from pyllmcancel._native import ChatTemplate
         from pyllmcancel.chat.jinja_engine import Engine
 

@@ -82,13 +82,7 @@ class FimTokens:
 
 
 def fim_prompt(model: Model, prefix: str, suffix: str) -> list[int]:
-    """Return the tokens that ask `model` to fill the gap between two texts, uncut.
-
-    Raises
-    ------
-    InvalidRequestError
-        The model has no tokens for infilling.
-    """
+    """Return the tokens that ask `model` to fill the gap, uncut; InvalidRequestError if the model has none for that."""
     fim = FimTokens.of(model, "suffix")
     return fim.beginning + fim.around(Gap(plain_tokens(model, prefix), plain_tokens(model, suffix)))
 

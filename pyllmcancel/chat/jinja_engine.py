@@ -33,13 +33,7 @@ class TemplateFault(Exception):  # noqa: N818 - `TemplateError` is Jinja2's
 
 
 class Engine:
-    """Templates of one process, each compiled once. One thread at a time.
-
-    Parameters
-    ----------
-    adapts
-        Tools are described in words for templates that know nothing of them.
-    """
+    """Templates of one process, each compiled once. If it `adapts`, templates without tools get tools in words."""
 
     def __init__(self, *, adapts: bool = False) -> None:
         self._adapts = adapts
@@ -47,23 +41,11 @@ class Engine:
         self._programs: dict[str, Program] = {}
 
     def caps(self, source: str) -> dict[str, bool]:
-        """Return the capabilities of a template, by llama.cpp's names.
-
-        Raises
-        ------
-        TemplateFault
-            The template cannot be compiled.
-        """
+        """Return the capabilities of a template, by llama.cpp's names; TemplateFault if it cannot be compiled."""
         return self._program(source).caps
 
     def render(self, source: str, variables: str) -> str:
-        """Render a template with its variables, which are JSON.
-
-        Raises
-        ------
-        TemplateFault
-            The template refuses the variables, or fails.
-        """
+        """Render a template with its variables, which are JSON; TemplateFault if it refuses them, or fails."""
         return self._program(source).render(variables)
 
     def _program(self, source: str) -> Program:

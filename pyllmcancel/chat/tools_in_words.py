@@ -21,24 +21,24 @@ def in_words(variables: Variables, *, takes_system: bool, takes_strings: bool) -
     tools, messages = variables.get("tools") or [], variables["messages"]
     if not tools and not any(message.get("tool_calls") or message["role"] == "tool" for message in messages):
         return variables
-    told: list[Message] = []
+    written: list[Message] = []
     for message in messages:
         if message["role"] == "tool":
-            _add_result(told, message)
+            _add_result(written, message)
         else:
-            told.append(_with_calls(message))
+            written.append(_with_calls(message))
     if tools:
-        _add_hint(told, "\n".join([HINT, *(_json(tool["function"]) for tool in tools)]), takes_system=takes_system)
-    return {**variables, "messages": told if takes_strings else [_in_parts(message) for message in told]}
+        _add_hint(written, "\n".join([HINT, *(_json(tool["function"]) for tool in tools)]), takes_system=takes_system)
+    return {**variables, "messages": written if takes_strings else [_in_parts(message) for message in written]}
 
 
-def _add_result(told: list[Message], message: Message) -> None:
+def _add_result(written: list[Message], message: Message) -> None:
     """Add a result; results in a row become one message."""
     result = f"<tool_response>\n{_text(message)}\n</tool_response>"
-    if told and told[-1].get("results"):
-        told[-1]["content"] += f"\n{result}"
+    if written and written[-1].get("results"):
+        written[-1]["content"] += f"\n{result}"
     else:
-        told.append({"role": "user", "content": result, "results": True})
+        written.append({"role": "user", "content": result, "results": True})
 
 
 def _with_calls(message: Message) -> Message:
@@ -52,14 +52,14 @@ def _with_calls(message: Message) -> Message:
     return {"role": message["role"], "content": "\n".join(parts)}
 
 
-def _add_hint(told: list[Message], hint: str, *, takes_system: bool) -> None:
-    first = told[0] if told else {"role": "user"}
+def _add_hint(written: list[Message], hint: str, *, takes_system: bool) -> None:
+    first = written[0] if written else {"role": "user"}
     if first["role"] == "system":
-        told[:1] = [{**first, "content": f"{_text(first)}\n\n{hint}"}]
+        written[:1] = [{**first, "content": f"{_text(first)}\n\n{hint}"}]
     elif takes_system:
-        told.insert(0, {"role": "system", "content": hint})
+        written.insert(0, {"role": "system", "content": hint})
     else:
-        told[:1] = [{**first, "content": f"{hint}\n\n{_text(first)}"}]
+        written[:1] = [{**first, "content": f"{hint}\n\n{_text(first)}"}]
 
 
 def _text(message: Message) -> str:

@@ -77,8 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(line + "\n")
     for known in KNOWN.values():
         if not known.is_cached():
-            told = f"to download {known.about} ({in_units(known.size)}): pyllmcancel models get {known.name}"
-            sys.stderr.write(told + "\n")
+            advice = f"to download {known.about} ({in_units(known.size)}): pyllmcancel models get {known.name}"
+            sys.stderr.write(advice + "\n")
     if len(models) == 1:
         sys.stderr.write(f"no model is cached in {cache_folder()}; to download one: pyllmcancel serve -hf USER/MODEL\n")
     return 0

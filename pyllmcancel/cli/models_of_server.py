@@ -27,8 +27,8 @@ RESTART = "Have a running server start a model's processes anew, one after the o
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     actions = {"unload": UNLOAD, "restart": RESTART}
-    told = [(name, text, partial(act, f"/models/{name}")) for name, text in actions.items()]
-    for name, text, run in (("status", STATUS, show), ("load", LOAD, load), *told):
+    acting = [(name, text, partial(act, f"/models/{name}")) for name, text in actions.items()]
+    for name, text, run in (("status", STATUS, show), ("load", LOAD, load), *acting):
         parser = commands.add_parser(name, help=re.split("[.,]", text)[0].lower(), description=text, allow_abbrev=False)
         if name != "status":
             parser.add_argument("name", metavar="NAME", help="id of the model")

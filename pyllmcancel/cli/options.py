@@ -68,10 +68,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """``--name`` and ``--no-name``; in the environment one of `ON` or `OFF`.
-
-    A `default` of None means that the default depends on other options.
-    """
+    """``--name`` and ``--no-name``; in the environment one of `ON` or `OFF`. None: other options decide."""
 
     names: str
     default: bool | None

@@ -33,10 +33,7 @@ class Writer(Protocol):
 def object_schema(
     writer: Writer, parts: Sequence[Part], others: Mapping[str, Sequence[Part]], depth: int = 0
 ) -> Schema | None:
-    """Return a schema of objects that obey all parts.
-
-    `others` are further properties, each with parts, of which the property obeys one.
-    """
+    """Return a schema of objects that obey all parts, with `others`: properties that obey one of their parts."""
     _lose(writer, parts, OF_OBJECTS)
     given = _given(writer, parts)
     properties = {name: writer.inner(inner, depth) for name, inner in given.items()}

@@ -74,10 +74,7 @@ def answer_schema(schema: Any) -> tuple[Schema, list[str]]:
 
 
 class _Writer:
-    """Rewrites one document's schema.
-
-    A value must obey all parts of a list at once. None, no schema at all, allows nothing.
-    """
+    """Rewrites one document's schema. Values obey all parts of a list; None, no schema at all, allows nothing."""
 
     def __init__(self, document: Any, prefix: str) -> None:
         self._document = document
@@ -154,10 +151,7 @@ class _Writer:
         return self._referred(flat, depth) if is_referred and flat else self._choice(flat, depth)
 
     def _flat(self, parts: Sequence[Part]) -> tuple[list[Part] | None, bool]:
-        """Return the parts with their references and compositions resolved, and whether there was a reference.
-
-        Returns None if one of them allows nothing.
-        """
+        """Return the parts with references and compositions resolved, or None, and whether there was a reference."""
         todo, found, seen, is_referred = list(parts), list[Part](), set[int](), False
         while todo:
             schema, path = todo.pop(0)

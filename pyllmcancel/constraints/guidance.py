@@ -41,15 +41,7 @@ SILENT = 0  # otherwise llguidance writes to standard error
 
 
 class Vocabulary:
-    """A vocabulary with everything that llguidance needs of a tokenizer.
-
-    Attributes
-    ----------
-    tokens
-        The bytes of every token.
-    special_token_ids
-        Control tokens, and tokens that end an answer: no text contains them.
-    """
+    """All that llguidance needs of a tokenizer. No text contains `special_token_ids`: control and end tokens."""
 
     bos_token_id = None
 
@@ -96,13 +88,7 @@ class Guidance:
             return self._tokenizer
 
     def compile(self, grammar: str, param: str) -> Guide:
-        """Return the guide that follows `grammar`, in llguidance's variant of Lark.
-
-        Raises
-        ------
-        InvalidRequestError
-            With llguidance's own message; the error names `param`.
-        """
+        """Return the guide of a grammar in llguidance's Lark; InvalidRequestError, which names `param`."""
         with panics_reported(param):
             matcher = LLMatcher(self.tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=SILENT, limits=LIMITS)
         if matcher.is_error():

@@ -89,13 +89,7 @@ class AnswerDrafts:
         self.counts = dict.fromkeys(SOURCES, Counts())
 
     def propose(self, most: int, *, n_other_rows: int = 0) -> list[int]:
-        """Return up to `most` tokens that probably follow, as many as pay; possibly none.
-
-        Parameters
-        ----------
-        n_other_rows
-            The step's rows besides the one of the answer's last token.
-        """
+        """Return up to `most` tokens that probably follow, as many as pay beside the step's `n_other_rows`."""
         self._begin_step()
         found = self._find(most)
         if found is None:
@@ -195,13 +189,7 @@ class AnswerDrafts:
             self._last = (source, long, n_tokens) if n_tokens else None
 
     def follow(self, tokens: Sequence[int], *, n_taken: int | None = None) -> None:
-        """Take the tokens that a step sampled: the accepted ones of the draft, and one more.
-
-        Parameters
-        ----------
-        n_taken
-            The number of those that the answer got, if it ended before the last one.
-        """
+        """Take a step's tokens, accepted ones and one more, of which the answer got the first `n_taken`."""
         self._text.extend(tokens)
         self.n_since_proposal += len(tokens)
         self.n_since_draft += len(tokens)

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 
 def propose_alike(answers: Sequence[AnswerDrafts], costs: StepCosts, most: int) -> list[list[int]]:
-    """Return a draft of each answer, all of the same length; empty lists if none pay.
-
-    Parameters
-    ----------
-    most
-        The limit of a draft.
-    """
+    """Return a draft of each answer, all of the same length, at most `most`; empty lists if none pay."""
     none: list[list[int]] = [[] for _ in answers]
     n_known = [answer.look(most) for answer in answers]
     ps = [answer.p_of_found for answer in answers]

@@ -208,10 +208,7 @@ class DraftLength:
         self._price, self._n_chosen = price, n_tokens
 
     def saved(self, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> float:
-        """Return the share of the time without drafts that drafts would save, by what is known.
-
-        Drafts that the budget does not allow save nothing yet.
-        """
+        """Return the share of the time without drafts that drafts within the budget would save, by what is known."""
         p = self.acceptance.p
         k, _ = self._affordable(p, costs, most, n_other_rows, n_other_tokens)
         return best_draft([p], costs, k, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens).saved

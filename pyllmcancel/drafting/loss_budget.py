@@ -1,7 +1,4 @@
-"""The time that the drafts of an answer may lose.
-
-Used by the engine thread only.
-"""
+"""The time that the drafts of an answer may lose. Used by the engine thread only."""
 
 from __future__ import annotations
 

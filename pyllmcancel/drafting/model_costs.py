@@ -89,15 +89,7 @@ class DraftModelCosts:
         return ASSUMED_COST * (costs.of(1) or 0.0) if measured is None else self._doubt * measured
 
     def observe_step(self, n_sequences: int, n_tokens: int, seconds: float) -> None:
-        """Learn the time of one of the draft model's steps.
-
-        Parameters
-        ----------
-        n_sequences
-            The answers that the step drafted a token for.
-        n_tokens
-            The tokens of all of them that the step computed.
-        """
+        """Learn the time of a draft model's step: `n_tokens` were computed, for one of each of `n_sequences`."""
         if self._doubt < 1.0:
             self._max_age = min(2 * self._max_age, OLDEST)
         self._n_without, self._doubt = 0, 1.0

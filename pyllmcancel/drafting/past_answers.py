@@ -209,10 +209,7 @@ class Comparison:
         self._n_walks_left = MAX_WALKED
 
     def end_in(self, text: TokenText) -> tuple[int, bytes] | None:
-        """Return where the prompt ends in `text`: the index of the next token, and the bytes before it that are left.
-
-        Returns None if the text does not begin with the prompt's bytes.
-        """
+        """Return where the prompt ends in `text`: the next token's index, and the bytes before it; None if nowhere."""
         ours = theirs = 0
         while True:
             n_equal = self._prompt.common_prefix(text, ours, theirs)

@@ -29,10 +29,7 @@ class Pairs(Protocol):
         """Return the tokens of the pair."""
 
     def cut(self, document: str, n_max: int, *, keep_end: bool) -> list[int]:
-        """Return the tokens of the pair, at most `n_max`, after the document was cut at its end, or at its beginning.
-
-        The rest of the pair must fit.
-        """
+        """Return at most `n_max` tokens of the pair, whose document is cut at one end. The rest must fit."""
 
 
 def pairs_of(model: Model, query: str, tokenize: Tokenize) -> Pairs:

@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 
 class TextScheduler:
-    """Slots of an embedder, and the texts that hold them.
-
-    Parameters
-    ----------
-    max_step
-        The limit of a step's seconds, as far as the choice of texts allows.
-    """
+    """Slots of an embedder, and the texts that hold them. A step takes `max_step` seconds, where texts allow it."""
 
     def __init__(self, embedder: Embedder, max_step: float) -> None:
         self._embedder = embedder

@@ -268,13 +268,7 @@ class Embedding:
 
 
 def pooling_of(model: Model, wanted: str, *, required: bool = False) -> Pooling | None:
-    """Return `model`'s pooling, unless `wanted`, one of `POOLINGS`, names another; None for a model that generates.
-
-    Raises
-    ------
-    ContextError
-        The model would generate, though pooling is `required`.
-    """
+    """Return the model's pooling, or the `wanted` one; None if it generates, ContextError if that is not allowed."""
     if wanted != "auto":
         pooling = Pooling[wanted.upper()]
         return pooling if required or pooling is not Pooling.NONE else None

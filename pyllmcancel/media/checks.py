@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
 
 class MediaLimits(NamedTuple):
-    """The limits of one picture or sound.
-
-    Attributes
-    ----------
-    pixels
-        Of a picture's width times height. A decoded pixel takes 3 bytes; a screen of 8K has 33 million.
-    seconds
-        Of a sound's length.
-    """
+    """The limits of a picture's width times height (3 bytes a pixel; 8K has 33 million), and of a sound's length."""
 
     pixels: int = 1 << 25
     seconds: float = 600.0

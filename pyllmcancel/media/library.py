@@ -146,13 +146,7 @@ class MediaLibrary:
         return MediaPrompt(tokens, found)
 
     def check_fit(self, media: Sequence[Media], limits: MediaLimits, n_ctx: int, pause: Pause) -> None:
-        """Refuse a prompt whose pictures and sounds do not fit, by their headers: nothing is decoded.
-
-        Raises
-        ------
-        MediaError, ContextLengthError
-            As `prepare`.
-        """
+        """Raise the error of `prepare` if pictures and sounds do not fit, by their headers: nothing is decoded."""
         check_room(sum(self._least_tokens(media, limits, pause)), n_ctx, at_least=True)
 
     def _least_tokens(self, media: Sequence[Media], limits: MediaLimits, pause: Pause) -> list[int]:

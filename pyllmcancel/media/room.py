@@ -56,13 +56,7 @@ class MediaRoom:
         self._held: dict[Key, list[int]] = {}  # the number of prompts that have a chunk, and its bytes
 
     def hold(self, owner: str, chunk: MediaChunk) -> Held:
-        """Count a chunk, once for all prompts that have it.
-
-        Raises
-        ------
-        QueueFullError
-            There is no room at present.
-        """
+        """Count a chunk, once for all prompts that have it; QueueFullError if there is no room at present."""
         key = Key(owner, id(chunk))
         with self._lock:
             self._take_back()

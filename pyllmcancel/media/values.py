@@ -73,15 +73,7 @@ class MediaRun(NamedTuple):
 
 
 class MediaRuns(tuple[MediaRun, ...]):
-    """The runs of a prompt.
-
-    Attributes
-    ----------
-    held
-        Objects that live as long as the runs are in use.
-    digests
-        Those of the pictures and sounds, in their order.
-    """
+    """The runs of a prompt, the `digests` of its media in order, and objects that are `held` as long as the runs."""
 
     held: Sequence[object] = ()
     digests: Sequence[bytes] = ()

@@ -16,10 +16,7 @@ UNFINISHED = re.compile(rb"\x1b(?:O|\[[0-?]{0,32}[ -/]*)?\Z")
 
 
 class Keyboard(AbstractContextManager["Keyboard"]):
-    """A terminal in cbreak mode: no echo, no waiting for a line's end; Ctrl-C and Ctrl-Z are still signals.
-
-    `leave` may be called at any time, and restores the terminal.
-    """
+    """A terminal in cbreak mode: keys come at once, Ctrl-C and Ctrl-Z are signals. `leave` restores it at any time."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -64,10 +64,7 @@ class KeyRing:
 
 
 class ApiKeys:
-    """ASGI middleware: 401 for requests without any of the keys. As in llama-server, `X-Api-Key` is accepted, too.
-
-    A front has checked its clients' keys.
-    """
+    """ASGI middleware: 401 for requests without a key, in `X-Api-Key` too, unless a front has sent them."""
 
     def __init__(self, app: ASGIApp, ring: KeyRing) -> None:
         self._app = app

@@ -122,13 +122,7 @@ def probing(client_timeout: float) -> tuple[int, int]:
 
 
 class ClientWatch:
-    """Watches the client of one connection. Used by the event loop only.
-
-    Parameters
-    ----------
-    on_gone
-        Called once, with DISCONNECT for a client that has vanished, or STALLED; the watch is over then.
-    """
+    """Watches a client in the event loop. `on_gone` is called once: DISCONNECT if it has vanished, or STALLED."""
 
     def __init__(
         self,

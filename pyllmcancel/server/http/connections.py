@@ -15,7 +15,7 @@ from pyllmcancel.server.limits import MAX_BLOCKED
 
 logger = logging.getLogger("pyllmcancel.server")
 
-TOLD_EVERY_SECONDS = 10.0
+LOG_EVERY_SECONDS = 10.0
 
 
 class Client(Protocol):
@@ -84,7 +84,7 @@ class Connections:
         self.turns = Turns()  # of requests that begin
         self._closed = False
         self._n_closed = 0
-        self._told_at = float("-inf")
+        self._logged_at = float("-inf")
 
     def __len__(self) -> int:
         return len(self._open)
@@ -102,7 +102,7 @@ class Connections:
         address = client.address
         crowded = self._of_address[address] >= self._most_per_address
         if crowded or len(self) >= self._most:
-            self._tell()
+            self._log()
             idlest = next((one for one in self._waiting if not crowded or one.address == address), None)
             if idlest is None:
                 return False
@@ -156,10 +156,10 @@ class Connections:
         if not self._of_address[client.address]:
             del self._of_address[client.address]
 
-    def _tell(self) -> None:
-        """Log at most one line every TOLD_EVERY_SECONDS: a flood of connections must not flood the log."""
+    def _log(self) -> None:
+        """Log at most one line every LOG_EVERY_SECONDS: a flood of connections must not flood the log."""
         self._n_closed += 1
-        if time.monotonic() - self._told_at >= TOLD_EVERY_SECONDS:
-            self._told_at = time.monotonic()
+        if time.monotonic() - self._logged_at >= LOG_EVERY_SECONDS:
+            self._logged_at = time.monotonic()
             logger.warning("too many connections: closed %d idle or new ones", self._n_closed)
             self._n_closed = 0

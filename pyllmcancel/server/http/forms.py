@@ -31,13 +31,7 @@ def boundary_of(request: Request) -> bytes:
 
 
 def form_fields(body: bytes, boundary: bytes) -> dict[str, Value]:
-    """Return the values of a form's fields: texts, the contents of files, and lists for names that end in ``[]``.
-
-    Raises
-    ------
-    ApiError
-        The form is invalid, or has too many fields.
-    """
+    """Return a form's texts, contents of files, and lists for names that end in ``[]``; ApiError if it is invalid."""
     from python_multipart.exceptions import FormParserError
     from python_multipart.multipart import FormParser
 

@@ -68,9 +68,9 @@ def arrival_header(scope: Scope, left_at: float | None, ahead: float) -> bytes:
 
 def arrival_of_header(scope: Scope, now: float) -> tuple[float, float | None]:
     """Return the times that the process in front says; now for an arrival if it says none, or a later one."""
-    told = next((value for name, value in scope["headers"] if name == ARRIVED), b"").split(b" ")
+    times = next((value for name, value in scope["headers"] if name == ARRIVED), b"").split(b" ")
     with suppress(ValueError):
-        at, *left = told
+        at, *left = times
         return min(now, float(at)), min(now, float(left[0])) if left else None
     return now, None
 
@@ -111,8 +111,8 @@ class RequestContext:
         request_id = given if given is not None and sane else new_request_id()
         scope.setdefault("state", {})["request_id"] = request_id
         began = time.monotonic()
-        told = arrival_of_header(scope, began) if self._is_behind else (began, None)
-        scope["state"].update(zip(("arrived_at", "left_at"), told, strict=True))
+        times = arrival_of_header(scope, began) if self._is_behind else (began, None)
+        scope["state"].update(zip(("arrived_at", "left_at"), times, strict=True))
         ids = dict.fromkeys(shape_of(scope).id_headers, request_id)
         status = 0
 

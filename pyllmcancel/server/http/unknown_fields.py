@@ -97,13 +97,7 @@ class IgnoredLog:
 
 
 def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> IgnoredFields:
-    """Take unknown fields out of `body`, and of the objects inside it; `body.ignore` adds to the result.
-
-    Raises
-    ------
-    ApiError
-        A field would have changed the answer, or unknown fields are refused.
-    """
+    """Take unknown fields out of `body`; ApiError if one would change the answer, or is refused. `body.ignore` adds."""
     ignored = body._ignored = IgnoredFields(policy)
     refused = {**REFUSED, **body.refused_fields}
     for number, (model, path) in enumerate(models_in(body, ())):

@@ -53,13 +53,7 @@ class Reader:
 
 
 class Feed:
-    """The readers of one server, and their events.
-
-    Parameters
-    ----------
-    seats
-        Seats for readers, by the owners of their keys; a reader without a seat is refused.
-    """
+    """The readers of one server, and their events. A reader without one of the `seats`, by owners, is refused."""
 
     def __init__(self, metrics: EngineMetrics, seats: Shares) -> None:
         self.ring: Ring[Fact] = Ring()
@@ -102,10 +96,7 @@ class Feed:
 
     @contextmanager
     def reader(self, audience: Audience, owner: str, drop: Callable[[], object]) -> Iterator[Reader]:
-        """Read inside the block, beginning with the events from now on; ApiError 503 as in `check_room`.
-
-        `drop` is called if the reader is too slow.
-        """
+        """Read events from now on inside the block; ApiError as in `check_room`. A slow reader's `drop` is called."""
         self.check_room(owner)
         self._seats.take(owner)
         try:
@@ -243,12 +234,12 @@ class Feed:
             self.frames.forget()
             self._change.set()
             self._change = asyncio.Event()
-        if self._stats_due and self._tells_stats():
+        if self._stats_due and self._sends_stats():
             self._flush_at(self._stats_at + STATS_SECONDS)
 
     # -- statistics ---------------------------------------------------------------------------------------------------
 
-    def _tells_stats(self) -> bool:
+    def _sends_stats(self) -> bool:
         """Return whether a reader sees everything."""
         return any(
             one.audience.owner is None and "stats" in (one.audience.types or ("stats",)) for one in self._readers
@@ -256,7 +247,7 @@ class Feed:
 
     def _stats_fact(self) -> Iterator[PlainFact]:
         now = time.monotonic()
-        if not self._stats_due or now - self._stats_at < STATS_SECONDS or not self._tells_stats():
+        if not self._stats_due or now - self._stats_at < STATS_SECONDS or not self._sends_stats():
             return
         self._stats_due = False
         stats = self.stats()

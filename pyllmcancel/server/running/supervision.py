@@ -34,7 +34,7 @@ class Supervision:
         self._beat_every = beat_every
         self._state = state
         self._listens = False
-        self._told_ready = False
+        self._reported_ready = False
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -54,16 +54,16 @@ class Supervision:
             return
         state = self._state()
         news = []
-        if state == "ok" and not self._told_ready:
-            self._told_ready = True
+        if state == "ok" and not self._reported_ready:
+            self._reported_ready = True
             news += ["READY=1", "STATUS=serving"]
         if state in ("ok", "loading", "draining") and self._beat_every is not None:
             news.append("WATCHDOG=1")
-        self._tell(*news)
+        self._report(*news)
 
     def stopping(self) -> None:
         """Report that the server drains. Signs of life continue until `stop`."""
-        self._tell("STOPPING=1", "STATUS=draining")
+        self._report("STOPPING=1", "STATUS=draining")
 
     def stop(self) -> None:
         """Idempotent."""
@@ -77,7 +77,7 @@ class Supervision:
         if self._beat_every is not None:
             self._timer = asyncio.get_running_loop().call_later(self._beat_every, self._come)
 
-    def _tell(self, *news: str) -> None:
+    def _report(self, *news: str) -> None:
         if self._address is None or not news:
             return
         # An abstract name begins with a null, which cannot be in an environment variable.
