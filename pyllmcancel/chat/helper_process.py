@@ -11,13 +11,13 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import IO, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from pyllmcancel.chat.needs import TOOL, found_needs
 from pyllmcancel.chat.order import STEPS, arranged
-from pyllmcancel.constraints.tool_schemas import with_plain_schemas, with_schemas
+from pyllmcancel.constraints.gbnf_schema import with_plain_schemas, with_schemas
 from pyllmcancel.errors import ConstraintError, InvalidRequestError
 from pyllmcancel.helper import HEAD, OPENING_CPU_SECONDS, START_SECONDS, WALL_SECONDS
 from pyllmcancel.system import end_by_limits_only, limit_call, limit_memory, memory_in_use
@@ -156,13 +156,14 @@ def main() -> None:
     limit_memory(memory_mib)
     functions = Functions()
     with socket.socket(fileno=0) as peer, suppress(OSError):  # the server has ended, or was killed
-        answer_calls(peer.makefile("rwb"), functions, cpu_seconds)
+        answer_calls(peer, functions, cpu_seconds)
 
 
-def answer_calls(peer: IO[bytes], functions: Functions, cpu_seconds: float) -> None:
+def answer_calls(peer: socket.socket, functions: Functions, cpu_seconds: float) -> None:
     """Answer calls until the server ends."""
+    calls, answers = peer.makefile("rb"), peer.makefile("wb")
     rested: int | None = None
-    while (head := peer.read(HEAD)) and (text := peer.read(int.from_bytes(head, "little"))):
+    while (head := calls.read(HEAD)) and (text := calls.read(int.from_bytes(head, "little"))):
         name, *arguments = json.loads(text)
         # For errors that no Python code could handle either.
         limit_call(*((OPENING_CPU_SECONDS, START_SECONDS) if rested is None else (cpu_seconds, WALL_SECONDS)))
@@ -173,8 +174,8 @@ def answer_calls(peer: IO[bytes], functions: Functions, cpu_seconds: float) -> N
         limit_call(0.0, 0.0)
         if rested is None:
             rested = memory_in_use(1)
-        peer.write(len(answer).to_bytes(HEAD, "little") + answer)
-        peer.flush()
+        answers.write(len(answer).to_bytes(HEAD, "little") + answer)
+        answers.flush()
 
 
 def load_libraries() -> None:

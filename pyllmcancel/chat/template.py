@@ -54,43 +54,18 @@ CALL_HEADS = {"<|channel|>analysis<|message|>": r" to=[^\s<]+"}
 
 @dataclass(frozen=True, slots=True)
 class ChatForm:
-    """The prompt of a conversation, and the form of its answer.
+    """The prompt of a conversation, and the form of its answer."""
 
-    Attributes
-    ----------
-    prompt
-        The text that the model continues.
-    generation_prompt
-        The end of the prompt, which opens the answer.
-    parser
-        The JSON for a `_native.ChatParser`.
-    grammar
-        The GBNF of tool calls, empty for none; it begins with the generation prompt, unless it waits.
-    triggers
-        The kind and value of each trigger of a grammar that waits; empty: it does not wait.
-    preserved_tokens
-        Control tokens that the parser must see in the text.
-    stops
-        The texts that end the answer.
-    thinking
-        The texts around reasoning; None for a model that does not reason, or that was switched off.
-    unenforced
-        For each tool the paths in its schema that the grammar lacks; an empty path means the whole schema. Empty: the
-        grammar has no tool's schema.
-    unenforced_of_answer
-        The same for the answer's own schema, if the grammar has it.
-    """
-
-    prompt: str
-    generation_prompt: str
-    parser: bytes
-    grammar: str
-    triggers: tuple[tuple[str, str], ...]
-    preserved_tokens: tuple[str, ...]
-    stops: tuple[str, ...]
-    thinking: Thinking | None
-    unenforced: tuple[tuple[str, ...], ...] = ()
-    unenforced_of_answer: tuple[str, ...] = ()
+    prompt: str  # the text that the model continues
+    generation_prompt: str  # the end of the prompt, which opens the answer
+    parser: bytes  # the JSON for a `_native.ChatParser`
+    grammar: str  # the GBNF of tool calls; it begins with the generation prompt, unless it waits
+    triggers: tuple[tuple[str, str], ...]  # the kind and value of each trigger of a grammar that waits
+    preserved_tokens: tuple[str, ...]  # control tokens that the parser must see in the text
+    stops: tuple[str, ...]  # the texts that end the answer
+    thinking: Thinking | None  # None for a model that does not reason, or was switched off
+    unenforced: tuple[tuple[str, ...], ...] = ()  # by tool, the paths that the grammar lacks; "": the whole schema
+    unenforced_of_answer: tuple[str, ...] = ()  # and of the answer's own schema
 
 
 class ChatTemplate:

@@ -27,6 +27,7 @@ from pyllmcancel.constraints.schema_keywords import (
     guessed_types,
     is_exact,
     listed,
+    lose_given,
     named,
     types_of,
     value_types,
@@ -73,6 +74,40 @@ def answer_schema(schema: Any) -> tuple[Schema, list[str]]:
     return written, list(writer.lost)
 
 
+def with_schemas(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the inputs of a template, with the schemas that grammars follow; and what these schemas lack.
+
+    Parameters
+    ----------
+    inputs
+        The inputs' `tools` and `json_schema` may be any JSON. If `enforces_schemas` is false, arguments of tools may be
+        any object, because all schemas together are too much for one grammar.
+
+    Returns
+    -------
+    inputs
+        The inputs with `tool_schemas`, one for each tool. The template sees the original tools.
+    unenforced
+        For a `chat_template.ChatForm`.
+    """
+    tools = inputs.get("tools") or ()
+    if inputs.get("enforces_schemas", True):
+        ready = [arguments_schema(tool["function"].get("parameters"), f"t{n}d") for n, tool in enumerate(tools)]
+    else:
+        ready = []
+    found = {**inputs, "tool_schemas": [schema for schema, _ in ready] or [ANY_OBJECT] * len(tools)}
+    unenforced: dict[str, Any] = {"unenforced": [lost for _, lost in ready]}
+    if inputs.get("json_schema") is not None:
+        found["json_schema"], unenforced["unenforced_of_answer"] = answer_schema(inputs["json_schema"])
+    return found, unenforced
+
+
+def with_plain_schemas(tools: Sequence[Mapping[str, Any]], schemas: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the same tools with other schemas."""
+    functions = [{**tool["function"], "parameters": schema} for tool, schema in zip(tools, schemas, strict=True)]
+    return [{**tool, "function": function} for tool, function in zip(tools, functions, strict=True)]
+
+
 class _Writer:
     """Rewrites one document's schema. Values obey all parts of a list; None, no schema at all, allows nothing."""
 
@@ -116,17 +151,14 @@ class _Writer:
         types = types_of(parts, self.lose)
         if types is not None and "object" not in types:
             self.lose(inside(next(path for schema, path in parts if "type" in schema), "type"))
-        self._lose_never(parts)
+        lose_given(parts, NEVER, self.lose)
         found: dict[str, list[Part]] = {}
         for keyword, alternatives in self._alternatives(parts):
             self.lose(keyword.path)
             for part in [part for each in alternatives for part in self._flat([each])[0] or ()]:
                 for name, inner in named(part, "properties"):
                     found.setdefault(name, []).append(inner)
-        for schema, path in parts:
-            for given in ("enum", "const"):
-                if given in schema:
-                    self.lose(inside(path, given))
+        lose_given(parts, ("enum", "const"), self.lose, lambda *_: True)
         return found
 
     # -- one schema ---------------------------------------------------------------------------------------------------
@@ -225,7 +257,7 @@ class _Writer:
         return found
 
     def _typed(self, parts: Sequence[Part], depth: int) -> Schema | None:
-        self._lose_never(parts)
+        lose_given(parts, NEVER, self.lose)
         types = types_of(parts, self.lose)
         if values := self._values(parts, types):
             return {"enum": values}
@@ -254,12 +286,6 @@ class _Writer:
                     found = fit
         return found or []
 
-    def _lose_never(self, parts: Sequence[Part]) -> None:
-        for schema, path in parts:
-            for keyword, value in schema.items():
-                if keyword in NEVER and value is not None:
-                    self.lose(inside(path, keyword))
-
     def _of_type(self, name: str, parts: Sequence[Part], depth: int) -> Schema | None:
         match name:
             case "object":
@@ -271,8 +297,5 @@ class _Writer:
             case "integer":
                 return integer_schema(parts, self.lose)
             case "number":
-                for schema, path in parts:
-                    for keyword in schema:
-                        if keyword in NUMBERS and schema[keyword] not in (None, False):
-                            self.lose(inside(path, keyword))
+                lose_given(parts, NUMBERS, self.lose, lambda _, value: value not in (None, False))
         return {"type": name}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from types import NoneType
 from typing import Any
@@ -74,6 +74,19 @@ def listed(part: Part, keyword: str, lose: Lose) -> list[Part]:
     if value is not None:
         lose(inside(part.path, keyword))
     return []
+
+
+def lose_given(
+    parts: Sequence[Part],
+    keywords: Collection[str],
+    lose: Lose,
+    asks: Callable[[str, Any], bool] = lambda _, value: value is not None,
+) -> None:
+    """Record as lost all of these keywords that are given, and ask for something."""
+    for schema, path in parts:
+        for keyword, value in schema.items():
+            if keyword in keywords and asks(keyword, value):
+                lose(inside(path, keyword))
 
 
 def any_of(alternatives: Iterable[Schema | None]) -> Schema | None:

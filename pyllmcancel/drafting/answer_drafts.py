@@ -2,6 +2,9 @@
 
 Where no text does, or only for a few tokens, a draft model or the model's own heads may propose the tokens.
 
+With divided cells llama.cpp computes sequences together that have as many rows as each other. Others take a further
+pass through all weights, which costs more than a draft saves: there all answers have as many tokens drafted, or none.
+
 Used by the engine thread only.
 """
 
@@ -11,9 +14,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pyllmcancel.drafting.experience import Experience, weight_of
-from pyllmcancel.drafting.length import Acceptance, DraftLength, RowCosts, StepCosts
+from pyllmcancel.drafting.length import Acceptance, DraftLength, LossBudget, RowCosts, StepCosts, best_draft, price_of
 from pyllmcancel.drafting.lookup import LONGEST, Match, TokenText, continuation
-from pyllmcancel.drafting.loss_budget import LossBudget
 from pyllmcancel.drafting.sources import NGRAM, PAST, PREDICTION, SOURCES
 
 # Tokens that must agree. Two common tokens in a row occur in any text.
@@ -234,3 +236,17 @@ def text_only(source: str, match: Match) -> tuple[str, Match] | None:
     """Return a match as far as its tokens are text; None if it begins with a picture's, which are negative."""
     n_text = next((n for n, token in enumerate(match.tokens) if token < 0), len(match.tokens))
     return (source, match._replace(tokens=match.tokens[:n_text])) if n_text else None
+
+
+def propose_alike(answers: Sequence[AnswerDrafts], costs: StepCosts, most: int) -> list[list[int]]:
+    """Return a draft of each answer, all of the same length, at most `most`; empty lists if none pay."""
+    none: list[list[int]] = [[] for _ in answers]
+    n_known = [answer.look(most) for answer in answers]
+    ps = [answer.p_of_found for answer in answers]
+    length = min(n_known)
+    while length := best_draft(ps, costs, length).n_tokens:
+        price = price_of(len(answers) * length, costs, len(answers))  # of each: all wait for the step
+        if all(answer.affords_found(price) for answer in answers):
+            return [answer.take_found(length, price) for answer in answers]
+        length -= 1
+    return none

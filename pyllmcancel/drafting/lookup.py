@@ -89,21 +89,11 @@ class TokenText:
 
 
 class Match(NamedTuple):
-    """The tokens after a place of a text that agrees with the end of a sequence.
+    """The tokens after a place of a text that agrees with the end of a sequence."""
 
-    Attributes
-    ----------
-    tokens
-        The tokens that may follow, at least one.
-    length
-        The number of tokens that agree: the more, the likelier the tokens follow. At most LONGEST.
-    position
-        The index in the text of the first token after the place.
-    """
-
-    tokens: list[int]
-    length: int
-    position: int
+    tokens: list[int]  # that may follow, at least one
+    length: int  # of the tokens that agree, at most LONGEST: the more, the likelier the others follow
+    position: int  # the text's index of the first token after the place
 
 
 def continuation(

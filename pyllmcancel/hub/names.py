@@ -21,21 +21,11 @@ SHOWN = 12  # limit of names in a message
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """The model that ``--hf-repo`` and ``--hf-file`` name.
+    """The model that ``--hf-repo`` and ``--hf-file`` name."""
 
-    Attributes
-    ----------
-    repo
-        ``USER/MODEL``.
-    quant
-        The quantization as given; empty if none was.
-    file
-        The path of a single file in the repository; None: chosen by `quant`.
-    """
-
-    repo: str
-    quant: str = ""
-    file: str | None = None
+    repo: str  # ``USER/MODEL``
+    quant: str = ""  # the quantization as given
+    file: str | None = None  # the path of a single file; None: chosen by `quant`
 
     @classmethod
     def parse(cls, text: str, file: str | None = None) -> ModelName:

@@ -45,25 +45,13 @@ NEVER = math.inf
 
 
 class TcpInfo(NamedTuple):
-    """The kernel's data of a connection.
+    """The kernel's data of a connection."""
 
-    Attributes
-    ----------
-    n_in_flight
-        The number of segments that were sent and are not acknowledged.
-    since_sent, since_heard
-        The seconds since data were sent, and since anything came.
-    acknowledged
-        The bytes that the client's side has taken so far.
-    unsent
-        The bytes that the kernel holds and has not sent.
-    """
-
-    n_in_flight: int
-    since_sent: float
-    since_heard: float
-    acknowledged: int
-    unsent: int
+    n_in_flight: int  # segments that were sent and are not acknowledged
+    since_sent: float  # seconds since data were sent
+    since_heard: float  # seconds since anything came
+    acknowledged: int  # the bytes that the client's side has taken so far
+    unsent: int  # the bytes that the kernel holds and has not sent
 
     @property
     def window_closed(self) -> bool:

@@ -40,21 +40,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One picture or sound of a request.
+    """One picture or sound of a request."""
 
-    Attributes
-    ----------
-    marker
-        Stands for it in the prompt; no client can know it beforehand.
-    source
-        The source, or the bytes that were fetched or uploaded.
-    kind
-        None: its bytes say which it is.
-    """
-
-    marker: str
-    source: str | bytes
-    kind: MediaKind | None
+    marker: str  # stands for it in the prompt; no client can know it beforehand
+    source: str | bytes  # the source, or the bytes that were fetched or uploaded
+    kind: MediaKind | None  # None: its bytes say which it is
 
     @property
     def url(self) -> str | None:
