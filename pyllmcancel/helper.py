@@ -59,12 +59,7 @@ class HelperClosed(HelperError):  # noqa: N818
 class Helper:
     """One process, started by the first call, and again after it was ended. Any thread may call any method.
 
-    Parameters
-    ----------
-    opening
-        The name and arguments of the call that each new process gets first.
-    cpu_seconds
-        The time limit of each call but the first.
+    Each new process first gets the `opening` call: a name and arguments. The others have `cpu_seconds` each.
     """
 
     def __init__(self, *opening: Any, cpu_seconds: float = CPU_SECONDS) -> None:
@@ -90,15 +85,10 @@ class Helper:
                 self._begin()
 
     def open(self) -> Any:
-        """Start the process if there is none; return the result of the opening call.
+        """Start the process if there is none; return the result of the opening call, or raise its HelperError.
 
-        Raises
-        ------
-        HelperError
-            The opening call failed.
-        BusyError
-            The system has no descriptor, or no room for a process, or ends the process again and again, or the process
-            gives no answer although its call may go on.
+        BusyError: the system has no descriptor, or no room for a process, or ends the process again and again, or the
+        process gives no answer although its call may go on.
         """
         with self._lock:
             self._once_more(lambda _: self._ensure(no_pause))
@@ -107,17 +97,8 @@ class Helper:
     def call(self, name: str, *arguments: Any, pause: Pause = no_pause) -> Any:
         """Call the function of that name in the process, and return its result.
 
-        Parameters
-        ----------
-        pause
-            Called now and then; an error that it raises ends the process, and is raised here.
-
-        Raises
-        ------
-        HelperError
-            The call failed; see the kinds of this error. After each but HelperClosed the next call finds a process.
-        BusyError
-            As for `open`.
+        `pause` is called now and then; an error that it raises ends the process, and is raised here. HelperError: the
+        call failed; after each kind but HelperClosed the next call finds a process. BusyError as for `open`.
         """
         while not self._lock.acquire(timeout=LOOK_EVERY):
             pause()

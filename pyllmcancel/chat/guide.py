@@ -34,18 +34,8 @@ class State(Enum):
 class ChatGuide:
     """Makes the constraints of a request's choices.
 
-    Parameters
-    ----------
-    thinking
-        The texts around the model's reasoning; None if there is none.
-    text
-        The form of the text; None: any text.
-    marks
-        The texts with which calls of tools begin.
-    budget
-        The limit of reasoning tokens; None: no limit.
-    message
-        The text that is inserted at the end of reasoning that has spent its budget.
+    `thinking` are the texts around the model's reasoning, if it has any, `text` is the form of the text, if it has one,
+    and `marks` are the beginnings of tools' calls. Reasoning of `budget` tokens is ended with `message`.
     """
 
     def __init__(

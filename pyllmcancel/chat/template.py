@@ -71,23 +71,10 @@ class ChatForm:
 class ChatTemplate:
     """One model's template. Any thread may call any method. The first call starts the process, which takes a moment.
 
-    Parameters
-    ----------
-    source
-        The Jinja source, as found in a model's metadata; None for ChatML.
-    bos, eos
-        The texts of the model's special tokens, which templates may insert.
-    tool_use_source
-        Another template, for conversations with tools. If only one of the two can be compiled, the conversations of the
-        other are refused.
-    jinja
-        If False, the template is recognised by its text or name as one that is built into llama.cpp. Those know neither
-        tools nor variables, and cannot continue an answer.
-
-    Raises
-    ------
-    InvalidRequestError
-        Raised by every method if no template can be compiled.
+    `source` is the Jinja source in a model's metadata, None for ChatML; `bos` and `eos` are special tokens' texts. With
+    tools `tool_use_source` is used: if only one of both can be compiled, the other's conversations are refused. Without
+    `jinja` the template is recognised as one of llama.cpp's, which know neither tools nor variables. Every method
+    raises InvalidRequestError if no template can be compiled.
     """
 
     def __init__(
@@ -161,19 +148,11 @@ class ChatTemplate:
         return f'"{role}"' in self.source or f"'{role}'" in self.source
 
     def apply(self, inputs: Mapping[str, Any], pause: Pause = no_pause) -> ChatForm:
-        """Return the prompt of a conversation, and the form of its answer.
+        """Return the prompt of a conversation, and the form of its answer; `inputs` as for
+        `_native.ChatTemplate.apply`.
 
-        Parameters
-        ----------
-        inputs
-            For `_native.ChatTemplate.apply`.
-        pause
-            Called now and then; ends the attempt by raising an error.
-
-        Raises
-        ------
-        InvalidRequestError
-            The template refuses these messages (for an unknown role, for example), or takes too long.
+        `pause` is called now and then, and ends the attempt by raising. InvalidRequestError: the template refuses these
+        messages (for an unknown role, for example), or takes too long.
         """
         self._check_compiled("tools" if inputs.get("tools") else "chats")
         try:

@@ -46,13 +46,8 @@ class TooLargeError(Exception):
 def arguments_schema(schema: Any, prefix: str = "d") -> tuple[Schema, list[str]]:
     """Return the schema of a tool's arguments for llama.cpp, and the paths of parts that it does not enforce.
 
-    Parameters
-    ----------
-    schema
-        Any JSON; None or an empty object: there are no arguments.
-    prefix
-        The prefix of the definitions' names. llama.cpp treats definitions of one name as the same, even in different
-        tools.
+    The schema may be any JSON. Definitions get names with this prefix: llama.cpp treats those of one name as the same,
+    even in different tools.
     """
     if schema is None or schema == {}:
         return {"type": "object", "properties": {}}, []
@@ -77,18 +72,9 @@ def answer_schema(schema: Any) -> tuple[Schema, list[str]]:
 def with_schemas(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the inputs of a template, with the schemas that grammars follow; and what these schemas lack.
 
-    Parameters
-    ----------
-    inputs
-        The inputs' `tools` and `json_schema` may be any JSON. If `enforces_schemas` is false, arguments of tools may be
-        any object, because all schemas together are too much for one grammar.
-
-    Returns
-    -------
-    inputs
-        The inputs with `tool_schemas`, one for each tool. The template sees the original tools.
-    unenforced
-        For a `chat_template.ChatForm`.
+    The inputs' `tools` and `json_schema` may be any JSON. If `enforces_schemas` is false, arguments of tools may be any
+    object: all schemas together are too much for one grammar. The results are the inputs with `tool_schemas`, beside
+    the original tools, and what a `ChatForm` says to be unenforced.
     """
     tools = inputs.get("tools") or ()
     if inputs.get("enforces_schemas", True):

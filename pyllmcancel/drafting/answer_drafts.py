@@ -40,29 +40,11 @@ class Counts(NamedTuple):
 
 
 class AnswerDrafts:
-    """Proposes what follows the tokens of one answer, and learns which of it was right.
+    """Proposes what follows the tokens of one answer, prompt included, and learns which of it was right.
 
-    Parameters
-    ----------
-    tokens
-        The prompt, and the answer so far.
-    references
-        Texts besides the answer's own, the likeliest first.
-    costs
-        The measured costs of steps, which many answers share.
-    experience
-        The owner's other answers have taught it, and this one adds to it.
-    own
-        True if the answer's own text, with its prompt, is a source.
-    model
-        The source of a draft model or of heads, if they may propose tokens.
-
-    Attributes
-    ----------
-    counts
-        What was drafted, by source.
-    n_since_proposal, n_since_draft
-        The tokens of the answer since a draft was last looked for, and since one was last found to pay.
+    `references` are further texts, the likeliest first, `costs` those of steps, which many answers share. The owner's
+    other answers have taught the `experience`, and this one adds to it. `own`: the answer's own text is a source.
+    `model`: the source of a draft model or of heads, if they may propose tokens.
     """
 
     def __init__(
@@ -87,7 +69,7 @@ class AnswerDrafts:
         self._found: tuple[str, Match] | None = None  # by `look`
         self._model = model
         self._has_model = model is not None  # until it fails
-        self.n_since_proposal = self.n_since_draft = 0  # tokens
+        self.n_since_proposal = self.n_since_draft = 0  # tokens since a draft was looked for, and since one paid
         self.counts = dict.fromkeys(SOURCES, Counts())
 
     def propose(self, most: int, *, n_other_rows: int = 0) -> list[int]:
@@ -148,14 +130,7 @@ class AnswerDrafts:
     def choose_model(self, most: int, costs: StepCosts, *, n_other_rows: int = 0, n_other_tokens: int = 0) -> int:
         """Return how many tokens the model is to propose in place of what `propose` returned; possibly none.
 
-        Parameters
-        ----------
-        costs
-            The costs of steps, those of the draft model included.
-        n_other_rows
-            As for `propose`.
-        n_other_tokens
-            The tokens that the step gives to other answers, which wait for the draft model.
+        The `costs` include those of the draft model. `n_other_tokens` are those of other answers, which wait for it.
         """
         if self._model is None or not self._has_model or self._text_is_better(self._model):
             return 0

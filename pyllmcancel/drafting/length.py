@@ -87,12 +87,7 @@ class RowCosts:
 class Acceptance:
     """An estimate of the probability that the next drafted token is accepted, for one request and source of drafts.
 
-    Parameters
-    ----------
-    prior
-        The estimate before anything is learnt.
-    weight
-        The number of drafted tokens that the prior counts as.
+    The `prior` is the estimate before anything is learnt, and counts as `weight` drafted tokens.
     """
 
     def __init__(self, prior: float, weight: float = PRIOR_WEIGHT) -> None:
@@ -128,17 +123,10 @@ def best_draft(
 ) -> Best:
     """Return the number of tokens to draft, from 0 to `most`, that gives the most tokens per second.
 
-    A draft of k tokens, each accepted with probability p, gives 1 + p + ... + p^k tokens. Zero is returned if drafts
-    gain less than MIN_GAIN, or if costs are not known.
-
-    Parameters
-    ----------
-    ps
-        The probability with which the next drafted token is accepted, for each answer that gets a draft of this length.
-    n_other_rows
-        The step's rows of other sequences, their drafts included.
-    n_other_tokens
-        The tokens that the step gives to other sequences, which a larger step delays. Zero: only these answers count.
+    A draft of k tokens, each accepted with probability p, gives 1 + p + ... + p^k tokens; `ps` has the p of each answer
+    that gets a draft of this length. Zero is returned if drafts gain less than MIN_GAIN, or if costs are not known.
+    `n_other_rows` are the step's rows of other sequences, and `n_other_tokens` the tokens that it gives them: a larger
+    step delays those.
     """
     n_answers = len(ps)
     without = costs.of(n_other_rows + n_answers)

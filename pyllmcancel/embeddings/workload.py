@@ -210,17 +210,13 @@ class Embedding:
     def collect(self, *, goes_on: bool) -> NoReturn:
         raise UsageError("no step is ahead")
 
-    def take_late(self) -> None:
-        """Return None: see `ahead`."""
+    def take_late(self) -> None: ...
 
-    def forbid_ahead(self) -> None:
-        """Do nothing: see `ahead`."""
+    def forbid_ahead(self) -> None: ...
 
-    def allow_ahead(self) -> None:
-        """Do nothing: see `ahead`."""
+    def allow_ahead(self) -> None: ...
 
-    def maintain(self) -> None:
-        """Do nothing: nothing is cached."""
+    def maintain(self) -> None: ...
 
     def maintain_idle(self) -> bool:
         return False

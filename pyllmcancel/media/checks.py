@@ -27,14 +27,9 @@ DEFAULT_LIMITS = MediaLimits()
 
 
 def check(media: Media, index: int, limits: MediaLimits, pause: Pause, *, whole: bool = True) -> Size | None:
-    """Return the size of a picture that may be decoded; None for a sound.
+    """Return the size of a picture that may be decoded; None for a sound, MediaError for what may not.
 
     Unless `whole`, only the header of a picture is read, which is done at once.
-
-    Raises
-    ------
-    MediaError
-        As `check_picture` and `check_sound`.
     """
     try:
         if media.kind is MediaKind.IMAGE:

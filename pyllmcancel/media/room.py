@@ -36,14 +36,8 @@ class Held:
 
 
 class MediaRoom:
-    """Limits the bytes of all owners' prompts together, and an owner's share of them. Any thread may use it.
-
-    Parameters
-    ----------
-    limit
-        In bytes.
-    several
-        True if there are several owners: the prompts of one may take as much as they leave free.
+    """Limits the bytes of all owners' prompts together, and an owner's share of them if there are `several`. Any thread
+    may use it.
     """
 
     def __init__(self, limit: int, *, several: bool) -> None:

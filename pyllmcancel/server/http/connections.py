@@ -57,16 +57,9 @@ class Connections:
     """All connections of a server. Used in the event loop only.
 
     Only connections that wait for their client (for a request, or the rest of one) are closed for others, the longest
-    waiting first: half a request costs its sender nothing, and must not keep whole ones out.
-
-    Parameters
-    ----------
-    most, most_per_address
-        The limits of connections, in all and per address.
-    most_blocked
-        The limit, per address, of connections whose clients do not read: each keeps a paused request.
-    proxies
-        Addresses and networks of trusted proxies, whose connections belong to many clients.
+    waiting first: half a request costs its sender nothing, and must not keep whole ones out. An address has a limit,
+    too, and one of connections whose clients do not read, each of which keeps a paused request. Connections of trusted
+    `proxies` belong to many clients.
     """
 
     def __init__(

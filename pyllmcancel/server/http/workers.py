@@ -33,14 +33,9 @@ class Abandoned(Exception):  # noqa: N818
 
 
 class Work:
-    """One piece of work for a thread, and its owner. Used by the event loop only, unless a method says otherwise.
+    """One piece of work for a thread, and its owner: the `FlaggedPause` of its function. Used by the event loop only.
 
-    It is the `FlaggedPause` of its function.
-
-    Attributes
-    ----------
-    flag
-        Raised when the work is given up. Any thread may read it.
+    Any thread may read the `flag`, which is raised when the work is given up.
     """
 
     def __init__(self, owner: str = NO_OWNER) -> None:
@@ -84,12 +79,7 @@ class Workers:
     """Threads that do the long work of requests, off the event loop. Used by the event loop only.
 
     Running work is not interrupted from outside: it calls its pause where it may end. Waiting work is dropped. Owners
-    take turns, so that an owner with much work does not delay another.
-
-    Parameters
-    ----------
-    per_owner
-        The limit of threads that work for one owner at once; by default all.
+    take turns, each with `per_owner` threads at most, so that an owner with much work does not delay another.
     """
 
     def __init__(self, n_threads: int, name: str, per_owner: int | None = None) -> None:
@@ -108,19 +98,9 @@ class Workers:
         return len(self._live)
 
     async def run(self, receive: Receive, function: Callable[[FlaggedPause], T], work: Work | None = None) -> T:
-        """Run `function` in a thread, and return its result or raise its error.
-
-        Parameters
-        ----------
-        receive
-            The request's, after its body has been read: it reports when the client leaves.
-        work
-            The handle that stops the work; a new one by default.
-
-        Raises
-        ------
-        ClientLeft, EngineClosedError
-            The work was given up. Any other error that it was stopped with is raised, too.
+        """Run `function` in a thread, and return its result or raise its error, or that with which `work` was stopped:
+        ClientLeft, EngineClosedError, or another. `receive` reports when the client leaves; the body must have been
+        read.
         """
         work = work or Work()
         if self._closed:

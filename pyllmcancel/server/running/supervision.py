@@ -18,15 +18,9 @@ State = Literal["ok", "loading", "failed", "stalled", "draining"]  # the words o
 class Supervision:
     """Reports that the server is ready, alive, or about to end. Used by the event loop only; never raises.
 
-    Parameters
-    ----------
-    address
-        The supervisor's datagram socket: a path, or an abstract name after ``@``; None: there is none.
-    beat_every
-        Seconds between two signs of life; None: the supervisor wants none.
-    state
-        Returns the state that ``/health`` would report. A server that is stalled or has failed sends no sign of life,
-        and neither does one whose event loop is blocked.
+    The `address` is the supervisor's datagram socket, a path or an abstract name after ``@``. A sign of life is sent
+    each `beat_every` seconds, if it wants any, but not while the `state`, as ``/health`` has it, is stalled or failed,
+    nor while the event loop is blocked.
     """
 
     def __init__(self, address: str | None, beat_every: float | None, state: Callable[[], State]) -> None:
