@@ -261,18 +261,15 @@ class Helper:
             why = why_ended(self._process.wait(timeout=LOOK_EVERY))
         except subprocess.TimeoutExpired:  # it is still running
             why = "late"
-        match why:
-            case "late":
-                return BusyError("a helper process gave no answer in time: the machine is too busy")
-            case "time":
-                seconds = self._cpu_seconds if self._opens_until is None else OPENING_CPU_SECONDS
-                return HelperEnded(f"it takes longer than {seconds:g} s")
-            case "killed":
-                return HelperLost("it was killed")
-            case "stack":
-                return HelperEnded("it is nested too deeply")
-            case "memory":
-                return HelperEnded(f"it needs more than {MEMORY_MIB} MiB of memory")
+        seconds = self._cpu_seconds if self._opens_until is None else OPENING_CPU_SECONDS
+        causes: dict[str, Error | HelperError] = {
+            "late": BusyError("a helper process gave no answer in time: the machine is too busy"),
+            "time": HelperEnded(f"it takes longer than {seconds:g} s"),
+            "killed": HelperLost("it was killed"),
+            "stack": HelperEnded("it is nested too deeply"),
+            "memory": HelperEnded(f"it needs more than {MEMORY_MIB} MiB of memory"),
+        }
+        return causes[why]
 
     def _end(self) -> None:
         if self._socket is not None:

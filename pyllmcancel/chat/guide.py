@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel._native import Model
     from pyllmcancel.chat.template import Thinking
-    from pyllmcancel.constraints.guidance import Guide, GuidedConstraint
+    from pyllmcancel.constraints.guidance import Guide
 
 MAX_CALL_HEAD = 256  # bytes
 
@@ -75,7 +75,7 @@ class ChatGuide:
 class ChatConstraint:
     """The state of one answer."""
 
-    def __init__(self, guide: ChatGuide, text: GuidedConstraint | None) -> None:
+    def __init__(self, guide: ChatGuide, text: Guide | None) -> None:
         self._guide = guide
         self._text = text
         self._state = State.BEGINNING

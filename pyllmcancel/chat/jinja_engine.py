@@ -18,9 +18,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import SandboxedEnvironment
 
-from pyllmcancel.chat.plain_tools import plain_tools
 from pyllmcancel.chat.template_caps import TALK, caps_of
-from pyllmcancel.chat.tools_in_words import in_words
+from pyllmcancel.chat.template_tools import in_words, plain_tools
 
 MAX_ERROR = 300  # characters of the error that are reported
 

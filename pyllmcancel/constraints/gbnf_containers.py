@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from pyllmcancel.constraints.gbnf_scalars import counted
-from pyllmcancel.constraints.references import Part, inside
-from pyllmcancel.constraints.schema_keywords import ANY_OBJECT, Schema, any_of, listed, lose_given, named
+from pyllmcancel.constraints.schema_keywords import ANY_OBJECT, Part, Schema, any_of, inside, listed, lose_given, named
 
 MAX_OPTIONAL = 150  # properties of one object: llama.cpp's time grows with the third power of their number
 MAX_ITEMS = 100  # items of a list in which each has its own schema

@@ -7,8 +7,7 @@ from math import ceil, floor, inf, isnan
 from typing import Any
 
 from pyllmcancel.constraints.gbnf_pattern import gbnf_pattern
-from pyllmcancel.constraints.references import Part, inside
-from pyllmcancel.constraints.schema_keywords import Lose, Schema, lose_given
+from pyllmcancel.constraints.schema_keywords import Lose, Part, Schema, inside, lose_given
 
 FORMATS = frozenset(("date-time", "time", "date", "uuid"))
 MAX_COUNTED = (1 << 31) - 1  # llama.cpp's limit

@@ -13,7 +13,6 @@ from typing import Any
 
 from pyllmcancel.constraints.gbnf_containers import array_schema, object_schema
 from pyllmcancel.constraints.gbnf_scalars import integer_schema, string_schema
-from pyllmcancel.constraints.references import Part, References, inside
 from pyllmcancel.constraints.schema_keywords import (
     ALTERNATIVES,
     ANY_OBJECT,
@@ -21,10 +20,13 @@ from pyllmcancel.constraints.schema_keywords import (
     NEVER,
     NUMBERS,
     REFERENCES,
+    Part,
+    References,
     Schema,
     any_of,
     are_apart,
     guessed_types,
+    inside,
     is_exact,
     listed,
     lose_given,

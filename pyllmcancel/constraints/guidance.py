@@ -117,19 +117,10 @@ class Guidance:
 
 
 class Guide:
-    """A compiled grammar, made from the field `param`: makes the constraints of a request's choices."""
+    """A compiled grammar, made from the field `param`, with the state of one answer: each choice has a copy.
 
-    def __init__(self, matcher: LLMatcher, n_vocab: int, param: str) -> None:
-        self._matcher = matcher
-        self._n_vocab = n_vocab
-        self._param = param
-
-    def new(self) -> GuidedConstraint:
-        return GuidedConstraint(self._matcher.deep_copy(), self._n_vocab, self._param)
-
-
-class GuidedConstraint:
-    """One answer's state in a grammar. Tokens that end an answer are allowed where the grammar may end."""
+    Tokens that end an answer are allowed where the grammar may end.
+    """
 
     def __init__(self, matcher: LLMatcher, n_vocab: int, param: str) -> None:
         self._matcher = matcher
@@ -147,8 +138,10 @@ class GuidedConstraint:
             raise self._error()
         return self._matcher.is_stopped()
 
-    def fork(self) -> GuidedConstraint:
-        return GuidedConstraint(self._matcher.deep_copy(), 32 * self._n_words, self._param)
+    def fork(self) -> Guide:
+        return Guide(self._matcher.deep_copy(), 32 * self._n_words, self._param)
+
+    new = fork
 
     def _error(self) -> ConstraintError:
         # Only allowed tokens are sampled, so the grammar has exceeded one of llguidance's limits.

@@ -38,20 +38,17 @@ def new_request_id() -> str:
 
 def request_id_of(scope: Scope) -> str:
     """Return the id that the middleware gave this request, or took from its client."""
-    request_id: str = scope["state"]["request_id"]
-    return request_id
+    return str(scope["state"]["request_id"])
 
 
 def arrival_of(scope: Scope) -> float:
     """Return the time of this request's arrival, in monotonic seconds."""
-    arrived_at: float = scope["state"]["arrived_at"]
-    return arrived_at
+    return float(scope["state"]["arrived_at"])
 
 
 def created_at_of(scope: Scope) -> float:
     """Return the time that the answer says it was created, in seconds since the epoch."""
-    created_at: float = scope["state"].setdefault(CREATED, time.time())
-    return created_at
+    return float(scope["state"].setdefault(CREATED, time.time()))
 
 
 def left_at_of(scope: Scope) -> float | None:
@@ -81,8 +78,7 @@ def mark_client_gone(scope: Scope) -> None:
 
 
 def is_client_gone(scope: Scope) -> bool:
-    gone: bool = scope["state"].get("client_gone", False)
-    return gone
+    return bool(scope["state"].get("client_gone", False))
 
 
 class RequestContext:

@@ -151,8 +151,12 @@ class Workers:
         self._working -= Counter({work.owner: 1})
         if submitted.cancelled():
             done.cancel()
-        elif not done.done():
-            set_outcome(done, submitted)
+        elif done.done():
+            pass
+        elif (error := submitted.exception()) is None:
+            done.set_result(submitted.result())
+        else:
+            done.set_exception(error)
         if not self._closed:
             self._begin_next()
 
@@ -175,11 +179,3 @@ class Workers:
         """Close, and wait for the pieces of work that are running."""
         self.close()
         await asyncio.to_thread(self._threads.shutdown)
-
-
-def set_outcome(done: asyncio.Future[T], submitted: Future[T]) -> None:
-    error = submitted.exception()
-    if error is None:
-        done.set_result(submitted.result())
-    else:
-        done.set_exception(error)
