@@ -79,16 +79,12 @@ def fim_prompt(model: Model, prefix: str, suffix: str) -> list[int]:
 
 
 def infill_prompt(model: Model, gap: Gap, snippets: Sequence[Snippet], room: int, pause: Pause = no_pause) -> list[int]:
-    """As `fim_prompt`, with snippets before it, cut to at most `room` tokens.
+    """As `fim_prompt`, with snippets before it, cut to at most `room` tokens, or InvalidRequestError if that is too
+    little.
 
     Of the room around the gap, the prefix gets three quarters and the suffix one; either may use the room that the
     other leaves. Snippets get the rest of `room`. The last ones are kept, since clients send the most relevant last.
     Between two of them `pause` is called, which may raise.
-
-    Raises
-    ------
-    InvalidRequestError
-        The model has no tokens for infilling, or they do not fit into `room`.
     """
     fim = FimTokens.of(model, "input_suffix")
     frame = len(fim.beginning) + 3

@@ -38,14 +38,7 @@ def storage_of(arguments: argparse.Namespace) -> Storage | None:
 
 
 def open_store(storage: Storage | None, *, named: bool) -> Store | None:
-    """Open the store. If nobody has `named` a file and the usual one cannot be used, store in memory, and log a
-    warning.
-
-    Raises
-    ------
-    StoreError
-        The file that was named cannot be used.
-    """
+    """Open the store; StoreError if its file was `named`, and cannot be used. Else memory takes its place."""
     if storage is None:
         return None
     try:

@@ -49,17 +49,7 @@ LONGEST_CHOSEN = 2048  # in tokens; longer texts that cannot be split are served
 
 
 class Embedding:
-    """The workload that embeds. `request` and `fill` may be called from any thread, all else by the engine thread only.
-
-    Parameters
-    ----------
-    embedder
-        An embedder that nothing else uses.
-    config
-        The sizes and limits; `parallel` requests take turns, the others wait.
-    native
-        The module that made `embedder`, for its `CancelFlag`.
-    """
+    """The workload that embeds, by an `embedder` that nothing else uses. Any thread may call `request` and `fill`."""
 
     varies_because = "texts are computed together, for which invariance was not measured"
     # The facts of a model that generates.

@@ -107,16 +107,10 @@ def cannot_be_stored(error: OSError) -> str:
 
 
 def fetched(fetch: Fetch, what: str, progress: Callable[[float], bool]) -> Path:
-    """Run `fetch` of `what` in a daemon thread, and show its progress.
+    """Run `fetch` of `what` in a daemon thread, and show its progress; HubError if the download fails.
 
-    `progress` is called again and again with the progress in [0, 1]; by returning False it gives up.
-
-    Raises
-    ------
-    HubError
-        There is no such model, or the download failed.
-    LoadCancelled
-        The download was given up; the bytes so far are kept, and the next download resumes.
+    `progress` is called again and again with the progress in [0, 1]. If it returns False the download is given up, with
+    LoadCancelled: the bytes so far are kept, and the next download resumes.
     """
     threading.Thread(target=fetch.run, name="hub download", daemon=True).start()
     lines = Progress(what)

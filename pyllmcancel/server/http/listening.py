@@ -51,13 +51,8 @@ class Listener(socket.socket):
 
 
 def listen(host: str, port: int) -> list[Listener]:
-    """Listen on every address that each of `host`, names or addresses separated by commas, has on this machine; a name
-    that ends with ``.sock`` is the path of a Unix socket.
-
-    Raises
-    ------
-    OSError
-        Listening is impossible; the message says why.
+    """Listen on every address that each name or address in `host` has on this machine; a name that ends with ``.sock``
+    is a Unix socket's path. OSError, in words, if that is impossible.
     """
     listeners: list[Listener] = []
     try:

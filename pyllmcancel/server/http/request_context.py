@@ -84,12 +84,8 @@ def is_client_gone(scope: Scope) -> bool:
 class RequestContext:
     """Gives each request its id and its line in the log; outside of all middleware.
 
-    Parameters
-    ----------
-    served_by
-        The server's name in its answers, if it has one.
-    is_behind
-        True if all requests come from the process in front of several models', which says when they arrived.
+    Answers have the server's name, if it has one. The process in front, if it `is_behind` one, says when requests
+    arrived.
     """
 
     def __init__(self, app: ASGIApp, served_by: str | None = None, *, is_behind: bool = False) -> None:

@@ -102,18 +102,17 @@ class Feed:
         """Read events from now on inside the block; ApiError as in `check_room`. A slow reader's `drop` is called."""
         self.check_room(owner)
         self._seats.take(owner)
+        reader = Reader(audience, 0, drop)
         try:
             self._listen()
             self.flush()  # before it counts as a reader: one that comes after a gap has missed nothing
-            reader = Reader(audience, self.ring.newest, drop)
+            reader.place = self.ring.newest
             self._readers[reader] = None
-            try:
-                yield reader
-            finally:
-                del self._readers[reader]
-                if not self._readers and self._loop is not None and not self.ended:
-                    self._leaving = self._loop.call_later(KEPT_SECONDS, self._listen_no_more)
+            yield reader
         finally:
+            self._readers.pop(reader, None)
+            if not self._readers and self._loop is not None and not self.ended:
+                self._leaving = self._loop.call_later(KEPT_SECONDS, self._listen_no_more)
             self._seats.give_back(owner)
 
     @property

@@ -24,15 +24,10 @@ logger = logging.getLogger("pyllmcancel.server")
 
 
 class Hangups:
-    """The handling of SIGHUP, from the start of the process on.
+    """The handling of SIGHUP, from the start of the process on: it has the keys read again.
 
     Made in the main thread, before the keys are read. Without a handler the signal would end a process that is
     starting. If it were ignored, a change of the file after its first reading would be missed.
-
-    Parameters
-    ----------
-    read
-        Reads the keys.
     """
 
     def __init__(self, read: ReadKeys) -> None:

@@ -47,13 +47,8 @@ OPERATIONS = {
 
 
 class Tracing(NullObserver):
-    """Observes an engine, and exports a trace of each of its requests.
-
-    Parameters
-    ----------
-    exporter
-        By default OTLP over HTTP. OpenTelemetry's variables (``OTEL_EXPORTER_OTLP_ENDPOINT`` …) configure it, the
-        sampler, the queue and the resource.
+    """Observes an engine, and exports a trace of each of its requests, by default by OTLP over HTTP, as OpenTelemetry's
+    variables (``OTEL_EXPORTER_OTLP_ENDPOINT`` …) say.
     """
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
