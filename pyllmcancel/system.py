@@ -94,13 +94,8 @@ def cpu_time(pid: int) -> int | None:
 
 def why_ended(status: int) -> Ending:
     """Return the reason why a process with limits ended, by its status; memory is a guess."""
-    known: dict[int, Ending] = {
-        -signal.SIGALRM: "late",
-        -signal.SIGPROF: "time",
-        -signal.SIGKILL: "killed",
-        -signal.SIGSEGV: "stack",
-    }
-    return known.get(status, "memory")
+    known: dict[int, Ending] = {-signal.SIGALRM: "late", -signal.SIGPROF: "time", -signal.SIGSEGV: "stack"}
+    return "killed" if status == -signal.SIGKILL else known.get(status, "memory")
 
 
 def limit_memory(mib: int) -> None:

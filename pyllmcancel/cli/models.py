@@ -58,15 +58,9 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     models = on_this_machine()
     if arguments.json:
-        rows = [
-            {
-                "name": None if model.name == PACKAGED else model.name,
-                "quant": model.quant or None,
-                "size": model.size,
-                "path": str(model.path),
-            }
-            for model in models
-        ]
+        facts = [(model.name, model.quant or None, model.size, str(model.path)) for model in models]
+        rows = [dict(zip(("name", "quant", "size", "path"), one, strict=True)) for one in facts]
+        rows[0]["name"] = None  # the packaged one
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
         return 0
     table = [("NAME", "QUANT", "SIZE", "PATH")]
