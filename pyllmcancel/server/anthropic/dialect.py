@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.events import Delta
     from pyllmcancel.server.chat.turn import ChatTurn
-    from pyllmcancel.server.errors.responses import ApiError
+    from pyllmcancel.server.errors.facts import ErrorFacts
 
 PING = {"type": "ping"}
 
@@ -89,7 +89,7 @@ class MessagesDialect(Dialect):
         yield {"type": "message_delta", "delta": self._end(usage), "usage": message_usage(usage)}
         yield {"type": "message_stop"}
 
-    def failure(self, error: ApiError, request_id: str) -> Iterable[AnthropicErrorAnswer]:
+    def failure(self, error: ErrorFacts, request_id: str) -> Iterable[AnthropicErrorAnswer]:
         yield anthropic_error(error, request_id)
 
     def whole(self, deltas: list[Delta], usage: Usage) -> MessageAnswer:

@@ -1,1 +1,1 @@
-"""Errors as answers, and their shape in each API."""
+"""Errors: their facts, and their shape in each API."""

@@ -10,7 +10,7 @@ from pyllmcancel.server.anthropic.usage import MessageUsage, message_usage
 from pyllmcancel.server.wire.fields import ABSENT, Answer
 
 if TYPE_CHECKING:
-    from pyllmcancel.server.errors.responses import ApiError
+    from pyllmcancel.server.errors.facts import ErrorFacts
 
 AnthropicErrorType = Literal[
     "invalid_request_error",
@@ -54,7 +54,7 @@ class AnthropicErrorAnswer(Answer):
     usage: NotRequired[Annotated[MessageUsage | None, ABSENT]]
 
 
-def anthropic_error(shown: ApiError, request_id: str) -> AnthropicErrorAnswer:
+def anthropic_error(shown: ErrorFacts, request_id: str) -> AnthropicErrorAnswer:
     answer: AnthropicErrorAnswer = {
         "type": "error",
         "error": {

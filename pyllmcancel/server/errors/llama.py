@@ -10,7 +10,7 @@ from pyllmcancel.server.wire.fields import ABSENT, Answer
 from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
 
 if TYPE_CHECKING:
-    from pyllmcancel.server.errors.responses import ApiError
+    from pyllmcancel.server.errors.facts import ErrorFacts
 
 LlamaErrorType = Literal[
     "invalid_request_error",
@@ -57,7 +57,7 @@ class LlamaErrorAnswer(Answer):
     usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]
 
 
-def llama_error(shown: ApiError, request_id: str) -> LlamaErrorAnswer:
+def llama_error(shown: ErrorFacts, request_id: str) -> LlamaErrorAnswer:
     error: LlamaErrorDetails = {
         "code": shown.status,
         "message": shown.message,

@@ -10,7 +10,7 @@ from pyllmcancel.server.wire.fields import ABSENT, Answer
 from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
 
 if TYPE_CHECKING:
-    from pyllmcancel.server.errors.responses import ApiError
+    from pyllmcancel.server.errors.facts import ErrorFacts
 
 
 class ErrorDetails(Answer):
@@ -36,7 +36,7 @@ class ErrorAnswer(Answer):
     usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]
 
 
-def openai_error(shown: ApiError, request_id: str) -> ErrorAnswer:
+def openai_error(shown: ErrorFacts, request_id: str) -> ErrorAnswer:
     error: ErrorDetails = {
         "message": shown.message,
         "type": shown.type,

@@ -23,12 +23,11 @@ from pyllmcancel.errors import (
     RequestCancelled,
     RequestFailed,
 )
+from pyllmcancel.server.errors.facts import ErrorFacts
 from pyllmcancel.server.errors.shapes import OPENAI, ErrorShape, shape_of
 
 if TYPE_CHECKING:
     from starlette.types import Scope
-
-    from pyllmcancel.events import Usage
 
 RETRY_AFTER_SECONDS = 1
 CLIENT_CLOSED_REQUEST = 499
@@ -38,17 +37,9 @@ _CANCEL_STATUS = {CancelReason.DEADLINE: 504, CancelReason.SHUTDOWN: 503}
 
 
 @dataclass(eq=False)
-class ApiError(Exception):
+class ApiError(ErrorFacts, Exception):
     """An error as the client sees it."""
 
-    status: int
-    message: str
-    type: str = "invalid_request_error"  # OpenAI's word for the kind; other APIs have others, by the status
-    param: str | None = None  # the field at fault
-    code: str | None = None  # for programs: the kind of mistake, or the reason of the cancel
-    usage: Usage | None = None  # the tokens processed so far, if the request had begun
-    detail: str | None = None  # the deadline that has passed, if that is the reason of the cancel
-    sizes: tuple[int, int] | None = None  # the tokens of a prompt that is too long, and of the context
     extra_headers: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -15,7 +15,7 @@ from pyllmcancel.server.errors.openai import ErrorAnswer, openai_error
 if TYPE_CHECKING:
     from starlette.types import Scope
 
-    from pyllmcancel.server.errors.responses import ApiError
+    from pyllmcancel.server.errors.facts import ErrorFacts
 
 MESSAGES = "/v1/messages"
 # The first parts of paths. Paths without a version that OpenAI also has, such as /chat/completions, have OpenAI's
@@ -36,7 +36,7 @@ class ErrorShape:
     `id_headers` are the names of the headers that carry the id.
     """
 
-    word: Callable[[ApiError, str], Mapping[str, Any]]
+    word: Callable[[ErrorFacts, str], Mapping[str, Any]]
     answer: type
     id_headers: tuple[str, ...] = ("X-Request-Id",)
 

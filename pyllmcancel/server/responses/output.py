@@ -19,7 +19,7 @@ from pyllmcancel.server.wire.fields import stop_details
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Delta
-    from pyllmcancel.server.errors.responses import ApiError
+    from pyllmcancel.server.errors.facts import ErrorFacts
     from pyllmcancel.server.responses.answer import (
         IncompleteDetails,
         ItemStatus,
@@ -210,10 +210,10 @@ def ended(last: Delta | None, usage: ResponseUsage) -> End:
     return End("completed", usage, int(time.time()))
 
 
-def broken_off(shown: ApiError, n_reasoning: int) -> End:
+def broken_off(facts: ErrorFacts, n_reasoning: int) -> End:
     """Return the end of an answer that a cancel or a failure has cut."""
-    usage = None if shown.usage is None else response_usage(shown.usage, n_reasoning)
-    code = "server_error" if shown.status >= 499 else "invalid_prompt"
-    status: Status = "cancelled" if shown.code in WANTED else "failed"
-    cause = Cause(shown.code, shown.message, shown.param)
-    return End(status, usage, error={"code": code, "message": shown.message}, cause=cause)
+    usage = None if facts.usage is None else response_usage(facts.usage, n_reasoning)
+    code = "server_error" if facts.status >= 499 else "invalid_prompt"
+    status: Status = "cancelled" if facts.code in WANTED else "failed"
+    cause = Cause(facts.code, facts.message, facts.param)
+    return End(status, usage, error={"code": code, "message": facts.message}, cause=cause)
