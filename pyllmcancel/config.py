@@ -1,6 +1,4 @@
-"""The configuration of an engine: sizes, limits and targets. Values only; the command line and the environment set
-them.
-"""
+"""The configuration of an engine, as values only: sizes, limits and targets."""
 
 from __future__ import annotations
 
@@ -58,44 +56,32 @@ class EngineConfig:
         The context in tokens of one request; with `kv_unified` False, of all `parallel` sequences together. 0: the
         model's own context, at most 16,384.
     kv_unified
-        None: each of `parallel` sequences has `ctx_size` cells of its own, so that the last bits of an answer do not
-        depend on other requests. The cells take memory when they are first used. This applies to attention models on a
-        CPU, if the cells of all sequences fit into half of the machine's memory; otherwise None is the same as True.
-        True: any sequence may use any of `ctx_size` cells. False: each has its part of them, rounded up to 256, as the
-        command line sets if ``--parallel`` is given. Recurrent and hybrid models are always unified.
+        True: any sequence may use any of `ctx_size` cells. False: each has its part of them, rounded up to 256. None:
+        each of `parallel` sequences has `ctx_size` cells of its own, so that an answer's last bits do not depend on
+        other requests: for attention models on a CPU, if all cells fit into half of the machine's memory. Otherwise,
+        and for recurrent and hybrid models, it is the same as True.
     batch_size, ubatch_size
-        llama.cpp's logical and physical batch. Here a step, the unit in which everything is computed, cancelled and
-        redone, is always one physical batch: the smaller of the two is the limit of a step's tokens.
+        llama.cpp's logical and physical batch. The smaller one is the limit of a step's tokens.
     threads, threads_batch
         The number of compute threads, and that for prompts. 0: one for each core, or as many for prompts as for the
-        rest. With both 0, steps use fewer threads while other programs keep cores busy: a thread that shares its core
-        stops all others at every node of the graph. No result depends on their number.
+        rest. With both 0, steps use fewer threads while other programs keep cores busy. No result depends on them.
     cached_sequences
-        The number of idle prefixes kept in cells beside the running sequences. This applies to attention models with
-        unified cells. With divided cells, `cache_ram` is the limit. Recurrent and hybrid models keep one at most, for
-        example of a preempted request.
+        The number of idle prefixes kept in unified cells beside the running sequences. Recurrent and hybrid models
+        keep one at most.
     cache_ram
-        On a CPU, the limit in MiB of idle prefixes that are swapped out of the cells into plain memory after some
-        steps; 0: none, None: no limit. llama.cpp's attention walks over all cells in use, so that idle ones slow down
-        every step. With divided cells a prefix is swapped out when its slot is taken. Copies are made ahead while
-        nothing runs. A prefix of more than 128 MiB is not swapped out while other requests would wait for it; prefixes
-        of recurrent, hybrid and sliding-window models, and prefixes computed without flash attention, never are.
+        The limit in MiB of idle prefixes that are swapped out of a CPU's cells into plain memory; 0: none, None: no
+        limit. docs/memory.md says which prefixes are swapped, and when.
     cache_disk, cache_disk_mib
-        A folder of files in which idle prefixes survive a restart, and the limit of its files in MiB. Prefixes are
-        written while nothing computes, and when they leave the cells for plain memory. Files are used for the same
-        owner, model, build and kind of cells only. Prefixes that are computed without flash attention are not written.
-        None: there are no such files.
+        A folder of files in which idle prefixes survive a restart, and the limit of its files in MiB. A file is used
+        for the same owner, model, build and kind of cells only. None: there are no such files.
     named_slots
         If True, a request that names a slot goes on from whatever the slot's last request has left, and prefixes of
         slots can be copied, replaced and erased.
     checkpoint_interval, ctx_checkpoints, checkpoint_mib
-        Only for recurrent, hybrid and sliding-window models, whose memory cannot be rolled back: the number of tokens
-        between two copies of a prompt's state (0: no copies), the limit of copies of a sequence, and the limit of all
-        copies in MiB. A cancelled prompt loses the tokens computed since its last copy.
-    max_queue
-        The limit of one owner's waiting requests; further ones are refused.
-    max_queue_tokens
-        The limit of the tokens of one owner's waiting prompts; None: no limit. A prompt of more may wait alone.
+        For recurrent, hybrid and sliding-window models, whose memory cannot be rolled back: the number of tokens
+        between two copies of a prompt's state (0: no copies), and the limits of a sequence's copies, and of all in MiB.
+    max_queue, max_queue_tokens
+        The limits of one owner's waiting requests, and of the tokens of their prompts; None: no limit.
     refuse_late
         If True, refuse a request that is not expected to end before its deadline, even if all goes well.
     max_running
@@ -103,8 +89,32 @@ class EngineConfig:
     request_timeout, queue_timeout, idle_timeout
         The deadlines of a request without its own, in seconds: from arrival to the end, from arrival to the first slot,
         and between two tokens; None: no deadline.
+    itl_target
+        The limit in seconds of the time that a prompt may put between two tokens of decoding requests. Chunks are never
+        made so small that they have less than half the speed of large ones.
+    max_step_seconds
+        The limit of a prefill step in seconds when no other request decodes, for which a new request waits.
+    steps_ahead
+        If True, a decode step begins before Python has read the previous step's tokens, as long as nothing has changed.
+        None: True if most layers are computed on a GPU, which would wait for Python between two steps.
     cache_type_k, cache_type_v
         The types of keys and values in the cells: names in `CACHE_TYPES`.
+    flash_attn
+        ``auto``, ``on`` or ``off``.
+    placement
+        The placement of layers and other tensors on devices.
+    mmap, mlock
+        If True, map the file into memory instead of copying it; keep the model in memory, never swapped out.
+    lora, lora_init_without_apply
+        The LoRA adapters to load, each a GGUF file and its scale for requests that do not choose adapters; and whether
+        these scales are 0 until they are set (`AdapterTable.set_scales`).
+    mmproj, mmproj_offload
+        The model's projector, a GGUF file, with which prompts may have pictures or sounds, and whether a GPU may encode
+        them. None: prompts have none.
+    image_min_tokens, image_max_tokens
+        The limits of one picture's tokens, for projectors that take pictures of any size. None: as the projector says.
+    media_cache_mib
+        The limit in MiB of encoded pictures that are kept for later prompts, of all owners together.
     pooling
         The pooling of a text's token vectors: ``mean``, ``cls`` or ``last`` serves embeddings of any model, ``rank``
         the scores of a model that has a classification head, ``auto`` follows the model's file. ``none`` serves the
@@ -113,46 +123,16 @@ class EngineConfig:
         If True, refuse to load a model that would generate.
     matryoshka
         True if the model was trained so that its embeddings can be cut: requests may ask for fewer `dimensions`.
-    flash_attn
-        ``auto``, ``on`` or ``off``.
-    placement
-        The placement of layers and other tensors on devices.
-    mmap
-        If True, map the file into memory instead of copying it.
-    mlock
-        If True, keep the model in memory, so that it is never swapped out.
-    lora
-        The LoRA adapters to load, each a GGUF file and its scale for requests that do not choose adapters.
-    lora_init_without_apply
-        True: these scales are 0 until they are set (`AdapterTable.set_scales`).
-    mmproj
-        The model's projector, a GGUF file, with which prompts may have pictures or sounds. None: they have none.
-    mmproj_offload
-        If True, pictures are encoded on a GPU, if there is one.
-    image_min_tokens, image_max_tokens
-        The limits of one picture's tokens, for projectors that take pictures of any size. None: as the projector says.
-    media_cache_mib
-        The limit in MiB of encoded pictures that are kept for later prompts, of all owners together.
-    itl_target
-        The limit in seconds of the time that a prompt may put between two tokens of decoding requests: its chunk's step
-        and theirs. Chunks are never made so small that they have less than half the speed of large ones.
-    max_step_seconds
-        The limit of a prefill step in seconds when no other request decodes, which bounds the time that a new request
-        waits for the next step.
     draft_sources
-        Where drafts come from. ``past`` is the owner's recent answers, cancelled ones included, ``prediction`` what a
-        request says that it expects, and ``ngram`` the prompt and the answer itself. ``model`` is the draft model, and
-        ``heads`` the model's own heads, with which it is loaded then. Empty: nothing is drafted. Drafts change the
-        speed of answers only. Recurrent and hybrid models have none: a rejected draft cannot be undone.
+        Where drafts come from: ``past``, the owner's recent answers; ``prediction``, what a request expects;
+        ``ngram``, the prompt and the answer itself; ``model``, the draft model; ``heads``, the model's own heads.
+        Drafts change the speed of answers only. Recurrent and hybrid models have none.
     draft_max
         The limit of drafted tokens in one step.
     draft_model
-        A GGUF file of a smaller model with the same vocabulary, which drafts where nothing else is found that agrees
-        for long; ``model`` in `draft_sources`. None: there is no such model.
-    draft_min
-        The draft model's drafts of fewer tokens are not used.
-    draft_p_min
-        The draft model stops before a token that it gives a lower probability.
+        A GGUF file of a smaller model with the same vocabulary, for ``model`` in `draft_sources`. None: there is none.
+    draft_min, draft_p_min
+        The draft model's shorter drafts are not used, and it stops before a token of a lower probability.
     draft_threads, draft_threads_batch, draft_cache_type_k, draft_cache_type_v, draft_placement
         As those of the model, for the draft model. With 0 threads it has as many as the model.
     past_answers_mib
@@ -160,9 +140,6 @@ class EngineConfig:
     token_healing
         If True, completions heal their prompts, unless their requests say otherwise: the last word of a prompt is taken
         back, and the answer begins with it.
-    steps_ahead
-        If True, a decode step begins before Python has read the previous step's tokens, as long as nothing has changed.
-        None: True if most layers are computed on a GPU, which would wait for Python between two steps.
     """
 
     model: Path | None = None

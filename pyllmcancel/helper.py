@@ -59,12 +59,7 @@ class HelperClosed(HelperError):  # noqa: N818
 class Helper:
     """One process, started by the first call, and again after it was ended. Any thread may call any method.
 
-    Parameters
-    ----------
-    opening
-        The name and arguments of the call that each new process gets first.
-    cpu_seconds
-        The time limit of each call but the first.
+    Each new process first gets the `opening` call: a name and arguments. The others have `cpu_seconds` each.
     """
 
     def __init__(self, *opening: Any, cpu_seconds: float = CPU_SECONDS) -> None:
@@ -90,15 +85,10 @@ class Helper:
                 self._begin()
 
     def open(self) -> Any:
-        """Start the process if there is none; return the result of the opening call.
+        """Start the process if there is none; return the result of the opening call, or raise its HelperError.
 
-        Raises
-        ------
-        HelperError
-            The opening call failed.
-        BusyError
-            The system has no descriptor, or no room for a process, or ends the process again and again, or the process
-            gives no answer although its call may go on.
+        BusyError: the system has no descriptor, or no room for a process, or ends the process again and again, or the
+        process gives no answer although its call may go on.
         """
         with self._lock:
             self._once_more(lambda _: self._ensure(no_pause))
@@ -107,17 +97,8 @@ class Helper:
     def call(self, name: str, *arguments: Any, pause: Pause = no_pause) -> Any:
         """Call the function of that name in the process, and return its result.
 
-        Parameters
-        ----------
-        pause
-            Called now and then; an error that it raises ends the process, and is raised here.
-
-        Raises
-        ------
-        HelperError
-            The call failed; see the kinds of this error. After each but HelperClosed the next call finds a process.
-        BusyError
-            As for `open`.
+        `pause` is called now and then; an error that it raises ends the process, and is raised here. HelperError: the
+        call failed; after each kind but HelperClosed the next call finds a process. BusyError as for `open`.
         """
         while not self._lock.acquire(timeout=LOOK_EVERY):
             pause()
@@ -132,9 +113,7 @@ class Helper:
         return self._answer(self._ask(message, WALL_SECONDS, look), look)
 
     def _once_more(self, attempt: Callable[[float], Any]) -> Any:
-        """Return the result of `attempt`, or of a second attempt if the process was lost in the first. Each gets the
-        seconds after which a process that does not run counts as lost.
-        """
+        """Return the result of the first attempt, or of the second, more patient one if the process was lost."""
         try:
             return attempt(STUCK_SECONDS)
         except HelperLost as error:
@@ -188,9 +167,7 @@ class Helper:
             raise BusyError(f"no process can be started at present: {error.strerror}") from error
 
     def _finish_opening(self, pause: Pause) -> None:
-        """Wait for the opening call. A caller that gives up leaves the process to the next: if each of many ended it,
-        none would have one.
-        """
+        """Wait for the opening call. A caller that gives up leaves the process to the next caller."""
         assert self._socket is not None
         assert self._opens_until is not None
         look = self._unless_stuck(no_pause, WALL_SECONDS)  # it may wait for a slow disk
@@ -284,18 +261,15 @@ class Helper:
             why = why_ended(self._process.wait(timeout=LOOK_EVERY))
         except subprocess.TimeoutExpired:  # it is still running
             why = "late"
-        match why:
-            case "late":
-                return BusyError("a helper process gave no answer in time: the machine is too busy")
-            case "time":
-                seconds = self._cpu_seconds if self._opens_until is None else OPENING_CPU_SECONDS
-                return HelperEnded(f"it takes longer than {seconds:g} s")
-            case "killed":
-                return HelperLost("it was killed")
-            case "stack":
-                return HelperEnded("it is nested too deeply")
-            case "memory":
-                return HelperEnded(f"it needs more than {MEMORY_MIB} MiB of memory")
+        seconds = self._cpu_seconds if self._opens_until is None else OPENING_CPU_SECONDS
+        causes: dict[str, Error | HelperError] = {
+            "late": BusyError("a helper process gave no answer in time: the machine is too busy"),
+            "time": HelperEnded(f"it takes longer than {seconds:g} s"),
+            "killed": HelperLost("it was killed"),
+            "stack": HelperEnded("it is nested too deeply"),
+            "memory": HelperEnded(f"it needs more than {MEMORY_MIB} MiB of memory"),
+        }
+        return causes[why]
 
     def _end(self) -> None:
         if self._socket is not None:

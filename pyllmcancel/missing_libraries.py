@@ -31,10 +31,7 @@ NAMES = (
 
 
 def missing_library(error: ImportError) -> str | None:
-    """Return a sentence or two about an error of `import`; None if no library of the compiled module is missing.
-
-    Windows does not name the missing library.
-    """
+    """Return a sentence or two about an error of `import`; None if no library of the compiled module is missing."""
     # Python names a module that its loader could not open by the last part of its name alone.
     if (error.name or "").rpartition(".")[2] != MODULE or isinstance(error, ModuleNotFoundError):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shlex
 import signal
 import sys
@@ -19,7 +20,6 @@ from bench.drafting.servers import LLAMA, OFF, ON, Bench, contenders
 from bench.drafting.texts import PURPOSES
 from bench.side_by_side.conditions import cpu_times, describe_code, now, stolen_percent
 from pyllmcancel.bench.report import describe_machine, write_json
-from pyllmcancel.system import load_average
 
 
 class Scenario(NamedTuple):
@@ -95,7 +95,7 @@ def main() -> int:
 def carry_out(name: str, given: argparse.Namespace) -> dict[str, Any]:
     """Measure on servers that were started for this scenario, and print what was found."""
     scenario = SCENARIOS[name]
-    began, before, load = time.monotonic(), cpu_times(), load_average()
+    began, before, load = time.monotonic(), cpu_times(), os.getloadavg()
     missing: list[str] = []
     result = asyncio.run(measured(scenario, given, missing))
     conditions = {

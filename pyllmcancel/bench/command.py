@@ -7,7 +7,6 @@ import asyncio
 import json
 import signal
 import sys
-from contextlib import suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -57,8 +56,7 @@ async def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     console = Console(stderr=True)
     bench = await open_workbench(target, pid=arguments.pid)
     task = cast("asyncio.Task[Any]", asyncio.current_task())
-    with suppress(NotImplementedError):  # on Windows
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     # A log file has no use for a progress bar.
     with Progress(console=console, disable=not console.is_terminal) as progress:
         found = await measure(bench, options, progress)

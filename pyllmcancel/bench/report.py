@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ from pyllmcancel.bench.client import Exchange, Outcome
 from pyllmcancel.bench.load import LoadOptions, Run
 from pyllmcancel.bench.percentiles import distribution
 from pyllmcancel.bench.workbench import Workbench
-from pyllmcancel.system import load_average, memory_bytes, usable_cores
+from pyllmcancel.system import memory_bytes, usable_cores
 
 Figures = dict[str, Any]
 SCHEMA = 3
@@ -148,7 +149,7 @@ def describe_machine() -> dict[str, Any]:
     return {
         "cpu": processor_name(),
         "cores": usable_cores(),
-        "memory_gib": None if (memory := memory_bytes()) is None else round(memory / 2**30, 1),
+        "memory_gib": round(memory_bytes() / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
@@ -170,7 +171,7 @@ def as_json(bench: Workbench, options: LoadOptions, run: Run) -> dict[str, Any]:
         "version": __version__,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": describe_machine(),
-        "load_average": load_average(),
+        "load_average": os.getloadavg(),
         "server": {"url": target.url, "model": target.model, "api": target.api, "stream": target.stream},
         "options": asdict(options),
         "prompts_counted_by": bench.prompts.how,
@@ -181,14 +182,14 @@ def as_json(bench: Workbench, options: LoadOptions, run: Run) -> dict[str, Any]:
 
 def exchange_json(entry: Exchange, run: Run) -> dict[str, Any]:
     """Return an exchange; its times are seconds since the load began."""
-    told = asdict(entry.ask) | asdict(entry)
+    found = asdict(entry.ask) | asdict(entry)
     for name in LEFT_OUT:
-        del told[name]
+        del found[name]
     for name in MOMENTS:
-        told[name] = None if told[name] is None else round(told[name] - run.began_at, 6)
-    told["token_at"] = [round(moment - run.began_at, 6) for moment in entry.token_at]
+        found[name] = None if found[name] is None else round(found[name] - run.began_at, 6)
+    found["token_at"] = [round(moment - run.began_at, 6) for moment in entry.token_at]
     stop = run.stops.get(entry.ask.request_id)
-    return told | {"stop": asdict(stop) if stop is not None else None}
+    return found | {"stop": asdict(stop) if stop is not None else None}
 
 
 def write_json(document: Mapping[str, Any], path: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel._native import Model
     from pyllmcancel.chat.template import Thinking
-    from pyllmcancel.constraints.guidance import Guide, GuidedConstraint
+    from pyllmcancel.constraints.guidance import Guide
 
 MAX_CALL_HEAD = 256  # bytes
 
@@ -34,18 +34,8 @@ class State(Enum):
 class ChatGuide:
     """Makes the constraints of a request's choices.
 
-    Parameters
-    ----------
-    thinking
-        The texts around the model's reasoning; None if there is none.
-    text
-        The form of the text; None: any text.
-    marks
-        The texts with which calls of tools begin.
-    budget
-        The limit of reasoning tokens; None: no limit.
-    message
-        The text that is inserted at the end of reasoning that has spent its budget.
+    `thinking` are the texts around the model's reasoning, if it has any, `text` is the form of the text, if it has one,
+    and `marks` are the beginnings of tools' calls. Reasoning of `budget` tokens is ended with `message`.
     """
 
     def __init__(
@@ -85,7 +75,7 @@ class ChatGuide:
 class ChatConstraint:
     """The state of one answer."""
 
-    def __init__(self, guide: ChatGuide, text: GuidedConstraint | None) -> None:
+    def __init__(self, guide: ChatGuide, text: Guide | None) -> None:
         self._guide = guide
         self._text = text
         self._state = State.BEGINNING

@@ -10,16 +10,17 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy as np
 
 from pyllmcancel.chat.needs import TOOL, found_needs
 from pyllmcancel.chat.order import STEPS, arranged
-from pyllmcancel.constraints.tool_schemas import with_plain_schemas, with_schemas
+from pyllmcancel.constraints.gbnf_schema import with_plain_schemas, with_schemas
 from pyllmcancel.errors import ConstraintError, InvalidRequestError
 from pyllmcancel.helper import HEAD, OPENING_CPU_SECONDS, START_SECONDS, WALL_SECONDS
-from pyllmcancel.system import end_by_limits_only, limit_call, limit_memory, memory_in_use, socket_given
+from pyllmcancel.system import end_by_limits_only, limit_call, limit_memory, memory_in_use
 
 FIRST_BYTES = 32
 NEEDLE = "needle"
@@ -44,10 +45,7 @@ class Functions:
     def open_template(
         self, source: str, bos: str, eos: str, tool_use_source: str, jinja: bool = True
     ) -> dict[str, Any]:
-        """Compile a template for `apply_template`; return its facts for the server.
-
-        ``refused`` holds why one of the two cannot be compiled, if the other can.
-        """
+        """Compile a template for `apply_template`; return its facts, why one of two is ``refused`` among them."""
         from pyllmcancel._native import ChatTemplate
         from pyllmcancel.chat.jinja_engine import Engine
 
@@ -156,10 +154,16 @@ def main() -> None:
     end_by_limits_only()
     load_libraries()
     limit_memory(memory_mib)
-    rested: int | None = None
     functions = Functions()
-    peer = socket_given()
-    while (text := receive(peer)) is not None:
+    with socket.socket(fileno=0) as peer, suppress(OSError):  # the server has ended, or was killed
+        answer_calls(peer, functions, cpu_seconds)
+
+
+def answer_calls(peer: socket.socket, functions: Functions, cpu_seconds: float) -> None:
+    """Answer calls until the server ends."""
+    calls, answers = peer.makefile("rb"), peer.makefile("wb")
+    rested: int | None = None
+    while (head := calls.read(HEAD)) and (text := calls.read(int.from_bytes(head, "little"))):
         name, *arguments = json.loads(text)
         # For errors that no Python code could handle either.
         limit_call(*((OPENING_CPU_SECONDS, START_SECONDS) if rested is None else (cpu_seconds, WALL_SECONDS)))
@@ -170,36 +174,13 @@ def main() -> None:
         limit_call(0.0, 0.0)
         if rested is None:
             rested = memory_in_use(1)
-        try:
-            peer.sendall(len(answer).to_bytes(HEAD, "little") + answer)
-        except OSError:
-            return  # the server has ended
+        answers.write(len(answer).to_bytes(HEAD, "little") + answer)
+        answers.flush()
 
 
 def load_libraries() -> None:
-    """Load libraries before the memory limit is set: their mappings do not belong to calls, and cuBLAS alone exceeds
-    the limit.
-    """
+    """Load libraries before the memory limit is set, to which their mappings do not belong: cuBLAS alone exceeds it."""
     from pyllmcancel import _native  # noqa: F401
-
-
-def receive(peer: socket.socket) -> bytes | None:
-    """Return the next message; None at the end."""
-    head = receive_all(peer, HEAD)
-    return None if head is None else receive_all(peer, int.from_bytes(head, "little"))
-
-
-def receive_all(peer: socket.socket, length: int) -> bytes | None:
-    received = bytearray()
-    while len(received) < length:
-        try:
-            piece = peer.recv(min(length - len(received), 1 << 20))
-        except OSError:  # the server was killed before it had read an answer
-            return None
-        if not piece:
-            return None
-        received += piece
-    return bytes(received)
 
 
 def outcome(function: Any, arguments: list[Any], rested: int | None) -> bytes:

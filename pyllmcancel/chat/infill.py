@@ -12,8 +12,7 @@ with one more character each time, and a start that moved with every character w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.pausing import Pause, no_pause
@@ -24,29 +23,27 @@ if TYPE_CHECKING:
 # Requests do not name the project and the edited file, but the format needs names.
 PROJECT_NAME = "project"
 EDITED_FILE = "file"
+NEEDED = ("fim_pre", "fim_suf", "fim_mid")  # tokens
 # Limit of tokens around the gap, however large the context: more of them seldom help, and each must be computed.
 MAX_AROUND = 4096
 STRIDES = 8  # parts of the prefix's room in which the cut moves
 
 
-@dataclass(frozen=True, slots=True)
-class Snippet:
+class Snippet(NamedTuple):
     """A piece of another file, or of another place in the same one."""
 
     filename: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(NamedTuple):
     """The tokens before and after the gap."""
 
     prefix: Sequence[int]
     suffix: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class FimTokens:
+class FimTokens(NamedTuple):
     """The special tokens of a model that can fill a gap; those of repositories are optional."""
 
     prefix: int
@@ -60,18 +57,12 @@ class FimTokens:
     def of(cls, model: Model, param: str) -> FimTokens:
         """Return the model's tokens; raises InvalidRequestError, which names `param`, if the model has none."""
         special = model.special_tokens
-        missing = [name for name in ("fim_pre", "fim_suf", "fim_mid") if name not in special]
+        missing = [name for name in NEEDED if name not in special]
         if missing:
             raise InvalidRequestError(f"this model cannot fill a gap: it has no token for {', '.join(missing)}", param)
         bos = special.get("bos") if model.adds_bos else None
-        return cls(
-            special["fim_pre"],
-            special["fim_suf"],
-            special["fim_mid"],
-            special.get("fim_rep"),
-            special.get("fim_sep"),
-            bos,
-        )
+        prefix, suffix, middle = (special[name] for name in NEEDED)
+        return cls(prefix, suffix, middle, special.get("fim_rep"), special.get("fim_sep"), bos)
 
     def around(self, gap: Gap) -> list[int]:
         return [self.prefix, *gap.prefix, self.suffix, *gap.suffix, self.middle]
@@ -82,28 +73,18 @@ class FimTokens:
 
 
 def fim_prompt(model: Model, prefix: str, suffix: str) -> list[int]:
-    """Return the tokens that ask `model` to fill the gap between two texts, uncut.
-
-    Raises
-    ------
-    InvalidRequestError
-        The model has no tokens for infilling.
-    """
+    """Return the tokens that ask `model` to fill the gap, uncut; InvalidRequestError if the model has none for that."""
     fim = FimTokens.of(model, "suffix")
     return fim.beginning + fim.around(Gap(plain_tokens(model, prefix), plain_tokens(model, suffix)))
 
 
 def infill_prompt(model: Model, gap: Gap, snippets: Sequence[Snippet], room: int, pause: Pause = no_pause) -> list[int]:
-    """As `fim_prompt`, with snippets before it, cut to at most `room` tokens.
+    """As `fim_prompt`, with snippets before it, cut to at most `room` tokens, or InvalidRequestError if that is too
+    little.
 
     Of the room around the gap, the prefix gets three quarters and the suffix one; either may use the room that the
     other leaves. Snippets get the rest of `room`. The last ones are kept, since clients send the most relevant last.
     Between two of them `pause` is called, which may raise.
-
-    Raises
-    ------
-    InvalidRequestError
-        The model has no tokens for infilling, or they do not fit into `room`.
     """
     fim = FimTokens.of(model, "input_suffix")
     frame = len(fim.beginning) + 3

@@ -18,9 +18,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import SandboxedEnvironment
 
-from pyllmcancel.chat.plain_tools import plain_tools
 from pyllmcancel.chat.template_caps import TALK, caps_of
-from pyllmcancel.chat.tools_in_words import in_words
+from pyllmcancel.chat.template_tools import in_words, plain_tools
 
 MAX_ERROR = 300  # characters of the error that are reported
 
@@ -33,13 +32,7 @@ class TemplateFault(Exception):  # noqa: N818 - `TemplateError` is Jinja2's
 
 
 class Engine:
-    """Templates of one process, each compiled once. One thread at a time.
-
-    Parameters
-    ----------
-    adapts
-        Tools are described in words for templates that know nothing of them.
-    """
+    """Templates of one process, each compiled once. If it `adapts`, templates without tools get tools in words."""
 
     def __init__(self, *, adapts: bool = False) -> None:
         self._adapts = adapts
@@ -47,23 +40,11 @@ class Engine:
         self._programs: dict[str, Program] = {}
 
     def caps(self, source: str) -> dict[str, bool]:
-        """Return the capabilities of a template, by llama.cpp's names.
-
-        Raises
-        ------
-        TemplateFault
-            The template cannot be compiled.
-        """
+        """Return the capabilities of a template, by llama.cpp's names; TemplateFault if it cannot be compiled."""
         return self._program(source).caps
 
     def render(self, source: str, variables: str) -> str:
-        """Render a template with its variables, which are JSON.
-
-        Raises
-        ------
-        TemplateFault
-            The template refuses the variables, or fails.
-        """
+        """Render a template with its variables, which are JSON; TemplateFault if it refuses them, or fails."""
         return self._program(source).render(variables)
 
     def _program(self, source: str) -> Program:
@@ -178,9 +159,7 @@ def to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Convert to JSON as transformers does, without Jinja2's escapes for HTML; results of `map` and `select` become
-    lists.
-    """
+    """Convert to JSON as transformers does: no escapes for HTML, and results of `map` and `select` are lists."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys, default=_listed
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from pyllmcancel.chat.order import Message, arranged
@@ -35,12 +36,7 @@ def found_needs(render: Render) -> list[str]:
     """Return the names of the steps of `order` without which this template does worse.
 
     All are tried, however slow the template is: a slower machine must not get other prompts. The limits of the helper
-    process's opening call end what takes too long.
-
-    Parameters
-    ----------
-    render
-        Renders a conversation; raises InvalidRequestError if the template refuses it.
+    process's opening call end what takes too long. `render` raises InvalidRequestError if the template refuses.
     """
     needs: list[str] = []
     for step, conversations in TRIED.items():
@@ -74,16 +70,11 @@ def rendering(conversation: list[Message], messages: list[Message], render: Rend
     return Rendering(True, len(places) + n_calls - len(texts) - len(calls), places == sorted(places))
 
 
-def _system(text: str) -> Message:
-    return {"role": "system", "content": f"{text} {MARK}"}
+def _said(role: str, text: str) -> Message:
+    return {"role": role, "content": f"{text} {MARK}"}
 
 
-def _user(text: str) -> Message:
-    return {"role": "user", "content": f"{text} {MARK}"}
-
-
-def _answer(text: str) -> Message:
-    return {"role": "assistant", "content": f"{text} {MARK}"}
+_system, _user, _answer = (partial(_said, role) for role in ("system", "user", "assistant"))
 
 
 def _calls(*ids: str, text: str = "") -> Message:

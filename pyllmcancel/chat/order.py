@@ -48,9 +48,7 @@ def no_system(messages: list[Message]) -> list[Message]:
 
 
 def answered_calls(messages: list[Message]) -> list[Message]:
-    """Put results right after their calls, with an empty one if it is missing, and turn results without a call into the
-    user's text.
-    """
+    """Put results, or empty ones, right after their calls; results without a call become the user's text."""
     found: list[Message] = []
     groups = _groups(messages)
     for index, (message, results) in enumerate(groups):
@@ -121,17 +119,8 @@ def short_ids(messages: list[Message]) -> list[Message]:
 STEPS: dict[str, Step] = {
     step.__name__: step
     for step in (
-        one_system,
-        no_late_system,
-        no_system,
-        answered_calls,
-        single_calls,
-        no_empty_answer,
-        text_in_result,
-        joined_turns,
-        user_first,
-        known_ids,
-        short_ids,
+        *(one_system, no_late_system, no_system, answered_calls, single_calls, no_empty_answer, text_in_result),
+        *(joined_turns, user_first, known_ids, short_ids),
     )
 }
 
@@ -184,9 +173,7 @@ Group = tuple[Message, list[Message]]
 
 
 def _groups(messages: list[Message]) -> list[Group]:
-    """Return each message with the results of its calls, wherever these are; a result without a call is a group by
-    itself.
-    """
+    """Return each message with the results of its calls; a result without a call is a group by itself."""
     groups: list[Group] = []
     waiting: dict[str, Group] = {}  # the last group that calls by this id
     caller: Group | None = None

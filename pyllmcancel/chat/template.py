@@ -54,65 +54,27 @@ CALL_HEADS = {"<|channel|>analysis<|message|>": r" to=[^\s<]+"}
 
 @dataclass(frozen=True, slots=True)
 class ChatForm:
-    """The prompt of a conversation, and the form of its answer.
+    """The prompt of a conversation, and the form of its answer."""
 
-    Attributes
-    ----------
-    prompt
-        The text that the model continues.
-    generation_prompt
-        The end of the prompt, which opens the answer.
-    parser
-        The JSON for a `_native.ChatParser`.
-    grammar
-        The GBNF of tool calls, empty for none; it begins with the generation prompt, unless it waits.
-    triggers
-        The kind and value of each trigger of a grammar that waits; empty: it does not wait.
-    preserved_tokens
-        Control tokens that the parser must see in the text.
-    stops
-        The texts that end the answer.
-    thinking
-        The texts around reasoning; None for a model that does not reason, or that was switched off.
-    unenforced
-        For each tool the paths in its schema that the grammar lacks; an empty path means the whole schema. Empty: the
-        grammar has no tool's schema.
-    unenforced_of_answer
-        The same for the answer's own schema, if the grammar has it.
-    """
-
-    prompt: str
-    generation_prompt: str
-    parser: bytes
-    grammar: str
-    triggers: tuple[tuple[str, str], ...]
-    preserved_tokens: tuple[str, ...]
-    stops: tuple[str, ...]
-    thinking: Thinking | None
-    unenforced: tuple[tuple[str, ...], ...] = ()
-    unenforced_of_answer: tuple[str, ...] = ()
+    prompt: str  # the text that the model continues
+    generation_prompt: str  # the end of the prompt, which opens the answer
+    parser: bytes  # the JSON for a `_native.ChatParser`
+    grammar: str  # the GBNF of tool calls; it begins with the generation prompt, unless it waits
+    triggers: tuple[tuple[str, str], ...]  # the kind and value of each trigger of a grammar that waits
+    preserved_tokens: tuple[str, ...]  # control tokens that the parser must see in the text
+    stops: tuple[str, ...]  # the texts that end the answer
+    thinking: Thinking | None  # None for a model that does not reason, or was switched off
+    unenforced: tuple[tuple[str, ...], ...] = ()  # by tool, the paths that the grammar lacks; "": the whole schema
+    unenforced_of_answer: tuple[str, ...] = ()  # and of the answer's own schema
 
 
 class ChatTemplate:
     """One model's template. Any thread may call any method. The first call starts the process, which takes a moment.
 
-    Parameters
-    ----------
-    source
-        The Jinja source, as found in a model's metadata; None for ChatML.
-    bos, eos
-        The texts of the model's special tokens, which templates may insert.
-    tool_use_source
-        Another template, for conversations with tools. If only one of the two can be compiled, the conversations of the
-        other are refused.
-    jinja
-        If False, the template is recognised by its text or name as one that is built into llama.cpp. Those know neither
-        tools nor variables, and cannot continue an answer.
-
-    Raises
-    ------
-    InvalidRequestError
-        Raised by every method if no template can be compiled.
+    `source` is the Jinja source in a model's metadata, None for ChatML; `bos` and `eos` are special tokens' texts. With
+    tools `tool_use_source` is used: if only one of both can be compiled, the other's conversations are refused. Without
+    `jinja` the template is recognised as one of llama.cpp's, which know neither tools nor variables. Every method
+    raises InvalidRequestError if no template can be compiled.
     """
 
     def __init__(
@@ -186,19 +148,11 @@ class ChatTemplate:
         return f'"{role}"' in self.source or f"'{role}'" in self.source
 
     def apply(self, inputs: Mapping[str, Any], pause: Pause = no_pause) -> ChatForm:
-        """Return the prompt of a conversation, and the form of its answer.
+        """Return the prompt of a conversation, and the form of its answer; `inputs` as for
+        `_native.ChatTemplate.apply`.
 
-        Parameters
-        ----------
-        inputs
-            For `_native.ChatTemplate.apply`.
-        pause
-            Called now and then; ends the attempt by raising an error.
-
-        Raises
-        ------
-        InvalidRequestError
-            The template refuses these messages (for an unknown role, for example), or takes too long.
+        `pause` is called now and then, and ends the attempt by raising. InvalidRequestError: the template refuses these
+        messages (for an unknown role, for example), or takes too long.
         """
         self._check_compiled("tools" if inputs.get("tools") else "chats")
         try:
@@ -256,9 +210,7 @@ def chat_form(inputs: Mapping[str, Any], found: Mapping[str, Any]) -> ChatForm:
 
 
 def thinking_of(found: Mapping[str, Any]) -> Thinking | None:
-    """Make the texts around reasoning from the result of `_native.ChatTemplate.apply`. A continued answer, or a switch,
-    leaves none to come.
-    """
+    """Return the texts around reasoning; None if no reasoning can come."""
     start, ends = found["thinking_start_tag"], tuple(found["thinking_end_tags"])
     if not (found["supports_thinking"] and start and ends):
         return None

@@ -17,20 +17,9 @@ TOOL, ARGUMENT, VALUES = "find_needle", "needle", ("<first>", "<second>")
 EFFORTS = ("none", "low", "medium", "high", "max")
 USER = {"role": "user", "content": ASKED}
 ANSWER = {"role": "assistant", "content": "<answered>"}
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": TOOL,
-            "description": "Finds it.",
-            "parameters": {
-                "type": "object",
-                "properties": {ARGUMENT: {"type": "string", "description": "The one."}},
-                "required": [ARGUMENT],
-            },
-        },
-    }
-]
+PROPERTIES = {ARGUMENT: {"type": "string", "description": "The one."}}
+PARAMETERS = {"type": "object", "properties": PROPERTIES, "required": [ARGUMENT]}
+TOOLS = [{"type": "function", "function": {"name": TOOL, "description": "Finds it.", "parameters": PARAMETERS}}]
 
 
 def _variables(*messages: Message, **others: Any) -> dict[str, Any]:

@@ -115,10 +115,7 @@ def draft_model_settings(arguments: argparse.Namespace, placement: Placement) ->
 
 
 def check_placement(placement: Placement) -> None:
-    """Check that the placement makes sense on this machine.
-
-    Raises UsageError if the placement contradicts itself, or names something that is not there.
-    """
+    """Raise UsageError if the placement contradicts itself, or names something that is not there."""
     if placement != PLACEMENT:  # The default needs no look-up here: the loading thread starts the back ends.
         resolved(placement, compiled_module())
 

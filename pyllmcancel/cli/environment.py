@@ -1,6 +1,4 @@
-"""Report llama-server's environment variables: none is read, and each that is set is named with ours for the same
-thing.
-"""
+"""Report llama-server's environment variables, of which none is read, and ours for the same thing."""
 
 from __future__ import annotations
 

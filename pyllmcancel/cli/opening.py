@@ -38,14 +38,7 @@ def storage_of(arguments: argparse.Namespace) -> Storage | None:
 
 
 def open_store(storage: Storage | None, *, named: bool) -> Store | None:
-    """Open the store. If nobody has `named` a file and the usual one cannot be used, store in memory, and log a
-    warning.
-
-    Raises
-    ------
-    StoreError
-        The file that was named cannot be used.
-    """
+    """Open the store; StoreError if its file was `named`, and cannot be used. Else memory takes its place."""
     if storage is None:
         return None
     try:
@@ -63,9 +56,7 @@ def on_disk(folder: Path | None, name: str) -> list[str]:
 
 
 def default_path(port: int) -> Path | None:
-    """Return the usual file of the server on a port, by XDG's rules for a program's state; None if there is no such
-    folder. A file has one server, and so has a port.
-    """
+    """Return the usual file of a port's server, by XDG's rules for state; None if there is no such folder."""
     state = os.environ.get("XDG_STATE_HOME", "")
     try:
         folder = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"

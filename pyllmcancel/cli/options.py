@@ -31,24 +31,14 @@ class Action(argparse.Action):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option with a value.
-
-    Attributes
-    ----------
-    convert
-        The converter of the value's text, or the words that are allowed. A bad one in the environment is an error, too.
-    bare
-        The meaning of the option without a value; None: the option needs a value.
-    does
-        The function to call with the value; None: the value is kept.
-    """
+    """An option with a value."""
 
     names: str
-    convert: Callable[[str], Any] | tuple[str, ...]
+    convert: Callable[[str], Any] | tuple[str, ...]  # of its text, or the allowed words
     default: Any
     text: str
-    bare: str | None = None
-    does: Does | None = None
+    bare: str | None = None  # its meaning without a value; None: it needs one
+    does: Does | None = None  # called with the value; None: the value is kept
 
     def add(self, group: argparse._ArgumentGroup, spellings: list[str], value: str, variable: str) -> None:
         choices = self.convert if isinstance(self.convert, tuple) else None
@@ -68,10 +58,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """``--name`` and ``--no-name``; in the environment one of `ON` or `OFF`.
-
-    A `default` of None means that the default depends on other options.
-    """
+    """``--name`` and ``--no-name``; in the environment one of `ON` or `OFF`. None: other options decide."""
 
     names: str
     default: bool | None

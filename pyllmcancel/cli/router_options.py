@@ -59,15 +59,7 @@ def has_lists(arguments: argparse.Namespace) -> bool:
 
 
 class Sources:
-    """Where the models of a command line come from.
-
-    Parameters
-    ----------
-    given
-        The arguments of ``serve``, before they were parsed.
-    parser
-        The parser of ``serve``, which knows the options.
-    """
+    """The sources of a command line's models: the `given` arguments of ``serve``, which its `parser` has not parsed."""
 
     def __init__(self, arguments: argparse.Namespace, given: Sequence[str], parser: argparse.ArgumentParser) -> None:
         self._arguments = arguments
@@ -76,12 +68,7 @@ class Sources:
         self._idle = arguments.sleep_idle_seconds or math.inf
 
     def read(self) -> Catalog:
-        """Return the models as they are now.
-
-        Raises
-        ------
-        OSError, UsageError
-        """
+        """Return the models as they are now; OSError or UsageError if they cannot be read."""
         preset = self._arguments.models_preset
         sections = {} if preset is None else read_preset(preset)
         catalog = Catalog(self._specs(dict(sections)), check_model_file)

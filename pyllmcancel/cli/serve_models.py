@@ -87,10 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def in_front(arguments: argparse.Namespace) -> argparse.Namespace:
-    """Return the options as those of a server without a model.
-
-    Raises UsageError for options that need one.
-    """
+    """Return the options as those of a server without a model; UsageError for options that need one."""
     if arguments.replica is not None:
         raise UsageError("--replica does not go with several models or replicas: each has a name of its own")
     if arguments.worker is not None:
@@ -105,10 +102,7 @@ def in_front(arguments: argparse.Namespace) -> argparse.Namespace:
 
 
 def checked(arguments: argparse.Namespace, sources: Sources) -> Catalog:
-    """Return the models, after a look at each file that was named by itself.
-
-    Raises UsageError or OSError if there is none, or one cannot be served.
-    """
+    """Return the models; UsageError or OSError if there is none, or a file that was named cannot be served."""
     if arguments.models_dir is not None and not arguments.models_dir.is_dir():
         raise UsageError(f"--models-dir {arguments.models_dir} is not a folder")
     if len(arguments.models) < 2 and arguments.model is not None:

@@ -58,19 +58,10 @@ class BoundedGuidance:
         _ = self._guidance.tokenizer
 
     def compile(self, named: NamedSchema, *, before: str = "", pause: Pause = no_pause) -> Guide:
-        """Return the guide that follows a schema.
+        """Return the guide that follows a schema; InvalidRequestError if it cannot be compiled within the limits.
 
-        Parameters
-        ----------
-        before
-            An expression of llguidance's grammars for text that may stand before the answer.
-        pause
-            Called now and then; ends the attempt by raising an error.
-
-        Raises
-        ------
-        InvalidRequestError
-            The schema cannot be compiled, or not within the limits.
+        `before` is an expression of llguidance's grammars for text that may stand before the answer. `pause` is called
+        now and then, and ends the attempt by raising.
         """
         if named.schema.keys() & WRAPPED and named.schema.keys() <= WRAPPING:
             raise InvalidRequestError(

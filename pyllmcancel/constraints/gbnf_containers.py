@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from pyllmcancel.constraints.gbnf_scalars import counted
-from pyllmcancel.constraints.references import Part, inside
-from pyllmcancel.constraints.schema_keywords import ANY_OBJECT, Schema, any_of, listed, named
+from pyllmcancel.constraints.schema_keywords import ANY_OBJECT, Part, Schema, any_of, inside, listed, lose_given, named
 
 MAX_OPTIONAL = 150  # properties of one object: llama.cpp's time grows with the third power of their number
 MAX_ITEMS = 100  # items of a list in which each has its own schema
@@ -16,12 +15,8 @@ LONGEST_NAME = 256  # characters of a property's name
 # If other properties may follow, llama.cpp writes the names that they must not have within brackets.
 UNBRACKETED = re.compile(r'^$|[\]\\^"\x00-\x1f]')
 OF_OBJECTS = (
-    "minProperties",
-    "maxProperties",
-    "propertyNames",
-    "dependentRequired",
-    "dependentSchemas",
-    "dependencies",
+    *("minProperties", "maxProperties", "propertyNames"),
+    *("dependentRequired", "dependentSchemas", "dependencies"),
 )
 OF_ARRAYS = ("contains", "minContains", "maxContains", "uniqueItems")
 
@@ -37,11 +32,8 @@ class Writer(Protocol):
 def object_schema(
     writer: Writer, parts: Sequence[Part], others: Mapping[str, Sequence[Part]], depth: int = 0
 ) -> Schema | None:
-    """Return a schema of objects that obey all parts.
-
-    `others` are further properties, each with parts, of which the property obeys one.
-    """
-    _lose(writer, parts, OF_OBJECTS)
+    """Return a schema of objects that obey all parts, with `others`: properties that obey one of their parts."""
+    lose_given(parts, OF_OBJECTS, writer.lose, _asks)
     given = _given(writer, parts)
     properties = {name: writer.inner(inner, depth) for name, inner in given.items()}
     for name, alternatives in others.items():
@@ -151,9 +143,7 @@ def _written(
 ) -> Schema:
     optional = [name for name in properties if name not in required]
     if len(optional) > MAX_OPTIONAL:
-        for schema, path in parts:
-            if "properties" in schema:
-                writer.lose(inside(path, "properties"))
+        lose_given(parts, ("properties",), writer.lose)
         for name in optional[MAX_OPTIONAL:]:
             del properties[name]
         additional = {}
@@ -167,9 +157,10 @@ def _written(
 
 def array_schema(writer: Writer, parts: Sequence[Part], depth: int) -> Schema | None:
     """Return a schema of lists that obey all parts."""
-    _lose(writer, parts, OF_ARRAYS)
+    lose_given(parts, OF_ARRAYS, writer.lose, _asks)
     rows = [_row(writer, part, is_alone=len(parts) == 1) for part in parts]
-    least, most = counted(parts, "minItems", "maxItems", writer.lose)
+    limits = counted(parts, "minItems", "maxItems", writer.lose)
+    least, most = limits.get("minItems", 0), limits.get("maxItems")
     first = max((len(one_by_one) for one_by_one, _ in rows), default=0)
     if first > 0 and max(first, least) <= MAX_ITEMS:
         length = max(least, first if most is None else min(first, most))
@@ -181,7 +172,6 @@ def array_schema(writer: Writer, parts: Sequence[Part], depth: int) -> Schema | 
     item = writer.inner(rest, depth) if rest else {}
     if item is None:
         return None if least else {"type": "array", "items": {}, "maxItems": 0}
-    limits = ({"minItems": least} if least else {}) | ({} if most is None else {"maxItems": most})
     return {"type": "array", "items": item, **limits}
 
 
@@ -218,18 +208,9 @@ def _tuple(writer: Writer, places: Sequence[list[Part]], least: int, depth: int)
     return {"type": "array", "prefixItems": items} if items else {"type": "array", "items": {}, "maxItems": 0}
 
 
-def _lose(writer: Writer, parts: Sequence[Part], keywords: Sequence[str]) -> None:
-    """Record as lost all of these that are given, unless they ask for nothing."""
-    for schema, path in parts:
-        for keyword in keywords:
-            value = schema.get(keyword)
-            if value is not None and not _asks_nothing(keyword, value):
-                writer.lose(inside(path, keyword))
-
-
-def _asks_nothing(keyword: str, value: Any) -> bool:
+def _asks(keyword: str, value: Any) -> bool:
     if keyword == "uniqueItems":
-        return value is not True
-    if keyword.startswith("min"):
-        return value is not True and value == 0
-    return keyword not in ("contains", "maxProperties", "maxContains") and (value is True or value in ({}, []))
+        return value is True
+    if value is None or keyword.startswith("min"):
+        return value is True or value not in (None, 0)
+    return keyword in ("contains", "maxProperties", "maxContains") or not (value is True or value in ({}, []))

@@ -7,14 +7,14 @@ from math import ceil, floor, inf, isnan
 from typing import Any
 
 from pyllmcancel.constraints.gbnf_pattern import gbnf_pattern
-from pyllmcancel.constraints.references import Part, inside
-from pyllmcancel.constraints.schema_keywords import Lose, Schema
+from pyllmcancel.constraints.schema_keywords import Lose, Part, Schema, inside, lose_given
 
 FORMATS = frozenset(("date-time", "time", "date", "uuid"))
 MAX_COUNTED = (1 << 31) - 1  # llama.cpp's limit
 # llama.cpp writes whole numbers of at most 16 digits, and bounds of fewer.
 LARGEST_NUMBER = 10**16 - 1
 LARGEST_BOUND = 10**14
+BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 
 
 def string_schema(parts: Sequence[Part], lose: Lose) -> Schema | None:
@@ -30,15 +30,10 @@ def string_schema(parts: Sequence[Part], lose: Lose) -> Schema | None:
                 lose(inside(path, keyword))
             else:
                 found[keyword] = known
-    is_bound = len(found) > 1
-    least, most = counted(parts, "minLength", "maxLength", lose)
-    if not is_bound:
-        found |= _limits("minLength", least, "maxLength", most)
-        return found
-    for schema, path in parts:
-        for keyword in ("minLength", "maxLength"):
-            if schema.get(keyword) not in (None, 0):
-                lose(inside(path, keyword))
+    limits = counted(parts, "minLength", "maxLength", lose)
+    if len(found) == 1:
+        return found | limits
+    lose_given(parts, ("minLength", "maxLength"), lose, lambda _, value: value not in (None, 0))
     return found
 
 
@@ -50,8 +45,8 @@ def _known(keyword: str, value: Any) -> str | None:
     return value if value in FORMATS else None
 
 
-def counted(parts: Sequence[Part], least_keyword: str, most_keyword: str, lose: Lose) -> tuple[int, int | None]:
-    """Return the lowest and the highest number of characters or values; None: any."""
+def counted(parts: Sequence[Part], least_keyword: str, most_keyword: str, lose: Lose) -> dict[str, int]:
+    """Return the lowest and the highest number of characters or values, as far as there are limits."""
     least, most = 0, None
     for schema, path in parts:
         for keyword in (least_keyword, most_keyword):
@@ -65,24 +60,17 @@ def counted(parts: Sequence[Part], least_keyword: str, most_keyword: str, lose: 
             else:
                 most = int(count) if most is None else min(most, int(count))
     if least > MAX_COUNTED or (most is not None and least > most):
-        for schema, path in parts:
-            for keyword in (least_keyword, most_keyword):
-                if keyword in schema:
-                    lose(inside(path, keyword))
-        return 0, None
-    return least, None if most is None or most > MAX_COUNTED else most
-
-
-def _limits(least_keyword: str, least: int, most_keyword: str, most: int | None) -> Schema:
+        lose_given(parts, (least_keyword, most_keyword), lose)
+        return {}
     found = {least_keyword: least} if least else {}
-    return found if most is None else {**found, most_keyword: most}
+    return found if most is None or most > MAX_COUNTED else {**found, most_keyword: most}
 
 
 def integer_schema(parts: Sequence[Part], lose: Lose) -> Schema | None:
     """Return a whole number between its bounds, as far as llama.cpp supports their digits."""
     least, most = -inf, inf
     for schema, path in parts:
-        for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf"):
+        for keyword in (*BOUNDS, "multipleOf"):
             value = schema.get(keyword)
             if value is None or value is False or (value is True and keyword.startswith("exclusive")):
                 continue  # in the fourth draft a boolean says how to read the other bound
@@ -105,10 +93,7 @@ def _between(parts: Sequence[Part], least: float, most: float, lose: Lose) -> Sc
     bounds = {"minimum": least if least > -LARGEST_NUMBER else None, "maximum": most if most < LARGEST_NUMBER else None}
     beyond = any(bound is not None and abs(bound) > LARGEST_BOUND for bound in bounds.values())
     if beyond or least > most:
-        for schema, path in parts:
-            for keyword in schema:
-                if keyword in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
-                    lose(inside(path, keyword))
+        lose_given(parts, BOUNDS, lose, lambda *_: True)
         return found
     return found | {keyword: int(bound) for keyword, bound in bounds.items() if bound is not None}
 

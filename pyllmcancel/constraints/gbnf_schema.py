@@ -13,7 +13,6 @@ from typing import Any
 
 from pyllmcancel.constraints.gbnf_containers import array_schema, object_schema
 from pyllmcancel.constraints.gbnf_scalars import integer_schema, string_schema
-from pyllmcancel.constraints.references import Part, References, inside
 from pyllmcancel.constraints.schema_keywords import (
     ALTERNATIVES,
     ANY_OBJECT,
@@ -21,12 +20,16 @@ from pyllmcancel.constraints.schema_keywords import (
     NEVER,
     NUMBERS,
     REFERENCES,
+    Part,
+    References,
     Schema,
     any_of,
     are_apart,
     guessed_types,
+    inside,
     is_exact,
     listed,
+    lose_given,
     named,
     types_of,
     value_types,
@@ -45,13 +48,8 @@ class TooLargeError(Exception):
 def arguments_schema(schema: Any, prefix: str = "d") -> tuple[Schema, list[str]]:
     """Return the schema of a tool's arguments for llama.cpp, and the paths of parts that it does not enforce.
 
-    Parameters
-    ----------
-    schema
-        Any JSON; None or an empty object: there are no arguments.
-    prefix
-        The prefix of the definitions' names. llama.cpp treats definitions of one name as the same, even in different
-        tools.
+    The schema may be any JSON. Definitions get names with this prefix: llama.cpp treats those of one name as the same,
+    even in different tools.
     """
     if schema is None or schema == {}:
         return {"type": "object", "properties": {}}, []
@@ -73,11 +71,33 @@ def answer_schema(schema: Any) -> tuple[Schema, list[str]]:
     return written, list(writer.lost)
 
 
-class _Writer:
-    """Rewrites one document's schema.
+def with_schemas(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the inputs of a template, with the schemas that grammars follow; and what these schemas lack.
 
-    A value must obey all parts of a list at once. None, no schema at all, allows nothing.
+    The inputs' `tools` and `json_schema` may be any JSON. If `enforces_schemas` is false, arguments of tools may be any
+    object: all schemas together are too much for one grammar. The results are the inputs with `tool_schemas`, beside
+    the original tools, and what a `ChatForm` says to be unenforced.
     """
+    tools = inputs.get("tools") or ()
+    if inputs.get("enforces_schemas", True):
+        ready = [arguments_schema(tool["function"].get("parameters"), f"t{n}d") for n, tool in enumerate(tools)]
+    else:
+        ready = []
+    found = {**inputs, "tool_schemas": [schema for schema, _ in ready] or [ANY_OBJECT] * len(tools)}
+    unenforced: dict[str, Any] = {"unenforced": [lost for _, lost in ready]}
+    if inputs.get("json_schema") is not None:
+        found["json_schema"], unenforced["unenforced_of_answer"] = answer_schema(inputs["json_schema"])
+    return found, unenforced
+
+
+def with_plain_schemas(tools: Sequence[Mapping[str, Any]], schemas: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the same tools with other schemas."""
+    functions = [{**tool["function"], "parameters": schema} for tool, schema in zip(tools, schemas, strict=True)]
+    return [{**tool, "function": function} for tool, function in zip(tools, functions, strict=True)]
+
+
+class _Writer:
+    """Rewrites one document's schema. Values obey all parts of a list; None, no schema at all, allows nothing."""
 
     def __init__(self, document: Any, prefix: str) -> None:
         self._document = document
@@ -119,17 +139,14 @@ class _Writer:
         types = types_of(parts, self.lose)
         if types is not None and "object" not in types:
             self.lose(inside(next(path for schema, path in parts if "type" in schema), "type"))
-        self._lose_never(parts)
+        lose_given(parts, NEVER, self.lose)
         found: dict[str, list[Part]] = {}
         for keyword, alternatives in self._alternatives(parts):
             self.lose(keyword.path)
             for part in [part for each in alternatives for part in self._flat([each])[0] or ()]:
                 for name, inner in named(part, "properties"):
                     found.setdefault(name, []).append(inner)
-        for schema, path in parts:
-            for given in ("enum", "const"):
-                if given in schema:
-                    self.lose(inside(path, given))
+        lose_given(parts, ("enum", "const"), self.lose, lambda *_: True)
         return found
 
     # -- one schema ---------------------------------------------------------------------------------------------------
@@ -154,10 +171,7 @@ class _Writer:
         return self._referred(flat, depth) if is_referred and flat else self._choice(flat, depth)
 
     def _flat(self, parts: Sequence[Part]) -> tuple[list[Part] | None, bool]:
-        """Return the parts with their references and compositions resolved, and whether there was a reference.
-
-        Returns None if one of them allows nothing.
-        """
+        """Return the parts with references and compositions resolved, or None, and whether there was a reference."""
         todo, found, seen, is_referred = list(parts), list[Part](), set[int](), False
         while todo:
             schema, path = todo.pop(0)
@@ -231,7 +245,7 @@ class _Writer:
         return found
 
     def _typed(self, parts: Sequence[Part], depth: int) -> Schema | None:
-        self._lose_never(parts)
+        lose_given(parts, NEVER, self.lose)
         types = types_of(parts, self.lose)
         if values := self._values(parts, types):
             return {"enum": values}
@@ -260,12 +274,6 @@ class _Writer:
                     found = fit
         return found or []
 
-    def _lose_never(self, parts: Sequence[Part]) -> None:
-        for schema, path in parts:
-            for keyword, value in schema.items():
-                if keyword in NEVER and value is not None:
-                    self.lose(inside(path, keyword))
-
     def _of_type(self, name: str, parts: Sequence[Part], depth: int) -> Schema | None:
         match name:
             case "object":
@@ -277,8 +285,5 @@ class _Writer:
             case "integer":
                 return integer_schema(parts, self.lose)
             case "number":
-                for schema, path in parts:
-                    for keyword in schema:
-                        if keyword in NUMBERS and schema[keyword] not in (None, False):
-                            self.lose(inside(path, keyword))
+                lose_given(parts, NUMBERS, self.lose, lambda _, value: value not in (None, False))
         return {"type": name}

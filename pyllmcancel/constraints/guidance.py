@@ -41,15 +41,7 @@ SILENT = 0  # otherwise llguidance writes to standard error
 
 
 class Vocabulary:
-    """A vocabulary with everything that llguidance needs of a tokenizer.
-
-    Attributes
-    ----------
-    tokens
-        The bytes of every token.
-    special_token_ids
-        Control tokens, and tokens that end an answer: no text contains them.
-    """
+    """All that llguidance needs of a tokenizer. No text contains `special_token_ids`: control and end tokens."""
 
     bos_token_id = None
 
@@ -89,22 +81,14 @@ class Guidance:
 
     @property
     def tokenizer(self) -> LLTokenizer:
-        """The tokenizer of the vocabulary. Reading it while requests are served delays them, because llguidance
-        keeps the GIL.
-        """
+        """The tokenizer of the vocabulary. llguidance keeps the GIL while it is made."""
         with self._lock:
             if self._tokenizer is None:
                 self._tokenizer = Vocabulary(self._model).tokenizer()
             return self._tokenizer
 
     def compile(self, grammar: str, param: str) -> Guide:
-        """Return the guide that follows `grammar`, in llguidance's variant of Lark.
-
-        Raises
-        ------
-        InvalidRequestError
-            With llguidance's own message; the error names `param`.
-        """
+        """Return the guide of a grammar in llguidance's Lark; InvalidRequestError, which names `param`."""
         with panics_reported(param):
             matcher = LLMatcher(self.tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=SILENT, limits=LIMITS)
         if matcher.is_error():
@@ -133,19 +117,10 @@ class Guidance:
 
 
 class Guide:
-    """A compiled grammar, made from the field `param`: makes the constraints of a request's choices."""
+    """A compiled grammar, made from the field `param`, with the state of one answer: each choice has a copy.
 
-    def __init__(self, matcher: LLMatcher, n_vocab: int, param: str) -> None:
-        self._matcher = matcher
-        self._n_vocab = n_vocab
-        self._param = param
-
-    def new(self) -> GuidedConstraint:
-        return GuidedConstraint(self._matcher.deep_copy(), self._n_vocab, self._param)
-
-
-class GuidedConstraint:
-    """One answer's state in a grammar. Tokens that end an answer are allowed where the grammar may end."""
+    Tokens that end an answer are allowed where the grammar may end.
+    """
 
     def __init__(self, matcher: LLMatcher, n_vocab: int, param: str) -> None:
         self._matcher = matcher
@@ -163,8 +138,10 @@ class GuidedConstraint:
             raise self._error()
         return self._matcher.is_stopped()
 
-    def fork(self) -> GuidedConstraint:
-        return GuidedConstraint(self._matcher.deep_copy(), 32 * self._n_words, self._param)
+    def fork(self) -> Guide:
+        return Guide(self._matcher.deep_copy(), 32 * self._n_words, self._param)
+
+    new = fork
 
     def _error(self) -> ConstraintError:
         # Only allowed tokens are sampled, so the grammar has exceeded one of llguidance's limits.
@@ -196,9 +173,7 @@ def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool = False) -> str
 
 
 def _own_words(error: str) -> str:
-    """Return the error without the grammar, which it quotes, and in words where it has codes, or a defect of its
-    own.
-    """
+    """Return the error in words, without the grammar that it quotes."""
     if "panic" in error:
         return "it is too large, or too deeply nested"
     words = error.partition("\n<")[0].strip()

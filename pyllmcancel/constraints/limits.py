@@ -16,25 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TokenLimits:
-    """Makes the constraints of a request's choices.
-
-    Attributes
-    ----------
-    n_vocab
-        The number of the model's tokens.
-    allowed
-        The only tokens that an answer may have, including those that end it; None for all.
-    ending
-        The tokens that end an answer, which are forbidden among its first `at_least`.
-    form
-        A further constraint. If it and the limits leave nothing, an answer that must end ends.
-    """
+    """Makes the constraints of a request's choices, for a vocabulary of `n_vocab` tokens."""
 
     n_vocab: int
-    allowed: frozenset[int] | None = None
-    ending: frozenset[int] = frozenset()
+    allowed: frozenset[int] | None = None  # the only tokens of an answer, ending ones included; None: all
+    ending: frozenset[int] = frozenset()  # forbidden among the first `at_least` tokens
     at_least: int = 0
-    form: ConstraintFactory | None = None
+    form: ConstraintFactory | None = None  # a further constraint; if nothing is left, an answer that must end ends
 
     def new(self) -> LimitedConstraint:
         always = None if self.allowed is None else bits(self.n_vocab, self.allowed)

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 class Constraint(Protocol):
-    """The state of one answer. Both methods raise ConstraintError, and nothing else, for a fault that fails the
-    request.
-    """
+    """The state of one answer. A fault that fails the request raises ConstraintError, and nothing else."""
 
     def mask(self) -> NDArray[np.uint32] | None:
         """Return one bit per token, lowest bit first, shape (ceil(n_vocab / 32),); None while everything is allowed.

@@ -2,6 +2,9 @@
 
 Where no text does, or only for a few tokens, a draft model or the model's own heads may propose the tokens.
 
+With divided cells llama.cpp computes sequences together that have as many rows as each other. Others take a further
+pass through all weights, which costs more than a draft saves: there all answers have as many tokens drafted, or none.
+
 Used by the engine thread only.
 """
 
@@ -11,9 +14,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pyllmcancel.drafting.experience import Experience, weight_of
-from pyllmcancel.drafting.length import Acceptance, DraftLength, RowCosts, StepCosts
+from pyllmcancel.drafting.length import Acceptance, DraftLength, LossBudget, RowCosts, StepCosts, best_draft, price_of
 from pyllmcancel.drafting.lookup import LONGEST, Match, TokenText, continuation
-from pyllmcancel.drafting.loss_budget import LossBudget
 from pyllmcancel.drafting.sources import NGRAM, PAST, PREDICTION, SOURCES
 
 # Tokens that must agree. Two common tokens in a row occur in any text.
@@ -38,29 +40,11 @@ class Counts(NamedTuple):
 
 
 class AnswerDrafts:
-    """Proposes what follows the tokens of one answer, and learns which of it was right.
+    """Proposes what follows the tokens of one answer, prompt included, and learns which of it was right.
 
-    Parameters
-    ----------
-    tokens
-        The prompt, and the answer so far.
-    references
-        Texts besides the answer's own, the likeliest first.
-    costs
-        The measured costs of steps, which many answers share.
-    experience
-        The owner's other answers have taught it, and this one adds to it.
-    own
-        True if the answer's own text, with its prompt, is a source.
-    model
-        The source of a draft model or of heads, if they may propose tokens.
-
-    Attributes
-    ----------
-    counts
-        What was drafted, by source.
-    n_since_proposal, n_since_draft
-        The tokens of the answer since a draft was last looked for, and since one was last found to pay.
+    `references` are further texts, the likeliest first, `costs` those of steps, which many answers share. The owner's
+    other answers have taught the `experience`, and this one adds to it. `own`: the answer's own text is a source.
+    `model`: the source of a draft model or of heads, if they may propose tokens.
     """
 
     def __init__(
@@ -85,17 +69,11 @@ class AnswerDrafts:
         self._found: tuple[str, Match] | None = None  # by `look`
         self._model = model
         self._has_model = model is not None  # until it fails
-        self.n_since_proposal = self.n_since_draft = 0  # tokens
+        self.n_since_proposal = self.n_since_draft = 0  # tokens since a draft was looked for, and since one paid
         self.counts = dict.fromkeys(SOURCES, Counts())
 
     def propose(self, most: int, *, n_other_rows: int = 0) -> list[int]:
-        """Return up to `most` tokens that probably follow, as many as pay; possibly none.
-
-        Parameters
-        ----------
-        n_other_rows
-            The step's rows besides the one of the answer's last token.
-        """
+        """Return up to `most` tokens that probably follow, as many as pay beside the step's `n_other_rows`."""
         self._begin_step()
         found = self._find(most)
         if found is None:
@@ -152,14 +130,7 @@ class AnswerDrafts:
     def choose_model(self, most: int, costs: StepCosts, *, n_other_rows: int = 0, n_other_tokens: int = 0) -> int:
         """Return how many tokens the model is to propose in place of what `propose` returned; possibly none.
 
-        Parameters
-        ----------
-        costs
-            The costs of steps, those of the draft model included.
-        n_other_rows
-            As for `propose`.
-        n_other_tokens
-            The tokens that the step gives to other answers, which wait for the draft model.
+        The `costs` include those of the draft model. `n_other_tokens` are those of other answers, which wait for it.
         """
         if self._model is None or not self._has_model or self._text_is_better(self._model):
             return 0
@@ -195,13 +166,7 @@ class AnswerDrafts:
             self._last = (source, long, n_tokens) if n_tokens else None
 
     def follow(self, tokens: Sequence[int], *, n_taken: int | None = None) -> None:
-        """Take the tokens that a step sampled: the accepted ones of the draft, and one more.
-
-        Parameters
-        ----------
-        n_taken
-            The number of those that the answer got, if it ended before the last one.
-        """
+        """Take a step's tokens, accepted ones and one more, of which the answer got the first `n_taken`."""
         self._text.extend(tokens)
         self.n_since_proposal += len(tokens)
         self.n_since_draft += len(tokens)
@@ -246,3 +211,17 @@ def text_only(source: str, match: Match) -> tuple[str, Match] | None:
     """Return a match as far as its tokens are text; None if it begins with a picture's, which are negative."""
     n_text = next((n for n, token in enumerate(match.tokens) if token < 0), len(match.tokens))
     return (source, match._replace(tokens=match.tokens[:n_text])) if n_text else None
+
+
+def propose_alike(answers: Sequence[AnswerDrafts], costs: StepCosts, most: int) -> list[list[int]]:
+    """Return a draft of each answer, all of the same length, at most `most`; empty lists if none pay."""
+    none: list[list[int]] = [[] for _ in answers]
+    n_known = [answer.look(most) for answer in answers]
+    ps = [answer.p_of_found for answer in answers]
+    length = min(n_known)
+    while length := best_draft(ps, costs, length).n_tokens:
+        price = price_of(len(answers) * length, costs, len(answers))  # of each: all wait for the step
+        if all(answer.affords_found(price) for answer in answers):
+            return [answer.take_found(length, price) for answer in answers]
+        length -= 1
+    return none

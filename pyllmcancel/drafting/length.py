@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from pyllmcancel.drafting.loss_budget import LossBudget
-
 MAX_ROWS = 32
 SIZES = (2, 4, 8, 16, 32)  # rows, up to each of which the cost of a further row is measured
 N_SAMPLES, N_LEVELS = 9, 5  # of each size, and of all: fewer, so that the level changes before a size does
@@ -24,6 +22,9 @@ WINDOW = 40.0  # drafted tokens after which an older one has lost most of its we
 PRIOR_WEIGHT = 3.0  # drafted tokens that a prior counts as
 PAUSE = 16  # steps without a draft after which one is tried, where drafts do not pay
 PROBED_P = 0.8  # such a draft is as long as would be best if this were the probability
+# The time that rejected drafts may cost, in steps without drafts: at first, for each step, and at most. What accepted
+# drafts save is added.
+FIRST_BUDGET, BUDGET_PER_STEP, MAX_BUDGET = 1.5, 0.005, 8.0
 
 
 class StepCosts(Protocol):
@@ -86,12 +87,7 @@ class RowCosts:
 class Acceptance:
     """An estimate of the probability that the next drafted token is accepted, for one request and source of drafts.
 
-    Parameters
-    ----------
-    prior
-        The estimate before anything is learnt.
-    weight
-        The number of drafted tokens that the prior counts as.
+    The `prior` is the estimate before anything is learnt, and counts as `weight` drafted tokens.
     """
 
     def __init__(self, prior: float, weight: float = PRIOR_WEIGHT) -> None:
@@ -127,17 +123,10 @@ def best_draft(
 ) -> Best:
     """Return the number of tokens to draft, from 0 to `most`, that gives the most tokens per second.
 
-    A draft of k tokens, each accepted with probability p, gives 1 + p + ... + p^k tokens. Zero is returned if drafts
-    gain less than MIN_GAIN, or if costs are not known.
-
-    Parameters
-    ----------
-    ps
-        The probability with which the next drafted token is accepted, for each answer that gets a draft of this length.
-    n_other_rows
-        The step's rows of other sequences, their drafts included.
-    n_other_tokens
-        The tokens that the step gives to other sequences, which a larger step delays. Zero: only these answers count.
+    A draft of k tokens, each accepted with probability p, gives 1 + p + ... + p^k tokens; `ps` has the p of each answer
+    that gets a draft of this length. Zero is returned if drafts gain less than MIN_GAIN, or if costs are not known.
+    `n_other_rows` are the step's rows of other sequences, and `n_other_tokens` the tokens that it gives them: a larger
+    step delays those.
     """
     n_answers = len(ps)
     without = costs.of(n_other_rows + n_answers)
@@ -160,6 +149,26 @@ def price_of(n_drafted: int, costs: StepCosts, n_rows: int) -> float:
     """Return the delay that drafted tokens are to a step of `n_rows`, in such steps. Each of its sequences has it."""
     before, after = costs.of(n_rows), costs.of(n_rows + n_drafted)
     return max(after / before - 1.0, 0.0) if before and after else 0.0
+
+
+class LossBudget:
+    """The time that a request's drafts may lose, in steps without drafts: what rejected ones took is paid from here."""
+
+    def __init__(self) -> None:
+        self._left = FIRST_BUDGET
+
+    def count_step(self) -> None:
+        self._add(BUDGET_PER_STEP)
+
+    def affords(self, price: float) -> bool:
+        return price <= self._left
+
+    def settle(self, price: float, n_accepted: int) -> None:
+        """Pay for a draft of which `n_accepted` tokens saved a step each."""
+        self._add(n_accepted - price)
+
+    def _add(self, n_steps: float) -> None:
+        self._left = min(self._left + n_steps, MAX_BUDGET)
 
 
 class DraftLength:
@@ -208,10 +217,7 @@ class DraftLength:
         self._price, self._n_chosen = price, n_tokens
 
     def saved(self, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> float:
-        """Return the share of the time without drafts that drafts would save, by what is known.
-
-        Drafts that the budget does not allow save nothing yet.
-        """
+        """Return the share of the time without drafts that drafts within the budget would save, by what is known."""
         p = self.acceptance.p
         k, _ = self._affordable(p, costs, most, n_other_rows, n_other_tokens)
         return best_draft([p], costs, k, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens).saved

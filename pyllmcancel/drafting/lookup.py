@@ -89,21 +89,11 @@ class TokenText:
 
 
 class Match(NamedTuple):
-    """The tokens after a place of a text that agrees with the end of a sequence.
+    """The tokens after a place of a text that agrees with the end of a sequence."""
 
-    Attributes
-    ----------
-    tokens
-        The tokens that may follow, at least one.
-    length
-        The number of tokens that agree: the more, the likelier the tokens follow. At most LONGEST.
-    position
-        The index in the text of the first token after the place.
-    """
-
-    tokens: list[int]
-    length: int
-    position: int
+    tokens: list[int]  # that may follow, at least one
+    length: int  # of the tokens that agree, at most LONGEST: the more, the likelier the others follow
+    position: int  # the text's index of the first token after the place
 
 
 def continuation(
@@ -114,22 +104,12 @@ def continuation(
     before: int | None = None,
     shortest: int = SHORTEST,
 ) -> Match | None:
-    """Return what follows, in `text`, the newest place where the longest end of `suffix` occurs.
+    """Return what follows, in `text`, the newest place where the longest end of `suffix` occurs, `most` tokens at most.
 
-    Parameters
-    ----------
-    suffix
-        A sequence, or its last LONGEST tokens.
-    most
-        The limit of tokens that are returned.
-    before
-        If `text` is the sequence itself: the length of `text`. The end of the text then does not match itself, and a
-        text that repeats itself to its end is continued round and round.
-    shortest
-        The number of tokens that must agree. Of the ends of a suffix those of LENGTHS tokens are tried.
+    `suffix` is a sequence, or its last LONGEST tokens. At least `shortest` tokens must agree; ends of LENGTHS tokens
+    are tried. If `text` is the sequence itself, `before` is its length: its end does not match itself, and a text that
+    repeats itself to its end is continued round and round.
 
-    Notes
-    -----
     The newest place of a longer end is not after that of a shorter one, which is its end. So the ends are tried from
     the shortest on, each from the last one's place backwards. All searches together go through the text once, and one
     search is enough to find nothing.

@@ -25,17 +25,10 @@ NEW_SHARE = 0.25  # of a measurement in the average
 
 
 class ModelDraftCosts:
-    """The seconds of a step whose drafted tokens a model computes first, one after the other.
+    """The seconds of a step, by `costs`, whose drafted tokens a model computes first, one after the other.
 
-    Parameters
-    ----------
-    costs
-        The seconds of the step itself.
-    first, each
-        The draft model's time for the first drafted token, before which it computes the tokens that it has not seen,
-        and for each further one.
-    n_known_rows
-        The step's rows that no draft adds, and those of drafts that are there already.
+    `first` is the draft model's time for the first drafted token and the tokens that it has not seen, `each` for each
+    further one. No draft adds the `n_known_rows`.
     """
 
     def __init__(self, costs: StepCosts, first: float, each: float, n_known_rows: int) -> None:
@@ -71,12 +64,7 @@ class DraftModelCosts:
     def with_drafts(self, costs: StepCosts, n_known_rows: int, n_sequences: int, lag: int = 1) -> ModelDraftCosts:
         """Return the costs of steps, `costs`, together with those of drafts for `n_sequences` answers at once.
 
-        Parameters
-        ----------
-        n_known_rows
-            As for `ModelDraftCosts`.
-        lag
-            The tokens that the draft model computes in its first step, of each answer.
+        The draft model's first step computes `lag` tokens of each answer.
         """
         self._n_without += 1
         if self._n_without > self._max_age:
@@ -89,15 +77,7 @@ class DraftModelCosts:
         return ASSUMED_COST * (costs.of(1) or 0.0) if measured is None else self._doubt * measured
 
     def observe_step(self, n_sequences: int, n_tokens: int, seconds: float) -> None:
-        """Learn the time of one of the draft model's steps.
-
-        Parameters
-        ----------
-        n_sequences
-            The answers that the step drafted a token for.
-        n_tokens
-            The tokens of all of them that the step computed.
-        """
+        """Learn the time of a draft model's step: `n_tokens` were computed, for one of each of `n_sequences`."""
         if self._doubt < 1.0:
             self._max_age = min(2 * self._max_age, OLDEST)
         self._n_without, self._doubt = 0, 1.0

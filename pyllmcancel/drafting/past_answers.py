@@ -33,14 +33,7 @@ OVERHEAD = 512  # bytes of a remembered sequence without its tokens
 
 @dataclass(slots=True)
 class Past:
-    """A sequence: a prompt and its answer.
-
-    Attributes
-    ----------
-    spans
-        The parts that a model generated under `key`, in order; parts do not touch. Several, if the answer's text was
-        continued by a later prompt.
-    """
+    """A prompt and its answer, of which a model generated `spans` under `key`: they do not touch, and are in order."""
 
     text: TokenText
     spans: list[Span]
@@ -74,13 +67,8 @@ class OwnersPast:
 class PastAnswers:
     """The recent sequences of each owner: `most_bytes` bytes at most, and limits for each owner.
 
-    Parameters
-    ----------
-    pieces
-        The bytes of a token; none for a control token.
-    tokenize
-        The tokens of bytes alone, without those that a prompt begins with. If their bytes are others, they are not
-        used.
+    `pieces` gives the bytes of a token, none for a control token; `tokenize` the tokens of bytes alone, which are not
+    used if their bytes are others.
     """
 
     def __init__(
@@ -100,12 +88,8 @@ class PastAnswers:
     def remember(self, owner: str, prompt: Sequence[int], answer: Sequence[int], key: Hashable | None) -> None:
         """Add a sequence. Of two sequences with the same key, one that is a beginning of the other goes into it.
 
-        Parameters
-        ----------
-        key
-            All that the answer depends on besides the tokens before it. If the answer also depends on where it began
-            (a seed, a grammar, penalties of generated tokens), the length of the prompt is part of the key. None if
-            the answer is not known before.
+        The `key` is all that the answer depends on besides the tokens before it; with a seed, a grammar, or penalties
+        of generated tokens it has the prompt's length, too. None: the answer is not known before.
         """
         n_prompt, text = len(prompt), TokenText(prompt)
         text.extend(answer)
@@ -209,10 +193,7 @@ class Comparison:
         self._n_walks_left = MAX_WALKED
 
     def end_in(self, text: TokenText) -> tuple[int, bytes] | None:
-        """Return where the prompt ends in `text`: the index of the next token, and the bytes before it that are left.
-
-        Returns None if the text does not begin with the prompt's bytes.
-        """
+        """Return where the prompt ends in `text`: the next token's index, and the bytes before it; None if nowhere."""
         ours = theirs = 0
         while True:
             n_equal = self._prompt.common_prefix(text, ours, theirs)

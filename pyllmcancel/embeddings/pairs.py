@@ -22,19 +22,6 @@ class Tokenize(Protocol):
     def __call__(self, text: str, *, parse_special: bool) -> Sequence[int]: ...
 
 
-class Pairs(Protocol):
-    """The pairs of one query."""
-
-    def tokens(self, document: str) -> list[int]:
-        """Return the tokens of the pair."""
-
-    def cut(self, document: str, n_max: int, *, keep_end: bool) -> list[int]:
-        """Return the tokens of the pair, at most `n_max`, after the document was cut at its end, or at its beginning.
-
-        The rest of the pair must fit.
-        """
-
-
 def pairs_of(model: Model, query: str, tokenize: Tokenize) -> Pairs:
     """Return the pairs of `query` in the model's form: its own template or ``[BOS]query[EOS][SEP]document[EOS]``, of
     whose special tokens those are there that the vocabulary adds to texts.
@@ -61,6 +48,7 @@ class PlainPairs:
         return [*self._before, *self._tokenize(document, parse_special=False), *self._after]
 
     def cut(self, document: str, n_max: int, *, keep_end: bool) -> list[int]:
+        """Return at most `n_max` tokens of the pair, whose document is cut at one end. The rest must fit."""
         tokens = self._tokenize(document, parse_special=False)
         kept = kept_part(tokens, n_max - len(self._before) - len(self._after), keep_end=keep_end)
         return [*self._before, *kept, *self._after]
@@ -96,6 +84,9 @@ class TemplatePairs:
 def kept_part(tokens: Sequence[int], n: int, *, keep_end: bool) -> Sequence[int]:
     """Return `n` tokens, the first or the last ones."""
     return tokens[max(0, len(tokens) - n) :] if keep_end else tokens[: max(0, n)]
+
+
+Pairs = PlainPairs | TemplatePairs
 
 
 def gives_probabilities(model: Model) -> bool:

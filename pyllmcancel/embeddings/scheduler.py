@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 
 class TextScheduler:
-    """Slots of an embedder, and the texts that hold them.
-
-    Parameters
-    ----------
-    max_step
-        The limit of a step's seconds, as far as the choice of texts allows.
-    """
+    """Slots of an embedder, and the texts that hold them. A step takes `max_step` seconds, where texts allow it."""
 
     def __init__(self, embedder: Embedder, max_step: float) -> None:
         self._embedder = embedder
@@ -151,9 +145,7 @@ class TextScheduler:
         return items
 
     def _items(self, texts: Iterable[Text], budget: int) -> list[StepItem]:
-        """Return parts of open texts, at most `budget` tokens; but the first text is taken whole if texts cannot be
-        split.
-        """
+        """Return parts of open texts, at most `budget` tokens, but all of a first text that cannot be split."""
         waiting = list(texts)
         items: list[StepItem] = []
         for place, text in enumerate(waiting):

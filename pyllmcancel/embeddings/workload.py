@@ -50,17 +50,7 @@ LONGEST_CHOSEN = 2048  # in tokens; longer texts that cannot be split are served
 
 
 class Embedding:
-    """The workload that embeds. `request` and `fill` may be called from any thread, all else by the engine thread only.
-
-    Parameters
-    ----------
-    embedder
-        An embedder that nothing else uses.
-    config
-        The sizes and limits; `parallel` requests take turns, the others wait.
-    native
-        The module that made `embedder`, for its `CancelFlag`.
-    """
+    """The workload that embeds, by an `embedder` that nothing else uses. Any thread may call `request` and `fill`."""
 
     varies_because = "texts are computed together, for which invariance was not measured"
     # The facts of a model that generates.
@@ -192,9 +182,7 @@ class Embedding:
                 change(cast("EmbeddingRequest", request))
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
-        """Return the next request of the owner with the fewest admitted ones; a request of an owner without any
-        needs no place.
-        """
+        """Return the next request of the owner with the fewest admitted ones; the first of an owner needs no place."""
         request = min(heads, key=lambda request: self._n_admitted[request.owner])
         has_place = self._n_admitted.total() < self.config.parallel or not self._n_admitted[request.owner]
         return request if has_place else None
@@ -227,17 +215,13 @@ class Embedding:
     def collect(self, *, goes_on: bool) -> NoReturn:
         raise UsageError("no step is ahead")
 
-    def take_late(self) -> None:
-        """Return None: see `ahead`."""
+    def take_late(self) -> None: ...
 
-    def forbid_ahead(self) -> None:
-        """Do nothing: see `ahead`."""
+    def forbid_ahead(self) -> None: ...
 
-    def allow_ahead(self) -> None:
-        """Do nothing: see `ahead`."""
+    def allow_ahead(self) -> None: ...
 
-    def maintain(self) -> None:
-        """Do nothing: nothing is cached."""
+    def maintain(self) -> None: ...
 
     def maintain_idle(self) -> bool:
         return False
@@ -288,13 +272,7 @@ class Embedding:
 
 
 def pooling_of(model: Model, wanted: str, *, required: bool = False) -> Pooling | None:
-    """Return `model`'s pooling, unless `wanted`, one of `POOLINGS`, names another; None for a model that generates.
-
-    Raises
-    ------
-    ContextError
-        The model would generate, though pooling is `required`.
-    """
+    """Return the model's pooling, or the `wanted` one; None if it generates, ContextError if that is not allowed."""
     if wanted != "auto":
         pooling = Pooling[wanted.upper()]
         return pooling if required or pooling is not Pooling.NONE else None

@@ -67,9 +67,8 @@ def cell_layout(model: Model, config: EngineConfig) -> CellLayout:
         return CellLayout(config.context_size(model.n_ctx_train), unified)
     part = config.ctx_size or min(model.n_ctx_train, MAX_CHOSEN)
     wanted = CellLayout(part * config.parallel, unified=False)
-    memory = memory_bytes()
     needed = wanted.n_cells * cell_bytes(model.metadata, model.n_layer, config)
-    if config.parallel > 1 and memory is not None and needed > MAX_MEMORY_SHARE * memory:
+    if config.parallel > 1 and needed > MAX_MEMORY_SHARE * memory_bytes():
         return CellLayout(config.context_size(model.n_ctx_train), unified=True, too_large=needed)
     return wanted
 

@@ -15,8 +15,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pyllmcancel.constraints.healing import HealingConstraint, n_along
-from pyllmcancel.drafting.answer_drafts import AnswerDrafts, Reference
-from pyllmcancel.drafting.equal_lengths import propose_alike
+from pyllmcancel.drafting.answer_drafts import AnswerDrafts, Reference, propose_alike
 from pyllmcancel.drafting.experience import Experiences
 from pyllmcancel.drafting.length import RowCosts
 from pyllmcancel.drafting.lookup import LONGEST, TokenText

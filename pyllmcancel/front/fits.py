@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.child import Child
 from pyllmcancel.front.spec import Command, Spec, shards
-from pyllmcancel.front.worker import LAST_LINES, SIGKILL, why_ended
+from pyllmcancel.front.worker import LAST_LINES, why_ended
 
 MEASURE = "--fit-print"
 WRONG = 2  # the status of a command that says why it cannot serve a model
@@ -86,7 +87,7 @@ class Fits:
         lines = [line for line in output if line.strip()]
         if status == 0:
             return sum_of("".join(lines[-1:]))
-        if status == WRONG or (status < 0 and status != -SIGKILL):
+        if status == WRONG or (status < 0 and status != -signal.SIGKILL):
             why, last = why_ended(spec.name, status, lines, was_loading=True)
             raise DoesNotFit(why + (f": {last}" if last else ""), lines[-LAST_LINES:])
         logger.warning("%s could not be measured (status %d): %s", spec.name, status, "".join(lines[-1:]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -228,8 +227,6 @@ class Exchange(asyncio.Protocol):
 
 async def to_socket(address: Address, make: Callable[[], Exchange], data: bytes) -> Exchange:
     """Connect to a Unix socket, and send; OSError if nobody listens."""
-    if sys.platform == "win32":
-        raise NotImplementedError("Unix sockets are not there")
     connection, loop = socket.socket(socket.AF_UNIX), asyncio.get_running_loop()
     try:
         connection.setblocking(False)

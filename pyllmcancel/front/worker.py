@@ -32,8 +32,6 @@ STUCK_SECONDS = 2.0  # without an answer, and without any time of a processor as
 HEALTH, MODELS = b"/health", b"/v1/models"
 AGEING = 1.02  # of the best look at a clock, with each look: clocks drift
 SERVED_BY = b"x-served-by"
-# Windows has neither; nothing starts there.
-SIGKILL, SIGCONT = (getattr(signal, name, 0) for name in ("SIGKILL", "SIGCONT"))
 LAST_LINES = 12  # of a process' log, which say why it ended
 # The beginning of a line that says why a model could not be loaded.
 LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the model could not be loaded: )?")
@@ -197,7 +195,7 @@ class ModelProcess(Worker):
 
     async def _live(self) -> None:
         looking = asyncio.create_task(super()._live(), name=f"look at {self.name}")
-        status = -SIGKILL
+        status = -signal.SIGKILL
         try:
             status = await self._child.live()
         except OSError as error:
@@ -229,8 +227,8 @@ class ModelProcess(Worker):
         """
         self.is_ready = False
         if not self._stopped or kill:
-            self._child.signal(SIGKILL if kill else signal.SIGTERM)
-            self._child.signal(SIGCONT)  # one that was stopped would not end before its patience is over
+            self._child.signal(signal.SIGKILL if kill else signal.SIGTERM)
+            self._child.signal(signal.SIGCONT)  # one that was stopped would not end before its patience is over
             self._kill_after(0.0 if kill else patience)
         self._stopped = True
 
@@ -246,7 +244,7 @@ class ModelProcess(Worker):
 
     def _kill(self) -> None:
         """Kill the process, again and again: it may not have been there yet."""
-        self._child.signal(SIGKILL)
+        self._child.signal(signal.SIGKILL)
         self._kill_after(LOOK_EVERY)
 
     def end(self) -> asyncio.Future[Any]:

@@ -22,14 +22,11 @@ from pyllmcancel.hub.progress import Progress, in_units
 
 logger = logging.getLogger("pyllmcancel.hub")
 
-TELL_EVERY_SECONDS = 0.1  # how often progress is shown, and asked whether to continue
+LOOK_EVERY_SECONDS = 0.1  # how often progress is shown, and asked whether to continue
 
 
 class Fetch(ABC):
-    """The work of the daemon thread. Other threads use `done`, `total` and `given_up` only.
-
-    `done` and `total` are the numbers of bytes that are there, and of all; 0 until the latter is known.
-    """
+    """The work of the daemon thread. Others use `done` and `total`, in bytes, 0 until known, and `given_up`."""
 
     def __init__(self) -> None:
         self.done = self.total = 0
@@ -110,20 +107,14 @@ def cannot_be_stored(error: OSError) -> str:
 
 
 def fetched(fetch: Fetch, what: str, progress: Callable[[float], bool]) -> Path:
-    """Run `fetch` of `what` in a daemon thread, and show its progress.
+    """Run `fetch` of `what` in a daemon thread, and show its progress; HubError if the download fails.
 
-    `progress` is called again and again with the progress in [0, 1]; by returning False it gives up.
-
-    Raises
-    ------
-    HubError
-        There is no such model, or the download failed.
-    LoadCancelled
-        The download was given up; the bytes so far are kept, and the next download resumes.
+    `progress` is called again and again with the progress in [0, 1]. If it returns False the download is given up, with
+    LoadCancelled: the bytes so far are kept, and the next download resumes.
     """
     threading.Thread(target=fetch.run, name="hub download", daemon=True).start()
     lines = Progress(what)
-    while not wait([fetch.future], TELL_EVERY_SECONDS).done:
+    while not wait([fetch.future], LOOK_EVERY_SECONDS).done:
         done, total = fetch.done, fetch.total
         if total:
             lines.show(done, total)

@@ -91,10 +91,7 @@ class Repository:
                         seen.add(path)
 
     def remove(self, path: str) -> None:
-        """Delete a model's file, all of its parts, from every commit; their blobs too, if nothing else links to them.
-
-        Raises OSError.
-        """
+        """Delete a model's file, all parts, from every commit, with blobs that nothing else links to."""
         for snapshot in self.snapshots():
             paths = list(_paths(snapshot))
             for part in parts_of(path, paths) if path in paths else ():

@@ -21,21 +21,11 @@ SHOWN = 12  # limit of names in a message
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """The model that ``--hf-repo`` and ``--hf-file`` name.
+    """The model that ``--hf-repo`` and ``--hf-file`` name."""
 
-    Attributes
-    ----------
-    repo
-        ``USER/MODEL``.
-    quant
-        The quantization as given; empty if none was.
-    file
-        The path of a single file in the repository; None: chosen by `quant`.
-    """
-
-    repo: str
-    quant: str = ""
-    file: str | None = None
+    repo: str  # ``USER/MODEL``
+    quant: str = ""  # the quantization as given
+    file: str | None = None  # the path of a single file; None: chosen by `quant`
 
     @classmethod
     def parse(cls, text: str, file: str | None = None) -> ModelName:
@@ -108,9 +98,7 @@ def parts_of(path: str, paths: Collection[str]) -> tuple[str, ...]:
 
 
 def tag_of(path: str) -> str:
-    """Return the last word of a file's name, in capitals, which usually is the quantization; empty if there is only
-    one word.
-    """
+    """Return the last word of a file's name, usually the quantization, in capitals; empty if it has only one."""
     part = PART.fullmatch(path)
     found = TAG.search(part["whole"] if part else path[: -len(SUFFIX)])
     return found[1].upper() if found else ""

@@ -143,12 +143,7 @@ def with_account(url: str, page: str) -> str:
 def received(url: str, begin: int = 0) -> Iterator[bytes | None]:
     """Yield the content from byte `begin` on; first None if the answer has all of it instead.
 
-    Raises
-    ------
-    HubError
-        The server refuses, or the address is invalid.
-    HubUnreachable
-        It cannot be reached, is overloaded, or breaks off.
+    HubError: the server refuses, or the address is invalid. HubUnreachable: it is overloaded, or breaks off.
     """
     host = host_of(url)
     try:

@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
 
 class MediaLimits(NamedTuple):
-    """The limits of one picture or sound.
-
-    Attributes
-    ----------
-    pixels
-        Of a picture's width times height. A decoded pixel takes 3 bytes; a screen of 8K has 33 million.
-    seconds
-        Of a sound's length.
-    """
+    """The limits of a picture's width times height (3 bytes a pixel; 8K has 33 million), and of a sound's length."""
 
     pixels: int = 1 << 25
     seconds: float = 600.0
@@ -35,14 +27,9 @@ DEFAULT_LIMITS = MediaLimits()
 
 
 def check(media: Media, index: int, limits: MediaLimits, pause: Pause, *, whole: bool = True) -> Size | None:
-    """Return the size of a picture that may be decoded; None for a sound.
+    """Return the size of a picture that may be decoded; None for a sound, MediaError for what may not.
 
     Unless `whole`, only the header of a picture is read, which is done at once.
-
-    Raises
-    ------
-    MediaError
-        As `check_picture` and `check_sound`.
     """
     try:
         if media.kind is MediaKind.IMAGE:

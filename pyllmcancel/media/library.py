@@ -26,23 +26,9 @@ NEEDS = {MediaKind.IMAGE: Modality.VISION, MediaKind.AUDIO: Modality.AUDIO}
 class MediaLibrary:
     """The pictures and sounds of a model with a projector.
 
-    Parameters
-    ----------
-    new_flag
-        Makes a cancel flag, for a decoding that cannot be given up.
-    image_size
-        The width and height that an image file's header says.
-    cache_bytes
-        Limit of what is kept of pictures.
-    n_batch
-        Limit of the rows that are computed in one step.
-
-    Attributes
-    ----------
-    marker : str
-        Stands for a picture in a text. It is random, so that no client can know it.
-    modalities : frozenset of Modality
-        What the model can be given.
+    `new_flag` makes a flag for a decoding that cannot be given up, `image_size` reads the size in a file's header,
+    `cache_bytes` limits what is kept of pictures, and `n_batch` the rows of a step. The `marker` stands for a picture
+    in a text; it is random, so that no client can know it. `modalities` are what the model can be given.
     """
 
     def __init__(
@@ -85,35 +71,18 @@ class MediaLibrary:
         room: MediaRoom | None = None,
         pause: FlaggedPause = no_pause,
     ) -> MediaPrompt:
-        """Return the tokens of a text in which each `marker` stands for the next of `media`.
+        """Return the tokens of a text in which each `marker` stands for the next of the owner's `media`.
 
-        Parameters
-        ----------
-        owner
-            Whose pictures they are.
-        add_special
-            Begin with the model's BOS, if it wants one.
-        n_ctx
-            The context's size: a prompt that does not fit is refused before its next picture is decoded.
-        keeps
-            False: the prompt is only counted, and has no pictures.
-        limits
-            Those of each of them.
-        room
-            The room that the prompt takes for as long as it lives; None: there is no limit.
-        pause
-            Called between pictures; it ends the work by raising an error. Its flag ends the decoding of a file.
+        A prompt that does not fit into `n_ctx` is refused before its next picture is decoded. Unless it `keeps` its
+        pictures, it is only counted. It takes `room` for as long as it lives. `pause` is called between pictures, and
+        ends the work by raising; its flag ends the decoding of a file.
 
         Raises
         ------
-        MediaError
-            One of them is broken, too large, or of a kind that the model does not take.
-        InvalidRequestError
-            There are not as many markers as pictures and sounds.
-        ContextLengthError
-            The prompt has `n_ctx` tokens or more.
-        QueueFullError
-            There is no room at present.
+        MediaError, InvalidRequestError
+            One of them is broken, too large, or of a kind that the model does not take; or there is no marker for each.
+        ContextLengthError, QueueFullError
+            The prompt has `n_ctx` tokens or more, or there is no room at present.
         """
         texts = text.split(self.marker)
         if len(texts) != len(media) + 1:
@@ -146,13 +115,7 @@ class MediaLibrary:
         return MediaPrompt(tokens, found)
 
     def check_fit(self, media: Sequence[Media], limits: MediaLimits, n_ctx: int, pause: Pause) -> None:
-        """Refuse a prompt whose pictures and sounds do not fit, by their headers: nothing is decoded.
-
-        Raises
-        ------
-        MediaError, ContextLengthError
-            As `prepare`.
-        """
+        """Raise the error of `prepare` if pictures and sounds do not fit, by their headers: nothing is decoded."""
         check_room(sum(self._least_tokens(media, limits, pause)), n_ctx, at_least=True)
 
     def _least_tokens(self, media: Sequence[Media], limits: MediaLimits, pause: Pause) -> list[int]:

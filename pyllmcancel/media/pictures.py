@@ -45,19 +45,9 @@ class Size(NamedTuple):
 
 
 def check_picture(data: bytes, max_pixels: int, pause: Pause) -> Size:
-    """Return the size of a picture that may be decoded.
+    """Return the size of a picture that may be decoded. `pause` is called now and then, and ends the check by raising.
 
-    Parameters
-    ----------
-    max_pixels
-        The limit of width times height.
-    pause
-        Called now and then; ends the check by raising an error.
-
-    Raises
-    ------
-    BadMedia
-        The format is unknown or not supported, the file is cut or contradicts its header, or there are too many pixels.
+    BadMedia: the format is not supported, the file is cut or contradicts its header, or there are too many pixels.
     """
     size, check = picture_size(data, max_pixels)
     pause()

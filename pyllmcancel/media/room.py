@@ -36,14 +36,8 @@ class Held:
 
 
 class MediaRoom:
-    """Limits the bytes of all owners' prompts together, and an owner's share of them. Any thread may use it.
-
-    Parameters
-    ----------
-    limit
-        In bytes.
-    several
-        True if there are several owners: the prompts of one may take as much as they leave free.
+    """Limits the bytes of all owners' prompts together, and an owner's share of them if there are `several`. Any thread
+    may use it.
     """
 
     def __init__(self, limit: int, *, several: bool) -> None:
@@ -56,13 +50,7 @@ class MediaRoom:
         self._held: dict[Key, list[int]] = {}  # the number of prompts that have a chunk, and its bytes
 
     def hold(self, owner: str, chunk: MediaChunk) -> Held:
-        """Count a chunk, once for all prompts that have it.
-
-        Raises
-        ------
-        QueueFullError
-            There is no room at present.
-        """
+        """Count a chunk, once for all prompts that have it; QueueFullError if there is no room at present."""
         key = Key(owner, id(chunk))
         with self._lock:
             self._take_back()

@@ -31,17 +31,9 @@ OTHER_RATES = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 
 
 def check_sound(data: bytes, max_seconds: float, pause: Pause) -> float:
-    """Return the length of a sound that may be decoded, in seconds; an upper limit of it, if the file does not say.
+    """Return the seconds of a sound that may be decoded, or an upper limit. `pause` ends the check by raising.
 
-    Parameters
-    ----------
-    pause
-        Called now and then; ends the check by raising an error.
-
-    Raises
-    ------
-    BadMedia
-        The format is unknown or not supported, the file is cut or contradicts its header, or the sound is too long.
+    BadMedia: the format is not supported, the file is cut or contradicts its header, or the sound is too long.
     """
     try:
         length = _length(data, lambda: _most_of_mp3(data, max_seconds, pause))
@@ -55,9 +47,7 @@ def check_sound(data: bytes, max_seconds: float, pause: Pause) -> float:
 
 
 def least_seconds(data: bytes, max_seconds: float) -> float:
-    """Return a lower limit of a sound's length, by its headers: 0 for a broken file. At `max_seconds` it looks no
-    further.
-    """
+    """Return a lower limit of a sound's length, up to `max_seconds`, by its headers; 0 for a broken file."""
     try:
         return _length(data, lambda: _least_of_mp3(data, max_seconds))
     except (BadMedia, struct.error, IndexError):

@@ -39,21 +39,11 @@ class MediaKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """A picture or a sound as a client has sent it.
+    """A picture or a sound as a client has sent it."""
 
-    Attributes
-    ----------
-    kind
-        What it is to be; its bytes are looked at, too.
-    data
-        The content of the file.
-    digest
-        SHA-256 of the content.
-    """
-
-    kind: MediaKind
-    data: bytes
-    digest: bytes
+    kind: MediaKind  # the expected kind; the bytes are looked at, too
+    data: bytes  # the content of the file
+    digest: bytes  # SHA-256 of the content
 
     @classmethod
     def of(cls, kind: MediaKind, data: bytes) -> Media:
@@ -73,15 +63,7 @@ class MediaRun(NamedTuple):
 
 
 class MediaRuns(tuple[MediaRun, ...]):
-    """The runs of a prompt.
-
-    Attributes
-    ----------
-    held
-        Objects that live as long as the runs are in use.
-    digests
-        Those of the pictures and sounds, in their order.
-    """
+    """The runs of a prompt, the `digests` of its media in order, and objects that are `held` as long as the runs."""
 
     held: Sequence[object] = ()
     digests: Sequence[bytes] = ()

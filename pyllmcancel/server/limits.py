@@ -5,9 +5,8 @@ Cheap to import: the command line reads the defaults.
 
 from __future__ import annotations
 
+import resource
 from dataclasses import dataclass
-
-from pyllmcancel.system import descriptor_limits
 
 # -- fields of bodies: no sensible request exceeds these limits ------------------------------------------------------
 
@@ -114,6 +113,7 @@ class Limits:
 
     def connections(self) -> tuple[int, int]:
         """Return the limits of connections: of all addresses, and of one."""
-        room = int(min(descriptor_limits()[0] - OTHER_FILES, MAX_CONNECTIONS))
+        n_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        room = MAX_CONNECTIONS if n_files == resource.RLIM_INFINITY else min(n_files - OTHER_FILES, MAX_CONNECTIONS)
         most = max(1, min(self.max_connections or room, room))
         return most, min(self.max_connections_per_address or max(1, most * 3 // 4), most)

@@ -26,8 +26,7 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import KeyRing
 from pyllmcancel.server.http.workers import Workers
 from pyllmcancel.server.limits import MAX_STREAMS, PREPARERS, WORKERS
-from pyllmcancel.server.live.feed import Feed
-from pyllmcancel.server.live.gauges import FeedGauges
+from pyllmcancel.server.live.feed import Feed, FeedGauges
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.pile_up import PileUp

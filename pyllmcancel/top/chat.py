@@ -36,8 +36,7 @@ class ChatError(Exception):
 def run(model: str, api_key: str, console: Console | None = None) -> int:
     """Talk until the reader leaves; return the exit status."""
     console = console or Console(highlight=False)
-    if sys.platform != "win32":
-        signal.signal(signal.SIGHUP, leave)  # the terminal is closed: the server must not stay
+    signal.signal(signal.SIGHUP, leave)  # the terminal is closed: the server must not stay
     signal.signal(signal.SIGTERM, leave)
     try:
         with connected(model, api_key, console) as client:
@@ -71,8 +70,6 @@ def connected(model: str, api_key: str, console: Console) -> Iterator[httpx.Clie
 @contextmanager
 def started(model: str, folder: Path, console: Console) -> Iterator[Path]:
     """Start a server that ends with the block; return its socket when the model is loaded."""
-    if sys.platform == "win32":
-        raise ChatError("a model cannot be loaded for a chat on Windows; start `pyllmcancel serve`, and name its URL")
     path, log, news = folder / "chat.sock", folder / "log", folder / "news"
     command = [sys.executable, "-P", "-m", "pyllmcancel", "serve", model, "--host", str(path), "--store", "off"]
     if sys.platform == "linux":

@@ -30,8 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with open_client(arguments.url, arguments.api_key or "") as client:
             view = View(str(client.base_url).rstrip("/"), read(client))
-            # Windows's terminals have other calls for keys, which are not implemented.
-            if sys.platform == "win32" or not console.is_terminal or console.is_dumb_terminal:
+            if not console.is_terminal or console.is_dumb_terminal:
                 view.keys = ""
                 console.print(draw(view, console.width, None))
                 return 0
@@ -58,8 +57,6 @@ class App:
 
     def run(self) -> int:
         """Run until the user or a signal ends the program; return the exit status."""
-        if sys.platform == "win32":
-            raise NotImplementedError("the screen needs signals of POSIX")
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, leave)
         signal.signal(signal.SIGTSTP, self._suspend)
@@ -99,8 +96,6 @@ class App:
 
     def _suspend(self, _number: int, _frame: object) -> None:
         """Handle Ctrl-Z: give the terminal back, and stop until the shell continues the program."""
-        if sys.platform == "win32":
-            raise NotImplementedError("the screen needs signals of POSIX")
         self._live.stop()
         if self._keyboard is not None:
             self._keyboard.leave()

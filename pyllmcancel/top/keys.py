@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import select
-from contextlib import AbstractContextManager
+import termios
+import tty
+from contextlib import AbstractContextManager, suppress
 from typing import NoReturn
-
-from pyllmcancel.system import give_keys_at_once, restore_terminal, terminal_mode
 
 KEY = re.compile(rb"\x1b(?:O.|\[[0-?]*[ -/]*[@-~])|[ -~]", re.DOTALL)
 ARROWS = {b"\x1b[A": "up", b"\x1bOA": "up", b"\x1b[B": "down", b"\x1bOB": "down"}
@@ -16,14 +16,11 @@ UNFINISHED = re.compile(rb"\x1b(?:O|\[[0-?]{0,32}[ -/]*)?\Z")
 
 
 class Keyboard(AbstractContextManager["Keyboard"]):
-    """A terminal in cbreak mode: no echo, no waiting for a line's end; Ctrl-C and Ctrl-Z are still signals.
-
-    `leave` may be called at any time, and restores the terminal.
-    """
+    """A terminal in cbreak mode: keys come at once, Ctrl-C and Ctrl-Z are signals. `leave` restores it at any time."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._before = terminal_mode(descriptor)
+        self._before = termios.tcgetattr(descriptor)
         self._rest = b""  # of a sequence whose end has not come yet
 
     def __enter__(self) -> Keyboard:
@@ -34,10 +31,11 @@ class Keyboard(AbstractContextManager["Keyboard"]):
         self.leave()
 
     def enter(self) -> None:
-        give_keys_at_once(self._descriptor)
+        tty.setcbreak(self._descriptor)
 
     def leave(self) -> None:
-        restore_terminal(self._descriptor, self._before)
+        with suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
 
     def pressed(self, seconds: float) -> list[str]:
         """Wait for keys, and return them; OSError if the terminal is gone."""

@@ -45,10 +45,7 @@ def key_of(entry: Entry) -> Key:
 
 
 def draw(view: View, width: int, n_rows: int | None) -> Group:
-    """Return the screen's lines, with at most `n_rows` requests, the selected one among them.
-
-    ServerError if the reading is not understood.
-    """
+    """Return the screen, with at most `n_rows` requests, the selected one among them; ServerError if that fails."""
     try:
         return drawn(view, width, n_rows)
     except (KeyError, TypeError, ValueError):

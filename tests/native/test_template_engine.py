@@ -21,7 +21,7 @@ SUPPORTED = (
 )
 CAPS = {f"supports_{name}": True for name in SUPPORTED}
 # These are refused by transformers now and then: for what is said in jinja_engine.py of lists that are appended to, of
-# what `map` makes, of tools that there are not, of functions that are no tools, and in plain_tools.py.
+# what `map` makes, of tools that there are not, of functions that are no tools, and in template_tools.py.
 MORE_THAN_TRANSFORMERS = {
     "CohereForAI-c4ai-command-r-plus-tool_use",
     "Kimi-K2-Instruct",

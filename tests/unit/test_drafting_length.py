@@ -10,16 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyllmcancel.drafting.length import (
+    BUDGET_PER_STEP,
+    FIRST_BUDGET,
     MAX_AGE,
     MAX_ROWS,
     PAUSE,
     SIZES,
     Acceptance,
     DraftLength,
+    LossBudget,
     RowCosts,
     best_draft,
 )
-from pyllmcancel.drafting.loss_budget import BUDGET_PER_STEP, FIRST_BUDGET, LossBudget
 
 # Seconds of a step by its rows: tiles of four as on a CPU, cheap rows as on a GPU, and rows that gain nothing.
 TILES = {1: 1.0, 2: 1.4, 3: 1.6, 4: 1.8, 5: 1.9, 8: 2.6, 9: 3.2, 12: 3.7, 16: 4.6, 32: 8.2}

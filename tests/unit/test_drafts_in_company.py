@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.drafting.answer_drafts import AnswerDrafts
-from pyllmcancel.drafting.equal_lengths import propose_alike
+from pyllmcancel.drafting.answer_drafts import AnswerDrafts, propose_alike
 from pyllmcancel.drafting.experience import Experience
 from pyllmcancel.drafting.length import MAX_ROWS, best_draft
 from pyllmcancel.step import StepItem

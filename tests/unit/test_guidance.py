@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from pyllmcancel.constraints.guidance import Guidance, GuidedConstraint, json_rule
+from pyllmcancel.constraints.guidance import Guidance, Guide, json_rule
 from pyllmcancel.errors import ConstraintError, InvalidRequestError
 from tests.support.fake_model import EOS, N_VOCAB, Model
 
@@ -24,7 +24,7 @@ def guidance() -> Guidance:
     return Guidance(cast("Any", Model()))
 
 
-def allowed(constraint: GuidedConstraint) -> set[int]:
+def allowed(constraint: Guide) -> set[int]:
     mask = constraint.mask()
     assert mask.dtype == np.uint32
     assert mask.shape == ((N_VOCAB + 31) // 32,)

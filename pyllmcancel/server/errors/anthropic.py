@@ -54,19 +54,19 @@ class AnthropicErrorAnswer(Answer):
     usage: NotRequired[Annotated[MessageUsage | None, ABSENT]]
 
 
-def anthropic_error(facts: ErrorFacts, request_id: str) -> AnthropicErrorAnswer:
-    told: AnthropicErrorAnswer = {
+def anthropic_error(shown: ErrorFacts, request_id: str) -> AnthropicErrorAnswer:
+    answer: AnthropicErrorAnswer = {
         "type": "error",
         "error": {
-            "type": TYPES.get(facts.status, "invalid_request_error" if facts.status < 500 else "api_error"),
-            "message": facts.message if facts.sizes is None else TOO_LONG.format(*facts.sizes),
-            "param": facts.param,
-            "code": facts.code,
+            "type": TYPES.get(shown.status, "invalid_request_error" if shown.status < 500 else "api_error"),
+            "message": shown.message if shown.sizes is None else TOO_LONG.format(*shown.sizes),
+            "param": shown.param,
+            "code": shown.code,
         },
         "request_id": request_id,
     }
-    if facts.detail is not None:
-        told["error"]["detail"] = facts.detail
-    if facts.usage is not None:
-        told["usage"] = message_usage(facts.usage)
-    return told
+    if shown.detail is not None:
+        answer["error"]["detail"] = shown.detail
+    if shown.usage is not None:
+        answer["usage"] = message_usage(shown.usage)
+    return answer

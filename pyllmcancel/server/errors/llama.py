@@ -57,18 +57,18 @@ class LlamaErrorAnswer(Answer):
     usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]
 
 
-def llama_error(facts: ErrorFacts, request_id: str) -> LlamaErrorAnswer:
+def llama_error(shown: ErrorFacts, request_id: str) -> LlamaErrorAnswer:
     error: LlamaErrorDetails = {
-        "code": facts.status,
-        "message": facts.message,
-        "type": TYPES.get(facts.status, "invalid_request_error" if facts.status < 500 else "server_error"),
-        "param": facts.param,
-        "reason": facts.code,
+        "code": shown.status,
+        "message": shown.message,
+        "type": TYPES.get(shown.status, "invalid_request_error" if shown.status < 500 else "server_error"),
+        "param": shown.param,
+        "reason": shown.code,
         "request_id": request_id,
     }
-    if facts.detail is not None:
-        error["detail"] = facts.detail
-    if facts.sizes is not None:
+    if shown.detail is not None:
+        error["detail"] = shown.detail
+    if shown.sizes is not None:
         error["type"] = "exceed_context_size_error"
-        error["n_prompt_tokens"], error["n_ctx"] = facts.sizes
-    return {"error": error} if facts.usage is None else {"error": error, "usage": usage_json(facts.usage)}
+        error["n_prompt_tokens"], error["n_ctx"] = shown.sizes
+    return {"error": error} if shown.usage is None else {"error": error, "usage": usage_json(shown.usage)}

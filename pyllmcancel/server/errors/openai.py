@@ -36,16 +36,16 @@ class ErrorAnswer(Answer):
     usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]
 
 
-def openai_error(facts: ErrorFacts, request_id: str) -> ErrorAnswer:
+def openai_error(shown: ErrorFacts, request_id: str) -> ErrorAnswer:
     error: ErrorDetails = {
-        "message": facts.message,
-        "type": facts.type,
-        "param": facts.param,
-        "code": facts.code,
+        "message": shown.message,
+        "type": shown.type,
+        "param": shown.param,
+        "code": shown.code,
         "request_id": request_id,
     }
-    if facts.detail is not None:
-        error["detail"] = facts.detail
-    if facts.sizes is not None:
-        error["n_prompt_tokens"], error["n_ctx"] = facts.sizes
-    return {"error": error} if facts.usage is None else {"error": error, "usage": usage_json(facts.usage)}
+    if shown.detail is not None:
+        error["detail"] = shown.detail
+    if shown.sizes is not None:
+        error["n_prompt_tokens"], error["n_ctx"] = shown.sizes
+    return {"error": error} if shown.usage is None else {"error": error, "usage": usage_json(shown.usage)}

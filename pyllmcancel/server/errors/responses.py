@@ -32,14 +32,8 @@ if TYPE_CHECKING:
 RETRY_AFTER_SECONDS = 1
 CLIENT_CLOSED_REQUEST = 499
 
-_CANCEL_STATUS = {
-    CancelReason.DISCONNECT: CLIENT_CLOSED_REQUEST,
-    CancelReason.STALLED: CLIENT_CLOSED_REQUEST,
-    CancelReason.SUPERSEDED: CLIENT_CLOSED_REQUEST,
-    CancelReason.EXPLICIT: CLIENT_CLOSED_REQUEST,
-    CancelReason.DEADLINE: 504,
-    CancelReason.SHUTDOWN: 503,
-}
+# All other reasons have 499.
+_CANCEL_STATUS = {CancelReason.DEADLINE: 504, CancelReason.SHUTDOWN: 503}
 
 
 @dataclass(eq=False)
@@ -73,7 +67,7 @@ def api_error(error: Exception) -> ApiError:
         case ApiError():
             shown = error
         case RequestCancelled(reason=reason, usage=usage, deadline=deadline, retry_after=seconds):
-            status = 503 if deadline is Deadline.QUEUE else _CANCEL_STATUS[reason]
+            status = 503 if deadline is Deadline.QUEUE else _CANCEL_STATUS.get(reason, CLIENT_CLOSED_REQUEST)
             shown = ApiError(status, str(error), "request_cancelled", None, reason, usage, deadline)
             shown.extra_headers = retry_after(seconds)
         case RequestFailed(usage=usage, param=None):

@@ -21,27 +21,16 @@ MESSAGES = "/v1/messages"
 # The first parts of paths. Paths without a version that OpenAI also has, such as /chat/completions, have OpenAI's
 # errors.
 LLAMA_SERVERS = frozenset(
-    {
-        "apply-template",
-        "completion",
-        "completions",
-        "detokenize",
-        "embedding",
-        "embeddings",
-        "infill",
-        "lora-adapters",
-        "props",
-        "rerank",
-        "reranking",
-        "slots",
-        "tokenize",
-    }
+    (
+        *("apply-template", "completion", "completions", "detokenize", "embedding", "embeddings", "infill"),
+        *("lora-adapters", "props", "rerank", "reranking", "slots", "tokenize"),
+    )
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorShape:
-    """The shape of an API's errors: the function that makes the body from the facts and the request's id, and the
+    """The shape of an API's errors: the function that makes the body from the error and the request's id, and the
     body's type.
 
     `id_headers` are the names of the headers that carry the id.

@@ -35,20 +35,17 @@ def is_public(path: str) -> bool:
 
 def owner_of(scope: Scope) -> str:
     """Return the owner of the key that the request was sent with."""
-    owner: str = scope["state"].get("owner", NO_OWNER)
-    return owner
+    return str(scope["state"].get("owner", NO_OWNER))
 
 
 def is_admin(scope: Scope) -> bool:
     """Return whether the request was sent with an administrator's key."""
-    admin: bool = scope["state"].get("admin", False)
-    return admin
+    return bool(scope["state"].get("admin", False))
 
 
 def is_from_front(scope: Scope) -> bool:
     """Return whether a front has sent the request."""
-    found: bool = scope["state"].get(FROM_FRONT, False)
-    return found
+    return bool(scope["state"].get(FROM_FRONT, False))
 
 
 class KeyRing:
@@ -64,10 +61,7 @@ class KeyRing:
 
 
 class ApiKeys:
-    """ASGI middleware: 401 for requests without any of the keys. As in llama-server, `X-Api-Key` is accepted, too.
-
-    A front has checked its clients' keys.
-    """
+    """ASGI middleware: 401 for requests without a key, in `X-Api-Key` too, unless a front has sent them."""
 
     def __init__(self, app: ASGIApp, ring: KeyRing) -> None:
         self._app = app

@@ -45,25 +45,13 @@ NEVER = math.inf
 
 
 class TcpInfo(NamedTuple):
-    """The kernel's data of a connection.
+    """The kernel's data of a connection."""
 
-    Attributes
-    ----------
-    n_in_flight
-        The number of segments that were sent and are not acknowledged.
-    since_sent, since_heard
-        The seconds since data were sent, and since anything came.
-    acknowledged
-        The bytes that the client's side has taken so far.
-    unsent
-        The bytes that the kernel holds and has not sent.
-    """
-
-    n_in_flight: int
-    since_sent: float
-    since_heard: float
-    acknowledged: int
-    unsent: int
+    n_in_flight: int  # segments that were sent and are not acknowledged
+    since_sent: float  # seconds since data were sent
+    since_heard: float  # seconds since anything came
+    acknowledged: int  # the bytes that the client's side has taken so far
+    unsent: int  # the bytes that the kernel holds and has not sent
 
     @property
     def window_closed(self) -> bool:
@@ -96,7 +84,7 @@ def set_socket_options(connection: socket.socket, client_timeout: float) -> None
     By default a kernel takes megabytes for a client that does not read: ten thousand tokens would be computed for
     nobody.
     """
-    if connection.family == getattr(socket, "AF_UNIX", None):
+    if connection.family == socket.AF_UNIX:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT_BYTES)
         return
     options = [(socket.IPPROTO_TCP, "TCP_NOTSENT_LOWAT", UNSENT_BYTES)]
@@ -122,13 +110,7 @@ def probing(client_timeout: float) -> tuple[int, int]:
 
 
 class ClientWatch:
-    """Watches the client of one connection. Used by the event loop only.
-
-    Parameters
-    ----------
-    on_gone
-        Called once, with DISCONNECT for a client that has vanished, or STALLED; the watch is over then.
-    """
+    """Watches a client in the event loop. `on_gone` is called once: DISCONNECT if it has vanished, or STALLED."""
 
     def __init__(
         self,
@@ -217,9 +199,5 @@ class ClientWatch:
         return self._stalled_since + self._reader_stall - now
 
     def _n_taken(self, info: TcpInfo | None) -> int:
-        """Return a number that grows as the client takes bytes.
-
-        It is the number of acknowledged bytes less those that are still buffered in this process. Where the system does
-        not report acknowledged bytes, only the buffered ones count.
-        """
+        """Return a number that changes with what the client takes, as far as the system says it."""
         return (0 if info is None else info.acknowledged) - self._buffered()

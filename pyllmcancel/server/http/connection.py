@@ -31,13 +31,7 @@ CONNECTION = "connection"
 
 
 class Connection:
-    """A client's connection, watched until it is `closed`.
-
-    Attributes
-    ----------
-    on_ahead
-        Called when bytes have come after a request that is not answered yet: see `ahead`.
-    """
+    """A client's connection, watched until it is `closed`. `on_ahead` is called when bytes have come `ahead`."""
 
     def __init__(self, transport: asyncio.Transport, limits: Limits, http: H11Protocol | None = None) -> None:
         self.on_ahead: Callable[[], object] = lambda: None

@@ -15,7 +15,7 @@ from pyllmcancel.server.limits import MAX_BLOCKED
 
 logger = logging.getLogger("pyllmcancel.server")
 
-TOLD_EVERY_SECONDS = 10.0
+LOG_EVERY_SECONDS = 10.0
 
 
 class Client(Protocol):
@@ -57,16 +57,9 @@ class Connections:
     """All connections of a server. Used in the event loop only.
 
     Only connections that wait for their client (for a request, or the rest of one) are closed for others, the longest
-    waiting first: half a request costs its sender nothing, and must not keep whole ones out.
-
-    Parameters
-    ----------
-    most, most_per_address
-        The limits of connections, in all and per address.
-    most_blocked
-        The limit, per address, of connections whose clients do not read: each keeps a paused request.
-    proxies
-        Addresses and networks of trusted proxies, whose connections belong to many clients.
+    waiting first: half a request costs its sender nothing, and must not keep whole ones out. An address has a limit,
+    too, and one of connections whose clients do not read, each of which keeps a paused request. Connections of trusted
+    `proxies` belong to many clients.
     """
 
     def __init__(
@@ -84,7 +77,7 @@ class Connections:
         self.turns = Turns()  # of requests that begin
         self._closed = False
         self._n_closed = 0
-        self._told_at = float("-inf")
+        self._logged_at = float("-inf")
 
     def __len__(self) -> int:
         return len(self._open)
@@ -102,7 +95,7 @@ class Connections:
         address = client.address
         crowded = self._of_address[address] >= self._most_per_address
         if crowded or len(self) >= self._most:
-            self._tell()
+            self._log()
             idlest = next((one for one in self._waiting if not crowded or one.address == address), None)
             if idlest is None:
                 return False
@@ -127,9 +120,7 @@ class Connections:
         self._waiting.pop(client, None)
 
     def blocks(self, client: Client) -> None:
-        """Note that bytes wait for the connection's client. If one address has too many of these, the first one has
-        stalled.
-        """
+        """Note that bytes wait for the connection's client. The first of too many at one address has stalled."""
         if client not in self._open:
             return
         address = self._blocked[client] = client.address
@@ -158,10 +149,10 @@ class Connections:
         if not self._of_address[client.address]:
             del self._of_address[client.address]
 
-    def _tell(self) -> None:
-        """Log at most one line every TOLD_EVERY_SECONDS: a flood of connections must not flood the log."""
+    def _log(self) -> None:
+        """Log at most one line every LOG_EVERY_SECONDS: a flood of connections must not flood the log."""
         self._n_closed += 1
-        if time.monotonic() - self._told_at >= TOLD_EVERY_SECONDS:
-            self._told_at = time.monotonic()
+        if time.monotonic() - self._logged_at >= LOG_EVERY_SECONDS:
+            self._logged_at = time.monotonic()
             logger.warning("too many connections: closed %d idle or new ones", self._n_closed)
             self._n_closed = 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import email.message
 import logging
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 TOO_DEEP = "the body is nested too deeply"
 MAX_PART, MAX_MESSAGE = 100, 1_000  # characters that are repeated to the client
 PARTS = (("body",), ("query",), ("path",), ("header",))
+JSON_TYPE = re.compile(r"\s*application/(?:[^/;\s]+\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
 NOT_JSON_TYPE = "the body must be a JSON object, sent with Content-Type: application/json"
 
 
@@ -119,9 +120,7 @@ def http_error(request: Request, error: HTTPException) -> ApiError:
 
 
 def allowed_methods(request: Request) -> list[str]:
-    """Return all methods of this path. The router names those of one route only, but a path may have a route for
-    each.
-    """
+    """Return all methods of this path, of which the router names those of one route only."""
     routes = request.app.routes
     return [
         method
@@ -136,7 +135,4 @@ def invalid_json(message: str) -> ApiError:
 
 def is_json(request: Request) -> bool:
     """Return whether the body is declared as JSON, by FastAPI's rules."""
-    header = email.message.Message()
-    header["content-type"] = request.headers.get("content-type", "")
-    subtype = header.get_content_subtype()
-    return header.get_content_maintype() == "application" and (subtype == "json" or subtype.endswith("+json"))
+    return JSON_TYPE.fullmatch(request.headers.get("content-type", "")) is not None

@@ -8,6 +8,7 @@ from pyllmcancel.server.errors.responses import ApiError
 
 if TYPE_CHECKING:
     from fastapi import Request
+    from python_multipart.multipart import Field, File
 
 MAX_FIELDS = 64
 MAX_NAME = 200  # bytes of a field's name
@@ -30,93 +31,52 @@ def boundary_of(request: Request) -> bytes:
 
 
 def form_fields(body: bytes, boundary: bytes) -> dict[str, Value]:
-    """Return the values of a form's fields: texts, the contents of files, and lists for names that end in ``[]``.
-
-    Raises
-    ------
-    ApiError
-        The form is invalid, or has too many fields.
-    """
+    """Return a form's texts, contents of files, and lists for names that end in ``[]``; ApiError if it is invalid."""
     from python_multipart.exceptions import FormParserError
-    from python_multipart.multipart import MultipartParser
+    from python_multipart.multipart import FormParser
 
-    form = _Form()
+    fields: dict[str, Value] = {}
+    ends: list[bool] = []
+
+    def add_text(field: Field) -> None:
+        add(fields, text_of(field.field_name), text_of(field.value))
+
+    def add_file(file: File) -> None:
+        file.file_object.seek(0)
+        add(fields, text_of(file.field_name), file.file_object.read())
+
     try:
-        parser = MultipartParser(  # which refuses some boundaries
-            boundary,
-            {
-                "on_part_begin": form.begin,
-                "on_header_field": form.header_name,
-                "on_header_value": form.header_value,
-                "on_header_end": form.end_header,
-                "on_part_data": form.data,
-                "on_part_end": form.end,
-                "on_end": form.finish,
-            },
-        )
+        in_memory = {"MAX_MEMORY_FILE_SIZE": len(body) + 1}
+        parser = FormParser(FORM, add_text, add_file, lambda: ends.append(True), boundary, config=in_memory)
         parser.write(body)
         parser.finalize()
     except FormParserError as error:
         raise invalid(f"the form is invalid: {error}") from None
-    if not form.is_whole:
+    if not ends:
         raise invalid("the form is cut short")
-    return form.fields
+    return fields
 
 
 def invalid(message: str, param: str | None = None) -> ApiError:
     return ApiError(400, message, param=param, code="invalid_form")
 
 
-class _Form:
-    """The fields that a parser has found so far."""
+def text_of(sent: bytes | None) -> str:
+    try:
+        return (sent or b"").decode()
+    except UnicodeDecodeError:
+        raise invalid("a text of the form is no UTF-8") from None
 
-    def __init__(self) -> None:
-        self.fields: dict[str, Value] = {}
-        self.is_whole = False
-        self.begin()
 
-    def begin(self) -> None:
-        self._headers: dict[bytes, bytes] = {}
-        self._name, self._value = b"", b""
-        self._pieces: list[bytes] = []
-
-    def header_name(self, data: bytes, start: int, end: int) -> None:
-        self._name += data[start:end]
-
-    def header_value(self, data: bytes, start: int, end: int) -> None:
-        self._value += data[start:end]
-
-    def end_header(self) -> None:
-        self._headers[self._name.lower()] = self._value
-        self._name, self._value = b"", b""
-
-    def data(self, data: bytes, start: int, end: int) -> None:
-        self._pieces.append(data[start:end])
-
-    def end(self) -> None:
-        from python_multipart.multipart import parse_options_header
-
-        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
-        content = b"".join(self._pieces)
-        try:
-            name = options[b"name"].decode()
-            value = content if b"filename" in options else content.decode()
-        except (KeyError, UnicodeDecodeError):
-            raise invalid("a field of the form has no name, or is no UTF-8") from None
-        if len(self.fields) >= MAX_FIELDS or len(name) > MAX_NAME:
-            raise invalid(f"the form has more than {MAX_FIELDS} fields, or one whose name is too long")
-        self._add(name, value)
-
-    def _add(self, name: str, value: str | bytes) -> None:
-        if name.endswith("[]") and isinstance(value, str):
-            listed = self.fields.setdefault(name[:-2], [])
-            if not isinstance(listed, list) or len(listed) >= MAX_FIELDS:
-                raise invalid("the form has a field twice, or too often", name[:-2])
-            listed.append(value)
-        elif name in self.fields:
-            raise invalid("the form has a field twice", name)
-        else:
-            self.fields[name] = value
-
-    def finish(self) -> None:
-        self.is_whole = True
+def add(fields: dict[str, Value], name: str, value: str | bytes) -> None:
+    if len(fields) >= MAX_FIELDS or len(name) > MAX_NAME:
+        raise invalid(f"the form has more than {MAX_FIELDS} fields, or one whose name is too long")
+    if name.endswith("[]") and isinstance(value, str):
+        listed = fields.setdefault(name[:-2], [])
+        if not isinstance(listed, list) or len(listed) >= MAX_FIELDS:
+            raise invalid("the form has a field twice, or too often", name[:-2])
+        listed.append(value)
+    elif name in fields:
+        raise invalid("the form has a field twice", name)
+    else:
+        fields[name] = value

@@ -6,15 +6,15 @@ import asyncio
 import errno
 import logging
 import os
+import resource
 import socket
 import stat
-import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from pyllmcancel.server.limits import ACCEPT_AT_ONCE, MAX_CONNECTIONS, OTHER_FILES
-from pyllmcancel.system import ask_for_descriptors, claim_address, descriptor_limits
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -51,61 +51,53 @@ class Listener(socket.socket):
 
 
 def listen(host: str, port: int) -> list[Listener]:
-    """Listen on every address that each of `host`, names or addresses separated by commas, has on this machine; a name
-    that ends with ``.sock`` is the path of a Unix socket.
-
-    Raises
-    ------
-    OSError
-        Listening is impossible; the message says why.
+    """Listen on every address that each name or address in `host` has on this machine; a name that ends with ``.sock``
+    is a Unix socket's path. OSError, in words, if that is impossible.
     """
     listeners: list[Listener] = []
     try:
-        for name in host.split(","):
-            path = name.strip()
-            listeners += [_unix_listener(Path(path))] if path.endswith(UNIX_SOCKET) else _listen_on(path, port)
+        for name in map(str.strip, host.split(",")):
+            is_path = name.endswith(UNIX_SOCKET)
+            with _in_words(name if is_path else f"{name}:{port}"):
+                listeners += [_unix_listener(Path(name))] if is_path else _listeners_of(name, port)
     except OSError:
         close_all(listeners)
         raise
     return listeners
 
 
-def _listen_on(host: str, port: int) -> list[Listener]:
-    listeners: list[Listener] = []
+@contextmanager
+def _in_words(place: str) -> Iterator[None]:
     try:
-        found = addresses_of(host, port)
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            try:
-                listeners.append(_listener(family, kind, protocol, address))
-            except OSError as error:
-                # A name may have an address, often of IPv6, that this machine lacks.
-                if error.errno not in NOT_HERE or (address == found[-1][4] and not listeners):
-                    raise
+        yield
     except OSError as error:
-        close_all(listeners)
         reason = (error.strerror or str(error)).lower()
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from error
+        raise OSError(error.errno, f"cannot listen on {place}: {reason}") from error
+
+
+def _listeners_of(host: str, port: int) -> list[Listener]:
+    listeners: list[Listener] = []
+    found = addresses_of(host, port)
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        try:
+            listeners.append(_listener(family, kind, protocol, address))
+        except OSError as error:
+            # A name may have an address, often of IPv6, that this machine lacks.
+            if error.errno not in NOT_HERE or (address == found[-1][4] and not listeners):
+                close_all(listeners)
+                raise
     return listeners
 
 
 def _unix_listener(path: Path) -> Listener:
     """Listen on a path, which only this user may connect to. A socket that nobody listens on is replaced."""
-    if sys.platform == "win32":
-        raise OSError(errno.EAFNOSUPPORT, f"cannot listen on {path}: Windows has no Unix sockets here")
-    listener = Listener(socket.AF_UNIX, socket.SOCK_STREAM)
+    _remove_stale(path, socket.AF_UNIX)
+    before = os.umask(0o177)
     try:
-        _remove_stale(path, listener.family)
-        before = os.umask(0o177)
-        try:
-            listener.bind(str(path))
-        finally:
-            os.umask(before)
-        listener.path = path
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise OSError(error.errno, f"cannot listen on {path}: {(error.strerror or str(error)).lower()}") from error
+        listener = _listener(socket.AF_UNIX, socket.SOCK_STREAM, 0, str(path))
+    finally:
+        os.umask(before)
+    listener.path = path
     return listener
 
 
@@ -129,7 +121,8 @@ def addresses_of(host: str, port: int) -> list[Any]:
 def _listener(family: int, kind: int, protocol: int, address: Any) -> Listener:
     listener = Listener(family, kind, protocol)
     try:
-        claim_address(listener)
+        if family != socket.AF_UNIX:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a former process linger
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(address)
@@ -150,7 +143,7 @@ def close_all(listeners: list[Listener]) -> None:
 
 
 def is_unix(listener: socket.socket) -> bool:
-    return listener.family == getattr(socket, "AF_UNIX", None)
+    return listener.family == socket.AF_UNIX
 
 
 def url_of(listener: socket.socket, *, secure: bool) -> str:
@@ -166,10 +159,13 @@ def url_at(host: str, port: int, *, secure: bool) -> str:
 
 def raise_file_limit() -> None:
     """Raise the limit of descriptors to the number that the connections may need, if the system allows it."""
-    soft, hard = descriptor_limits()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + OTHER_FILES
-    if soft < wanted:
-        ask_for_descriptors(int(min(wanted, hard)))
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(
+                resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+            )
 
 
 def quiet_about_files(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -31,15 +31,7 @@ MAX_SHOWN = 100  # characters that are repeated to the client
 
 
 class PageGuard:
-    """ASGI middleware: 421 for a name that is not the server's, 403 for a page of another origin.
-
-    Parameters
-    ----------
-    hosts
-        The server's names; None: any name.
-    origins
-        Further origins whose pages may use the server.
-    """
+    """ASGI middleware: 421 for a name that is not in `hosts` (None: any is), 403 for a page not in `origins`."""
 
     def __init__(self, app: ASGIApp, hosts: HostNames | None, origins: AllowedOrigins) -> None:
         self._app = app

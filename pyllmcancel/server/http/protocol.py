@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from contextlib import suppress
+from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,11 @@ from pyllmcancel.server.http.connection import CONNECTION, Connection
 from pyllmcancel.server.http.listening import is_unix
 from pyllmcancel.server.http.proxies import UNIX
 from pyllmcancel.server.http.request_context import new_request_id
-from pyllmcancel.server.http.stages import Stage, Timer, stage_of
 from pyllmcancel.server.limits import LINGER_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fastapi import FastAPI
 
     from pyllmcancel.server.config import Certificate, ServerConfig
@@ -38,6 +40,43 @@ READ_SECONDS = 0.002
 # Health checks, lists and cancels need no turn: they are answered while hundreds of other requests begin.
 AT_ONCE = re.compile(rb"GET |DELETE |POST \S+/cancel\b")
 END_OF_HEAD = b"\r\n\r\n"
+
+
+class Stage(Enum):
+    """The stages of a connection, named after what it waits for."""
+
+    HEAD = auto()  # of a request; the first, or one that has begun
+    BODY = auto()
+    ANSWER = auto()  # ours: the client has done its part
+    NEXT = auto()  # request, of which nothing has come
+
+
+def stage_of(conn: h11.Connection, *, served: bool) -> Stage:
+    """Return the stage of a connection, which has `served` a request before, or not."""
+    if conn.their_state is h11.SEND_BODY:
+        return Stage.BODY
+    if conn.their_state is not h11.IDLE:
+        return Stage.ANSWER
+    return Stage.NEXT if served and not conn.trailing_data[0] else Stage.HEAD
+
+
+class Timer:
+    """At most one call to come. Used by the event loop only."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self, seconds: float, act: Callable[[], object]) -> None:
+        """Call `act` after `seconds`, instead of an earlier call that is still to come."""
+        self.stop()
+        self._handle = self._loop.call_later(seconds, act)
+
+    def stop(self) -> None:
+        """Idempotent."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
 
 
 class WatchfulProtocol(H11Protocol):
@@ -71,9 +110,7 @@ class WatchfulProtocol(H11Protocol):
 
     @property
     def address(self) -> str:
-        """The address whose limits the connection counts towards; a trusted proxy's connections each have one of
-        their own.
-        """
+        """The address whose limits the connection counts towards; each connection of a proxy has one of its own."""
         if self.client is None:
             return ""
         host, port = self.client

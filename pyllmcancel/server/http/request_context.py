@@ -38,20 +38,17 @@ def new_request_id() -> str:
 
 def request_id_of(scope: Scope) -> str:
     """Return the id that the middleware gave this request, or took from its client."""
-    request_id: str = scope["state"]["request_id"]
-    return request_id
+    return str(scope["state"]["request_id"])
 
 
 def arrival_of(scope: Scope) -> float:
     """Return the time of this request's arrival, in monotonic seconds."""
-    arrived_at: float = scope["state"]["arrived_at"]
-    return arrived_at
+    return float(scope["state"]["arrived_at"])
 
 
 def created_at_of(scope: Scope) -> float:
     """Return the time that the answer says it was created, in seconds since the epoch."""
-    created_at: float = scope["state"].setdefault(CREATED, time.time())
-    return created_at
+    return float(scope["state"].setdefault(CREATED, time.time()))
 
 
 def left_at_of(scope: Scope) -> float | None:
@@ -68,9 +65,9 @@ def arrival_header(scope: Scope, left_at: float | None, ahead: float) -> bytes:
 
 def arrival_of_header(scope: Scope, now: float) -> tuple[float, float | None]:
     """Return the times that the process in front says; now for an arrival if it says none, or a later one."""
-    told = next((value for name, value in scope["headers"] if name == ARRIVED), b"").split(b" ")
+    times = next((value for name, value in scope["headers"] if name == ARRIVED), b"").split(b" ")
     with suppress(ValueError):
-        at, *left = told
+        at, *left = times
         return min(now, float(at)), min(now, float(left[0])) if left else None
     return now, None
 
@@ -81,19 +78,14 @@ def mark_client_gone(scope: Scope) -> None:
 
 
 def is_client_gone(scope: Scope) -> bool:
-    gone: bool = scope["state"].get("client_gone", False)
-    return gone
+    return bool(scope["state"].get("client_gone", False))
 
 
 class RequestContext:
     """Gives each request its id and its line in the log; outside of all middleware.
 
-    Parameters
-    ----------
-    served_by
-        The server's name in its answers, if it has one.
-    is_behind
-        True if all requests come from the process in front of several models', which says when they arrived.
+    Answers have the server's name, if it has one. The process in front, if it `is_behind` one, says when requests
+    arrived.
     """
 
     def __init__(self, app: ASGIApp, served_by: str | None = None, *, is_behind: bool = False) -> None:
@@ -111,8 +103,8 @@ class RequestContext:
         request_id = given if given is not None and sane else new_request_id()
         scope.setdefault("state", {})["request_id"] = request_id
         began = time.monotonic()
-        told = arrival_of_header(scope, began) if self._is_behind else (began, None)
-        scope["state"].update(zip(("arrived_at", "left_at"), told, strict=True))
+        times = arrival_of_header(scope, began) if self._is_behind else (began, None)
+        scope["state"].update(zip(("arrived_at", "left_at"), times, strict=True))
         ids = dict.fromkeys(shape_of(scope).id_headers, request_id)
         status = 0
 

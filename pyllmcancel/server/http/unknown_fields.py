@@ -38,46 +38,22 @@ PLAIN = (int, str, float, bool, type(None))
 STATE = "ignored_fields"  # in a scope's state
 
 # Fields outside of OpenAI's two endpoints, or of this server, that would change the answer: a constraint, a modality,
-# another way to search. Each has the values, besides null and empty ones, that ask for nothing. The forms of
-# answers are refused in dialects that have other names for them.
-REFUSED: Mapping[str, tuple[Any, ...]] = {
-    "audio": (),
-    "bad_words": (),
+# another way to search. The forms of answers are refused in dialects that have other names for them.
+CHANGING = (
+    "audio bad_words chat_template ebnf force_words functions grammar guided_choice guided_grammar guided_json"
+    " guided_regex guided_whitespace_pattern image images json_schema logits_processors lora_request moderation"
+    " multimodal_data negative_prompt output_config.format output_format prompt_embeds prompt_logprobs regex"
+    " response_schema structural_tag structured_outputs use_beam_search web_search_options"
+)
+# Each with the values, besides null and empty ones, that ask for nothing.
+REFUSED: Mapping[str, tuple[Any, ...]] = dict.fromkeys(CHANGING.split(), ()) | {
     "beam_width": (1,),
-    "chat_template": (),
-    "ebnf": (),
-    "force_words": (),
     "format": ("text",),
     "function_call": ("none", "auto"),
-    "functions": (),
-    "grammar": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_whitespace_pattern": (),
-    "image": (),
-    "images": (),
-    "json_schema": (),
     "length_penalty": (1,),
-    "logits_processors": (),
-    "lora_request": (),
-    "moderation": (),
-    "multimodal_data": (),
-    "negative_prompt": (),
     "num_beams": (1,),
-    "output_config.format": (),
-    "output_format": (),
-    "prompt_embeds": (),
-    "prompt_logprobs": (),
-    "regex": (),
     "response_format": ({"type": "text"},),
-    "response_schema": (),
-    "structural_tag": (),
-    "structured_outputs": (),
     "text.format": ({"type": "text"},),
-    "use_beam_search": (),
-    "web_search_options": (),
 }
 
 
@@ -86,7 +62,7 @@ class IgnoredFields:
 
     def __init__(self, policy: UnknownFields) -> None:
         self._policy = policy
-        self._names: OrderedDict[str, None] = OrderedDict()
+        self._names: dict[str, None] = {}
 
     def add(self, name: str) -> None:
         """Record a field; ApiError if such fields are refused."""
@@ -121,13 +97,7 @@ class IgnoredLog:
 
 
 def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> IgnoredFields:
-    """Take unknown fields out of `body`, and of the objects inside it; `body.ignore` adds to the result.
-
-    Raises
-    ------
-    ApiError
-        A field would have changed the answer, or unknown fields are refused.
-    """
+    """Take unknown fields out of `body`; ApiError if one would change the answer, or is refused. `body.ignore` adds."""
     ignored = body._ignored = IgnoredFields(policy)
     refused = {**REFUSED, **body.refused_fields}
     for number, (model, path) in enumerate(models_in(body, ())):
@@ -147,9 +117,7 @@ def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> Igno
 
 
 def models_in(model: BaseModel, path: tuple[str, ...]) -> Iterator[tuple[BaseModel, tuple[str, ...]]]:
-    """Iterate over `model` and all models inside it, with the names of the fields that lead there, without indexes
-    in lists.
-    """
+    """Iterate over `model` and all models inside it, with the names of the fields that lead there."""
     yield model, path
     for name, value in model.__dict__.items():
         for one in value if isinstance(value, list) else (value,):

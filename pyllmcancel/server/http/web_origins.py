@@ -18,19 +18,8 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class AllowedOrigins:
-    """A set of the origins that are named.
-
-    Parameters
-    ----------
-    named
-        Origins, as `web_origin` returns them.
-
-    Attributes
-    ----------
-    all
-        True if every origin is in the set.
-    exact, pattern
-        The set's content, for Starlette's CORS layer.
+    """The set of the origins that are named as `web_origin` returns them: `all`, or, for Starlette's CORS layer, those
+    that are `exact` or match the `pattern`.
     """
 
     def __init__(self, named: Iterable[str]) -> None:
@@ -58,15 +47,10 @@ def web_origin(text: str) -> str:
 
 
 def is_own(origin: str, host: str, *, secure: bool) -> bool:
-    """Return whether a page of `origin` is one of the server that was asked as `host`.
+    """Return whether a page of `origin` is one of the server that was asked as `host`, the value of that header.
 
-    Parameters
-    ----------
-    host
-        The value of the header ``Host``. Without a port, the default one of the origin's scheme counts: a proxy in
-        front of this server may speak HTTPS.
-    secure
-        True if the request came by HTTPS: a page that came without HTTPS is another's.
+    Without a port the default one of the origin's scheme counts: a proxy in front may speak HTTPS. If the request was
+    `secure`, a page that came without HTTPS is another's.
     """
     page = _place(origin)
     if page is None or (secure and page[0] != "https"):

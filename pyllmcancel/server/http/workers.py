@@ -33,14 +33,9 @@ class Abandoned(Exception):  # noqa: N818
 
 
 class Work:
-    """One piece of work for a thread, and its owner. Used by the event loop only, unless a method says otherwise.
+    """One piece of work for a thread, and its owner: the `FlaggedPause` of its function. Used by the event loop only.
 
-    It is the `FlaggedPause` of its function.
-
-    Attributes
-    ----------
-    flag
-        Raised when the work is given up. Any thread may read it.
+    Any thread may read the `flag`, which is raised when the work is given up.
     """
 
     def __init__(self, owner: str = NO_OWNER) -> None:
@@ -84,12 +79,7 @@ class Workers:
     """Threads that do the long work of requests, off the event loop. Used by the event loop only.
 
     Running work is not interrupted from outside: it calls its pause where it may end. Waiting work is dropped. Owners
-    take turns, so that an owner with much work does not delay another.
-
-    Parameters
-    ----------
-    per_owner
-        The limit of threads that work for one owner at once; by default all.
+    take turns, each with `per_owner` threads at most, so that an owner with much work does not delay another.
     """
 
     def __init__(self, n_threads: int, name: str, per_owner: int | None = None) -> None:
@@ -108,19 +98,9 @@ class Workers:
         return len(self._live)
 
     async def run(self, receive: Receive, function: Callable[[FlaggedPause], T], work: Work | None = None) -> T:
-        """Run `function` in a thread, and return its result or raise its error.
-
-        Parameters
-        ----------
-        receive
-            The request's, after its body has been read: it reports when the client leaves.
-        work
-            The handle that stops the work; a new one by default.
-
-        Raises
-        ------
-        ClientLeft, EngineClosedError
-            The work was given up. Any other error that it was stopped with is raised, too.
+        """Run `function` in a thread, and return its result or raise its error, or that with which `work` was stopped:
+        ClientLeft, EngineClosedError, or another. `receive` reports when the client leaves; the body must have been
+        read.
         """
         work = work or Work()
         if self._closed:
@@ -159,9 +139,7 @@ class Workers:
         loop = asyncio.get_running_loop()
 
         def note_end(submitted: Future[T]) -> None:
-            """Note the end of the work. Called in the work's thread, or wherever the work was dropped before it
-            began.
-            """
+            """Note the end, in the work's thread or wherever the work was dropped."""
             work.note_end()
             with suppress(RuntimeError):  # the event loop may have ended before
                 loop.call_soon_threadsafe(self._end, work, done, submitted)
@@ -173,8 +151,12 @@ class Workers:
         self._working -= Counter({work.owner: 1})
         if submitted.cancelled():
             done.cancel()
-        elif not done.done():
-            set_outcome(done, submitted)
+        elif done.done():
+            pass
+        elif (error := submitted.exception()) is None:
+            done.set_result(submitted.result())
+        else:
+            done.set_exception(error)
         if not self._closed:
             self._begin_next()
 
@@ -197,11 +179,3 @@ class Workers:
         """Close, and wait for the pieces of work that are running."""
         self.close()
         await asyncio.to_thread(self._threads.shutdown)
-
-
-def set_outcome(done: asyncio.Future[T], submitted: Future[T]) -> None:
-    error = submitted.exception()
-    if error is None:
-        done.set_result(submitted.result())
-    else:
-        done.set_exception(error)

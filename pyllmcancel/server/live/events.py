@@ -13,7 +13,7 @@ from pyllmcancel.server.wire.fields import Answer
 At = Annotated[float, Field(description="On the server's monotonic clock, in seconds.")]
 
 
-class Told(Answer):
+class FeedEvent(Answer):
     """The base of all events."""
 
     replica: NotRequired[Annotated[str, Field(description="Name of the server, if there are several.")]]
@@ -28,13 +28,13 @@ class FeedEntry(RequestEntry):
     ]
 
 
-class AddedEvent(Told):
+class AddedEvent(FeedEvent):
     type: Literal["added"]
     at: At
     request: FeedEntry
 
 
-class AdmittedEvent(Told):
+class AdmittedEvent(FeedEvent):
     type: Literal["admitted"]
     at: At
     id: str
@@ -43,7 +43,7 @@ class AdmittedEvent(Told):
     cached_tokens: int
 
 
-class StepEvent(Told):
+class StepEvent(FeedEvent):
     """A step, or several in a row that had the same sequences, phases and status."""
 
     type: Literal["step"]
@@ -61,7 +61,7 @@ class StepEvent(Told):
     others: Annotated[int, Field(description="Tokens of sequences that this reader may not see.")]
 
 
-class CancelledEvent(Told):
+class CancelledEvent(FeedEvent):
     """A cancel was requested. The computation has stopped with the event `ended`."""
 
     type: Literal["cancelled"]
@@ -72,7 +72,7 @@ class CancelledEvent(Told):
     superseded_by: str | None
 
 
-class EndedEvent(Told):
+class EndedEvent(FeedEvent):
     type: Literal["ended"]
     at: At
     request: FeedEntry
@@ -128,7 +128,7 @@ class FeedCapacity(Answer):
     n_ctx: int
 
 
-class ServerFacts(Told):
+class ServerFacts(FeedEvent):
     type: Literal["snapshot"]
     reason: Literal["new", "unknown_id", "too_old"]
     at: At

@@ -130,7 +130,7 @@ class FactFinder:
     """
 
     def __init__(self) -> None:
-        self._told: WeakKeyDictionary[Request, set[str]] = WeakKeyDictionary()
+        self._reported: WeakKeyDictionary[Request, set[str]] = WeakKeyDictionary()
 
     def find(self, records: Iterable[Record]) -> Iterator[Fact]:
         """Return the facts of records; equal steps in a row become one fact."""
@@ -183,7 +183,7 @@ class FactFinder:
             yield PlainFact(request.owner, cancelled)
 
     def _is_news(self, request: Request, what: str) -> bool:
-        told = self._told.setdefault(request, set())
-        news = what not in told
-        told.add(what)
+        reported = self._reported.setdefault(request, set())
+        news = what not in reported
+        reported.add(what)
         return news

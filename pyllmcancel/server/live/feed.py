@@ -13,9 +13,12 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.live.facts import FactFinder, PlainFact
@@ -53,13 +56,7 @@ class Reader:
 
 
 class Feed:
-    """The readers of one server, and their events.
-
-    Parameters
-    ----------
-    seats
-        Seats for readers, by the owners of their keys; a reader without a seat is refused.
-    """
+    """The readers of one server, and their events. A reader without one of the `seats`, by owners, is refused."""
 
     def __init__(self, metrics: EngineMetrics, seats: Shares) -> None:
         self.ring: Ring[Fact] = Ring()
@@ -102,24 +99,20 @@ class Feed:
 
     @contextmanager
     def reader(self, audience: Audience, owner: str, drop: Callable[[], object]) -> Iterator[Reader]:
-        """Read inside the block, beginning with the events from now on; ApiError 503 as in `check_room`.
-
-        `drop` is called if the reader is too slow.
-        """
+        """Read events from now on inside the block; ApiError as in `check_room`. A slow reader's `drop` is called."""
         self.check_room(owner)
         self._seats.take(owner)
+        reader = Reader(audience, 0, drop)
         try:
             self._listen()
             self.flush()  # before it counts as a reader: one that comes after a gap has missed nothing
-            reader = Reader(audience, self.ring.newest, drop)
+            reader.place = self.ring.newest
             self._readers[reader] = None
-            try:
-                yield reader
-            finally:
-                del self._readers[reader]
-                if not self._readers and self._loop is not None and not self.ended:
-                    self._leaving = self._loop.call_later(KEPT_SECONDS, self._listen_no_more)
+            yield reader
         finally:
+            self._readers.pop(reader, None)
+            if not self._readers and self._loop is not None and not self.ended:
+                self._leaving = self._loop.call_later(KEPT_SECONDS, self._listen_no_more)
             self._seats.give_back(owner)
 
     @property
@@ -243,12 +236,12 @@ class Feed:
             self.frames.forget()
             self._change.set()
             self._change = asyncio.Event()
-        if self._stats_due and self._tells_stats():
+        if self._stats_due and self._sends_stats():
             self._flush_at(self._stats_at + STATS_SECONDS)
 
     # -- statistics ---------------------------------------------------------------------------------------------------
 
-    def _tells_stats(self) -> bool:
+    def _sends_stats(self) -> bool:
         """Return whether a reader sees everything."""
         return any(
             one.audience.owner is None and "stats" in (one.audience.types or ("stats",)) for one in self._readers
@@ -256,7 +249,7 @@ class Feed:
 
     def _stats_fact(self) -> Iterator[PlainFact]:
         now = time.monotonic()
-        if not self._stats_due or now - self._stats_at < STATS_SECONDS or not self._tells_stats():
+        if not self._stats_due or now - self._stats_at < STATS_SECONDS or not self._sends_stats():
             return
         self._stats_due = False
         stats = self.stats()
@@ -289,3 +282,15 @@ class Feed:
             "aborted_steps": totals.aborted_steps,
             "cancels": dict(totals.cancels),
         }
+
+
+class FeedGauges(Collector):
+    """Read at each scrape, in the event loop."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+
+    def collect(self) -> Iterable[Metric]:
+        ring = self._feed.ring
+        n_kept, text = ring.newest - ring.first + 1, "Events that readers of the feed can take up again."
+        yield GaugeMetricFamily("pyllmcancel_events_kept", text, n_kept)

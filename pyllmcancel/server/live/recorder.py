@@ -42,12 +42,8 @@ class Recorder(NullObserver):
     """An observer that keeps events until the event loop takes them.
 
     It is called between two steps, so it only makes a tuple and appends it. That needs no lock and no JSON, and takes a
-    few microseconds. The flag that the loop has been woken has no lock either: at worst the loop is woken twice.
-
-    Parameters
-    ----------
-    wake
-        Called from any thread when there are records, once until they are taken.
+    few microseconds. `wake` is called from any thread when there are records, once until they are taken, or at worst
+    twice.
     """
 
     def __init__(self, wake: Callable[[], object]) -> None:

@@ -27,15 +27,7 @@ if TYPE_CHECKING:
 
 
 class FeedResponse(Response):
-    """Server-sent events of a server's feed.
-
-    Parameters
-    ----------
-    owner
-        The owner of the key that the reader came with.
-    last_event_id
-        The event after which to resume, if the feed remembers it.
-    """
+    """Server-sent events for a reader with the `owner`'s key, after `last_event_id` if the feed remembers it."""
 
     def __init__(
         self, state: ServerState, see: Visible, audience: Audience, *, owner: str, last_event_id: str | None

@@ -12,13 +12,7 @@ F = TypeVar("F")
 
 
 class Ring(Generic[F]):
-    """Keeps the last `kept` facts, or some more: it is cut a tenth at a time.
-
-    Attributes
-    ----------
-    first, newest
-        The numbers of the oldest fact that is kept, and of the newest; without any facts `newest` is `first` - 1.
-    """
+    """Keeps the last `kept` facts, or some more: it is cut a tenth at a time. `first` is the oldest one's number."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept

@@ -22,17 +22,7 @@ MAX_SHARED = 32  # chunks that are kept for other readers until the next flush
 
 
 class Audience(NamedTuple):
-    """The readers that see the same events.
-
-    Attributes
-    ----------
-    owner
-        The owner whose events are seen; None: all owners.
-    types
-        The types of events; None: all types.
-    replica
-        This server's name in each event; None: no name.
-    """
+    """Readers that see the same: events of one owner, or all; of some types, or all; with a replica's name, if any."""
 
     owner: str | None
     types: frozenset[str] | None = None
@@ -94,11 +84,7 @@ class Frames:
         return int(number) if boot == self.boot and is_number else None
 
     def after(self, ring: Ring[Fact], place: int, audience: Audience) -> tuple[bytes, int]:
-        """Return the next events for this audience, some at a time, and the place after them; empty if there are none
-        yet.
-
-        Returns None for a place that the ring does not remember: that reader is to be dropped.
-        """
+        """Return the next events for this audience, possibly none, and the place after them."""
         chunk = b""
         while ring.remembers(place) and place < ring.newest and not chunk:
             shared = self._shared.get((audience, place))

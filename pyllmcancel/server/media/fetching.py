@@ -80,30 +80,14 @@ def place_of(url: str) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
-    """Fetches pictures. Used in the event loop only.
-
-    Parameters
-    ----------
-    max_bytes
-        The size limit of an answer's content.
-    resolve
-        Finds the addresses of a name.
-    is_allowed
-        Returns whether an address may be connected to.
-    """
+    """Fetches `max_bytes` of a picture at most, in the event loop, from addresses that are allowed."""
 
     max_bytes: int
     resolve: Resolve = resolve
     is_allowed: Callable[[str], bool] = is_public
 
     async def fetch(self, url: str, progress: Progress) -> bytes:
-        """Return the content at a URL. The time is limited by the caller.
-
-        Raises
-        ------
-        BadMedia
-            The URL is invalid, leads to an address that is not public, or has no content that may be taken.
-        """
+        """Return a URL's content; BadMedia if it is invalid, not public, or empty. The caller limits the time."""
         for _ in range(MAX_REDIRECTS + 1):
             if len(url) > MAX_URL:
                 raise BadMedia(f"the URL has more than {MAX_URL:,} characters")

@@ -40,21 +40,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One picture or sound of a request.
+    """One picture or sound of a request."""
 
-    Attributes
-    ----------
-    marker
-        Stands for it in the prompt; no client can know it beforehand.
-    source
-        The source, or the bytes that were fetched or uploaded.
-    kind
-        None: its bytes say which it is.
-    """
-
-    marker: str
-    source: str | bytes
-    kind: MediaKind | None
+    marker: str  # stands for it in the prompt; no client can know it beforehand
+    source: str | bytes  # the source, or the bytes that were fetched or uploaded
+    kind: MediaKind | None  # None: its bytes say which it is
 
     @property
     def url(self) -> str | None:
@@ -96,14 +86,8 @@ def given_in(parts: Iterable[MediaPart]) -> list[Given]:
 async def gathered(request: Request, given: Sequence[Given], param: str, *, must_fit: bool = True) -> Gathered:
     """Return a request's pictures and sounds, which have been fetched and read. The request is listed meanwhile.
 
-    Unless the request `must_fit`, its pictures may have more tokens than the context.
-
-    Raises
-    ------
-    InvalidRequestError, ApiError
-        There are too many, the model does not take them, or one cannot be fetched, or is too large.
-    RequestCancelled, EngineClosedError
-        The request was cancelled, or the server ends.
+    Unless the request `must_fit`, its pictures may have more tokens than the context. Errors: there are too many, the
+    model does not take them, or one cannot be fetched, or is too large; the request was cancelled, or the server ends.
     """
     asked, state = Gathered(given, param, owner_of(request.scope)), state_of(request)
     if not asked:
@@ -120,9 +104,7 @@ async def gathered(request: Request, given: Sequence[Given], param: str, *, must
 
 
 def read_files(state: ServerState, asked: Gathered, must_fit: bool, pause: Pause) -> list[Media]:
-    """Return the files, or raise the error of one that is too large, or no picture or sound, by its header: nothing is
-    decoded, and so nothing else that is being decoded has to be waited for. For a worker.
-    """
+    """Return the files, or raise the error of one, by its header: nothing is decoded. For a worker."""
     assert state.engine.media is not None, "gathered() has checked this"
     found: list[Media] = []
     limits = limits_of(state)
@@ -192,12 +174,8 @@ def media_tokens(
 ) -> MediaPrompt:
     """Return the tokens of a prompt that has the marker of each picture and sound. For a worker.
 
-    Without `must_fit` they are only to be counted, and the prompt has no pictures.
-
-    Raises
-    ------
-    InvalidRequestError, ApiError
-        A file is cut or over a limit, or the prompt has its marker not exactly once.
+    Without `must_fit` they are only to be counted, and the prompt has no pictures. InvalidRequestError or ApiError: a
+    file is cut or over a limit, or the prompt has its marker not exactly once.
     """
     media = state.engine.media
     assert media is not None, "gathered() has checked this"
@@ -230,10 +208,7 @@ def _media(one: Given, state: ServerState, pause: Pause) -> Media:
 def in_order(prompt: str, places: Mapping[str, int], marker: str, param: str) -> tuple[str, list[int]]:
     """Return the prompt with the engine's own marker in each place, and what stands there, in the order of the prompt.
 
-    Raises
-    ------
-    InvalidRequestError
-        The chat template omits or repeats one, or a text has the engine's marker, which no client can know.
+    InvalidRequestError: the template omits or repeats one, or a text has the engine's marker, which no client can know.
     """
     if marker in prompt:
         raise InvalidRequestError("a text has the mark that stands for pictures", param)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr
 
@@ -31,14 +31,11 @@ class ImageUrl(RequestBody):
 
 
 class ImagePart(Marked):
+    kind: ClassVar = MediaKind.IMAGE
     type: Literal["image_url"]
     image_url: Annotated[ImageUrl, BeforeValidator(_in_object)]
     cache_control: CacheHint = None
     prompt_cache_breakpoint: CacheHint = None
-
-    @property
-    def kind(self) -> MediaKind:
-        return MediaKind.IMAGE
 
     @property
     def source(self) -> str:
@@ -52,6 +49,7 @@ class InputAudio(RequestBody):
 
 
 class AudioPart(Marked):
+    kind: ClassVar = MediaKind.AUDIO
     type: Literal["input_audio"]
     input_audio: InputAudio
     cache_control: CacheHint = None
@@ -65,10 +63,6 @@ class AudioPart(Marked):
         part = cls(type="input_audio", input_audio=InputAudio.model_validate({}))
         part._content = content
         return part
-
-    @property
-    def kind(self) -> MediaKind:
-        return MediaKind.AUDIO
 
     @property
     def source(self) -> str | bytes:

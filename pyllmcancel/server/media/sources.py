@@ -23,15 +23,7 @@ def is_url(source: str) -> bool:
 
 
 def read(source: str | bytes, settings: MediaSettings) -> bytes:
-    """Return the bytes of a source that is no URL of http or https, or is the bytes already.
-
-    It may take a moment, and so is done by a worker.
-
-    Raises
-    ------
-    BadMedia
-        The source is invalid, or is a file that may not be read.
-    """
+    """Return the bytes of a source that is not fetched; BadMedia if it may not be read. For a worker."""
     if isinstance(source, bytes):
         return checked(source, settings.max_bytes)
     if source[:7].lower() == "file://":

@@ -85,40 +85,21 @@ FURTHER_MODELS = (*STREAM_EVENTS, LLAMA.answer, ANTHROPIC.answer)
 GENERATION_ERRORS = (400, 404, 413, 415, 429, 499, 500, 503, 504)
 
 NAME = {"type": "string", "minLength": 1, "maxLength": MAX_SESSION_ID}
-REQUEST_HEADERS = (
-    {
-        "name": "X-Request-Id",
-        "in": "header",
-        "description": "Id of this request, by which it can be cancelled; the server makes one if it is missing.",
-        "schema": {"type": "string", "pattern": f"^{SANE_ID.pattern}$"},
-    },
-    {
-        "name": "X-Session-Id",
-        "in": "header",
-        "description": "Session: the group that the request belongs to, which can be listed and cancelled as a whole.",
-        "schema": NAME,
-    },
-    {
-        "name": "X-Parent-Session-Id",
-        "in": "header",
-        "description": "The session whose child this one is; a cancel of the parent reaches all descendants.",
-        "schema": NAME,
-    },
-    {
-        "name": "X-Supersede",
-        "in": "header",
-        "description": "A key under which at most one request lives: the newest cancels the older one.",
-        "schema": NAME,
-    },
-    {
-        "name": "X-Conversation-Id",
-        "in": "header",
-        "description": (
+REQUEST_ID = {"type": "string", "pattern": f"^{SANE_ID.pattern}$"}
+REQUEST_HEADERS = tuple(
+    {"name": name, "in": "header", "description": text, "schema": REQUEST_ID if name == "X-Request-Id" else NAME}
+    for name, text in {
+        "X-Request-Id": "Id of this request, by which it can be cancelled; the server makes one if it is missing.",
+        "X-Session-Id": (
+            "Session: the group that the request belongs to, which can be listed and cancelled as a whole."
+        ),
+        "X-Parent-Session-Id": ("The session whose child this one is; a cancel of the parent reaches all descendants."),
+        "X-Supersede": "A key under which at most one request lives: the newest cancels the older one.",
+        "X-Conversation-Id": (
             "The stream goes on when its client leaves, and can be taken up by `GET /v1/stream/{name}`. The newest"
             " stream of a conversation cancels the older one."
         ),
-        "schema": NAME,
-    },
+    }.items()
 )
 
 
@@ -147,9 +128,7 @@ def asks(body_type: type[RequestBody], media_type: str = "application/json") -> 
 
 
 def answers(model: Any, *events: type, says_done: bool = True, shape: ErrorShape = OPENAI) -> Responses:
-    """Return the `responses` of a route with this answer; with `events`, also a stream of these models when asked
-    for.
-    """
+    """Return the `responses` of a route with this answer; with `events`, also with a stream of them."""
     described = answer_of(model, "The answer")
     if events:
         # As in OpenAPI 3.2, and as FastAPI writes it: the schema of each event, not of the stream as a whole.
@@ -174,9 +153,7 @@ def stream_of(*events: type) -> Responses:
 
 
 def describe(app: FastAPI, config: ServerConfig) -> None:
-    """Make `app` answer ``/openapi.json`` with the complete description, which is written once: it takes a quarter of a
-    second, with the GIL.
-    """
+    """Make `app` answer ``/openapi.json``, which is written once: it takes a quarter of a second, with the GIL."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:

@@ -71,9 +71,7 @@ def curl_command(url: str, key: str, *, secure: bool, example: Example) -> list[
 
 
 def url_from_here(listeners: Sequence[socket.socket], *, secure: bool) -> str:
-    """Return the server's address as seen from this machine: a loopback address if the server listens on one, or on
-    all.
-    """
+    """Return the server's address as seen from this machine: a loopback address if the server listens there."""
     urls = []
     for listener in listeners:
         host, port = listener.getsockname()[:2]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,32 +24,25 @@ logger = logging.getLogger("pyllmcancel.server")
 
 
 class Hangups:
-    """The handling of SIGHUP, from the start of the process on; without effect on Windows, which has no such signal.
+    """The handling of SIGHUP, from the start of the process on: it has the keys read again.
 
     Made in the main thread, before the keys are read. Without a handler the signal would end a process that is
     starting. If it were ignored, a change of the file after its first reading would be missed.
-
-    Parameters
-    ----------
-    read
-        Reads the keys.
     """
 
     def __init__(self, read: ReadKeys) -> None:
         self._read = read
         self._came_early = False  # written by the signal's handler, in the main thread
-        if sys.platform != "win32":
-            signal.signal(signal.SIGHUP, self._remember)
+        signal.signal(signal.SIGHUP, self._remember)
 
     def _remember(self, _number: int, _frame: FrameType | None) -> None:
         self._came_early = True
 
     def handled_by(self, loop: asyncio.AbstractEventLoop, state: ServerState) -> None:
         """Have each SIGHUP read the keys again from now on, and read them if one has come already."""
-        if sys.platform != "win32":
-            loop.add_signal_handler(signal.SIGHUP, read_again, state, self._read)
-            if self._came_early:
-                read_again(state, self._read)
+        loop.add_signal_handler(signal.SIGHUP, read_again, state, self._read)
+        if self._came_early:
+            read_again(state, self._read)
 
 
 def read_again(state: ServerState, read: ReadKeys) -> None:

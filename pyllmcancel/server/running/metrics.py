@@ -20,6 +20,7 @@ from pyllmcancel import __version__
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.drafting.sources import SOURCES
 from pyllmcancel.events import FinishReason, Limit
+from pyllmcancel.requests.observer import NullObserver
 from pyllmcancel.server.running.llama_metrics import LlamaMetrics, Totals
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Registry(CollectorRegistry):
             yield family
 
 
-class EngineMetrics:
+class EngineMetrics(NullObserver):
     """An observer that counts. Each server has a registry, so that two servers in one process do not mix."""
 
     def __init__(self) -> None:
@@ -140,13 +141,6 @@ class EngineMetrics:
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(f"pyllmcancel_{name}", text, labels, buckets=buckets, registry=self.registry)
 
-    def request_added(self, request: Request) -> None:
-        """Count nothing yet: the gauges show live requests."""
-
-    def request_admitted(self, request: Request) -> None: ...
-
-    def request_cancelled(self, request: Request) -> None: ...
-
     def request_ended(self, request: Request, ending: Ending) -> None:
         repeats = ending.limit is Limit.REPETITION
         self._requests.labels(ending.limit if repeats else ending.finish_reason).inc()
@@ -184,9 +178,7 @@ class EngineMetrics:
             self._spared.inc()
 
     def _clock_turn(self, record: StepRecord) -> None:
-        """Observe the time since the former step, if a request was in both steps: otherwise the engine may have been
-        idle.
-        """
+        """Observe the time since the former step, if a request was in both: else the engine may have been idle."""
         former, self._last_step = self._last_step, record
         if former is None:
             return
@@ -312,14 +304,11 @@ def _info(name: str, text: str, /, **labels: str) -> Metric:
 
 
 def llama_cpp_commit() -> str:
-    """Return the commit of llama.cpp that is compiled in, by the pin that is installed with the package, or is in the
-    checkout.
-    """
+    """Return the commit of llama.cpp that is compiled in, by the pin in the package or in the checkout."""
     package = files("pyllmcancel")
     pins = (package / "llama_cpp_pin.toml", package / ".." / "vendor" / "llama.cpp" / "PIN.toml")
     pin = next(pin for pin in pins if pin.is_file())
-    commit: str = tomllib.loads(pin.read_text("utf-8"))["llama_cpp"]["commit"]
-    return commit
+    return str(tomllib.loads(pin.read_text("utf-8"))["llama_cpp"]["commit"])
 
 
 def n_paused(engine: Engine) -> int:

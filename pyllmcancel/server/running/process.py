@@ -29,7 +29,6 @@ from pyllmcancel.server.http.protocol import uvicorn_config
 from pyllmcancel.server.limits import GIL_SECONDS
 from pyllmcancel.server.running.first_steps import example_of, first_steps
 from pyllmcancel.server.running.supervision import Supervision
-from pyllmcancel.system import LastResort
 
 if TYPE_CHECKING:
     import socket
@@ -75,7 +74,6 @@ class Server(uvicorn.Server):
         self._hurry = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None  # set in `startup`
         self._supervision = Supervision.of(os.environ, lambda: self._state.health()["status"])
-        self.last_resort = LastResort()
         self.exit_status = 0
 
     def _give_up(self) -> None:
@@ -94,7 +92,8 @@ class Server(uvicorn.Server):
 
     def _end_in_any_case(self) -> None:
         """Called by the engine's thread."""
-        self.last_resort.start(self._drain + 2 * GRACE_SECONDS + LAST_RESORT_SECONDS)
+        # An alarm needs neither memory, nor the GIL, nor an event loop.
+        signal.setitimer(signal.ITIMER_REAL, self._drain + 2 * GRACE_SECONDS + LAST_RESORT_SECONDS)
         self._give_up()
         self._make_haste()
 
@@ -231,7 +230,7 @@ def serve(
     finally:
         uvicorn_logger.setLevel(level)
         uvicorn_logger.removeFilter(says_what_it_waits_for)
-        server.last_resort.call_off()
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
         # Objects that are hidden from the collector are not freed at the exit either, and the model must be.
         gc.unfreeze()
     return server.exit_status

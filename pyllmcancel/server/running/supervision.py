@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Literal
-
-from pyllmcancel.system import send_datagram
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -19,15 +18,9 @@ State = Literal["ok", "loading", "failed", "stalled", "draining"]  # the words o
 class Supervision:
     """Reports that the server is ready, alive, or about to end. Used by the event loop only; never raises.
 
-    Parameters
-    ----------
-    address
-        The supervisor's datagram socket: a path, or an abstract name after ``@``; None: there is none.
-    beat_every
-        Seconds between two signs of life; None: the supervisor wants none.
-    state
-        Returns the state that ``/health`` would report. A server that is stalled or has failed sends no sign of life,
-        and neither does one whose event loop is blocked.
+    The `address` is the supervisor's datagram socket, a path or an abstract name after ``@``. A sign of life is sent
+    each `beat_every` seconds, if it wants any, but not while the `state`, as ``/health`` has it, is stalled or failed,
+    nor while the event loop is blocked.
     """
 
     def __init__(self, address: str | None, beat_every: float | None, state: Callable[[], State]) -> None:
@@ -35,7 +28,7 @@ class Supervision:
         self._beat_every = beat_every
         self._state = state
         self._listens = False
-        self._told_ready = False
+        self._reported_ready = False
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -55,16 +48,16 @@ class Supervision:
             return
         state = self._state()
         news = []
-        if state == "ok" and not self._told_ready:
-            self._told_ready = True
+        if state == "ok" and not self._reported_ready:
+            self._reported_ready = True
             news += ["READY=1", "STATUS=serving"]
         if state in ("ok", "loading", "draining") and self._beat_every is not None:
             news.append("WATCHDOG=1")
-        self._tell(*news)
+        self._report(*news)
 
     def stopping(self) -> None:
         """Report that the server drains. Signs of life continue until `stop`."""
-        self._tell("STOPPING=1", "STATUS=draining")
+        self._report("STOPPING=1", "STATUS=draining")
 
     def stop(self) -> None:
         """Idempotent."""
@@ -78,14 +71,16 @@ class Supervision:
         if self._beat_every is not None:
             self._timer = asyncio.get_running_loop().call_later(self._beat_every, self._come)
 
-    def _tell(self, *news: str) -> None:
+    def _report(self, *news: str) -> None:
         if self._address is None or not news:
             return
         # An abstract name begins with a null, which cannot be in an environment variable.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
             # A full socket, or a supervisor that has left, must not hold the event loop up.
-            send_datagram(address, "\n".join(news).encode())
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.setblocking(False)
+                sender.sendto("\n".join(news).encode(), address)
         except OSError as error:
             logger.warning("%s could not be reported to the supervisor: %s", ", ".join(news), error.strerror or error)
 

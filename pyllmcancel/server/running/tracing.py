@@ -40,25 +40,15 @@ FLUSH_SECONDS = 3.0  # how long the end of the server waits for a collector
 MAX_SUPERSEDED = 1024  # ended requests to link with a newer one, which still lives
 MAX_LINKS = 32  # links of one request
 OPERATIONS = {
-    "/v1/completions": "text_completion",
-    "/completions": "text_completion",
-    "/completion": "text_completion",
-    "/infill": "text_completion",
-    "/v1/embeddings": "embeddings",
-    "/embeddings": "embeddings",
-    "/embedding": "embeddings",
+    **dict.fromkeys(("/v1/completions", "/completions", "/completion", "/infill"), "text_completion"),
+    **dict.fromkeys(("/v1/embeddings", "/embeddings", "/embedding"), "embeddings"),
     **dict.fromkeys(("/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"), "rerank"),
 }
 
 
 class Tracing(NullObserver):
-    """Observes an engine, and exports a trace of each of its requests.
-
-    Parameters
-    ----------
-    exporter
-        By default OTLP over HTTP. OpenTelemetry's variables (``OTEL_EXPORTER_OTLP_ENDPOINT`` …) configure it, the
-        sampler, the queue and the resource.
+    """Observes an engine, and exports a trace of each of its requests, by default by OTLP over HTTP, as OpenTelemetry's
+    variables (``OTEL_EXPORTER_OTLP_ENDPOINT`` …) say.
     """
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
@@ -132,9 +122,7 @@ class Tracing(NullObserver):
 
 
 class OneLineExporter(SpanExporter):
-    """Logs once that nothing can be exported, and once that exports work again; the SDK would log it every few
-    seconds.
-    """
+    """Logs once that nothing can be exported, and once that exports work again, unlike the SDK."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         # Called by the batch processor's thread only.
@@ -184,9 +172,7 @@ def _at(monotonic: float, epoch: int) -> int:
 
 
 def _attributes(request: Request, ending: Ending, operation: str) -> dict[str, AttributeValue]:
-    """Return attributes named by the conventions for generative AI, where they have a word; ours begin with the
-    package's name.
-    """
+    """Return attributes named by the conventions for generative AI, where they have a word, and ours."""
     usage, trace = ending.usage, request.trace
     reasons = [str(choice.finish_reason or ending.finish_reason) for choice in request.choices]
     found: dict[str, AttributeValue] = {
