@@ -16,9 +16,9 @@ from pyllmcancel.server.anthropic.answer import (
     MessageEnvelope,
     MessageStopEvent,
     StopReason,
+    message_usage,
 )
 from pyllmcancel.server.anthropic.message_blocks import MessageBlocks, whole_blocks
-from pyllmcancel.server.anthropic.usage import message_usage
 from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.errors.anthropic import AnthropicErrorAnswer, anthropic_error
 

@@ -5,13 +5,48 @@ from __future__ import annotations
 import hashlib
 import string
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyllmcancel.engine.compiled import compiled_module
-from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
 
 if TYPE_CHECKING:
     from pyllmcancel._native import ChatParser
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """Text of the model's reasoning, which it writes for itself before it answers."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A piece of the text that answers."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegins:
+    """The beginning of the `index`-th call of a tool; its arguments follow."""
+
+    index: int
+    name: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A fragment of a call's arguments, which together are JSON."""
+
+    index: int
+    text: str
+
+
+Part = Reasoning | Content | CallBegins | Arguments
+
 
 LETTERS = string.ascii_letters + string.digits
 ID_LENGTH = 9  # some templates refuse any other length

@@ -10,8 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from pyllmcancel.server.wire.fields import RequestBody
-from pyllmcancel.server.wire.sampling import extra
-from pyllmcancel.server.wire.sampling_fields import MAX_INT
+from pyllmcancel.server.wire.sampling import MAX_INT, extra
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 

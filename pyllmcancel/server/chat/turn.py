@@ -10,28 +10,36 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
+from pyllmcancel.chat.guide import ChatGuide
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.errors import InvalidRequestError, UsageError
-from pyllmcancel.server.answer_form import answer_guide, with_token_limits
+from pyllmcancel.server.answer_form import (
+    answer_guide,
+    note_unenforced,
+    unenforced_of_form,
+    unenforced_of_tools,
+    with_token_limits,
+)
 from pyllmcancel.server.chat.answer_parser import AnswerParser, read_form
-from pyllmcancel.server.chat.form import constraint_of, visible_tokens, with_form
 from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
 from pyllmcancel.server.http.request_context import created_at_of
 from pyllmcancel.server.media.gathering import gathered, given_in, media_tokens
 from pyllmcancel.server.preparing import prepare
-from pyllmcancel.server.wire.unenforced import note_unenforced, unenforced_of_form, unenforced_of_tools
 
 if TYPE_CHECKING:
-    from pyllmcancel._native import ChatParser
+    from pyllmcancel._native import ChatParser, Model
     from pyllmcancel.chat.template import ChatForm
     from pyllmcancel.constraints.bounded import NamedRule
+    from pyllmcancel.constraints.guidance import Guide
+    from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import FlaggedPause
     from pyllmcancel.requests.params import GenerationParams
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.chat.body import ChatBody
     from pyllmcancel.server.chat.tools import ToolPlan
+    from pyllmcancel.server.config import ChatDefaults
     from pyllmcancel.server.media.gathering import Gathered
 
 
@@ -161,3 +169,39 @@ def without_too_much(form: ChatForm) -> ChatForm:
     A required call cannot be left to the model. Its grammar is refused when the request is submitted.
     """
     return replace(form, grammar="") if form.triggers and not is_followable(form) else form
+
+
+def constraint_of(
+    model: Model, form: ChatForm, text: Guide | None, body: ChatBody, defaults: ChatDefaults
+) -> ConstraintFactory | None:
+    """Return the constraint of the answer's tokens, besides the form's own grammar."""
+    budget = next((n for n in (body.reasoning_budget, defaults.reasoning_budget) if n is not None), -1)
+    limited = form.thinking is not None and budget >= 0
+    follows = text is not None and (form.thinking is not None or bool(form.triggers))
+    if not limited and not follows:
+        return text
+    marks = [value for kind, value in form.triggers if kind == "word"]
+    most = budget if limited else None
+    return ChatGuide(model, form.thinking, text, marks=marks, budget=most, message=defaults.reasoning_budget_message)
+
+
+def visible_tokens(model: Model, form: ChatForm) -> frozenset[int]:
+    """Control tokens that must show in the text, so that the parser can tell its parts."""
+    found = (model.tokenize(text, add_special=False, parse_special=True) for text in form.preserved_tokens)
+    return frozenset(tokens[0] for tokens in found if len(tokens) == 1)
+
+
+def with_form(params: GenerationParams, form: ChatForm) -> GenerationParams:
+    """Add the grammar of tool calls, and the ends of an answer of this form."""
+    sampling = params.sampling
+    if form.grammar:
+        sampling = replace(
+            sampling,
+            grammar=form.grammar,
+            grammar_triggers=form.triggers,
+            # A grammar that is active from the start begins with the end of the prompt.
+            grammar_prefix="" if form.triggers else form.generation_prompt,
+            thinking_start="" if form.thinking is None else form.thinking.start,
+            thinking_ends=() if form.thinking is None else form.thinking.ends,
+        )
+    return replace(params, sampling=sampling, stop=(*params.stop, *form.stops))

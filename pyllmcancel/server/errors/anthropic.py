@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
 
 from pydantic import Field
 
-from pyllmcancel.server.anthropic.usage import MessageUsage, message_usage
-from pyllmcancel.server.wire.fields import ABSENT, Answer
+from pyllmcancel.server.anthropic.answer import MessageUsage, message_usage
+from pyllmcancel.server.wire.fields import ABSENT, Answer, absent
 
 if TYPE_CHECKING:
     from pyllmcancel.server.errors.facts import ErrorFacts
@@ -42,7 +42,7 @@ class AnthropicErrorDetails(Answer):
     message: str
     param: Annotated[str | None, Field(description="Ours: the field at fault.")]
     code: Annotated[str | None, Field(description="Ours: what is wrong, or why the request was cancelled.")]
-    detail: NotRequired[Annotated[str | None, Field(default=None, description="Ours: the deadline that has passed.")]]
+    detail: NotRequired[Annotated[str | None, absent("Ours: the deadline that has passed.")]]
 
 
 class AnthropicErrorAnswer(Answer):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
 
 from pydantic import Field
 
-from pyllmcancel.server.wire.fields import ABSENT, Answer
+from pyllmcancel.server.wire.fields import ABSENT, Answer, absent
 from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class LlamaErrorDetails(Answer):
     param: Annotated[str | None, Field(description="Ours: the field at fault.")]
     reason: Annotated[str | None, Field(description="Ours: what is wrong, or why the request was cancelled.")]
     request_id: Annotated[str, Field(description="Ours.")]
-    detail: NotRequired[Annotated[str | None, Field(default=None, description="Ours: the deadline that has passed.")]]
+    detail: NotRequired[Annotated[str | None, absent("Ours: the deadline that has passed.")]]
     n_prompt_tokens: NotRequired[
         Annotated[int, Field(default=0, description="With `exceed_context_size_error`: tokens of the prompt.")]
     ]

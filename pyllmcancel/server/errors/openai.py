@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NotRequired
 
 from pydantic import Field
 
-from pyllmcancel.server.wire.fields import ABSENT, Answer
+from pyllmcancel.server.wire.fields import ABSENT, Answer, absent
 from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class ErrorDetails(Answer):
     param: Annotated[str | None, Field(description="The field at fault.")]
     code: Annotated[str | None, Field(description="For programs: what is wrong, or why the request was cancelled.")]
     request_id: str
-    detail: NotRequired[Annotated[str | None, Field(default=None, description="Ours: the deadline that has passed.")]]
+    detail: NotRequired[Annotated[str | None, absent("Ours: the deadline that has passed.")]]
     # These two are llama-server's.
     n_prompt_tokens: NotRequired[
         Annotated[int, Field(default=0, description="With `context_length_exceeded`: tokens of the prompt.")]

@@ -20,8 +20,8 @@ from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.errors.llama import LlamaErrorAnswer, llama_error
 from pyllmcancel.server.wire.chosen import chosen
 from pyllmcancel.server.wire.fields import ABSENT, Answer, stop_details
-from pyllmcancel.server.wire.timings import PromptProgress, Timings, progress, timings
 from pyllmcancel.server.wire.tokens import text_of
+from pyllmcancel.server.wire.usage import PromptProgress, Timings, progress, timings
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Delta, TokenLogprobs, Usage

@@ -23,12 +23,14 @@ from pyllmcancel.server.generate import EngineResponse, generate
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.llama.answer import CompletionAnswer, CompletionEvent, LlamaDialect
 from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
-from pyllmcancel.server.llama.media_prompts import MediaText, read_prompts, tokens_of
 from pyllmcancel.server.llama.params import (
     Biases,
+    MediaText,
     all_settings_json,
     generation_params,
+    read_prompts,
     token_biases,
+    tokens_of,
 )
 from pyllmcancel.server.media.gathering import Gathered, check_asked, given_in
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors

@@ -21,7 +21,7 @@ from pyllmcancel.server.llama.params import settings_json
 from pyllmcancel.server.openapi.description import answers, asks, errors
 from pyllmcancel.server.requests.visible import may_see_all
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.wire.fields import ABSENT, BATCH_INVARIANT, Answer
+from pyllmcancel.server.wire.fields import ABSENT, BATCH_INVARIANT, Answer, absent
 from pyllmcancel.server.wire.lora import LoraScalesBody, pairs
 from pyllmcancel.server.wire.tokens import text_of
 
@@ -76,9 +76,7 @@ class SlotAnswer(Answer):
     n_ctx: int
     speculative: bool
     is_processing: bool
-    request_id: NotRequired[
-        Annotated[str | None, Field(default=None, description="Ours: the request that the slot computes for.")]
-    ]
+    request_id: NotRequired[Annotated[str | None, absent("Ours: the request that the slot computes for.")]]
     n_prompt_tokens: NotRequired[Annotated[int, Field(default=0)]]
     n_prompt_tokens_processed: NotRequired[Annotated[int, Field(default=0)]]
     n_prompt_tokens_cache: NotRequired[Annotated[int, Field(default=0)]]

@@ -13,9 +13,8 @@ from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.http.request_context import created_at_of, request_id_of
 from pyllmcancel.server.wire.chosen import chosen
 from pyllmcancel.server.wire.fields import ABSENT, Answer
-from pyllmcancel.server.wire.timings import PromptProgress, Timings, progress, timings
 from pyllmcancel.server.wire.tokens import text_of
-from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
+from pyllmcancel.server.wire.usage import PromptProgress, Timings, UsageAnswer, progress, timings, usage_json
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Delta, Usage

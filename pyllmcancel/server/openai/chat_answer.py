@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 from pydantic import Field
 
 from pyllmcancel.events import FinishReason
-from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
+from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning
 from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, OpenAIDialect, ReturnedTokens
 from pyllmcancel.server.openai.logprobs import ChatLogprobs, chat_shape
 from pyllmcancel.server.wire.fields import ABSENT, Answer, StopDetails, stop_details

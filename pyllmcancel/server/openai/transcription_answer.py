@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 
-from pyllmcancel.server.chat.parts import Content
+from pyllmcancel.server.chat.answer_parser import Content
 from pyllmcancel.server.dialect import Dialect
-from pyllmcancel.server.wire.fields import ABSENT, Answer
+from pyllmcancel.server.wire.fields import ABSENT, Answer, absent
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Delta, Usage
@@ -36,8 +36,8 @@ class Transcription(Answer):
     usage: TranscriptionUsage
     # In verbose_json only.
     task: NotRequired[Annotated[Literal["transcribe"] | None, ABSENT]]
-    language: NotRequired[Annotated[str | None, Field(default=None, description="The language that was named.")]]
-    duration: NotRequired[Annotated[float | None, Field(default=None, description="Seconds of the sound.")]]
+    language: NotRequired[Annotated[str | None, absent("The language that was named.")]]
+    duration: NotRequired[Annotated[float | None, absent("Seconds of the sound.")]]
 
 
 class TranscriptTextDelta(Answer):

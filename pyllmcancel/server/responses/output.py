@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.events import FinishReason
-from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
+from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
 from pyllmcancel.server.responses.output_items import OpenCall, OpenCustomCall, OpenMessage, OpenReasoning, OpenSearch
 from pyllmcancel.server.wire.fields import stop_details

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyllmcancel.server.chat.answer_parser import Content, Part, Reasoning
 from pyllmcancel.server.chat.logprobs import Ledger, token_logprobs
-from pyllmcancel.server.chat.parts import Content, Part, Reasoning
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pyllmcancel.server.wire.fields import RequestBody, Sent
-from pyllmcancel.server.wire.sampling_fields import MAX_INT
+from pyllmcancel.server.wire.sampling import MAX_INT
 
 MAX_PARTS = 1_024
 

@@ -59,8 +59,18 @@ SAMPLER_NAMES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typ
 # Names in SamplingParams by names on the wire, where the two differ.
 RENAMED = {"repeat_last_n": "penalty_last_n", "post_sampling_probs": "logprobs_after_sampling"}
 
-# Annotates a field that is left out rather than null; clients may read absence as null.
-ABSENT = Field(default=None)
+
+def absent(description: str | None = None) -> Any:
+    """Annotate a field that is left out rather than null; clients may read absence as null."""
+    return Field(default=None, description=description)
+
+
+def between(least: float, most: float, description: str, *, default: Any = None) -> Any:
+    """Describe a field for a number between these two, both included."""
+    return Field(default, ge=least, le=most, description=description)
+
+
+ABSENT = absent()
 BATCH_INVARIANT = Field(description="True if an answer depends on its own request only, to the last bit.")
 
 

@@ -8,42 +8,33 @@ from pydantic import Field
 
 from pyllmcancel.server.limits import MAX_FIELD_PATH
 from pyllmcancel.server.wire.drafting import DraftLimit
-from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, seconds
+from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, between, seconds
 from pyllmcancel.server.wire.lora import LoraFields
-from pyllmcancel.server.wire.sampling_fields import MAX_INT
+from pyllmcancel.server.wire.sampling import MAX_INT
 
 
 class LlamaFields(LoraFields, GeneratingBody):
-    n_indent: int | None = Field(
-        None, ge=0, le=1000, description="llama-server's: a line with fewer blanks at its beginning ends the answer."
+    n_indent: int | None = between(
+        0, 1000, "llama-server's: a line with fewer blanks at its beginning ends the answer."
     )
-    t_max_prompt_ms: int | None = Field(
-        None,
-        ge=-1,
-        le=MAX_MS,
-        description="llama-server's: time limit for the prompt, after which the answer is empty.",
+    t_max_prompt_ms: int | None = between(
+        -1, MAX_MS, "llama-server's: time limit for the prompt, after which the answer is empty."
     )
-    t_max_predict_ms: int | None = Field(
-        None,
-        ge=-1,
-        le=MAX_MS,
-        description=("llama-server's: time limit from the first token, which applies once the answer has a line feed."),
+    t_max_predict_ms: int | None = between(
+        -1, MAX_MS, "llama-server's: time limit from the first token, which applies once the answer has a line feed."
     )
     cache_prompt: bool | None = Field(
         None, description="llama-server's: start from the longest cached prefix of the prompt (the default)."
     )
     draft_max: DraftLimit = None
-    id_slot: int | None = Field(
-        None,
-        ge=-1,
-        le=MAX_INT,
-        description=(
-            "llama-server's: the slot from whose prefix the request goes on, with `--slot-save-path`; -1: any. Without"
-            " that option it has no effect: every slot can use what any other has computed."
-        ),
+    id_slot: int | None = between(
+        -1,
+        MAX_INT,
+        "llama-server's: the slot from whose prefix the request goes on, with `--slot-save-path`; -1: any. Without"
+        " that option it has no effect: every slot can use what any other has computed.",
     )
-    sse_ping_interval: int | None = Field(
-        None, ge=-1, le=MAX_INT, description="llama-server's: seconds of silence until a ping; -1: no pings."
+    sse_ping_interval: int | None = between(
+        -1, MAX_INT, "llama-server's: seconds of silence until a ping; -1: no pings."
     )
     response_fields: list[Annotated[str, Field(max_length=MAX_FIELD_PATH)]] | None = Field(
         None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, model_validator
 
 from pyllmcancel.server.wire.fields import RequestBody, Sent
-from pyllmcancel.server.wire.sampling_fields import MAX_INT
+from pyllmcancel.server.wire.sampling import MAX_INT
 
 MAX_ADAPTERS = 1_024
 

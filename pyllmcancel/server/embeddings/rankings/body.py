@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field, StrictStr
 from pyllmcancel.embeddings.request import MAX_TEXTS
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.embeddings.body import WholeBody
-from pyllmcancel.server.wire.fields import Sent
-from pyllmcancel.server.wire.sampling_fields import MAX_INT
+from pyllmcancel.server.wire.fields import Sent, between
+from pyllmcancel.server.wire.sampling import MAX_INT
 
 MANY: Any = Field(min_length=1, max_length=MAX_TEXTS, fail_fast=True)
 
@@ -46,11 +46,8 @@ class RankBody(WholeBody):
         " model's own, as in llama-server.",
     )
     max_tokens_per_doc: int | None = Field(None, ge=1, description="Cohere's: cut documents after this many tokens.")
-    truncate_prompt_tokens: int | None = Field(
-        None,
-        ge=-1,
-        le=MAX_INT,
-        description="vLLM's: cut documents so that the query and one have this number of tokens; -1: as many as fit.",
+    truncate_prompt_tokens: int | None = between(
+        -1, MAX_INT, "vLLM's: cut documents so that the query and one have this number of tokens; -1: as many as fit."
     )
     truncate: bool = Field(
         False, description="TEI's: cut documents that are too long for the model, instead of refusing the request."
