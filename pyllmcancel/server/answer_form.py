@@ -14,7 +14,6 @@ from pyllmcancel.constraints.unenforced import enforceable, guidance_knows, unen
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.http.request_context import request_id_of
 from pyllmcancel.server.http.unknown_fields import spelled
-from pyllmcancel.server.preparing import prepare
 
 if TYPE_CHECKING:
     from pyllmcancel.chat.template import ChatForm
@@ -64,7 +63,7 @@ async def answer_guide(
     else:
         note_unenforced(incoming, unenforced_of_answer(form))
         work = partial(compiled, state.guidance, form, BLANKS if after_reasoning else "")
-    return await prepare(incoming.http, work, state.preparers)
+    return await incoming.prepare(work, state.preparers)
 
 
 def with_token_limits(incoming: Incoming[GeneratingBody], form: ConstraintFactory | None) -> ConstraintFactory | None:

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from pyllmcancel.server.behind import AGAIN, LINK
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.api_keys import FROM_FRONT, is_admin, owner_of
-from pyllmcancel.server.http.error_handlers import validation_error
+from pyllmcancel.server.http.error_handlers import invalid_body
 from pyllmcancel.server.http.request_context import ARRIVED, new_request_id
 from pyllmcancel.server.limits import MAX_TO_WORKERS
 from pyllmcancel.server.requests.visible import SEES_ALL
@@ -174,7 +174,7 @@ def checked(adapter: TypeAdapter[Any], content: bytes) -> Any:
     try:
         return adapter.validate_json(content)
     except ValidationError as error:
-        raise validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True) from None
+        raise invalid_body(error) from None
 
 
 async def body_of(receive: Receive) -> bytes:

@@ -26,7 +26,7 @@ from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import is_client_gone, mark_client_gone
 from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
 from pyllmcancel.server.origin import key_by
-from pyllmcancel.server.preparing import engine_failure_reported, prepare, working
+from pyllmcancel.server.preparing import engine_failure_reported, working
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.reading import KeptResponse
 
@@ -95,7 +95,7 @@ async def submit(
     try:
         if is_laborious(prompts, params):
             fill = partial(engine.fill, request, prompts, params, sink)
-            await prepare(incoming.http, lambda _pause: fill(), state.fillers)
+            await incoming.prepare(lambda _pause: fill(), state.fillers)
         else:
             with working(engine, request):
                 engine.fill(request, prompts, params, sink)

@@ -33,7 +33,7 @@ from pyllmcancel.server.anthropic.tools import CustomTool, tool_changes
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.messages import ContentPart, Message, TextPart
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.error_handlers import validation_error
+from pyllmcancel.server.http.error_handlers import invalid_body
 from pyllmcancel.server.media.parts import ImagePart
 from pyllmcancel.server.wire.fields import GeneratingBody
 from pyllmcancel.server.wire.lora import LoraFields
@@ -74,7 +74,7 @@ def _chat(fields: dict[str, Any]) -> ChatBody:
     try:
         return ChatBody.model_validate(fields)
     except ValidationError as error:
-        raise validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True) from error
+        raise invalid_body(error) from error
 
 
 def _conversation(body: CountBody) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
 from pyllmcancel.server.http.request_context import created_at_of
 from pyllmcancel.server.media.gathering import gathered, given_in, media_tokens
-from pyllmcancel.server.preparing import prepare
 
 if TYPE_CHECKING:
     from pyllmcancel._native import ChatParser, Model
@@ -67,7 +66,7 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     asked = await gathered(incoming.http, given_in(body.media), "messages")
     # Always off the event loop, and visible to clients: the model's template decides what it does.
     work = partial(read_chat, incoming, plan, wanted, asked)
-    read = await prepare(incoming.http, work, state.decoders if asked else state.preparers)
+    read = await incoming.prepare(work, state.decoders if asked else state.preparers)
     form = read.form
     if plan.may_call:
         note_unenforced(incoming, unenforced_of_tools(plan, form))
@@ -100,7 +99,7 @@ async def chat_length(incoming: Incoming[ChatBody]) -> int:
         state.texts.check_length(len(prompt), "messages")
         return len(prompt_tokens(incoming, prompt, asked, pause, must_fit=False))
 
-    return await prepare(incoming.http, work, state.decoders if asked else state.preparers)
+    return await incoming.prepare(work, state.decoders if asked else state.preparers)
 
 
 @dataclass(frozen=True, slots=True)

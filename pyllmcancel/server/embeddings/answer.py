@@ -18,7 +18,6 @@ from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.requests.token_stream import AsyncStream, LoopSink
 from pyllmcancel.server.behind import link_of
-from pyllmcancel.server.bodies import prepared
 from pyllmcancel.server.generate import EngineResponse, client_error
 from pyllmcancel.server.preparing import engine_failure_reported, working
 from pyllmcancel.server.wire.fields import Answer
@@ -107,7 +106,7 @@ class LlamaWording:
 async def embed(incoming: Incoming[EmbeddingBody] | Incoming[LlamaEmbeddingBody], wording: Wording) -> TextsResponse:
     """Tokenize, submit, and answer in one piece. The engine's errors pass through to the handlers."""
     work = partial(text_tokens, incoming.state.texts, incoming.body.texts)
-    return submit_texts(incoming, await prepared(incoming.http, work), wording)
+    return submit_texts(incoming, await incoming.prepared(work), wording)
 
 
 def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wording: Wording) -> TextsResponse:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -70,6 +71,11 @@ async def on_validation_error(request: Request, error: Exception) -> JSONRespons
     finding["loc"] = finding["loc"][1:] if finding["loc"][:1] in PARTS else finding["loc"]
     shown = validation_error(finding, is_json=is_json(request))
     return shown.response_to(request.scope)
+
+
+def invalid_body(error: ValidationError) -> ApiError:
+    """Report the first error of a JSON body."""
+    return validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True)
 
 
 def validation_error(finding: Any, *, is_json: bool) -> ApiError:

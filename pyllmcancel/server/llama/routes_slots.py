@@ -81,8 +81,7 @@ async def change_slot(request: Request, id_slot: int, action: Literal["save", "r
     if action == "erase":
         n_erased = await asyncio.wrap_future(state.engine.slots.erase(owner, id_slot))
         return ErasedSlot(id_slot=id_slot, n_erased=n_erased)
-    body = await read_body(request, SlotFileBody)
-    assert isinstance(body, SlotFileBody)
+    body = (await read_body(request, SlotFileBody)).body
     check_name(body.filename)
     files = SlotFiles(state.engine, folder)
     act = save if action == "save" else restore
