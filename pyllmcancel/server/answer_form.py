@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pyllmcancel.chat.template import ChatForm
     from pyllmcancel.constraints.bounded import BoundedGuidance
     from pyllmcancel.constraints.guidance import Guide
-    from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import Pause
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.chat.tools import ToolPlan
@@ -30,30 +29,19 @@ BLANKS = r"/[ \t\r\n]{0,32}/"
 
 
 async def answer_constraint(
-    incoming: Incoming[GeneratingBody], form: NamedSchema | NamedRule | None
-) -> ConstraintFactory | None:
-    """Return the constraint of the answer's tokens; None if there is none. A grammar is part of the sampling instead.
-
-    Raises
-    ------
-    InvalidRequestError
-        The form is invalid, or cannot be enforced.
-    """
-    return with_token_limits(incoming, await answer_guide(incoming, form))
-
-
-async def answer_guide(
-    incoming: Incoming[GeneratingBody],
-    form: NamedSchema | NamedRule | None,
-    *,
-    after_reasoning: bool = False,
+    incoming: Incoming[GeneratingBody], form: NamedSchema | NamedRule | None, *, after_reasoning: bool = False
 ) -> Guide | None:
-    """Return the form alone; raises as `answer_constraint`.
+    """Return the constraint of the answer's tokens; None if there is none. A grammar is part of the sampling instead.
 
     Parameters
     ----------
     after_reasoning
         True if blanks may stand before it: models put some between reasoning and answer.
+
+    Raises
+    ------
+    InvalidRequestError
+        The form is invalid, or cannot be enforced.
     """
     if form is None:
         return None
@@ -64,14 +52,6 @@ async def answer_guide(
         note_unenforced(incoming, unenforced_of_answer(form))
         work = partial(compiled, state.guidance, form, BLANKS if after_reasoning else "")
     return await incoming.prepare(work, state.preparers)
-
-
-def with_token_limits(incoming: Incoming[GeneratingBody], form: ConstraintFactory | None) -> ConstraintFactory | None:
-    """Return the form, with the tokens that the answer may also have."""
-    if not incoming.body.limits_tokens:
-        return form
-    state = incoming.state
-    return incoming.body.token_limits(state.engine.model.n_vocab, state.eog_tokens, form)
 
 
 def compiled(guidance: BoundedGuidance, schema: NamedSchema, before: str, pause: Pause) -> Guide:

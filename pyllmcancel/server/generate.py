@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyllmcancel.requests.request import Request
     from pyllmcancel.server.behind import Link
     from pyllmcancel.server.bodies import Incoming
+    from pyllmcancel.server.delivered import Promise
     from pyllmcancel.server.dialect import Dialect
     from pyllmcancel.server.wire.fields import GeneratingBody
 
@@ -100,19 +101,25 @@ async def submit(
             with working(engine, request):
                 engine.fill(request, prompts, params, sink)
         promise = None if link is None else link.go_on(request, await state.digest())
-        with engine_failure_reported(engine):
-            engine.accept(request, again=link is not None and link.is_again)
+        stream = accepted(incoming, sink, promise)
     except InvalidRequestError as error:
         # The engine calls the field a prompt; this client's body may name it otherwise.
         error.param = body.own_name(error.param)
         raise
     if request.supersede is None and state.config.supersede is None:
         state.pile_up.note(request.owner, key_by("client-ip", incoming.http, body), request)
-    # Other servers, and applications that mount this one, cancel the task of a client that has left.
-    stream = AsyncStream(request, engine, sink, CancelReason.DISCONNECT)
+    return stream
+
+
+def accepted(incoming: Incoming[Any], sink: LoopSink, promise: Promise | None = None) -> AsyncStream:
+    """Have the engine accept the request, which has been filled, and return the stream of its events."""
+    engine, request, link = incoming.state.engine, incoming.request, link_of(incoming.http.scope)
+    with engine_failure_reported(engine):
+        engine.accept(request, again=link is not None and link.is_again)
     if link is not None:
         link.accepted(request, promise)
-    return stream
+    # Other servers, and applications that mount this one, cancel the task of a client that has left.
+    return AsyncStream(request, engine, sink, CancelReason.DISCONNECT)
 
 
 def is_laborious(prompts: Sequence[Sequence[int]], params: GenerationParams) -> bool:

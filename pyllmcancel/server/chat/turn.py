@@ -15,11 +15,10 @@ from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.errors import InvalidRequestError, UsageError
 from pyllmcancel.server.answer_form import (
-    answer_guide,
+    answer_constraint,
     note_unenforced,
     unenforced_of_form,
     unenforced_of_tools,
-    with_token_limits,
 )
 from pyllmcancel.server.chat.answer_parser import AnswerParser, read_form
 from pyllmcancel.server.chat.prompt import render, template_inputs
@@ -77,10 +76,10 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     text = None
     if not read.is_free and (not form.grammar or form.triggers):
         after = form.thinking is not None or bool(form.triggers)
-        text = await answer_guide(incoming, wanted, after_reasoning=after)
+        text = await answer_constraint(incoming, wanted, after_reasoning=after)
     model = state.engine.model
     constraint = constraint_of(model, form, text, body, state.config.chat)
-    constraint = with_token_limits(incoming, constraint)
+    constraint = body.token_limits(model.n_vocab, state.eog_tokens, constraint)
     params = body.generation_params(state.config.request_defaults(), constraint, visible_tokens(model, form))
     params = replace(with_form(params, form), prediction=read.prediction)
     name, number = f"{incoming.request.id} {created_at_of(incoming.http.scope)!r}", count()

@@ -13,13 +13,11 @@ import numpy as np
 from fastapi.responses import Response
 from pydantic import Field
 
-from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.requests.token_stream import AsyncStream, LoopSink
-from pyllmcancel.server.behind import link_of
-from pyllmcancel.server.generate import EngineResponse, client_error
-from pyllmcancel.server.preparing import engine_failure_reported, working
+from pyllmcancel.server.generate import EngineResponse, accepted, client_error
+from pyllmcancel.server.preparing import working
 from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
@@ -111,15 +109,10 @@ async def embed(incoming: Incoming[EmbeddingBody] | Incoming[LlamaEmbeddingBody]
 
 def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wording: Wording) -> TextsResponse:
     """Submit a request, and answer in one piece."""
-    engine, request = incoming.state.engine, incoming.request
-    sink, link = LoopSink(asyncio.get_running_loop()), link_of(incoming.http.scope)
+    engine, request, sink = incoming.state.engine, incoming.request, LoopSink(asyncio.get_running_loop())
     with working(engine, request):
         engine.fill_texts(request, tokens, sink, incoming.body.timeout, incoming.body.queue_timeout)
-    with engine_failure_reported(engine):
-        engine.accept(request, again=link is not None and link.is_again)
-    if link is not None:
-        link.accepted(request, None)
-    return TextsResponse(AsyncStream(request, engine, sink, CancelReason.DISCONNECT), wording)
+    return TextsResponse(accepted(incoming, sink), wording)
 
 
 def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int | str]], pause: Pause) -> list[Sequence[int]]:

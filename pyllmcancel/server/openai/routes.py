@@ -30,7 +30,8 @@ async def completions(incoming: Annotated[Incoming[CompletionBody], reads(Comple
     state, body = incoming.state, incoming.body
     body.check()
     read = await incoming.prepared(partial(read_prompts, state.texts, body))
-    constraint = await answer_constraint(incoming, body.answer_schema())
+    form = await answer_constraint(incoming, body.answer_schema())
+    constraint = body.token_limits(state.engine.model.n_vocab, state.eog_tokens, form)
     params = body.generation_params(state.config.request_defaults(), constraint, read.prediction)
     dialect = CompletionDialect(incoming, len(read.prompts), read.echoes)
     return await generate(incoming, read.prompts, params, dialect)

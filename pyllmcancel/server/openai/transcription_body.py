@@ -20,7 +20,6 @@ INSTRUCTION = "Transcribe audio to text"
 
 
 class TranscriptionBody(GeneratingBody):
-    prompt_field = "file"
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "chunking_strategy": ("auto",),
         "include": (),

@@ -109,7 +109,6 @@ class AsHere:
 class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     """The body of ``POST /v1/responses``."""
 
-    prompt_field = "input"
     request_class = "chat"
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "conversation": (),

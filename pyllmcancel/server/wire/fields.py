@@ -6,7 +6,7 @@ check the code that builds it, and describes it on the OpenAPI page.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired, Protocol
 
@@ -33,7 +33,6 @@ from pyllmcancel.sampling import SAMPLERS, SAMPLERS_ON_REQUEST
 from pyllmcancel.server.limits import MAX_NAME, MAX_SESSION_ID, MAX_STOP
 
 if TYPE_CHECKING:
-    from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.events import Delta
 
@@ -275,17 +274,6 @@ class GeneratingBody(RequestBody):
     def own_name(self, param: str | None) -> str | None:
         """Return this body's name of the field that the engine calls `param`."""
         return self.prompt_field if param == "prompt" else param
-
-    @property
-    def limits_tokens(self) -> bool:
-        """True if `token_limits` limits anything."""
-        return False
-
-    def token_limits(
-        self, n_vocab: int, eog_tokens: Iterable[int], form: ConstraintFactory | None
-    ) -> ConstraintFactory | None:
-        """Return `form` with the tokens that the answer may also have, out of `n_vocab`."""
-        return form
 
 
 def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:

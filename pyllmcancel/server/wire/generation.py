@@ -151,6 +151,9 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, AcceptedFields, LlamaF
     def token_limits(
         self, n_vocab: int, eog_tokens: Iterable[int], form: ConstraintFactory | None
     ) -> ConstraintFactory | None:
+        """Return `form` with the limits on tokens, which are of a vocabulary of `n_vocab`."""
+        if not self.limits_tokens:
+            return form
         allowed = None if self.allowed_token_ids is None else frozenset(self.allowed_token_ids)
         if allowed is not None and max(allowed) >= n_vocab:
             message = f"token {max(allowed)} is not in the vocabulary of {n_vocab:,}"
