@@ -1,4 +1,7 @@
-"""The form that an answer must have, a schema or a rule, as a constraint of its tokens."""
+"""The form that an answer must have, a schema or a rule, as a constraint of its tokens.
+
+A strict schema with parts that cannot be enforced is refused; otherwise the parts are reported and ignored.
+"""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from pyllmcancel.server import page, routes_health, routes_models
 from pyllmcancel.server.anthropic import routes as anthropic_routes
 from pyllmcancel.server.behind import FrontLinks
 from pyllmcancel.server.bodies import arriving_paths
+from pyllmcancel.server.embeddings import ranking_routes as rankings_routes
 from pyllmcancel.server.embeddings import routes as embeddings_routes
-from pyllmcancel.server.embeddings.rankings import routes as rankings_routes
 from pyllmcancel.server.from_front import WORKER_PATH, FromFront, Messages
 from pyllmcancel.server.http.api_keys import ApiKeys, KeyRing
 from pyllmcancel.server.http.body_limit import BodyLimit

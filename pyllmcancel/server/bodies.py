@@ -25,10 +25,9 @@ from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, inva
 from pyllmcancel.server.http.forms import boundary_of, form_fields
 from pyllmcancel.server.http.unknown_fields import IgnoredFields, note, take_unknown
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
-from pyllmcancel.server.origin import names_of
+from pyllmcancel.server.origin import keeping_of, names_of
 from pyllmcancel.server.preparing import arrive, prepare, request_of
 from pyllmcancel.server.state import ServerState, state_of
-from pyllmcancel.server.streams.names import keeping_of
 from pyllmcancel.server.wire.field_names import UNCHANGED, FieldNames
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
 

@@ -6,6 +6,7 @@ server makes one for it, by ``--supersede``. Names belong to an owner: see `pyll
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -13,16 +14,18 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.requests.request import ImpliedParent, Names, Origin, TraceContext
 from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of
-from pyllmcancel.server.http.request_context import arrival_of, request_id_of
+from pyllmcancel.server.http.request_context import arrival_of, left_at_of, request_id_of
+from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.streams.kept import conversation_key
+from pyllmcancel.server.streams.kept import Keeping, conversation_key
 
 if TYPE_CHECKING:
     from fastapi import Request
 
     from pyllmcancel.server.config import Implied
     from pyllmcancel.server.wire.fields import GeneratingBody
+
 
 # In the order in which they are looked for.
 SESSION_HEADERS = ("X-Session-Id", "x-session-affinity")
@@ -182,3 +185,31 @@ def trace_of(request: Request) -> str | None:
     """Return the trace that a request is part of, as a session: it groups an agent's requests of one turn."""
     found = TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
     return None if found is None else f"trace:{found[1]}"
+
+
+def keeping_of(request: Request, body: GeneratingBody) -> Keeping | None:
+    """Return how the answer is kept; None if it ends when its client leaves.
+
+    Raises
+    ------
+    InvalidRequestError
+        The conversation's name has a wrong form, or `keep_going` is not for a stream.
+    ClientLeft
+        The client left the process in front so long ago that nothing is to be computed.
+    """
+    wish, most = body.keep_going or None, state_of(request).config.stream_keep
+    if body.runs_alone:
+        return None
+    if wish is not None and not body.stream:
+        raise InvalidRequestError("only a stream can go on without its reader: set `stream`, too", "keep_going")
+    if wish is not None and most <= 0:
+        body.ignore("keep_going")
+        return None
+    conversation = conversation_of(request, body)
+    if wish is None and conversation is None:
+        return None
+    seconds = wish if isinstance(wish, float) else math.inf
+    keeping = Keeping(conversation or request_id_of(request.scope), min(seconds, most), left_at_of(request.scope))
+    if keeping.left <= 0.0:
+        raise ClientLeft
+    return keeping

@@ -33,9 +33,8 @@ from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.pile_up import PileUp
 from pyllmcancel.server.promise import server_digest
 from pyllmcancel.server.running.metrics import EngineMetrics
-from pyllmcancel.server.streams.gauges import StreamGauges
 from pyllmcancel.server.streams.kept import KeptAnswer
-from pyllmcancel.server.streams.kept_answers import KeptAnswers
+from pyllmcancel.server.streams.kept_answers import KeptAnswers, StreamGauges
 from pyllmcancel.server.wire.fields import Answer
 from pyllmcancel.server.wire.tokens import TextReader
 from pyllmcancel.shares import Shares

@@ -19,7 +19,7 @@ from pyllmcancel.server.anthropic.tools import CustomTool, Tool, offered
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
 from pyllmcancel.server.wire.fields import CacheHint, GeneratingBody, Name, RequestBody, Stop, between
 from pyllmcancel.server.wire.form import FormatBody
-from pyllmcancel.server.wire.lora import LoraFields
+from pyllmcancel.server.wire.llama_fields import LoraFields
 from pyllmcancel.server.wire.sampling import MAX_INT, MAX_STOPS, NO_EFFECT
 
 Effort = Literal["low", "medium", "high", "xhigh", "max"]

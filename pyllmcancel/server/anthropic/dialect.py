@@ -20,14 +20,14 @@ from pyllmcancel.server.anthropic.answer import (
 )
 from pyllmcancel.server.anthropic.message_blocks import MessageBlocks, whole_blocks
 from pyllmcancel.server.dialect import Dialect
-from pyllmcancel.server.errors.anthropic import AnthropicErrorAnswer, anthropic_error
+from pyllmcancel.server.errors.shapes import AnthropicErrorAnswer, anthropic_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyllmcancel.events import Delta
     from pyllmcancel.server.chat.turn import ChatTurn
-    from pyllmcancel.server.errors.facts import ErrorFacts
+    from pyllmcancel.server.errors.shapes import ErrorFacts
 
 PING = {"type": "ping"}
 

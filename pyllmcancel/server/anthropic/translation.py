@@ -36,7 +36,7 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.error_handlers import invalid_body
 from pyllmcancel.server.media.parts import ImagePart
 from pyllmcancel.server.wire.fields import GeneratingBody
-from pyllmcancel.server.wire.lora import LoraFields
+from pyllmcancel.server.wire.llama_fields import LoraFields
 
 Content = str | list[ContentPart]
 Ignore = Callable[[str], None]

@@ -23,8 +23,7 @@ from pyllmcancel.errors import (
     RequestCancelled,
     RequestFailed,
 )
-from pyllmcancel.server.errors.facts import ErrorFacts
-from pyllmcancel.server.errors.shapes import OPENAI, ErrorShape, shape_of
+from pyllmcancel.server.errors.shapes import OPENAI, ErrorFacts, ErrorShape, shape_of
 
 if TYPE_CHECKING:
     from starlette.types import Scope

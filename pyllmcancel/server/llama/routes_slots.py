@@ -1,6 +1,8 @@
-"""llama-server's ``POST /slots/{id}?action=save|restore|erase``, with `--slot-save-path`.
+"""llama-server's ``POST /slots/{id}?action=save|restore|erase``, and its files in the folder of `--slot-save-path`.
 
-The engine thread copies, between two steps; files are read and written by other threads.
+The engine thread copies, between two steps; files are read and written by other threads. With API keys each owner has
+a folder in that folder, and the files say whose they are. `pyllmcancel.engine.state_identity` says what else has to be
+the same.
 """
 
 from __future__ import annotations

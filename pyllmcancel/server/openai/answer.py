@@ -11,8 +11,8 @@ from pyllmcancel.events import FinishReason
 from pyllmcancel.server.chat.logprobs import Ledger
 from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.http.request_context import created_at_of, request_id_of
-from pyllmcancel.server.wire.chosen import chosen
 from pyllmcancel.server.wire.fields import ABSENT, Answer
+from pyllmcancel.server.wire.llama_fields import chosen
 from pyllmcancel.server.wire.tokens import text_of
 from pyllmcancel.server.wire.usage import PromptProgress, Timings, UsageAnswer, progress, timings, usage_json
 

@@ -12,13 +12,13 @@ from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.generate import generate
 from pyllmcancel.server.http.forms import FORM
-from pyllmcancel.server.openai.transcription_answer import (
+from pyllmcancel.server.openai.transcriptions import (
     Transcription,
+    TranscriptionBody,
     TranscriptionDialect,
     TranscriptTextDelta,
     TranscriptTextDone,
 )
-from pyllmcancel.server.openai.transcription_body import TranscriptionBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.wire.field_names import FieldNames
 

@@ -18,7 +18,7 @@ from pyllmcancel.server.responses.tools import Tool, ToolChoice, ToolTable
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, Sent, between
 from pyllmcancel.server.wire.form import FormatBody
 from pyllmcancel.server.wire.generation import MAX_LOGPROBS
-from pyllmcancel.server.wire.lora import LoraFields
+from pyllmcancel.server.wire.llama_fields import LoraFields
 from pyllmcancel.server.wire.sampling import MAX_INT, NO_EFFECT, SamplingFields, Switch
 
 LOGPROBS = "message.output_text.logprobs"

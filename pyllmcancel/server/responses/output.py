@@ -19,7 +19,7 @@ from pyllmcancel.server.wire.fields import stop_details
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Delta
-    from pyllmcancel.server.errors.facts import ErrorFacts
+    from pyllmcancel.server.errors.shapes import ErrorFacts
     from pyllmcancel.server.responses.answer import (
         IncompleteDetails,
         ItemStatus,
@@ -43,7 +43,7 @@ TERMINAL = {"completed": "response.completed", "incomplete": "response.incomplet
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The cause of an answer that broke off, for programs; see `pyllmcancel.server.errors.facts`."""
+    """The cause of an answer that broke off, for programs; see `pyllmcancel.server.errors.shapes`."""
 
     code: str | None
     message: str

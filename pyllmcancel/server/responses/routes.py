@@ -19,11 +19,10 @@ from pyllmcancel.server.limits import MAX_MESSAGES
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
 from pyllmcancel.server.responses.body import ENCRYPTED, RENAMED, ResponsesBody
-from pyllmcancel.server.responses.dialect import ResponsesDialect, head_of
+from pyllmcancel.server.responses.dialect import Reader, ResponsesDialect, head_of
 from pyllmcancel.server.responses.errors import id_taken
 from pyllmcancel.server.responses.input_items import AnyItem, ReferenceItem
 from pyllmcancel.server.responses.output import Output
-from pyllmcancel.server.responses.reading import Reader
 from pyllmcancel.server.responses.storage.items import kept
 from pyllmcancel.server.responses.stored import read_items, responses_of
 from pyllmcancel.server.responses.tools import ToolTable

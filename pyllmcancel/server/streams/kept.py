@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Self
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.server.answer_events import frame
-from pyllmcancel.server.errors.openai import openai_error
 from pyllmcancel.server.errors.responses import ApiError, api_error
+from pyllmcancel.server.errors.shapes import openai_error
 from pyllmcancel.server.limits import MAX_STREAM_BYTES
 from pyllmcancel.server.streams.byte_log import ByteLog
 

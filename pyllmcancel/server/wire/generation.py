@@ -16,10 +16,9 @@ from pydantic import Field, model_validator
 from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.wire.accepted import AcceptedFields
-from pyllmcancel.server.wire.drafting import DraftFields
 from pyllmcancel.server.wire.fields import RequestBody, TokenId, between, stop_strings
 from pyllmcancel.server.wire.form import FormFields, Gbnf
-from pyllmcancel.server.wire.llama_fields import LlamaFields
+from pyllmcancel.server.wire.llama_fields import DraftFields, LlamaFields
 from pyllmcancel.server.wire.sampling import MAX_INT, NO_EFFECT, OllamaOptions, SamplingFields, Stops, Switch, extra
 
 if TYPE_CHECKING:

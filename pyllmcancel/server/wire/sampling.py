@@ -1,4 +1,4 @@
-"""The fields for the choice of tokens in OpenAI's dialect: OpenAI's, llama-server's, vLLM's and Ollama's."""
+"""The fields for the choice of tokens: those of llama.cpp's samplers, and those of OpenAI's dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tokens of a request, in OpenAI's fields."""
+"""The tokens of a request in OpenAI's fields; llama-server's timings of an answer, and the progress of its prompt."""
 
 from __future__ import annotations
 

@@ -10,9 +10,7 @@ from pyllmcancel.embeddings.pairs import TEMPLATE, gives_probabilities
 from pyllmcancel.pooling import check_ranks
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.embeddings.answer import submit_texts
-from pyllmcancel.server.embeddings.rankings.answer import RankAnswer, RankedText, RankWording
-from pyllmcancel.server.embeddings.rankings.body import RankBody
-from pyllmcancel.server.embeddings.rankings.pairs import PairReader
+from pyllmcancel.server.embeddings.ranking import PairReader, RankAnswer, RankBody, RankedText, RankWording
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 
 router = APIRouter(tags=["Rankings"], responses=errors(*GENERATION_ERRORS))
