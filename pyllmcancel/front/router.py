@@ -34,9 +34,8 @@ from pyllmcancel.front.preferences import Preferences, fields_of, preferences_of
 from pyllmcancel.front.relay import Relay
 from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.http.request_context import REQUEST
+from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.limits import MAX_NAME, SMALL_BODY
 from pyllmcancel.server.live.response import until_left
 from pyllmcancel.server.origin import plain_origin
@@ -148,7 +147,9 @@ class Router:
         """Have the model that the body names compute the request."""
         message = Message.of(scope, await read_body(receive))
         # Listed from its head on, and until here its own: see `Arriving`. What computes nothing is listed from here on.
-        request = scope["state"].pop(REQUEST, None) or self.requests.arrive(**plain_origin(Request(scope)))
+        exchange = exchange_of(scope)
+        request: Any = exchange.request or self.requests.arrive(**plain_origin(Request(scope)))
+        exchange.request = None  # its relay ends it
         relay = Relay(self.requests, request, Answer(scope, send))
         with self._left_in_order(relay):
             self.requests.take_over(request, relay.cancelled)

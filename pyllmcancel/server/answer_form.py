@@ -15,7 +15,7 @@ from pyllmcancel.chat.grammar import has_raw_texts
 from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
 from pyllmcancel.constraints.unenforced import enforceable, guidance_knows, unenforced
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.http.request_context import request_id_of
+from pyllmcancel.server.http.exchange import exchange_of, request_id_of
 from pyllmcancel.server.http.unknown_fields import spelled
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ logger = logging.getLogger("pyllmcancel.server")
 
 OF_TEXTS = frozenset(("enum", "const", "pattern", "format", "minLength", "maxLength"))
 MAX_PATHS = 16  # paths that are reported for one request
-STATE = "unenforced"  # in a scope's state
 
 
 def unenforced_of_answer(schema: NamedSchema) -> list[str]:
@@ -119,10 +118,12 @@ def note_unenforced(incoming: Incoming[RequestBody], paths: Sequence[str]) -> No
     """Log the parts now, and report them with the answer to this request."""
     if paths:
         scope = incoming.http.scope
-        told = [spelled(incoming.names.path(path)) for path in paths[:MAX_PATHS]]
-        scope["state"].setdefault(STATE, []).extend(told)
+        reported = [spelled(incoming.names.path(path)) for path in paths[:MAX_PATHS]]
+        exchange_of(scope).unenforced += reported
         request_id = request_id_of(scope)
-        logger.warning("request %s: not enforced: %s", request_id, ", ".join(told), extra={"request_id": request_id})
+        logger.warning(
+            "request %s: not enforced: %s", request_id, ", ".join(reported), extra={"request_id": request_id}
+        )
 
 
 def _checked(found: Sequence[str], param: str, *, strict: bool) -> list[str]:

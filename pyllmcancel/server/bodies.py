@@ -22,11 +22,12 @@ from pyllmcancel.pausing import FlaggedPause, Pause, no_pause
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_body, invalid_json, is_json
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.http.forms import boundary_of, form_fields
-from pyllmcancel.server.http.unknown_fields import IgnoredFields, note, take_unknown
+from pyllmcancel.server.http.unknown_fields import IgnoredFields, take_unknown
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
 from pyllmcancel.server.origin import keeping_of, names_of
-from pyllmcancel.server.preparing import arrive, prepare, request_of
+from pyllmcancel.server.preparing import arrive, prepare
 from pyllmcancel.server.state import ServerState, state_of
 from pyllmcancel.server.wire.field_names import UNCHANGED, FieldNames
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
@@ -64,7 +65,7 @@ class Incoming(Generic[Body_co]):
     @property
     def request(self) -> EngineRequest:
         """The engine's request, which is being prepared."""
-        request = request_of(self.http.scope)
+        request = exchange_of(self.http.scope).request
         assert request is not None, "its endpoint reads a body of a kind that arrives"
         return request
 
@@ -150,7 +151,7 @@ async def read_body(request: Request, body_type: type[Body], *, is_form: bool = 
     length, work = len(text), partial(validated, text, body_type, parse, state.config.unknown_fields)
     del text
     body, ignored = await prepared(request, work, length)
-    note(request.scope, ignored)
+    exchange_of(request.scope).ignored = ignored.names  # more may be found later
     body.check_against(state.engine)
     return Incoming(request, body, length)
 

@@ -23,7 +23,7 @@ from pyllmcancel.server.delivered import DELTAS
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.body_limit import release_body
 from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.http.request_context import is_client_gone, mark_client_gone
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
 from pyllmcancel.server.origin import key_by
 from pyllmcancel.server.preparing import engine_failure_reported, working
@@ -155,7 +155,7 @@ class EngineResponse(Response, ABC):
                 await self._answer(scope, receive, send)
             finally:
                 cancel()
-            if is_client_gone(scope) and connection is not None and link_of(scope) is None:
+            if exchange_of(scope).client_gone and connection is not None and link_of(scope) is None:
                 # The engine may have seen the client leave before the HTTP server did. To the HTTP server an answer
                 # that ends too early is a defect: it would log it, and report it to the client.
                 connection.drop()
@@ -169,7 +169,7 @@ class EngineResponse(Response, ABC):
 def client_error(scope: Scope, error: RequestCancelled | RequestFailed | ApiError) -> ApiError | None:
     """Return the error that a client gets if its request did not complete; None if it has left, or does not read."""
     if isinstance(error, RequestCancelled) and error.reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
-        mark_client_gone(scope)
+        exchange_of(scope).client_gone = True
         return None
     return api_error(error)
 
@@ -195,10 +195,10 @@ class WholeResponse(EngineResponse):
             )
             await self._dialect.keep()
         except (RequestCancelled, RequestFailed, ApiError) as error:
-            told = client_error(scope, error)
-            if told is None:
+            shown = client_error(scope, error)
+            if shown is None:
                 return
-            response = told.response_to(scope)
+            response = shown.response_to(scope)
         await response(scope, receive, send)
 
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.requests.request import ImpliedParent, Names, Origin, TraceContext
-from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of
-from pyllmcancel.server.http.request_context import arrival_of, left_at_of, request_id_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.state import state_of
@@ -40,11 +39,11 @@ TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16
 
 def plain_origin(request: Request) -> Origin:
     """Return the origin of a request, without its names."""
-    state = state_of(request)
+    state, exchange = state_of(request), exchange_of(request.scope)
     return Origin(
-        request_id=request_id_of(request.scope),
-        owner=owner_of(request.scope),
-        arrived_at=arrival_of(request.scope),
+        request_id=exchange.request_id,
+        owner=exchange.owner,
+        arrived_at=exchange.arrived_at,
         client=connection_of(request.scope),
         trace=trace_context_of(request, state.model_name) if state.config.otel else None,
     )
@@ -197,19 +196,20 @@ def keeping_of(request: Request, body: GeneratingBody) -> Keeping | None:
     ClientLeft
         The client left the process in front so long ago that nothing is to be computed.
     """
-    wish, most = body.keep_going or None, state_of(request).config.stream_keep
+    wanted, most = body.keep_going or None, state_of(request).config.stream_keep
     if body.runs_alone:
         return None
-    if wish is not None and not body.stream:
+    if wanted is not None and not body.stream:
         raise InvalidRequestError("only a stream can go on without its reader: set `stream`, too", "keep_going")
-    if wish is not None and most <= 0:
+    if wanted is not None and most <= 0:
         body.ignore("keep_going")
         return None
     conversation = conversation_of(request, body)
-    if wish is None and conversation is None:
+    if wanted is None and conversation is None:
         return None
-    seconds = wish if isinstance(wish, float) else math.inf
-    keeping = Keeping(conversation or request_id_of(request.scope), min(seconds, most), left_at_of(request.scope))
+    seconds = wanted if isinstance(wanted, float) else math.inf
+    exchange = exchange_of(request.scope)
+    keeping = Keeping(conversation or exchange.request_id, min(seconds, most), exchange.left_at)
     if keeping.left <= 0.0:
         raise ClientLeft
     return keeping

@@ -155,7 +155,8 @@ class MessageBlocks:
     def __init__(self, eager_tools: Container[str] = ()) -> None:
         self._eager_tools = eager_tools
         self._open: ContentBlock | None = None
-        self._index = -1
+        self._blocks: list[ContentBlock] = []  # as they begin
+        self._texts: list[list[str]] = []  # what each of them has
         self._input = CallInput()
 
     def feed(self, parts: Iterable[Part]) -> Iterator[BlockEvent]:
@@ -163,10 +164,10 @@ class MessageBlocks:
             match part:
                 case Reasoning(text=text):
                     yield from self._in_block(ThinkingAnswer(type="thinking", thinking="", signature=""))
-                    yield self._delta({"type": "thinking_delta", "thinking": text})
+                    yield self._delta({"type": "thinking_delta", "thinking": text}, text)
                 case Content(text=text):
                     yield from self._in_block(TextAnswer(type="text", text="", citations=None))
-                    yield self._delta({"type": "text_delta", "text": text})
+                    yield self._delta({"type": "text_delta", "text": text}, text)
                 case CallBegins(name=name, id=call_id):
                     yield from self.close()
                     self._input = CallInput(eager=name in self._eager_tools)
@@ -187,6 +188,14 @@ class MessageBlocks:
         self._open = None
         yield {"type": "content_block_stop", "index": self._index}
 
+    @property
+    def _index(self) -> int:
+        return len(self._blocks) - 1
+
+    def whole(self) -> list[ContentBlock]:
+        """Return the blocks that a client would make of these events; all of them have ended."""
+        return [filled(block, "".join(texts)) for block, texts in zip(self._blocks, self._texts, strict=True)]
+
     def _in_block(self, wanted: ContentBlock) -> Iterator[BlockEvent]:
         if self._open is None or self._open["type"] != wanted["type"]:
             yield from self.close()
@@ -194,50 +203,24 @@ class MessageBlocks:
 
     def _begin(self, block: ContentBlock) -> BlockStartEvent:
         self._open = block
-        self._index += 1
+        self._blocks.append(block)
+        self._texts.append([])
         return {"type": "content_block_start", "index": self._index, "content_block": block}
 
-    def _delta(self, delta: BlockDelta) -> BlockDeltaEvent:
+    def _delta(self, delta: BlockDelta, text: str = "") -> BlockDeltaEvent:
+        self._texts[-1].append(text)
         return {"type": "content_block_delta", "index": self._index, "delta": delta}
 
     def _input_delta(self, text: str) -> Iterator[BlockDeltaEvent]:
         if text:
-            yield self._delta({"type": "input_json_delta", "partial_json": text})
+            yield self._delta({"type": "input_json_delta", "partial_json": text}, text)
 
 
-def whole_blocks(events: Iterable[BlockEvent]) -> list[ContentBlock]:
-    """Return the blocks that a client would make of these events."""
-    blocks: list[ContentBlock] = []
-    texts: list[str] = []
-    for event in events:
-        match event["type"]:
-            case "content_block_start":
-                blocks.append(event["content_block"].copy())
-                texts = []
-            case "content_block_delta":
-                texts += _text_of(event["delta"])
-            case "content_block_stop":
-                _fill(blocks[-1], "".join(texts))
-    return blocks
-
-
-def _text_of(delta: BlockDelta) -> list[str]:
-    match delta["type"]:
-        case "text_delta":
-            return [delta["text"]]
-        case "thinking_delta":
-            return [delta["thinking"]]
-        case "input_json_delta":
-            return [delta["partial_json"]]
-        case "signature_delta":
-            return []
-
-
-def _fill(block: ContentBlock, text: str) -> None:
+def filled(block: ContentBlock, text: str) -> ContentBlock:
     match block["type"]:
         case "text":
-            block["text"] = text
+            return {**block, "text": text}
         case "thinking":
-            block["thinking"], block["signature"] = text, SIGNATURE
+            return {**block, "thinking": text, "signature": SIGNATURE}
         case "tool_use":
-            block["input"] = from_json(text)
+            return {**block, "input": from_json(text)}

@@ -14,7 +14,7 @@ from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.chat.turn import chat_length, chat_turn
 from pyllmcancel.server.errors.shapes import ANTHROPIC
 from pyllmcancel.server.generate import generate
-from pyllmcancel.server.http.request_context import request_id_of
+from pyllmcancel.server.http.exchange import request_id_of
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.wire.field_names import FieldNames
 

@@ -12,6 +12,7 @@ from pyllmcancel.engine.compiled import compiled_module
 
 if TYPE_CHECKING:
     from pyllmcancel._native import ChatParser
+    from pyllmcancel.events import Delta
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,13 @@ class AnswerParser:
                     yield CallBegins(index, name, call_id or call_id_of(f"{self._name} {index}"))
                 case ("arguments", int(index), str(text)):
                     yield Arguments(index, text)
+
+
+def parts_of(parser: AnswerParser, delta: Delta) -> Iterator[Part]:
+    """Return the parts that a delta completes; the last one completes all."""
+    yield from parser.feed(delta.text)
+    if delta.finish_reason is not None:
+        yield from parser.finish()
 
 
 def call_id_of(name: str) -> str:

@@ -23,7 +23,7 @@ from pyllmcancel.server.answer_form import (
 from pyllmcancel.server.chat.answer_parser import AnswerParser, read_form
 from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
-from pyllmcancel.server.http.request_context import created_at_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.media.gathering import gathered, given_in, media_tokens
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     constraint = body.token_limits(model.n_vocab, state.eog_tokens, constraint)
     params = body.generation_params(state.config.request_defaults(), constraint, visible_tokens(model, form))
     params = replace(with_form(params, form), prediction=read.prediction)
-    name, number = f"{incoming.request.id} {created_at_of(incoming.http.scope)!r}", count()
+    name, number = f"{incoming.request.id} {exchange_of(incoming.http.scope).created_at!r}", count()
     return ChatTurn(read.tokens, params, lambda: AnswerParser(read.answers, f"{name} {next(number)}"))
 
 

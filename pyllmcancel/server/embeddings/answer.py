@@ -142,10 +142,10 @@ class TextsResponse(EngineResponse):
                 # Written in a thread: thousands of numbers would delay the events of other requests.
                 entries |= await asyncio.to_thread(self._entries, batch)
         except (RequestCancelled, RequestFailed) as error:
-            told = client_error(scope, error)
-            if told is None:
+            shown = client_error(scope, error)
+            if shown is None:
                 return
-            response: Response = told.response_to(scope)
+            response: Response = shown.response_to(scope)
         else:
             assert self._stream.ending is not None
             in_order = [entries[index] for index in sorted(entries)]

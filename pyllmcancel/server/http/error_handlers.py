@@ -16,7 +16,7 @@ from starlette.routing import Match
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import Error, RequestCancelled
 from pyllmcancel.server.errors.responses import CLIENT_CLOSED_REQUEST, ApiError, api_error
-from pyllmcancel.server.http.request_context import mark_client_gone, request_id_of
+from pyllmcancel.server.http.exchange import mark_client_gone, request_id_of
 from pyllmcancel.server.http.workers import ClientLeft
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.wire.fields import RequestBody
 
 if TYPE_CHECKING:
@@ -35,49 +35,29 @@ MAX_LOGGED_PAIRS = 4_096  # pairs of a client and a field that were logged
 SAFE = "._-$@~[]"
 PAUSE_AFTER = 1_000  # models
 PLAIN = (int, str, float, bool, type(None))
-STATE = "ignored_fields"  # in a scope's state
 
 # Fields outside of OpenAI's two endpoints, or of this server, that would change the answer: a constraint, a modality,
 # another way to search. Each has the values, besides null and empty ones, that ask for nothing. The forms of
 # answers are refused in dialects that have other names for them.
 REFUSED: Mapping[str, tuple[Any, ...]] = {
-    "audio": (),
-    "bad_words": (),
+    **dict.fromkeys(
+        (
+            *("audio", "bad_words", "chat_template", "ebnf", "force_words", "functions", "grammar"),
+            *("guided_choice", "guided_grammar", "guided_json", "guided_regex", "guided_whitespace_pattern"),
+            *("image", "images", "json_schema", "logits_processors", "lora_request", "moderation"),
+            *("multimodal_data", "negative_prompt", "output_config.format", "output_format", "prompt_embeds"),
+            *("prompt_logprobs", "regex", "response_schema", "structural_tag", "structured_outputs"),
+            *("use_beam_search", "web_search_options"),
+        ),
+        (),
+    ),
     "beam_width": (1,),
-    "chat_template": (),
-    "ebnf": (),
-    "force_words": (),
     "format": ("text",),
     "function_call": ("none", "auto"),
-    "functions": (),
-    "grammar": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_whitespace_pattern": (),
-    "image": (),
-    "images": (),
-    "json_schema": (),
     "length_penalty": (1,),
-    "logits_processors": (),
-    "lora_request": (),
-    "moderation": (),
-    "multimodal_data": (),
-    "negative_prompt": (),
     "num_beams": (1,),
-    "output_config.format": (),
-    "output_format": (),
-    "prompt_embeds": (),
-    "prompt_logprobs": (),
-    "regex": (),
     "response_format": ({"type": "text"},),
-    "response_schema": (),
-    "structural_tag": (),
-    "structured_outputs": (),
     "text.format": ({"type": "text"},),
-    "use_beam_search": (),
-    "web_search_options": (),
 }
 
 
@@ -86,19 +66,14 @@ class IgnoredFields:
 
     def __init__(self, policy: UnknownFields) -> None:
         self._policy = policy
-        self._names: OrderedDict[str, None] = OrderedDict()
+        self.names: dict[str, None] = {}  # safe in a header and in a log, and each once
 
     def add(self, name: str) -> None:
         """Record a field; ApiError if such fields are refused."""
         if self._policy == "refuse":
             raise unsupported(name)
-        if self._policy == "warn" and len(self._names) < MAX_NAMES:
-            self._names[spelled(name)] = None
-
-    @property
-    def names(self) -> list[str]:
-        """Return the names, safe in a header and in a log, and each once."""
-        return list(self._names)
+        if self._policy == "warn" and len(self.names) < MAX_NAMES:
+            self.names[spelled(name)] = None
 
 
 class IgnoredLog:
@@ -107,14 +82,15 @@ class IgnoredLog:
     def __init__(self) -> None:
         self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    def tell(self, scope: Scope, names: Iterable[str]) -> None:
-        client = owner_of(scope) or (scope.get("client") or ("a client",))[0]
+    def log(self, scope: Scope, names: Iterable[str]) -> None:
+        exchange = exchange_of(scope)
+        client = exchange.owner or (scope.get("client") or ("a client",))[0]
         for name in names:
             known = (client, name) in self._logged
             self._logged[client, name] = None
             self._logged.move_to_end((client, name))
             if not known:
-                facts = {"request_id": scope["state"]["request_id"], "client": client, "field": name}
+                facts = {"request_id": exchange.request_id, "client": client, "field": name}
                 logger.warning("%s sends %s, which has no effect here", client, name, extra=facts)
         while len(self._logged) > MAX_LOGGED_PAIRS:
             self._logged.popitem(last=False)
@@ -128,7 +104,8 @@ def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> Igno
     ApiError
         A field would have changed the answer, or unknown fields are refused.
     """
-    ignored = body._ignored = IgnoredFields(policy)
+    ignored = IgnoredFields(policy)
+    body._ignore = ignored.add
     refused = {**REFUSED, **body.refused_fields}
     for number, (model, path) in enumerate(models_in(body, ())):
         if number % PAUSE_AFTER == 0:
@@ -169,13 +146,3 @@ def unsupported(path: str) -> ApiError:
 
 def spelled(name: str) -> str:
     return quote(name, safe=SAFE)[:LONGEST_NAME]
-
-
-def note(scope: Scope, ignored: IgnoredFields) -> None:
-    """Report the fields with the answer to this request, even if they are found later."""
-    scope["state"][STATE] = ignored
-
-
-def noted(scope: Scope) -> list[str]:
-    ignored: IgnoredFields | None = scope["state"].get(STATE)
-    return [] if ignored is None else ignored.names

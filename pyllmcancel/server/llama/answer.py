@@ -230,12 +230,12 @@ class LlamaDialect(Dialect):
 
     def _probability(self, token: int, logprob: float) -> TokenProbability:
         piece = self._model.piece(token)
-        told: TokenProbability = {"id": token, "token": piece.decode("utf-8", "ignore"), "bytes": list(piece)}
+        shown: TokenProbability = {"id": token, "token": piece.decode("utf-8", "ignore"), "bytes": list(piece)}
         if self._body.post_sampling_probs:
-            told["prob"] = math.exp(logprob)
+            shown["prob"] = math.exp(logprob)
         else:
-            told["logprob"] = max(logprob, LOWEST)
-        return told
+            shown["logprob"] = max(logprob, LOWEST)
+        return shown
 
 
 def slot_of(choice: Choice) -> int:

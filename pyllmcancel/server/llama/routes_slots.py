@@ -24,7 +24,7 @@ from pyllmcancel.scheduling.prefix_file import DamagedFileError, head_of, read_h
 from pyllmcancel.scheduling.swap_space import Fetched
 from pyllmcancel.server.bodies import read_body
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.llama.body import SlotFileBody
 from pyllmcancel.server.openapi.description import answers, asks, errors
 from pyllmcancel.server.state import ServerState, state_of

@@ -1,4 +1,4 @@
-"""The body of ``/v1/audio/transcriptions``, a form with a sound, the chat that it becomes, and the text that was heard."""
+"""``/v1/audio/transcriptions``: the body, a form with a sound; the chat that it becomes; and the text as the answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints, field_validator
 from pydantic_core import from_json
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.chat.answer_parser import Content
+from pyllmcancel.server.chat.answer_parser import Content, parts_of
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.messages import ContentPart, Message, TextPart
 from pyllmcancel.server.dialect import Dialect
@@ -150,10 +150,7 @@ class TranscriptionDialect(Dialect):
 
     def _text(self, delta: Delta) -> str:
         """Return the answer's new text, without the model's reasoning."""
-        parts = [*self._parser.feed(delta.text)]
-        if delta.finish_reason is not None:
-            parts += self._parser.finish()
-        text = "".join(part.text for part in parts if isinstance(part, Content))
+        text = "".join(part.text for part in parts_of(self._parser, delta) if isinstance(part, Content))
         self._said.append(text)
         return text
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Ending, Usage
     from pyllmcancel.requests.families import SessionSummary
     from pyllmcancel.requests.observer import StepPart, StepRecord
-    from pyllmcancel.requests.request import RequestSummary, Times
+    from pyllmcancel.requests.request import RequestSummary
 
 OutsideStatus = Literal["waiting", "running", "cancelling", "finished", "cancelled", "error"]
 LiveStatus = Literal["waiting", "running"]
@@ -233,7 +233,7 @@ def request_entry(summary: RequestSummary) -> RequestEntry:
         "error": ending.error if ending is not None else None,
         "created": summary.created_at,
         "seconds": round(summary.seconds, 4),
-        "times": times_entry(summary.times),
+        "times": cast("TimesAnswer", summary.times._asdict()),
     }
     if summary.deadline is not None:
         entry["detail"] = summary.deadline
@@ -242,16 +242,6 @@ def request_entry(summary: RequestSummary) -> RequestEntry:
     if summary.replica is not None:
         entry["replica"] = summary.replica
     return entry
-
-
-def times_entry(times: Times) -> TimesAnswer:
-    return {
-        "arrived": times.arrived,
-        "admitted": times.admitted,
-        "first_token": times.first_token,
-        "cancelled": times.cancelled,
-        "ended": times.ended,
-    }
 
 
 def session_entry(summary: SessionSummary) -> SessionEntry:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
@@ -94,16 +93,6 @@ def _kind_of_input(given: Any) -> str:
 
 Items = Annotated[list[Item], Field(max_length=MAX_MESSAGES, fail_fast=True), OnlyKnown]
 Input = Annotated[Annotated[str, Tag("text")] | Annotated[Items, Tag("items")], Discriminator(_kind_of_input)]
-
-
-@dataclass(frozen=True, slots=True)
-class AsHere:
-    """Reports the chat's fields that have no effect under this API's names for them."""
-
-    ignore: Callable[[str], None]
-
-    def add(self, name: str) -> None:
-        self.ignore(RENAMED.get(name, name))
 
 
 class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
@@ -220,7 +209,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
             fields["parallel_tool_calls"] = self.parallel_tool_calls
         fields["tool_choice"] = table.choice(self.tool_choice)
         chat = ChatBody.model_validate({name: value for name, value in fields.items() if value is not None})
-        chat._ignored = AsHere(self.ignore)
+        chat._ignore = lambda name: self.ignore(RENAMED.get(name, name))
         return chat
 
     def _format(self) -> dict[str, Any] | None:

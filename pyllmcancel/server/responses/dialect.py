@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from pyllmcancel.server.chat.answer_parser import Content, Part, Reasoning
+from pyllmcancel.server.chat.answer_parser import Content, Part, Reasoning, parts_of
 from pyllmcancel.server.chat.logprobs import Ledger, token_logprobs
 from pyllmcancel.server.dialect import Dialect
-from pyllmcancel.server.http.request_context import created_at_of, request_id_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
 from pyllmcancel.server.responses.output import End, Output, broken_off, ended
 from pyllmcancel.server.state import state_of
@@ -51,18 +51,15 @@ class Reader:
 
     def read(self, delta: Delta) -> tuple[list[Part], list[OutputTokenLogprob]]:
         """Return the parts that a delta completes, and the logprobs of the content among them."""
-        parts = list(self._parser.feed(delta.text))
-        if delta.finish_reason is not None:
-            self.last = delta
-            parts += self._parser.finish()
+        parts, self.last = list(parts_of(self._parser, delta)), delta
         if parts and isinstance(parts[-1], Reasoning):
             self.n_reasoning += len(delta.tokens)
         self._logprobs += map(self._named, self._ledger.take(delta))
         if not parts:
             return [], []
-        told, self._logprobs = self._logprobs, []
+        complete, self._logprobs = self._logprobs, []
         # This API has no place for logprobs of reasoning and calls.
-        return parts, told if any(isinstance(part, Content) for part in parts) else []
+        return parts, complete if any(isinstance(part, Content) for part in parts) else []
 
     def _named(self, placed: Placed) -> OutputTokenLogprob:
         found = token_logprobs(self._model, placed.entry)
@@ -140,11 +137,11 @@ def head_of(request: Request, body: ResponsesBody, turn: ChatTurn, *, stored: bo
     """Return the head of a response, which describes its request."""
     sampling = turn.params.sampling
     text = {} if body.text is None else body.text.model_dump(exclude_unset=True, by_alias=True)
-    choice = body.tool_choice or "auto"
+    choice, exchange = body.tool_choice or "auto", exchange_of(request.scope)
     return {
-        "id": f"{RESPONSE_PREFIX}{request_id_of(request.scope)}",
+        "id": f"{RESPONSE_PREFIX}{exchange.request_id}",
         "object": "response",
-        "created_at": int(created_at_of(request.scope)),
+        "created_at": int(exchange.created_at),
         "model": state_of(request).model_name,
         "background": bool(body.background),
         "instructions": body.instructions,

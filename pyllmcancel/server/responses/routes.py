@@ -13,8 +13,7 @@ from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import generate, submit
-from pyllmcancel.server.http.api_keys import owner_of
-from pyllmcancel.server.http.request_context import request_id_of
+from pyllmcancel.server.http.exchange import owner_of, request_id_of
 from pyllmcancel.server.limits import MAX_MESSAGES
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent

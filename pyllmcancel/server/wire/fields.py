@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired
 
 from pydantic import (
     BaseModel,
@@ -87,13 +87,6 @@ def stop_details(delta: Delta) -> StopDetails:
     return {"stop_details": "repetition"} if delta.limit is Limit.REPETITION else {}
 
 
-class Ignored(Protocol):
-    """Records fields that have no effect."""
-
-    def add(self, name: str) -> None:
-        """Record a field; ApiError if such fields are refused."""
-
-
 class Sent(BaseModel):
     """The base of everything that clients send: bodies, and the objects inside them.
 
@@ -170,15 +163,15 @@ class RequestBody(Sent):
     # Unknown fields of this body that are refused, with the values that ask for nothing.
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
-    _ignored: Ignored | None = PrivateAttr(None)  # set once, by the reader of the body
+    _ignore: Callable[[str], None] | None = PrivateAttr(None)  # set once, by the reader of the body
 
     def check_against(self, engine: Engine) -> None:
         """Compare the body with the engine; InvalidRequestError if the engine cannot serve it."""
 
     def ignore(self, field: str) -> None:
         """Note that a field has no effect; ApiError if such fields are refused."""
-        if self._ignored is not None:
-            self._ignored.add(field)
+        if self._ignore is not None:
+            self._ignore(field)
 
 
 class GeneratingBody(RequestBody):

@@ -41,7 +41,7 @@ class UsageAnswer(Answer):
 
 
 def usage_json(usage: Usage) -> UsageAnswer:
-    told: UsageAnswer = {
+    shown: UsageAnswer = {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
@@ -49,11 +49,11 @@ def usage_json(usage: Usage) -> UsageAnswer:
     }
     for source, n_drafted, n_accepted in usage.drafts:
         if source == PREDICTION:
-            told["completion_tokens_details"] = {
+            shown["completion_tokens_details"] = {
                 "accepted_prediction_tokens": n_accepted,
                 "rejected_prediction_tokens": n_drafted - n_accepted,
             }
-    return told
+    return shown
 
 
 class Timings(Answer):
@@ -85,13 +85,13 @@ class PromptProgress(Answer):
 def progress(choice: Choice, done: int, is_encoding: bool) -> PromptProgress:
     """Return the progress of a prompt; `processed` includes tokens from the cache."""
     began = choice.admitted_at
-    told: PromptProgress = {
+    shown: PromptProgress = {
         "total": len(choice.prompt),
         "cache": choice.n_cached,
         "processed": done,
         "time_ms": 0 if began is None else round((time.monotonic() - began) * 1e3),
     }
-    return {**told, "encoding": True} if is_encoding else told
+    return {**shown, "encoding": True} if is_encoding else shown
 
 
 def timings(choice: Choice, prompt_done: int, n_predicted: int) -> Timings:
@@ -104,7 +104,7 @@ def timings(choice: Choice, prompt_done: int, n_predicted: int) -> Timings:
     first, last = choice.first_token_at, choice.last_token_at
     predicted_ms = (last - first) * 1e3 if first is not None and last is not None and n_predicted else 0.0
     prompt_rates, predicted_rates = rates(n_prompt, prompt_ms), rates(n_predicted - 1, predicted_ms)
-    told: Timings = {
+    shown: Timings = {
         "cache_n": choice.n_cached,
         "prompt_n": n_prompt,
         "prompt_ms": prompt_ms,
@@ -118,9 +118,9 @@ def timings(choice: Choice, prompt_done: int, n_predicted: int) -> Timings:
     drafted = list(choice.drafted())
     n_drafted = sum(one.n_drafted for one in drafted)
     if n_drafted:
-        told["draft_n"] = n_drafted
-        told["draft_n_accepted"] = sum(one.n_accepted for one in drafted)
-    return told
+        shown["draft_n"] = n_drafted
+        shown["draft_n_accepted"] = sum(one.n_accepted for one in drafted)
+    return shown
 
 
 def rates(n_steps: int, milliseconds: float) -> tuple[float, float]:
