@@ -14,6 +14,7 @@ from pyllmcancel.front.forwarding import kept, pass_through
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Exchange, Head, ask
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.from_front import WORKER_PATH, AskPart, Done, HavePart, Part
+from pyllmcancel.server.http.exchange import exchange_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -146,8 +147,7 @@ def asked(owner: str, response_id: str, *, items: bool = False) -> AskPart:
 
 def note_unreached(scope: Scope, workers: Iterable[Worker]) -> None:
     """Note for the answer the workers that did not answer in time."""
-    told: dict[str, str] = scope["state"].setdefault("unreached", {})
-    told.update({one.replica: "did not answer" for one in workers})
+    exchange_of(scope).unreached.update({one.replica: "did not answer" for one in workers})
 
 
 def unreached() -> ApiError:

@@ -25,7 +25,7 @@ from pyllmcancel.front.upstream import Broken, Exchange
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.live.events import TYPES
 from pyllmcancel.server.live.response import unknown_replica, until_left

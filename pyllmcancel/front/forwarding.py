@@ -18,7 +18,7 @@ from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.from_front import FORWARDED, INTERNAL, owner_header
 from pyllmcancel.server.http.connection import connection_of
-from pyllmcancel.server.http.request_context import mark_client_gone, request_id_of
+from pyllmcancel.server.http.exchange import mark_client_gone, request_id_of
 from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.requests.visible import may_see_all
 

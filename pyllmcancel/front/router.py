@@ -32,9 +32,8 @@ from pyllmcancel.front.relay import Relay
 from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.requests.request import IDLE
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.http.request_context import REQUEST
+from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.limits import MAX_NAME, SMALL_BODY
 from pyllmcancel.server.live.response import until_left
@@ -147,7 +146,9 @@ class Router:
         """Have the model that the body names compute the request."""
         message = Message.of(scope, await read_body(receive))
         # Listed from its head on, and until here its own: see `Arriving`. What computes nothing is listed from here on.
-        request = scope["state"].pop(REQUEST, None) or self.requests.arrive(**plain_origin(Request(scope)))
+        exchange = exchange_of(scope)
+        request: Any = exchange.request or self.requests.arrive(**plain_origin(Request(scope)))
+        exchange.request = None  # its relay ends it
         relay = Relay(self.requests, request, Answer(scope, send))
         with watched(receive, relay.client_left):
             task = asyncio.create_task(self._relayed(message, relay, scope), name=f"relay {request.id}")

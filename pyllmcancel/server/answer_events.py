@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Write = Callable[[bytes], Awaitable[None]]
+Broken = RequestCancelled | RequestFailed | ApiError
 # Answers of more tokens are encoded in a thread: the event loop must notice disconnects meanwhile.
 INLINE_ANSWER = 4_096
 DONE = b"data: [DONE]\n\n"
@@ -66,27 +67,23 @@ class AnswerEvents:
     def names_events(self) -> bool:
         return self._dialect.names_events
 
-    async def write_to(
-        self, write: Write, told: Callable[[RequestCancelled | RequestFailed | ApiError], ApiError | None]
-    ) -> bool:
+    async def write_to(self, write: Write, error_for_reader: Callable[[Broken], ApiError | None]) -> bool:
         """Pass the events to `write` as they come, and return whether the last one was written.
 
         Parameters
         ----------
-        told
+        error_for_reader
             Returns the error that a reader gets if the answer breaks off; None if no reader is left, so that nothing
             more is written.
         """
         pinger = asyncio.create_task(self._ping(write), name=f"ping {self._stream.request.id}")
         try:
-            return await self._write_answer(write, told)
+            return await self._write_answer(write, error_for_reader)
         finally:
             # Before the end of the body: nothing may follow that.
             pinger.cancel()
 
-    async def _write_answer(
-        self, write: Write, told: Callable[[RequestCancelled | RequestFailed | ApiError], ApiError | None]
-    ) -> bool:
+    async def _write_answer(self, write: Write, error_for_reader: Callable[[Broken], ApiError | None]) -> bool:
         try:
             await self._write_events(write, OPENING, self._dialect.opening())
             async for batch in self._stream.batches():
@@ -97,7 +94,7 @@ class AnswerEvents:
             last = await encode_in_thread_if_long(self._stream, lambda usage: list(self._dialect.closing(usage)))
             await self._dialect.keep()
         except (RequestCancelled, RequestFailed, ApiError) as error:
-            is_read = told(error) is not None
+            is_read = error_for_reader(error) is not None
             await self.break_off(write if is_read else None, error)
             return is_read
         await self._write_events(write, ALL, last, end=DONE if self._dialect.says_done else b"")

@@ -1,51 +1,50 @@
-"""The form that an answer must have, a schema or a rule, as a constraint of its tokens."""
+"""The form that an answer must have, a schema or a rule, as a constraint of its tokens.
+
+A strict schema with parts that cannot be enforced is refused; otherwise the parts are reported and ignored.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
+from pyllmcancel.chat.grammar import has_raw_texts
 from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
-from pyllmcancel.constraints.unenforced import enforceable, guidance_knows
-from pyllmcancel.server.preparing import prepare
-from pyllmcancel.server.wire.unenforced import note_unenforced, unenforced_of_answer
+from pyllmcancel.constraints.unenforced import enforceable, guidance_knows, unenforced
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.server.http.exchange import exchange_of, request_id_of
+from pyllmcancel.server.http.unknown_fields import spelled
 
 if TYPE_CHECKING:
+    from pyllmcancel.chat.template import ChatForm
     from pyllmcancel.constraints.bounded import BoundedGuidance
     from pyllmcancel.constraints.guidance import Guide
-    from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import Pause
     from pyllmcancel.server.bodies import Incoming
-    from pyllmcancel.server.wire.fields import GeneratingBody
+    from pyllmcancel.server.chat.tools import ToolPlan
+    from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
+
 
 BLANKS = r"/[ \t\r\n]{0,32}/"
 
 
 async def answer_constraint(
-    incoming: Incoming[GeneratingBody], form: NamedSchema | NamedRule | None
-) -> ConstraintFactory | None:
-    """Return the constraint of the answer's tokens; None if there is none. A grammar is part of the sampling instead.
-
-    Raises
-    ------
-    InvalidRequestError
-        The form is invalid, or cannot be enforced.
-    """
-    return with_token_limits(incoming, await answer_guide(incoming, form))
-
-
-async def answer_guide(
-    incoming: Incoming[GeneratingBody],
-    form: NamedSchema | NamedRule | None,
-    *,
-    after_reasoning: bool = False,
+    incoming: Incoming[GeneratingBody], form: NamedSchema | NamedRule | None, *, after_reasoning: bool = False
 ) -> Guide | None:
-    """Return the form alone; raises as `answer_constraint`.
+    """Return the constraint of the answer's tokens; None if there is none. A grammar is part of the sampling instead.
 
     Parameters
     ----------
     after_reasoning
         True if blanks may stand before it: models put some between reasoning and answer.
+
+    Raises
+    ------
+    InvalidRequestError
+        The form is invalid, or cannot be enforced.
     """
     if form is None:
         return None
@@ -55,15 +54,7 @@ async def answer_guide(
     else:
         note_unenforced(incoming, unenforced_of_answer(form))
         work = partial(compiled, state.guidance, form, BLANKS if after_reasoning else "")
-    return await prepare(incoming.http, work, state.preparers)
-
-
-def with_token_limits(incoming: Incoming[GeneratingBody], form: ConstraintFactory | None) -> ConstraintFactory | None:
-    """Return the form, with the tokens that the answer may also have."""
-    if not incoming.body.limits_tokens:
-        return form
-    state = incoming.state
-    return incoming.body.token_limits(state.engine.model.n_vocab, state.eog_tokens, form)
+    return await incoming.prepare(work, state.preparers)
 
 
 def compiled(guidance: BoundedGuidance, schema: NamedSchema, before: str, pause: Pause) -> Guide:
@@ -71,3 +62,72 @@ def compiled(guidance: BoundedGuidance, schema: NamedSchema, before: str, pause:
     if schema.lenient:
         schema = schema._replace(schema=enforceable(schema.schema, guidance_knows))
     return guidance.compile(schema, before=before, pause=pause)
+
+
+logger = logging.getLogger("pyllmcancel.server")
+
+OF_TEXTS = frozenset(("enum", "const", "pattern", "format", "minLength", "maxLength"))
+MAX_PATHS = 16  # paths that are reported for one request
+
+
+def unenforced_of_answer(schema: NamedSchema) -> list[str]:
+    """Return the parts of an answer's schema that cannot be enforced; InvalidRequestError if a strict one has any."""
+    found = list(islice(unenforced(schema.schema, guidance_knows), MAX_PATHS))
+    return _checked(found, schema.param, strict=not schema.lenient)
+
+
+def unenforced_of_form(schema: NamedSchema, form: ChatForm) -> list[str]:
+    """As `unenforced_of_answer`, where the grammar of the form has the schema."""
+    return _checked(form.unenforced_of_answer[:MAX_PATHS], schema.param, strict=not schema.lenient)
+
+
+def unenforced_of_tools(plan: ToolPlan, form: ChatForm) -> list[str]:
+    """Return the parts of the callable tools that cannot be enforced; InvalidRequestError if a strict schema has one.
+
+    Parts that no schema can enforce with this model are only reported: some forms of calls have no grammar, in others
+    texts stand as they are, and all tools together may be too many for one grammar.
+    """
+    if not form.unenforced:
+        return ["tools"]
+    found = [] if form.grammar else ["tools"]
+    raw_texts = has_raw_texts(form.grammar)
+    for (place, tool), lost in zip(plan.tools, form.unenforced, strict=True):
+        param = f"tools[{place}].function.parameters"
+        found += _checked(lost[:MAX_PATHS], param, strict=tool.function.strict is True)
+        if raw_texts:
+            texts = unenforced(_texts_of(tool.function.parameters), lambda keyword, _: keyword not in OF_TEXTS)
+            found += _checked(list(islice(texts, MAX_PATHS)), param, strict=False)
+    return list(dict.fromkeys(found))
+
+
+def _texts_of(schema: Any) -> dict[str, Any]:
+    """Return the arguments that are texts."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    every = properties.items() if isinstance(properties, Mapping) else ()
+    return {"properties": {name: one for name, one in every if isinstance(one, Mapping) and _is_text(one)}}
+
+
+def _is_text(schema: Mapping[str, Any]) -> bool:
+    values = schema.get("enum") or [schema.get("const")]
+    return schema.get("type") == "string" or (
+        isinstance(values, list) and all(isinstance(value, str) for value in values)
+    )
+
+
+def note_unenforced(incoming: Incoming[RequestBody], paths: Sequence[str]) -> None:
+    """Log the parts now, and report them with the answer to this request."""
+    if paths:
+        scope = incoming.http.scope
+        reported = [spelled(incoming.names.path(path)) for path in paths[:MAX_PATHS]]
+        exchange_of(scope).unenforced += reported
+        request_id = request_id_of(scope)
+        logger.warning(
+            "request %s: not enforced: %s", request_id, ", ".join(reported), extra={"request_id": request_id}
+        )
+
+
+def _checked(found: Sequence[str], param: str, *, strict: bool) -> list[str]:
+    """Return the paths of parts that are not enforced, within the request."""
+    if found and strict:
+        raise InvalidRequestError(f"{found[0] or 'it'} cannot be enforced, and the schema is strict", param)
+    return [f"{param}.{path}" if path else param for path in found]

@@ -19,8 +19,8 @@ from pyllmcancel.server import page, routes_health, routes_models
 from pyllmcancel.server.anthropic import routes as anthropic_routes
 from pyllmcancel.server.behind import FrontLinks
 from pyllmcancel.server.bodies import arriving_paths
+from pyllmcancel.server.embeddings import ranking_routes as rankings_routes
 from pyllmcancel.server.embeddings import routes as embeddings_routes
-from pyllmcancel.server.embeddings.rankings import routes as rankings_routes
 from pyllmcancel.server.from_front import WORKER_PATH, FromFront, Messages
 from pyllmcancel.server.http.api_keys import ApiKeys, KeyRing
 from pyllmcancel.server.http.body_limit import BodyLimit
@@ -116,7 +116,8 @@ def create_app(
         state.adopt(engine)
 
     storage = config.storage
-    state.responses = responses = Responses(None if storage is None else lambda: Store(*storage), store)
+    responses = Responses(None if storage is None else lambda: Store(*storage), store)
+    state.is_store_full = lambda: responses.full
     lag = LoopLag(state.metrics.loop_lagged)
 
     @asynccontextmanager
@@ -144,7 +145,7 @@ def create_app(
         openapi_url=None,
         routes=[*all_routes(ui=config.ui)],
     )
-    app.state.server = state
+    app.state.server, app.state.responses = state, responses
     page.page_files()  # read and hashed before any request is served: in the event loop that would hold up all streams
     add_error_handlers(app)
     app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
@@ -210,4 +211,4 @@ def add_middleware(app: FastAPI, config: ServerConfig, keys: KeyRing) -> None:
     app.add_middleware(PlainHeads)
     if config.worker_key is not None:
         app.add_middleware(FrontLinks, links=app.state.server.links)
-        app.add_middleware(FromFront, path=WORKER_PATH, key=config.worker_key, act=Messages(app.state.server))
+        app.add_middleware(FromFront, path=WORKER_PATH, key=config.worker_key, act=Messages(app.state.responses))

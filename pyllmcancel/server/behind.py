@@ -31,7 +31,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.server.delivered import Delivered, Marks, Promise
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.http.request_context import CREATED, REQUEST, created_at_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.promise import prompt_digest
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Link:
         commands = self._connection.ahead.split(b"\n")[self._n_commands : -1]
         self._n_commands += len(commands)
         for command in commands:
-            request = self._request or self.scope["state"].get(REQUEST)
+            request = self._request or exchange_of(self.scope).request
             if command in (WAIT, GO):
                 if request is not None:
                     request.must_wait = command == WAIT
@@ -153,7 +153,7 @@ class Link:
         ApiError if it would not go on as it began. `server` is this server's `server_digest`.
         """
         seed = request.params.sampling.seed
-        promise = Promise(server, prompt_digest(request), seed, created_at_of(self.scope))
+        promise = Promise(server, prompt_digest(request), seed, exchange_of(self.scope).created_at)
         if self.delivered is not None and self.delivered.promise is not None:
             if self.delivered.promise != promise:
                 raise ApiError(DOES_NOT_GO_ON, "this answer was begun by a server unlike this one", code="conflict")
@@ -323,9 +323,10 @@ class FrontLinks:
             delivered, receive = await delivered_before(scope, receive, sizes)
         except ClientDisconnect:
             return
-        link = scope["state"]["link"] = Link(scope, receive, connection, self._links, delivered)
+        exchange = exchange_of(scope)
+        link = exchange.link = Link(scope, receive, connection, self._links, delivered)
         if delivered is not None and delivered.promise is not None:
-            scope["state"][CREATED] = delivered.promise.created_at
+            exchange.created_at = delivered.promise.created_at
         try:
             with self._links.added(link):
                 await self._app(scope, link.receive, link.send)
@@ -337,7 +338,7 @@ class FrontLinks:
 
 def link_of(scope: Scope) -> Link | None:
     """Return the link to the front, if there is one."""
-    link: Link | None = scope["state"].get("link")
+    link: Link | None = exchange_of(scope).link
     return link
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -21,14 +21,14 @@ from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.pausing import FlaggedPause, Pause, no_pause
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_json, is_json, validation_error
+from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_body, invalid_json, is_json
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.http.forms import boundary_of, form_fields
-from pyllmcancel.server.http.unknown_fields import IgnoredFields, note, take_unknown
+from pyllmcancel.server.http.unknown_fields import IgnoredFields, take_unknown
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
-from pyllmcancel.server.origin import names_of
-from pyllmcancel.server.preparing import arrive, prepare, request_of
+from pyllmcancel.server.origin import keeping_of, names_of
+from pyllmcancel.server.preparing import arrive, prepare
 from pyllmcancel.server.state import ServerState, state_of
-from pyllmcancel.server.streams.names import keeping_of
 from pyllmcancel.server.wire.field_names import UNCHANGED, FieldNames
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
     from pyllmcancel.requests.request import Request as EngineRequest
     from pyllmcancel.server.config import UnknownFields
+    from pyllmcancel.server.http.workers import Workers
     from pyllmcancel.server.streams.kept import Keeping
 
 T = TypeVar("T")
 Body = TypeVar("Body", bound=RequestBody)
 Body_co = TypeVar("Body_co", bound=RequestBody, covariant=True)
-LENGTH = "body_length"  # in a scope's state
 GROUPED = "grouped"  # an attribute of dependencies whose requests are the engine's
 
 
@@ -54,6 +54,7 @@ class Incoming(Generic[Body_co]):
 
     http: Request
     body: Body_co
+    length: int  # of the body, in bytes
     keeping: Keeping | None = None  # how its stream is kept, if it can be taken up again
     names: FieldNames = UNCHANGED  # of the fields as its client has sent them
 
@@ -64,16 +65,27 @@ class Incoming(Generic[Body_co]):
     @property
     def request(self) -> EngineRequest:
         """The engine's request, which is being prepared."""
-        request = request_of(self.http.scope)
+        request = exchange_of(self.http.scope).request
         assert request is not None, "its endpoint reads a body of a kind that arrives"
         return request
 
     def asking(self, body: Body, names: FieldNames) -> Incoming[Body]:
         """Return the same request with another body, which was made of its own."""
-        return Incoming(self.http, body, self.keeping, names)
+        return Incoming(self.http, body, self.length, self.keeping, names)
+
+    async def prepared(self, work: Callable[[FlaggedPause], T], *, cost: int = 0) -> T:
+        """Do some work for the request: inline if its body is short, else in a worker; raises as `prepare`.
+
+        The body's length bounds the cost of the work, unless `cost` says how many characters more it reads.
+        """
+        return await prepared(self.http, work, self.length + cost)
+
+    async def prepare(self, work: Callable[[FlaggedPause], T], workers: Workers) -> T:
+        """Do some work for the request in one of these threads; raises as `prepare`."""
+        return await prepare(self.http, work, workers)
 
 
-def reads(body_type: type[RequestBody], *, alone: bool = False) -> Any:
+def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = False) -> Any:
     """Return the dependency that gives an endpoint the `Incoming` request, whose body is of this type.
 
     A body that is declared to FastAPI is parsed and validated in the event loop. So it is only described to FastAPI, by
@@ -83,24 +95,15 @@ def reads(body_type: type[RequestBody], *, alone: bool = False) -> Any:
     ----------
     alone
         True for a request that is prepared, and generates nothing: it belongs to no groups, whatever its body names.
+    is_form
+        True for a body that is a form with a file.
     """
 
     async def read(request: Request) -> Incoming[RequestBody]:
-        return with_names_of_body(request, await read_body(request, body_type), alone=alone)
+        return with_names_of_body(await read_body(request, body_type, is_form=is_form), alone=alone)
 
     if alone or issubclass(body_type, GeneratingBody):
         read.__dict__[GROUPED] = not alone
-    return Depends(read)
-
-
-def reads_form(body_type: type[RequestBody]) -> Any:
-    """As `reads`, for a body that is a form with a file."""
-
-    async def read(request: Request) -> Incoming[RequestBody]:
-        parse = partial(form_fields, boundary=boundary_of(request))
-        return with_names_of_body(request, await _read(request, body_type, parse), alone=False)
-
-    read.__dict__[GROUPED] = True
     return Depends(read)
 
 
@@ -115,72 +118,64 @@ def arriving_paths(routes: Iterable[BaseRoute]) -> dict[str, bool]:
     }
 
 
-def with_names_of_body(request: Request, body: Body, *, alone: bool) -> Incoming[Body]:
+def with_names_of_body(incoming: Incoming[Body], *, alone: bool) -> Incoming[Body]:
     """Give the request the names in its body, and return it.
 
     The request of a stream that is kept is detached from its connection: its client may leave from here on.
     """
+    request, body = incoming.http, incoming.body
     if alone:
         arrive(request, Names())
     if alone or not isinstance(body, GeneratingBody):
-        return Incoming(request, body)
+        return incoming
     own, keeping = arrive(request, names_of(request, body)), keeping_of(request, body)
     if keeping is None:
-        return Incoming(request, body)
+        return incoming
     own.client = None
-    return Incoming(Request(request.scope, _receive_nothing), body, keeping)
+    return replace(incoming, http=Request(request.scope, _receive_nothing), keeping=keeping)
 
 
 async def _receive_nothing() -> Any:
     await asyncio.get_running_loop().create_future()
 
 
-async def read_body(request: Request, body_type: type[RequestBody]) -> RequestBody:
-    """Return the body as a value of this type; ApiError if it is invalid, or while there is no engine."""
-    if not is_json(request):
+async def read_body(request: Request, body_type: type[Body], *, is_form: bool = False) -> Incoming[Body]:
+    """Return the request with its body as a value of this type; ApiError if it is invalid, or there is no engine."""
+    state = state_of(request)
+    parse: Callable[[bytes], Any]
+    if is_form:
+        parse = partial(form_fields, boundary=boundary_of(request))
+    elif is_json(request):
+        parse = partial(json_value, max_values=state.config.limits.values(state.n_ctx))
+    else:
         raise ApiError(415, NOT_JSON_TYPE, code="unsupported_media_type")
-    max_values = state_of(request).config.limits.values(state_of(request).n_ctx)
-    return await _read(request, body_type, partial(json_value, max_values=max_values))
-
-
-async def _read(request: Request, body_type: type[RequestBody], parse: Callable[[bytes], Any]) -> RequestBody:
     # Not by `request.body()`, which keeps the bytes for as long as the request lives.
     text = b"".join([piece async for piece in request.stream()])
-    request.scope["state"][LENGTH] = len(text)
-    state = state_of(request)
-    work = partial(validated, text, body_type, parse, state.config.unknown_fields)
+    length, work = len(text), partial(validated, text, body_type, parse, state.config.unknown_fields)
     del text
-    body, ignored = await prepared(request, work)
-    note(request.scope, ignored)
+    body, ignored = await prepared(request, work, length)
+    exchange_of(request.scope).ignored = ignored.names  # more may be found later
     body.check_against(state.engine)
-    return body
+    return Incoming(request, body, length)
 
 
-async def prepared(request: Request, work: Callable[[FlaggedPause], T], *, cost: int = 0) -> T:
-    """Do some work for a request whose body has been read.
-
-    The body's length bounds the cost of the work, unless `cost` says how many characters more it reads.
-
-    Raises
-    ------
-    ClientLeft, RequestCancelled, EngineClosedError
-        The work was given up.
-    """
-    if request.scope["state"][LENGTH] + cost <= INLINE_BODY:
+async def prepared(request: Request, work: Callable[[FlaggedPause], T], cost: int) -> T:
+    """Do some work that reads `cost` characters: inline if these are few, else in a worker; raises as `prepare`."""
+    if cost <= INLINE_BODY:
         return work(no_pause)
     return await prepare(request, work, state_of(request).workers)
 
 
 def validated(
-    text: bytes, body_type: type[RequestBody], parse: Callable[[bytes], Any], policy: UnknownFields, pause: Pause
-) -> tuple[RequestBody, IgnoredFields]:
+    text: bytes, body_type: type[Body], parse: Callable[[bytes], Any], policy: UnknownFields, pause: Pause
+) -> tuple[Body, IgnoredFields]:
     """Return a body, and its fields that have no effect."""
     value = parse(text)
     pause()
     try:
         body = body_type.model_validate(value)
     except ValidationError as error:
-        raise validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True) from error
+        raise invalid_body(error) from error
     pause()
     return body, take_unknown(body, policy, pause)
 

@@ -59,7 +59,7 @@ class Delivered:
     tokens
         The tokens of each choice, by its number.
     promise
-        None until the server has told it.
+        None until the server has reported it.
     body
         The body itself, of a stream that can be taken up again; None if it is longer than such a stream is kept.
     """
@@ -116,7 +116,7 @@ class Delivered:
         self.tokens.clear()
 
     def lose_rest(self) -> None:
-        """Forget what the server has told of bytes that did not come."""
+        """Forget what the server has reported of bytes that did not come."""
         self._marks.clear()
         self._marked, self._fails_at = self._settled, None
 
@@ -154,8 +154,8 @@ class Delivered:
 
     def known(self, index: int) -> array[int]:
         """Return the tokens that this choice begins with."""
-        told = self.tokens.get(index, array("i"))
-        return told[:-1] if told and told[-1] == HIDDEN else told
+        tokens = self.tokens.get(index, array("i"))
+        return tokens[:-1] if tokens and tokens[-1] == HIDDEN else tokens
 
 
 class Marks:

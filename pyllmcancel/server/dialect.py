@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pyllmcancel.server.errors.openai import openai_error
+from pyllmcancel.server.errors.shapes import openai_error
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Delta, Usage

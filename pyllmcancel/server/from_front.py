@@ -14,24 +14,23 @@ from starlette.responses import JSONResponse, Response
 
 from pyllmcancel.server.behind import AGAIN, LINK
 from pyllmcancel.server.errors.responses import ApiError, api_error
-from pyllmcancel.server.http.api_keys import FROM_FRONT, is_admin, owner_of
-from pyllmcancel.server.http.error_handlers import validation_error
+from pyllmcancel.server.http.error_handlers import invalid_body
+from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.http.request_context import ARRIVED, new_request_id
 from pyllmcancel.server.limits import MAX_TO_WORKERS
-from pyllmcancel.server.requests.visible import SEES_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from pyllmcancel.server.state import ServerState
+    from pyllmcancel.server.responses.stored import Responses
 
 WORKER_PATH, WORKERS_PATH = "/v1/worker", "/v1/workers"  # of a worker's endpoint, and of its front's
 KEY_HEADER = b"x-worker-key"
-OWNER_TOLD = b"x-front-owner"
+OWNER = b"x-front-owner"
 FORWARDED = b"x-forwarded-for"
-INTERNAL = frozenset({KEY_HEADER, OWNER_TOLD, LINK, AGAIN, ARRIVED})  # headers that only a front may send
+INTERNAL = frozenset({KEY_HEADER, OWNER, LINK, AGAIN, ARRIVED})  # headers that only a front may send
 MAX_BODY = 5 * MAX_TO_WORKERS  # a character may take four bytes
 
 # -- messages: plain JSON ---------------------------------------------------------------------------------------------
@@ -87,17 +86,15 @@ class Done(Said):
 class Messages:
     """Acts on a front's messages. Used in the event loop only."""
 
-    def __init__(self, state: ServerState) -> None:
-        self._state = state
+    def __init__(self, responses: Responses) -> None:
+        self._responses = responses
 
     async def __call__(self, content: bytes, _scope: Scope) -> Said:
         match checked(ASKED, content):
             case AskPart(owner=owner, id=response_id, items=items):
-                assert self._state.responses is not None
-                return Part.model_construct(**await self._state.responses.part(owner, response_id, items=items))
+                return Part.model_construct(**await self._responses.part(owner, response_id, items=items))
             case HavePart(owner=owner, id=response_id, items=items, missing=missing):
-                assert self._state.responses is not None
-                self._state.responses.have(owner, response_id, items, missing)
+                self._responses.have(owner, response_id, items, missing)
         return Done()
 
 
@@ -156,17 +153,18 @@ class FromFront(Keyed):
         if not has_key:
             scope["headers"] = [pair for pair in scope["headers"] if pair[0] not in INTERNAL]
             return
-        headers, state = dict(scope["headers"]), scope.setdefault("state", {})
-        state[FROM_FRONT] = True
-        if (told := headers.get(OWNER_TOLD)) is not None:
-            state["admin"], state[SEES_ALL], state["owner"] = told[:1] == b"1", told[1:2] == b"1", told[2:].decode()
+        headers, exchange = dict(scope["headers"]), exchange_of(scope)
+        exchange.is_from_front = True
+        if (sender := headers.get(OWNER)) is not None:
+            exchange.is_admin, exchange.sees_all = sender[:1] == b"1", sender[1:2] == b"1"
+            exchange.owner = sender[2:].decode()
         if (client := headers.get(FORWARDED)) is not None:
             scope["client"] = client.decode("latin-1"), 0
 
 
 def owner_header(scope: Scope, *, sees_all: bool) -> tuple[bytes, bytes]:
     """Return the header that tells a worker who has sent a request to the front."""
-    return OWNER_TOLD, b"%d%d%b" % (is_admin(scope), sees_all, owner_of(scope).encode())
+    return OWNER, b"%d%d%b" % (exchange_of(scope).is_admin, sees_all, owner_of(scope).encode())
 
 
 def checked(adapter: TypeAdapter[Any], content: bytes) -> Any:
@@ -174,7 +172,7 @@ def checked(adapter: TypeAdapter[Any], content: bytes) -> Any:
     try:
         return adapter.validate_json(content)
     except ValidationError as error:
-        raise validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True) from None
+        raise invalid_body(error) from None
 
 
 async def body_of(receive: Receive) -> bytes:
@@ -186,7 +184,7 @@ async def body_of(receive: Receive) -> bytes:
             raise ApiError(499, "the sender has left", code="sender_left")
         body += message.get("body", b"")
         if len(body) > MAX_BODY:
-            told = f"a message has at most {MAX_BODY:,} bytes"
-            raise ApiError(413, told, code="body_too_large", extra_headers={"Connection": "close"})
+            limit = f"a message has at most {MAX_BODY:,} bytes"
+            raise ApiError(413, limit, code="body_too_large", extra_headers={"Connection": "close"})
         if not message.get("more_body", False):
             return bytes(body)

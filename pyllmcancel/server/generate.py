@@ -23,10 +23,10 @@ from pyllmcancel.server.delivered import DELTAS
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.body_limit import release_body
 from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.http.request_context import is_client_gone, mark_client_gone
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
 from pyllmcancel.server.origin import key_by
-from pyllmcancel.server.preparing import engine_failure_reported, prepare, working
+from pyllmcancel.server.preparing import engine_failure_reported, working
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.reading import KeptResponse
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyllmcancel.requests.request import Request
     from pyllmcancel.server.behind import Link
     from pyllmcancel.server.bodies import Incoming
+    from pyllmcancel.server.delivered import Promise
     from pyllmcancel.server.dialect import Dialect
     from pyllmcancel.server.wire.fields import GeneratingBody
 
@@ -95,24 +96,30 @@ async def submit(
     try:
         if is_laborious(prompts, params):
             fill = partial(engine.fill, request, prompts, params, sink)
-            await prepare(incoming.http, lambda _pause: fill(), state.fillers)
+            await incoming.prepare(lambda _pause: fill(), state.fillers)
         else:
             with working(engine, request):
                 engine.fill(request, prompts, params, sink)
         promise = None if link is None else link.go_on(request, await state.digest())
-        with engine_failure_reported(engine):
-            engine.accept(request, again=link is not None and link.is_again)
+        stream = accepted(incoming, sink, promise)
     except InvalidRequestError as error:
         # The engine calls the field a prompt; this client's body may name it otherwise.
         error.param = body.own_name(error.param)
         raise
     if request.supersede is None and state.config.supersede is None:
         state.pile_up.note(request.owner, key_by("client-ip", incoming.http, body), request)
-    # Other servers, and applications that mount this one, cancel the task of a client that has left.
-    stream = AsyncStream(request, engine, sink, CancelReason.DISCONNECT)
+    return stream
+
+
+def accepted(incoming: Incoming[Any], sink: LoopSink, promise: Promise | None = None) -> AsyncStream:
+    """Have the engine accept the request, which has been filled, and return the stream of its events."""
+    engine, request, link = incoming.state.engine, incoming.request, link_of(incoming.http.scope)
+    with engine_failure_reported(engine):
+        engine.accept(request, again=link is not None and link.is_again)
     if link is not None:
         link.accepted(request, promise)
-    return stream
+    # Other servers, and applications that mount this one, cancel the task of a client that has left.
+    return AsyncStream(request, engine, sink, CancelReason.DISCONNECT)
 
 
 def is_laborious(prompts: Sequence[Sequence[int]], params: GenerationParams) -> bool:
@@ -148,7 +155,7 @@ class EngineResponse(Response, ABC):
                 await self._answer(scope, receive, send)
             finally:
                 cancel()
-            if is_client_gone(scope) and connection is not None and link_of(scope) is None:
+            if exchange_of(scope).client_gone and connection is not None and link_of(scope) is None:
                 # The engine may have seen the client leave before the HTTP server did. To the HTTP server an answer
                 # that ends too early is a defect: it would log it, and report it to the client.
                 connection.drop()
@@ -162,7 +169,7 @@ class EngineResponse(Response, ABC):
 def client_error(scope: Scope, error: RequestCancelled | RequestFailed | ApiError) -> ApiError | None:
     """Return the error that a client gets if its request did not complete; None if it has left, or does not read."""
     if isinstance(error, RequestCancelled) and error.reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
-        mark_client_gone(scope)
+        exchange_of(scope).client_gone = True
         return None
     return api_error(error)
 
@@ -188,10 +195,10 @@ class WholeResponse(EngineResponse):
             )
             await self._dialect.keep()
         except (RequestCancelled, RequestFailed, ApiError) as error:
-            told = client_error(scope, error)
-            if told is None:
+            shown = client_error(scope, error)
+            if shown is None:
                 return
-            response = told.response_to(scope)
+            response = shown.response_to(scope)
         await response(scope, receive, send)
 
 

@@ -6,23 +6,25 @@ server makes one for it, by ``--supersede``. Names belong to an owner: see `pyll
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.requests.request import IDLE, ImpliedParent, Names, Origin, TraceContext
-from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import connection_of
-from pyllmcancel.server.http.request_context import arrival_of, request_id_of
+from pyllmcancel.server.http.exchange import exchange_of, owner_of
+from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.streams.kept import conversation_key
+from pyllmcancel.server.streams.kept import Keeping, conversation_key
 
 if TYPE_CHECKING:
     from fastapi import Request
 
     from pyllmcancel.server.config import Implied
     from pyllmcancel.server.wire.fields import GeneratingBody
+
 
 # In the order in which they are looked for.
 SESSION_HEADERS = ("X-Session-Id", "x-session-affinity")
@@ -38,11 +40,11 @@ TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16
 
 def plain_origin(request: Request) -> Origin:
     """Return the origin of a request, without its names."""
-    state = state_of(request)
+    state, exchange = state_of(request), exchange_of(request.scope)
     return Origin(
-        request_id=request_id_of(request.scope),
-        owner=owner_of(request.scope),
-        arrived_at=arrival_of(request.scope),
+        request_id=exchange.request_id,
+        owner=exchange.owner,
+        arrived_at=exchange.arrived_at,
         client=connection_of(request.scope),
         trace=trace_context_of(request, state.model_name) if state.config.otel else None,
     )
@@ -200,3 +202,32 @@ def trace_of(request: Request) -> str | None:
     """Return the trace that a request is part of, as a session: it groups an agent's requests of one turn."""
     found = TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
     return None if found is None else f"trace:{found[1]}"
+
+
+def keeping_of(request: Request, body: GeneratingBody) -> Keeping | None:
+    """Return how the answer is kept; None if it ends when its client leaves.
+
+    Raises
+    ------
+    InvalidRequestError
+        The conversation's name has a wrong form, or `keep_going` is not for a stream.
+    ClientLeft
+        The client left the process in front so long ago that nothing is to be computed.
+    """
+    wanted, most = body.keep_going or None, state_of(request).config.stream_keep
+    if body.runs_alone:
+        return None
+    if wanted is not None and not body.stream:
+        raise InvalidRequestError("only a stream can go on without its reader: set `stream`, too", "keep_going")
+    if wanted is not None and most <= 0:
+        body.ignore("keep_going")
+        return None
+    conversation = conversation_of(request, body)
+    if wanted is None and conversation is None:
+        return None
+    seconds = wanted if isinstance(wanted, float) else math.inf
+    exchange = exchange_of(request.scope)
+    keeping = Keeping(conversation or exchange.request_id, min(seconds, most), exchange.left_at)
+    if keeping.left <= 0.0:
+        raise ClientLeft
+    return keeping

@@ -20,9 +20,8 @@ from pyllmcancel.errors import EngineClosedError, Error
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.connection import watched
-from pyllmcancel.server.http.request_context import REQUEST, is_client_gone
+from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.http.workers import Work, Workers
 from pyllmcancel.server.origin import names_in_head, plain_origin
 from pyllmcancel.server.state import state_of
@@ -37,12 +36,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def request_of(scope: Scope) -> Request | None:
-    """Return the engine's request; None if it has not arrived, or if the HTTP request needs none."""
-    request: Request | None = scope["state"].get(REQUEST)
-    return request
-
-
 def arrive(http: HttpRequest, names: Names) -> Request:
     """Return the engine's request of an HTTP request. The first call lists it; later ones replace its names.
 
@@ -53,11 +46,11 @@ def arrive(http: HttpRequest, names: Names) -> Request:
     RequestCancelled
         It was cancelled before.
     """
-    engine, request = state_of(http).engine, request_of(http.scope)
+    engine, request = state_of(http).engine, exchange_of(http.scope).request
     if request is None:
         with engine_failure_reported(engine):
             request = engine.arrive(**plain_origin(http), **names._asdict())
-        http.scope["state"][REQUEST] = request
+        exchange_of(http.scope).request = request
     else:
         engine.arrivals.name(request, names)
     return request
@@ -110,11 +103,12 @@ class Arriving:
 
 def leave(scope: Scope) -> None:
     """End a request that was not accepted: it is refused, or its client has left."""
-    request = request_of(scope)
+    exchange = exchange_of(scope)
+    request = exchange.request
     if request is None or request.status is not RequestStatus.PREPARING:
         return
     engine = state_of(HttpRequest(scope)).engine
-    if is_client_gone(scope) or not engine.arrivals.refuse(request):
+    if exchange.client_gone or not engine.arrivals.refuse(request):
         engine.cancel(request, CancelReason.DISCONNECT)
 
 
@@ -174,7 +168,7 @@ def post(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
 @asynccontextmanager
 async def cancel_if_client_leaves(http: HttpRequest) -> AsyncIterator[None]:
     """As `until_cancelled`, for the request of `http`; it is cancelled if its client leaves inside the block."""
-    engine, request = state_of(http).engine, request_of(http.scope)
+    engine, request = state_of(http).engine, exchange_of(http.scope).request
     assert request is not None
     async with until_cancelled(engine, request):
         with watched(http.receive, partial(engine.cancel, request, CancelReason.DISCONNECT)):
@@ -193,7 +187,7 @@ async def prepare(http: HttpRequest, function: Callable[[FlaggedPause], T], work
     EngineClosedError
         The server is shutting down.
     """
-    request = request_of(http.scope)
+    request = exchange_of(http.scope).request
     work = Work(owner_of(http.scope)) if request is None else Preparation(state_of(http).engine, request)
     return await workers.run(http.receive, function, work)
 

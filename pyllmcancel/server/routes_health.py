@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from pyllmcancel.server.errors.responses import RETRY_AFTER_SECONDS, ApiError
-from pyllmcancel.server.http.api_keys import is_from_front
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.openapi.description import answer_of, answers, errors
 from pyllmcancel.server.requests.visible import check_may_see_all
 from pyllmcancel.server.state import Healthy, Unhealthy, state_of
@@ -30,7 +30,7 @@ MetricsFormat = Annotated[
 @router.head("/v1/health", include_in_schema=False)
 async def health(request: Request) -> JSONResponse:
     state = state_of(request)
-    body = state.health(to_front=is_from_front(request.scope))
+    body = state.health(to_front=exchange_of(request.scope).is_from_front)
     if body["status"] == "ok":
         return JSONResponse(body)
     return JSONResponse(body, 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from pyllmcancel.server.anthropic.models import ModelInfo, ModelPage, model_info, model_page
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.openapi.description import answers, errors
@@ -51,6 +51,25 @@ class ModelList(Answer):
     object: Literal["list"]
     data: list[ModelEntry]
     models: Annotated[list[ModelAbilities], Field(description="llama-server's list of the same.")]
+
+
+class ModelInfo(Answer):
+    type: Literal["model"]
+    id: str
+    display_name: str
+    created_at: Annotated[str, Field(description="RFC 3339.")]
+    lifecycle: Literal["active"]
+    max_input_tokens: Annotated[int, Field(description="Limit of one request's tokens, prompt and answer together.")]
+    max_tokens: Annotated[int, Field(description="Limit of an answer's tokens.")]
+
+
+class ModelPage(Answer):
+    """The list of models, which has one page."""
+
+    data: list[ModelInfo]
+    has_more: Literal[False]
+    first_id: str
+    last_id: str
 
 
 @router.get("/v1/models", summary="The model that is served, and its facts", responses=answers(ModelList | ModelPage))
@@ -107,3 +126,21 @@ def model_entry(state: ServerState) -> ModelEntry:
             "layers": model.layers_by_device,
         },
     }
+
+
+def model_info(state: ServerState) -> ModelInfo:
+    n_ctx = state.engine.n_ctx
+    return {
+        "type": "model",
+        "id": state.model_name,
+        "display_name": state.model_name,
+        "created_at": datetime.fromtimestamp(state.created, UTC).isoformat().replace("+00:00", "Z"),
+        "lifecycle": "active",
+        "max_input_tokens": n_ctx,
+        "max_tokens": state.config.limited(n_ctx) or n_ctx,
+    }
+
+
+def model_page(state: ServerState) -> ModelPage:
+    name = state.model_name
+    return {"data": [model_info(state)], "has_more": False, "first_id": name, "last_id": name}

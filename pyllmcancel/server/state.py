@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 
@@ -32,9 +32,8 @@ from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.pile_up import PileUp
 from pyllmcancel.server.promise import server_digest
 from pyllmcancel.server.running.metrics import EngineMetrics
-from pyllmcancel.server.streams.gauges import StreamGauges
 from pyllmcancel.server.streams.kept import KeptAnswer
-from pyllmcancel.server.streams.kept_answers import KeptAnswers
+from pyllmcancel.server.streams.kept_answers import KeptAnswers, StreamGauges
 from pyllmcancel.server.wire.fields import Answer
 from pyllmcancel.server.wire.tokens import TextReader
 from pyllmcancel.shares import Shares
@@ -81,20 +80,6 @@ class Unhealthy(Answer):
     error: str | None
 
 
-class Responses(Protocol):
-    """The stored responses: a `pyllmcancel.server.responses.stored.Responses`, which is in a higher layer than this
-    module.
-    """
-
-    @property
-    def full(self) -> bool:
-        """True while nothing can be stored, because the disk is full."""
-
-    async def part(self, owner: str, response_id: str, *, items: bool) -> dict[str, Any]: ...
-
-    def have(self, owner: str, response_id: str, items: list[dict[str, Any]], missing: str | None) -> None: ...
-
-
 class ServerState:
     """The state of a server that is loading, serving or closing. Used by the event loop only."""
 
@@ -131,7 +116,7 @@ class ServerState:
         self._closing = False
         # set by `process.Server`: still serving, but load balancers should send new requests elsewhere
         self.leaving = False
-        self.responses: Responses | None = None  # set once, before any request is served
+        self.is_store_full: Callable[[], bool] = lambda: False  # set by the application
         # Set by `process.Server`: a server should end if it will never have a model, or if its engine has died. The
         # engine's thread calls the second one, after all requests have their endings.
         self.on_load_failure: Callable[[], None] | None = None
@@ -350,10 +335,10 @@ class ServerState:
         """Return whether the server can serve, and why not; to a front with all counts."""
         if self._engine is None:
             status: Literal["loading", "failed"] = "loading" if self._load_error is None else "failed"
-            told: Unhealthy = {"status": status, "progress": round(self._progress, 3), "error": self._load_error}
+            unhealthy: Unhealthy = {"status": status, "progress": round(self._progress, 3), "error": self._load_error}
             if status == "loading":
-                told["stage"] = self._stage
-            return told
+                unhealthy["stage"] = self._stage
+            return unhealthy
         stalled = self._engine.stalled_for()
         if self._engine.failure is not None:
             return {"status": "failed", "error": self._engine.failure}
@@ -362,7 +347,7 @@ class ServerState:
         if self.leaving:
             return {"status": "draining", "error": None}
         healthy: Healthy = {"status": "ok"}
-        if self.responses is not None and self.responses.full:
+        if self.is_store_full():
             healthy["stores"] = False
         if self.config.shared and not to_front:  # no key is needed here, and owners must not learn of each other
             return healthy

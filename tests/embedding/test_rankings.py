@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from pyllmcancel.pooling import Pooling
-from pyllmcancel.server.embeddings.rankings.answer import RankAnswer, RankedText
+from pyllmcancel.server.embeddings.ranking import RankAnswer, RankedText
 from pyllmcancel.server.limits import INLINE_BODY
 from tests.embedding.site import EMBEDDINGS, Site, open_site
 from tests.support.fake_embedder import scores_of
@@ -187,7 +187,7 @@ async def test_the_query_counts_in_every_pair_and_is_not_repeated_on_the_event_l
     site: Site,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pyllmcancel.server.embeddings.rankings.pairs.MAX_PAIR_TOKENS", 1000)
+    monkeypatch.setattr("pyllmcancel.server.embeddings.ranking.MAX_PAIR_TOKENS", 1000)
     body = {"query": "q" * 40, "documents": ["d"] * 200}
     assert len(str(body)) < INLINE_BODY
     workers = site.app.state.server.workers

@@ -130,8 +130,8 @@ async def test_only_a_process_behind_another_believes_it(told: str, *, is_behind
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"x-arrived", told.encode())]}
     await context(scope, None, None)  # type: ignore[arg-type]
     if is_behind and told in ("1.5", "1.5 2.5"):
-        assert state["arrived_at"] == 1.5
-        assert state["left_at"] == (2.5 if told == "1.5 2.5" else None)
+        assert state["exchange"].arrived_at == 1.5
+        assert state["exchange"].left_at == (2.5 if told == "1.5 2.5" else None)
     else:
-        assert state["left_at"] is None
-        assert began <= state["arrived_at"] <= time.monotonic()  # no later one is believed, either
+        assert state["exchange"].left_at is None
+        assert began <= state["exchange"].arrived_at <= time.monotonic()  # no later one is believed, either

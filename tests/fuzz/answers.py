@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyllmcancel.requests.detokenizer import Detokenizer
-from pyllmcancel.server.anthropic.call_input import CallInput
+from pyllmcancel.server.anthropic.message_blocks import CallInput
 from tests.native.chat_answers import ANSWERS
 from tests.native.chat_templates import TOOLS, Message, apply
 

@@ -18,6 +18,7 @@ from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.server import bodies
 from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.encodings import PIECE, Decoder, zstd
+from pyllmcancel.server.http.exchange import Exchange as Facts
 from pyllmcancel.server.limits import INLINE_BODY, MAX_BIASES, MAX_EXTRAS, MAX_MESSAGES, MAX_PROMPTS, Limits
 from tests.support import fake_native
 from tests.support.http_asgi import LIMIT, Exchange
@@ -474,7 +475,7 @@ async def test_a_client_that_goes_on_sending_is_not_listened_to_for_ever() -> No
         "method": "POST",
         "path": "/x",
         "headers": [(b"content-length", b"11")],
-        "state": {"request_id": "mine"},
+        "state": {"exchange": Facts(request_id="mine")},
     }
     await BodyLimit(app, Limits(max_body=10), linger=0.001)(scope, receive, send)
     assert [message.get("more_body") for message in sent] == [None, True, False]

@@ -14,15 +14,15 @@ from pydantic import ValidationError
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.embeddings.body import EmbeddingBody, LlamaEmbeddingBody
-from pyllmcancel.server.embeddings.rankings.body import RankBody
+from pyllmcancel.server.embeddings.ranking import RankBody
 from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, SlotFileBody, TokenizeBody
 from pyllmcancel.server.openai.completion_body import CompletionBody
-from pyllmcancel.server.openai.transcription_body import TranscriptionBody
+from pyllmcancel.server.openai.transcriptions import TranscriptionBody
 from pyllmcancel.server.requests.body import CancelBody
 from pyllmcancel.server.responses.body import ResponsesBody
 from pyllmcancel.server.streams.answers import LookupBody
 from pyllmcancel.server.wire.fields import RequestBody, Sent, wire_fields
-from pyllmcancel.server.wire.lora import LoraScalesBody
+from pyllmcancel.server.wire.llama_fields import LoraScalesBody
 from tests.support.endpoints import body_type_of
 from tests.support.http_world import World
 

@@ -38,7 +38,7 @@ async def cancel(world: World, name: str = "resp_mine", **options: Any) -> Excha
 
 
 async def until_ended(world: World, name: str = "mine", owner: str = "") -> dict[str, Any]:
-    background = world.app.state.server.responses.find(owner, f"resp_{name}")
+    background = world.app.state.responses.find(owner, f"resp_{name}")
     if background is not None:
         async with asyncio.timeout(LIMIT):
             await background.written()
@@ -108,7 +108,7 @@ async def test_what_comes_too_late_for_its_id_changes_nothing(monkeypatch: pytes
         async def is_not_there_yet(*_names: str) -> bool:
             return False
 
-        desk = world.app.state.server.responses
+        desk = world.app.state.responses
         monkeypatch.setattr(desk, "exists", is_not_there_yet)
         assert (await create(world, status=400, background=True))["param"] == "X-Request-Id"
         await asyncio.gather(*desk._live._tasks)
@@ -250,7 +250,7 @@ async def test_an_id_may_end_in_a_word_of_the_api_if_its_slash_is_encoded(word: 
     encoded = f"resp_mine%2F{word.replace('/', '%2f')}"
     async with open_world() as world:
         await create(world, f"mine/{word}", background=True)
-        await asyncio.gather(*world.app.state.server.responses._live._tasks)
+        await asyncio.gather(*world.app.state.responses._live._tasks)
         response = await get(world, encoded)
         assert (response["object"], response["id"]) == ("response", f"resp_mine/{word}")
         assert (await get(world, f"{encoded}/input_items"))["object"] == "list"
@@ -453,7 +453,7 @@ async def test_one_that_was_not_in_the_background_has_no_events_to_tell() -> Non
 
 def fill(world: World) -> None:
     """From now on the store cannot grow."""
-    store = world.app.state.server.responses._store
+    store = world.app.state.responses._store
     (pages,) = store._commits._connection.execute("PRAGMA page_count").fetchone()
     store._commits._connection.execute(f"PRAGMA max_page_count = {pages}")
 
@@ -502,7 +502,7 @@ async def damage(world: World, column: str, value: str) -> None:
     def work(connection: sqlite3.Connection) -> None:
         connection.execute(f"UPDATE responses SET {column} = {value} WHERE id = 'resp_bad'")
 
-    await asyncio.to_thread(world.app.state.server.responses._store._commits.do(work, "").result)
+    await asyncio.to_thread(world.app.state.responses._store._commits.do(work, "").result)
 
 
 GOES_ON = {"input": "x", "previous_response_id": "resp_bad"}

@@ -17,7 +17,7 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.scheduling.swap_space import Fetched
 from pyllmcancel.scheduling.swap_store import Holder
 from pyllmcancel.server.config import ApiKey
-from pyllmcancel.server.llama import slot_files
+from pyllmcancel.server.llama import routes_slots as slot_files
 from tests.support.fake_native import Model
 from tests.support.http_world import World, open_world
 

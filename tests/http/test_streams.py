@@ -12,12 +12,16 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.request import NO_OWNER
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.streams import kept as kept_module
 from tests.support.chat_models import Says
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world, unnamed
 
 if TYPE_CHECKING:
+    from starlette.types import Scope
+
+    from pyllmcancel.server.http.exchange import Exchange as Facts
     from pyllmcancel.server.streams.kept import KeptAnswer
 
 NAME = "conversation/1::model:Q8"
@@ -265,7 +269,13 @@ async def test_a_client_that_left_while_its_model_was_loaded_is_gone_since_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     left_at = time.monotonic() - 300.0
-    monkeypatch.setattr("pyllmcancel.server.streams.names.left_at_of", lambda _scope: left_at)
+
+    def of_one_that_left(scope: Scope) -> Facts:
+        found = exchange_of(scope)
+        found.left_at = left_at
+        return found
+
+    monkeypatch.setattr("pyllmcancel.server.origin.exchange_of", of_one_that_left)
     async with open_world(stream_keep=600.0) as world:
         late = await ask(world, "late", keep_going=299.0).end()
         assert late.status == 499

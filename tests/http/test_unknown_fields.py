@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.server.http.exchange import Exchange as Facts
 from pyllmcancel.server.http.unknown_fields import LONGEST_NAME, MAX_LOGGED_PAIRS, MAX_NAMES, IgnoredLog
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world, unnamed
@@ -182,12 +183,12 @@ async def test_a_header_holds_names_of_every_kind_and_not_too_many(world: World)
 
 async def test_the_log_forgets_the_oldest(caplog: pytest.LogCaptureFixture) -> None:
     log = IgnoredLog()
-    scope = {"state": {"request_id": "a"}, "client": ("10.0.0.1", 1)}
-    log.tell(scope, [f"f{number}" for number in range(MAX_LOGGED_PAIRS)])
-    log.tell(scope, ["f0"])  # known, and young again
-    log.tell(scope, ["new"])
+    scope = {"state": {"exchange": Facts(request_id="a")}, "client": ("10.0.0.1", 1)}
+    log.log(scope, [f"f{number}" for number in range(MAX_LOGGED_PAIRS)])
+    log.log(scope, ["f0"])  # known, and young again
+    log.log(scope, ["new"])
     before = len(caplog.records)
-    log.tell(scope, ["f0", "new", "f1"])
+    log.log(scope, ["f0", "new", "f1"])
     assert [record.args[1] for record in caplog.records[before:]] == ["f1"]  # type: ignore[index]
 
 

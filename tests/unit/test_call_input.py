@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.server.anthropic.call_input import INVALID, CallInput
+from pyllmcancel.server.anthropic.message_blocks import INVALID, CallInput
 
 TRICKY = {"text": 'a "}, {" and a \\ and \u00e9', "list": [{"x": [1, "]"]}, {}], "": None, "n": -1.5e3}
 

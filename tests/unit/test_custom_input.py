@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.server.responses.custom_input import CustomInput
+from pyllmcancel.server.responses.output_items import CustomInput
 
 
 def told(arguments: str, cuts: list[int]) -> tuple[list[str], str]:

@@ -73,7 +73,7 @@ def check_block(block: dict[str, Any], messages: list[dict[str, Any]], without: 
 
 def messages_of(messages: list[dict[str, Any]], noted: Noted) -> list[dict[str, Any]]:
     body = MessagesBody.model_validate({"max_tokens": 1, "messages": messages})
-    body._ignored = noted
+    body._ignore = noted.add
     return [message.for_template() for message in chat_of(body).messages]
 
 
@@ -89,7 +89,7 @@ def test_no_item_of_a_response_is_refused(item: dict[str, Any]) -> None:
 
 def chat_of_items(items: list[dict[str, Any]], noted: Noted) -> list[dict[str, Any]]:
     body = ResponsesBody.model_validate({"input": items})
-    body._ignored = noted
+    body._ignore = noted.add
     return [message.for_template() for message in body.chat(body.table(), body.items).messages]
 
 

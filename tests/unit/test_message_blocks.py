@@ -15,7 +15,7 @@ from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.server.anthropic.dialect import MessagesDialect
 from pyllmcancel.server.anthropic.message_blocks import SIGNATURE
-from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
+from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning
 from pyllmcancel.server.chat.turn import ChatTurn
 
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)

@@ -17,11 +17,10 @@ from pydantic import Field
 from pyllmcancel.server.anthropic.blocks import TextBlock, TextOr, TurnMessage
 from pyllmcancel.server.anthropic.tools import CustomTool, Tool, offered
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
-from pyllmcancel.server.wire.fields import CacheHint, GeneratingBody, Name, RequestBody, Stop
+from pyllmcancel.server.wire.fields import CacheHint, GeneratingBody, Name, RequestBody, Stop, between
 from pyllmcancel.server.wire.form import FormatBody
-from pyllmcancel.server.wire.lora import LoraFields
-from pyllmcancel.server.wire.sampling import MAX_STOPS, NO_EFFECT
-from pyllmcancel.server.wire.sampling_fields import MAX_INT
+from pyllmcancel.server.wire.llama_fields import LoraFields
+from pyllmcancel.server.wire.sampling import MAX_INT, MAX_STOPS, NO_EFFECT
 
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 
@@ -123,12 +122,8 @@ class MessagesBody(CountBody, LoraFields, GeneratingBody):
         None, description="Texts that end the answer, without being part of it."
     )
     temperature: float | None = Field(None, ge=0, le=100, description="0 takes the likeliest token.")
-    top_p: float | None = Field(
-        None, ge=0, le=1, description="Choose among the likeliest tokens that make up this probability."
-    )
-    top_k: int | None = Field(
-        None, ge=-1, le=MAX_INT, description="Choose among this number of the likeliest tokens; 0 or less: among all."
-    )
+    top_p: float | None = between(0, 1, "Choose among the likeliest tokens that make up this probability.")
+    top_k: int | None = between(-1, MAX_INT, "Choose among this number of the likeliest tokens; 0 or less: among all.")
     metadata: Metadata | None = None
     service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is only one tier.")
     inference_geo: str | None = Field(None, description=f"{NO_EFFECT} it is computed here.")

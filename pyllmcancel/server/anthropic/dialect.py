@@ -9,25 +9,25 @@ from pyllmcancel.events import FinishReason, Limit, Usage
 from pyllmcancel.server.answer_events import frame
 from pyllmcancel.server.anthropic.answer import (
     BlockEvent,
-    ContentBlock,
     MessageAnswer,
     MessageDeltaEvent,
     MessageEnd,
     MessageEnvelope,
     MessageStopEvent,
     StopReason,
+    message_usage,
 )
-from pyllmcancel.server.anthropic.message_blocks import MessageBlocks, whole_blocks
-from pyllmcancel.server.anthropic.usage import message_usage
+from pyllmcancel.server.anthropic.message_blocks import MessageBlocks
+from pyllmcancel.server.chat.answer_parser import parts_of
 from pyllmcancel.server.dialect import Dialect
-from pyllmcancel.server.errors.anthropic import AnthropicErrorAnswer, anthropic_error
+from pyllmcancel.server.errors.shapes import AnthropicErrorAnswer, anthropic_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyllmcancel.events import Delta
     from pyllmcancel.server.chat.turn import ChatTurn
-    from pyllmcancel.server.errors.facts import ErrorFacts
+    from pyllmcancel.server.errors.shapes import ErrorFacts
 
 PING = {"type": "ping"}
 
@@ -79,10 +79,9 @@ class MessagesDialect(Dialect):
         yield PING
 
     def chunks(self, delta: Delta) -> Iterator[BlockEvent]:
-        yield from self._blocks.feed(self._parser.feed(delta.text))
+        self._last = delta
+        yield from self._blocks.feed(parts_of(self._parser, delta))
         if delta.finish_reason is not None:
-            self._last = delta
-            yield from self._blocks.feed(self._parser.finish())
             yield from self._blocks.close()
 
     def closing(self, usage: Usage) -> Iterator[MessageDeltaEvent | MessageStopEvent]:
@@ -93,12 +92,10 @@ class MessagesDialect(Dialect):
         yield anthropic_error(error, request_id)
 
     def whole(self, deltas: list[Delta], usage: Usage) -> MessageAnswer:
-        self._last = deltas[-1]
-        text = "".join(delta.text for delta in deltas)
-        blocks = MessageBlocks()
-        parts = (part for found in (self._parser.feed(text), self._parser.finish()) for part in found)
-        content: list[ContentBlock] = whole_blocks([*blocks.feed(parts), *blocks.close()])
-        return {**self._envelope(), "content": content, **self._end(usage), "usage": message_usage(usage)}
+        self._blocks = MessageBlocks()  # no input is sent before it is whole
+        for delta in deltas:
+            list(self.chunks(delta))
+        return {**self._envelope(), "content": self._blocks.whole(), **self._end(usage), "usage": message_usage(usage)}
 
     def _envelope(self) -> MessageEnvelope:
         return {"id": self._id, "type": "message", "role": "assistant", "model": self._model_name}

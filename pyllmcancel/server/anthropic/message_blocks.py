@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, assert_never
 
@@ -17,11 +19,125 @@ from pyllmcancel.server.anthropic.answer import (
     ThinkingAnswer,
     ToolUseAnswer,
 )
-from pyllmcancel.server.anthropic.call_input import CallInput
-from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
+from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning
 
 if TYPE_CHECKING:
     from collections.abc import Container
+
+
+SPECIAL = re.compile(r'["\\{}\[\],]')
+# The member in which Anthropic's clients have to send such an input back.
+INVALID = "INVALID_JSON"
+
+
+class CallInput:
+    """The input of one call. It takes fragments and returns whole members of the object, so that no member is ever cut
+    off.
+
+    Text that is not JSON is not returned; instead the whole text, as it was written, becomes the member `INVALID_JSON`.
+
+    Parameters
+    ----------
+    eager
+        Return each fragment unchanged, as the client asked for.
+    """
+
+    def __init__(self, *, eager: bool = False) -> None:
+        self._eager = eager
+        self._written: list[str] = []
+        self._member: list[str] = []  # pieces of the member that has begun
+        self._handed_out = False
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+        self._ended = False  # True after the object's last brace
+        self._spoiled = False
+
+    def feed(self, text: str) -> str:
+        """Return the text that can be sent after this fragment."""
+        self._written.append(text)
+        if self._eager:
+            return text
+        return "" if self._spoiled else "".join(map(self._handed, self._members(text)))
+
+    def finish(self) -> str:
+        """Return the text that completes the object. All its members are whole, even if the answer broke off."""
+        if self._eager:
+            return ""
+        found = ""
+        if self._spoiled:
+            found = self._handed(f'"{INVALID}": {json.dumps("".join(self._written))}')
+        return f"{found}}}" if self._handed_out else "{}"
+
+    def _handed(self, member: str) -> str:
+        before = "," if self._handed_out else "{"
+        self._handed_out = True
+        return before + member
+
+    def _members(self, text: str) -> list[str]:
+        """Return members of the object that end in this fragment; sets `_spoiled` if the text cannot be an object."""
+        found: list[str] = []
+        begin = 0
+        if self._depth == 0:
+            begin = len(text) - len(text.lstrip())
+            if begin == len(text):
+                return found
+            if self._ended or text[begin] != "{":
+                self._spoiled = True
+                return found
+            begin, self._depth = begin + 1, 1
+        at = begin
+        while special := self._next(text, at):
+            at = special.end()
+            if not self._ends_member(special[0]):
+                continue
+            self._member.append(text[begin : at - 1])
+            begin = at
+            if not self._take_member(found):
+                return found
+            if self._depth == 0:
+                self._ended = True
+                self._spoiled = special[0] != "}" or bool(text[at:].strip())
+                return found
+        self._member.append(text[begin:])
+        return found
+
+    def _next(self, text: str, at: int) -> re.Match[str] | None:
+        """Return the next significant character; a character after a backslash is not one."""
+        if self._escaped and at < len(text):
+            self._escaped = False
+            at += 1
+        return SPECIAL.search(text, at)
+
+    def _ends_member(self, character: str) -> bool:
+        if self._in_string:
+            self._in_string = character != '"'
+            self._escaped = character == "\\"
+            return False
+        match character:
+            case '"':
+                self._in_string = True
+            case "{" | "[":
+                self._depth += 1
+            case "}" | "]":
+                self._depth -= 1
+                return self._depth == 0
+            case ",":
+                return self._depth == 1
+        return False
+
+    def _take_member(self, found: list[str]) -> bool:
+        member, self._member = "".join(self._member), []
+        if self._depth == 0 and not member.strip() and not found and not self._handed_out:
+            return True  # an object without members
+        try:
+            from_json(f"{{{member}}}" if member.strip() else "")
+        except ValueError:
+            self._spoiled = True
+            return False
+        found.append(member)
+        return True
+
 
 # Clients expect a signature, and send it back. Nothing is signed here, and any signature is accepted.
 SIGNATURE = "unsigned"
@@ -39,7 +155,8 @@ class MessageBlocks:
     def __init__(self, eager_tools: Container[str] = ()) -> None:
         self._eager_tools = eager_tools
         self._open: ContentBlock | None = None
-        self._index = -1
+        self._blocks: list[ContentBlock] = []  # as they begin
+        self._texts: list[list[str]] = []  # what each of them has
         self._input = CallInput()
 
     def feed(self, parts: Iterable[Part]) -> Iterator[BlockEvent]:
@@ -47,10 +164,10 @@ class MessageBlocks:
             match part:
                 case Reasoning(text=text):
                     yield from self._in_block(ThinkingAnswer(type="thinking", thinking="", signature=""))
-                    yield self._delta({"type": "thinking_delta", "thinking": text})
+                    yield self._delta({"type": "thinking_delta", "thinking": text}, text)
                 case Content(text=text):
                     yield from self._in_block(TextAnswer(type="text", text="", citations=None))
-                    yield self._delta({"type": "text_delta", "text": text})
+                    yield self._delta({"type": "text_delta", "text": text}, text)
                 case CallBegins(name=name, id=call_id):
                     yield from self.close()
                     self._input = CallInput(eager=name in self._eager_tools)
@@ -71,6 +188,14 @@ class MessageBlocks:
         self._open = None
         yield {"type": "content_block_stop", "index": self._index}
 
+    @property
+    def _index(self) -> int:
+        return len(self._blocks) - 1
+
+    def whole(self) -> list[ContentBlock]:
+        """Return the blocks that a client would make of these events; all of them have ended."""
+        return [filled(block, "".join(texts)) for block, texts in zip(self._blocks, self._texts, strict=True)]
+
     def _in_block(self, wanted: ContentBlock) -> Iterator[BlockEvent]:
         if self._open is None or self._open["type"] != wanted["type"]:
             yield from self.close()
@@ -78,50 +203,24 @@ class MessageBlocks:
 
     def _begin(self, block: ContentBlock) -> BlockStartEvent:
         self._open = block
-        self._index += 1
+        self._blocks.append(block)
+        self._texts.append([])
         return {"type": "content_block_start", "index": self._index, "content_block": block}
 
-    def _delta(self, delta: BlockDelta) -> BlockDeltaEvent:
+    def _delta(self, delta: BlockDelta, text: str = "") -> BlockDeltaEvent:
+        self._texts[-1].append(text)
         return {"type": "content_block_delta", "index": self._index, "delta": delta}
 
     def _input_delta(self, text: str) -> Iterator[BlockDeltaEvent]:
         if text:
-            yield self._delta({"type": "input_json_delta", "partial_json": text})
+            yield self._delta({"type": "input_json_delta", "partial_json": text}, text)
 
 
-def whole_blocks(events: Iterable[BlockEvent]) -> list[ContentBlock]:
-    """Return the blocks that a client would make of these events."""
-    blocks: list[ContentBlock] = []
-    texts: list[str] = []
-    for event in events:
-        match event["type"]:
-            case "content_block_start":
-                blocks.append(event["content_block"].copy())
-                texts = []
-            case "content_block_delta":
-                texts += _text_of(event["delta"])
-            case "content_block_stop":
-                _fill(blocks[-1], "".join(texts))
-    return blocks
-
-
-def _text_of(delta: BlockDelta) -> list[str]:
-    match delta["type"]:
-        case "text_delta":
-            return [delta["text"]]
-        case "thinking_delta":
-            return [delta["thinking"]]
-        case "input_json_delta":
-            return [delta["partial_json"]]
-        case "signature_delta":
-            return []
-
-
-def _fill(block: ContentBlock, text: str) -> None:
+def filled(block: ContentBlock, text: str) -> ContentBlock:
     match block["type"]:
         case "text":
-            block["text"] = text
+            return {**block, "text": text}
         case "thinking":
-            block["thinking"], block["signature"] = text, SIGNATURE
+            return {**block, "thinking": text, "signature": SIGNATURE}
         case "tool_use":
-            block["input"] = from_json(text)
+            return {**block, "input": from_json(text)}

@@ -10,11 +10,11 @@ from pyllmcancel.server.anthropic.answer import STREAM_EVENTS, MessageAnswer, To
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.anthropic.dialect import MessagesDialect
 from pyllmcancel.server.anthropic.translation import chat_of, counted_chat
-from pyllmcancel.server.bodies import Incoming, prepared, reads
+from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.chat.turn import chat_length, chat_turn
 from pyllmcancel.server.errors.shapes import ANTHROPIC
 from pyllmcancel.server.generate import generate
-from pyllmcancel.server.http.request_context import request_id_of
+from pyllmcancel.server.http.exchange import request_id_of
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.wire.field_names import FieldNames
 
@@ -33,7 +33,7 @@ async def messages(incoming: Annotated[Incoming[MessagesBody], reads(MessagesBod
     http, state, body = incoming.http, incoming.state, incoming.body
     names = names_of(body)
     with names.in_errors():
-        chat = incoming.asking(await prepared(http, lambda _pause: chat_of(body)), names)
+        chat = incoming.asking(await incoming.prepared(lambda _pause: chat_of(body)), names)
         turn = await chat_turn(chat)
         dialect = MessagesDialect(
             f"msg_{request_id_of(http.scope)}",
@@ -56,7 +56,7 @@ async def count_tokens(incoming: Annotated[Incoming[CountBody], reads(CountBody,
     body = incoming.body
     names = names_of(body)
     with names.in_errors():
-        chat = incoming.asking(await prepared(incoming.http, lambda _pause: counted_chat(body)), names)
+        chat = incoming.asking(await incoming.prepared(lambda _pause: counted_chat(body)), names)
         return TokenCount(input_tokens=await chat_length(chat))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -33,10 +33,10 @@ from pyllmcancel.server.anthropic.tools import CustomTool, tool_changes
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.messages import ContentPart, Message, TextPart
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.error_handlers import validation_error
+from pyllmcancel.server.http.error_handlers import invalid_body
 from pyllmcancel.server.media.parts import ImagePart
 from pyllmcancel.server.wire.fields import GeneratingBody
-from pyllmcancel.server.wire.lora import LoraFields
+from pyllmcancel.server.wire.llama_fields import LoraFields
 
 Content = str | list[ContentPart]
 Ignore = Callable[[str], None]
@@ -74,7 +74,7 @@ def _chat(fields: dict[str, Any]) -> ChatBody:
     try:
         return ChatBody.model_validate(fields)
     except ValidationError as error:
-        raise validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True) from error
+        raise invalid_body(error) from error
 
 
 def _conversation(body: CountBody) -> dict[str, Any]:
@@ -149,37 +149,33 @@ def _user_parts(message: TurnMessage, ignore: Ignore) -> tuple[list[Message], li
         match block:
             case ToolResultBlock():
                 results.append(Message(role="tool", tool_call_id=block.tool_use_id, content=_result(block, ignore)))
-            case ForeignBlock():
-                parts += filter(None, [_read(block, ignore)])
-            case ImageBlock():
-                parts.append(block.part)
-            case TextBlock() | DocumentBlock() | SearchResultBlock():
-                parts.append(block.text)
-            case _:
+            case ToolUseBlock() | ThinkingBlock():
                 raise _misplaced(block.type, "assistant", message.role)
+            case _:
+                shown = _shown(block, ignore)
+                if shown or not isinstance(block, ForeignBlock):
+                    parts.append(shown)
     return results, parts
 
 
 def _result(block: ToolResultBlock, ignore: Ignore) -> Content:
     content = block.content or ()
-    parts: list[str | ImagePart] = [content] if isinstance(content, str) else _result_parts(content, ignore)
+    blocks = [content] if isinstance(content, str) else [_shown(block, ignore) for block in content]
+    parts: list[str | ImagePart] = [*blocks]
     if block.is_error:
         first = parts.pop(0) if parts and isinstance(parts[0], str) else ""
         parts.insert(0, f"Error: {first}")
     return _content(parts)
 
 
-def _result_parts(blocks: Iterable[Shown | ForeignBlock], ignore: Ignore) -> list[str | ImagePart]:
-    parts: list[str | ImagePart] = []
-    for block in blocks:
-        match block:
-            case ForeignBlock():
-                parts.append(_read(block, ignore))
-            case ImageBlock():
-                parts.append(block.part)
-            case _:
-                parts.append(block.text)
-    return parts
+def _shown(block: Shown | ForeignBlock, ignore: Ignore) -> str | ImagePart:
+    match block:
+        case ForeignBlock():
+            return _read(block, ignore)
+        case ImageBlock():
+            return block.part
+        case _:
+            return block.text
 
 
 def _content(parts: Sequence[str | ImagePart]) -> Content:

@@ -5,13 +5,49 @@ from __future__ import annotations
 import hashlib
 import string
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyllmcancel.engine.compiled import compiled_module
-from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
 
 if TYPE_CHECKING:
     from pyllmcancel._native import ChatParser
+    from pyllmcancel.events import Delta
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """Text of the model's reasoning, which it writes for itself before it answers."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A piece of the text that answers."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegins:
+    """The beginning of the `index`-th call of a tool; its arguments follow."""
+
+    index: int
+    name: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A fragment of a call's arguments, which together are JSON."""
+
+    index: int
+    text: str
+
+
+Part = Reasoning | Content | CallBegins | Arguments
+
 
 LETTERS = string.ascii_letters + string.digits
 ID_LENGTH = 9  # some templates refuse any other length
@@ -68,6 +104,13 @@ class AnswerParser:
                     yield CallBegins(index, name, call_id or call_id_of(f"{self._name} {index}"))
                 case ("arguments", int(index), str(text)):
                     yield Arguments(index, text)
+
+
+def parts_of(parser: AnswerParser, delta: Delta) -> Iterator[Part]:
+    """Return the parts that a delta completes; the last one completes all."""
+    yield from parser.feed(delta.text)
+    if delta.finish_reason is not None:
+        yield from parser.finish()
 
 
 def call_id_of(name: str) -> str:

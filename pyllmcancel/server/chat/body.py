@@ -18,9 +18,9 @@ from pyllmcancel.server.chat.thinking import ThinkingFields
 from pyllmcancel.server.chat.tool_fields import Tool, ToolChoice
 from pyllmcancel.server.config import ReasoningFormat
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
+from pyllmcancel.server.wire.fields import between
 from pyllmcancel.server.wire.generation import MAX_LOGPROBS, OpenAIBody
-from pyllmcancel.server.wire.sampling import extra
-from pyllmcancel.server.wire.sampling_fields import MAX_INT
+from pyllmcancel.server.wire.sampling import MAX_INT, extra
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
@@ -53,21 +53,15 @@ class ChatBody(ThinkingFields, OpenAIBody):
         examples=[[{"role": "user", "content": "Write a function that adds two numbers."}]],
     )
     max_tokens: int | None = Field(None, ge=-1, le=MAX_INT, description="As `max_completion_tokens`.")
-    max_completion_tokens: int | None = Field(
-        None,
-        ge=-1,
-        le=MAX_INT,
-        description=(
-            "Limit of the answer's tokens. -1, the default: until the model ends or the context is full; 0 only"
-            " computes the prompt."
-        ),
+    max_completion_tokens: int | None = between(
+        -1,
+        MAX_INT,
+        "Limit of the answer's tokens. -1, the default: until the model ends or the context is full; 0 only"
+        " computes the prompt.",
     )
     logprobs: bool | None = Field(None, description="Report logprobs of the tokens.")
-    top_logprobs: int | None = Field(
-        None,
-        ge=0,
-        le=MAX_LOGPROBS,
-        description="Number of the likeliest tokens to report in each place; above 0 it needs `logprobs`.",
+    top_logprobs: int | None = between(
+        0, MAX_LOGPROBS, "Number of the likeliest tokens to report in each place; above 0 it needs `logprobs`."
     )
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(
         None, description="Functions that the answer may call."
@@ -85,11 +79,11 @@ class ChatBody(ThinkingFields, OpenAIBody):
     reasoning_format: ReasoningFormat | None = Field(
         None, description=extra("Where to put the model's reasoning; with `none` it stays in the text.")
     )
-    reasoning_budget_tokens: int | None = Field(
-        None, ge=-1, le=MAX_INT, description=extra("Limit of reasoning tokens; 0: no reasoning, -1: no limit.")
+    reasoning_budget_tokens: int | None = between(
+        -1, MAX_INT, extra("Limit of reasoning tokens; 0: no reasoning, -1: no limit.")
     )
-    thinking_budget_tokens: int | None = Field(
-        None, ge=-1, le=MAX_INT, description=extra("As `reasoning_budget_tokens`, if that is not given.")
+    thinking_budget_tokens: int | None = between(
+        -1, MAX_INT, extra("As `reasoning_budget_tokens`, if that is not given.")
     )
     continue_final_message: bool | Literal["content", "reasoning_content"] | None = Field(
         None, description=extra("Continue the last message, which must be the assistant's. By default true if it is.")

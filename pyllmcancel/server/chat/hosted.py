@@ -46,17 +46,17 @@ class Foreign(Sent):
         return hosted_text({"type": self.type, **self.fields})
 
 
-def hosted_text(told: Mapping[str, Any]) -> str:
+def hosted_text(sent: Mapping[str, Any]) -> str:
     """Return the text of a block or an item; empty if it has none."""
-    name = _name(told)
+    name = _name(sent)
     lines = []
-    asked = next((told[field] for field in ASKED if told.get(field)), None)
-    if asked is not None or "name" in told:
+    asked = next((sent[field] for field in ASKED if sent.get(field)), None)
+    if asked is not None or "name" in sent:
         lines.append(f"[{name} called]" if asked is None else f"[{name} called with {_spelled(asked)}]")
-    if told.get("type") == DRAWN:
-        returned = list(readable(told.get("revised_prompt")))
+    if sent.get("type") == DRAWN:
+        returned = list(readable(sent.get("revised_prompt")))
     else:
-        returned = [text for field in RETURNED for text in readable(told.get(field))]
+        returned = [text for field in RETURNED for text in readable(sent.get(field))]
     if returned:
         lines += [f"[{name} returned]", *returned]
     return "\n".join(lines)
@@ -78,12 +78,12 @@ def readable(value: Any) -> Iterator[str]:
                 yield from readable(value.get(field))
 
 
-def _name(told: Mapping[str, Any]) -> str:
+def _name(sent: Mapping[str, Any]) -> str:
     """Return the tool's name, with its server's name before it. For a block without a name, its kind stands in."""
-    kind = str(told.get("type", ""))
+    kind = str(sent.get("type", ""))
     ending = next((ending for ending in ENDINGS if kind.endswith(ending)), "")
-    name = told.get("name") or kind.removesuffix(ending)
-    server = told.get("server_name") or told.get("server_label")
+    name = sent.get("name") or kind.removesuffix(ending)
+    server = sent.get("server_name") or sent.get("server_label")
     return f"{server}.{name}" if server else str(name)
 
 

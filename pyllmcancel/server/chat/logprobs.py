@@ -59,10 +59,10 @@ class Ledger:
             self._waiting.append(Placed(self._n_known, entry))
             self._n_known += len(self._decoder.decode(self._piece(entry.token)))
         self._n_shown += len(delta.text)
-        told = []
+        certain = []
         while self._waiting and (self._waiting[0].offset < self._n_shown or (final and not stopped)):
-            told.append(self._waiting.popleft())
-        return told
+            certain.append(self._waiting.popleft())
+        return certain
 
 
 def token_logprobs(model: Model, entry: TokenLogprobs) -> ChatTokenLogprob:

@@ -10,8 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from pyllmcancel.server.wire.fields import RequestBody
-from pyllmcancel.server.wire.sampling import extra
-from pyllmcancel.server.wire.sampling_fields import MAX_INT
+from pyllmcancel.server.wire.sampling import MAX_INT, extra
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
@@ -45,18 +44,18 @@ class ThinkingFields(RequestBody):
         none means on.
         """
         found: dict[str, Any] = {}
-        for field, wish in self._wishes():
-            if wish in (False, "none"):  # a model that cannot reason satisfies this wish anyway
+        for field, wanted in self._preferences():
+            if wanted in (False, "none"):  # a model that cannot reason satisfies this anyway
                 found.setdefault("enable_thinking", False)
-            elif isinstance(wish, str) and "reasoning_effort" in known:
-                found.setdefault("reasoning_effort", wish)
+            elif isinstance(wanted, str) and "reasoning_effort" in known:
+                found.setdefault("reasoning_effort", wanted)
             elif "enable_thinking" in known:
                 found.setdefault("enable_thinking", True)
             else:
                 self.ignore(field)
         return found
 
-    def _wishes(self) -> list[tuple[str, bool | str]]:
+    def _preferences(self) -> list[tuple[str, bool | str]]:
         """Iterate over the fields that are set, with their values; the first one counts."""
         reasoning, thinking = self.reasoning, self.thinking
         said: list[tuple[str, bool | str | None]] = [
@@ -66,4 +65,4 @@ class ThinkingFields(RequestBody):
             ("enable_thinking", self.enable_thinking),
             ("thinking", None if thinking is None or thinking.type == "auto" else thinking.type != "disabled"),
         ]
-        return [(field, wish) for field, wish in said if wish is not None]
+        return [(field, wanted) for field, wanted in said if wanted is not None]

@@ -10,28 +10,34 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
+from pyllmcancel.chat.guide import ChatGuide
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.errors import InvalidRequestError, UsageError
-from pyllmcancel.server.answer_form import answer_guide, with_token_limits
+from pyllmcancel.server.answer_form import (
+    answer_constraint,
+    note_unenforced,
+    unenforced_of_form,
+    unenforced_of_tools,
+)
 from pyllmcancel.server.chat.answer_parser import AnswerParser, read_form
-from pyllmcancel.server.chat.form import constraint_of, visible_tokens, with_form
 from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
-from pyllmcancel.server.http.request_context import created_at_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.media.gathering import gathered, given_in, media_tokens
-from pyllmcancel.server.preparing import prepare
-from pyllmcancel.server.wire.unenforced import note_unenforced, unenforced_of_form, unenforced_of_tools
 
 if TYPE_CHECKING:
-    from pyllmcancel._native import ChatParser
+    from pyllmcancel._native import ChatParser, Model
     from pyllmcancel.chat.template import ChatForm
     from pyllmcancel.constraints.bounded import NamedRule
+    from pyllmcancel.constraints.guidance import Guide
+    from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import FlaggedPause
     from pyllmcancel.requests.params import GenerationParams
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.chat.body import ChatBody
     from pyllmcancel.server.chat.tools import ToolPlan
+    from pyllmcancel.server.config import ChatDefaults
     from pyllmcancel.server.media.gathering import Gathered
 
 
@@ -59,7 +65,7 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     asked = await gathered(incoming.http, given_in(body.media), "messages")
     # Always off the event loop, and visible to clients: the model's template decides what it does.
     work = partial(read_chat, incoming, plan, wanted, asked)
-    read = await prepare(incoming.http, work, state.decoders if asked else state.preparers)
+    read = await incoming.prepare(work, state.decoders if asked else state.preparers)
     form = read.form
     if plan.may_call:
         note_unenforced(incoming, unenforced_of_tools(plan, form))
@@ -70,13 +76,13 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     text = None
     if not read.is_free and (not form.grammar or form.triggers):
         after = form.thinking is not None or bool(form.triggers)
-        text = await answer_guide(incoming, wanted, after_reasoning=after)
+        text = await answer_constraint(incoming, wanted, after_reasoning=after)
     model = state.engine.model
     constraint = constraint_of(model, form, text, body, state.config.chat)
-    constraint = with_token_limits(incoming, constraint)
+    constraint = body.token_limits(model.n_vocab, state.eog_tokens, constraint)
     params = body.generation_params(state.config.request_defaults(), constraint, visible_tokens(model, form))
     params = replace(with_form(params, form), prediction=read.prediction)
-    name, number = f"{incoming.request.id} {created_at_of(incoming.http.scope)!r}", count()
+    name, number = f"{incoming.request.id} {exchange_of(incoming.http.scope).created_at!r}", count()
     return ChatTurn(read.tokens, params, lambda: AnswerParser(read.answers, f"{name} {next(number)}"))
 
 
@@ -92,7 +98,7 @@ async def chat_length(incoming: Incoming[ChatBody]) -> int:
         state.texts.check_length(len(prompt), "messages")
         return len(prompt_tokens(incoming, prompt, asked, pause, must_fit=False))
 
-    return await prepare(incoming.http, work, state.decoders if asked else state.preparers)
+    return await incoming.prepare(work, state.decoders if asked else state.preparers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +167,39 @@ def without_too_much(form: ChatForm) -> ChatForm:
     A required call cannot be left to the model. Its grammar is refused when the request is submitted.
     """
     return replace(form, grammar="") if form.triggers and not is_followable(form) else form
+
+
+def constraint_of(
+    model: Model, form: ChatForm, text: Guide | None, body: ChatBody, defaults: ChatDefaults
+) -> ConstraintFactory | None:
+    """Return the constraint of the answer's tokens, besides the form's own grammar."""
+    budget = next((n for n in (body.reasoning_budget, defaults.reasoning_budget) if n is not None), -1)
+    limited = form.thinking is not None and budget >= 0
+    follows = text is not None and (form.thinking is not None or bool(form.triggers))
+    if not limited and not follows:
+        return text
+    marks = [value for kind, value in form.triggers if kind == "word"]
+    most = budget if limited else None
+    return ChatGuide(model, form.thinking, text, marks=marks, budget=most, message=defaults.reasoning_budget_message)
+
+
+def visible_tokens(model: Model, form: ChatForm) -> frozenset[int]:
+    """Control tokens that must show in the text, so that the parser can tell its parts."""
+    found = (model.tokenize(text, add_special=False, parse_special=True) for text in form.preserved_tokens)
+    return frozenset(tokens[0] for tokens in found if len(tokens) == 1)
+
+
+def with_form(params: GenerationParams, form: ChatForm) -> GenerationParams:
+    """Add the grammar of tool calls, and the ends of an answer of this form."""
+    sampling = params.sampling
+    if form.grammar:
+        sampling = replace(
+            sampling,
+            grammar=form.grammar,
+            grammar_triggers=form.triggers,
+            # A grammar that is active from the start begins with the end of the prompt.
+            grammar_prefix="" if form.triggers else form.generation_prompt,
+            thinking_start="" if form.thinking is None else form.thinking.start,
+            thinking_ends=() if form.thinking is None else form.thinking.ends,
+        )
+    return replace(params, sampling=sampling, stop=(*params.stop, *form.stops))

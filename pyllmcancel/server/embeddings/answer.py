@@ -13,14 +13,11 @@ import numpy as np
 from fastapi.responses import Response
 from pydantic import Field
 
-from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.requests.token_stream import AsyncStream, LoopSink
-from pyllmcancel.server.behind import link_of
-from pyllmcancel.server.bodies import prepared
-from pyllmcancel.server.generate import EngineResponse, client_error
-from pyllmcancel.server.preparing import engine_failure_reported, working
+from pyllmcancel.server.generate import EngineResponse, accepted, client_error
+from pyllmcancel.server.preparing import working
 from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
@@ -107,20 +104,15 @@ class LlamaWording:
 async def embed(incoming: Incoming[EmbeddingBody] | Incoming[LlamaEmbeddingBody], wording: Wording) -> TextsResponse:
     """Tokenize, submit, and answer in one piece. The engine's errors pass through to the handlers."""
     work = partial(text_tokens, incoming.state.texts, incoming.body.texts)
-    return submit_texts(incoming, await prepared(incoming.http, work), wording)
+    return submit_texts(incoming, await incoming.prepared(work), wording)
 
 
 def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wording: Wording) -> TextsResponse:
     """Submit a request, and answer in one piece."""
-    engine, request = incoming.state.engine, incoming.request
-    sink, link = LoopSink(asyncio.get_running_loop()), link_of(incoming.http.scope)
+    engine, request, sink = incoming.state.engine, incoming.request, LoopSink(asyncio.get_running_loop())
     with working(engine, request):
         engine.fill_texts(request, tokens, sink, incoming.body.timeout, incoming.body.queue_timeout)
-    with engine_failure_reported(engine):
-        engine.accept(request, again=link is not None and link.is_again)
-    if link is not None:
-        link.accepted(request, None)
-    return TextsResponse(AsyncStream(request, engine, sink, CancelReason.DISCONNECT), wording)
+    return TextsResponse(accepted(incoming, sink), wording)
 
 
 def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int | str]], pause: Pause) -> list[Sequence[int]]:
@@ -150,10 +142,10 @@ class TextsResponse(EngineResponse):
                 # Written in a thread: thousands of numbers would delay the events of other requests.
                 entries |= await asyncio.to_thread(self._entries, batch)
         except (RequestCancelled, RequestFailed) as error:
-            told = client_error(scope, error)
-            if told is None:
+            shown = client_error(scope, error)
+            if shown is None:
                 return
-            response: Response = told.response_to(scope)
+            response: Response = shown.response_to(scope)
         else:
             assert self._stream.ending is not None
             in_order = [entries[index] for index in sorted(entries)]

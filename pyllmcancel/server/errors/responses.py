@@ -23,8 +23,8 @@ from pyllmcancel.errors import (
     RequestCancelled,
     RequestFailed,
 )
-from pyllmcancel.server.errors.facts import ErrorFacts
-from pyllmcancel.server.errors.shapes import OPENAI, ErrorShape, shape_of
+from pyllmcancel.server.errors.shapes import OPENAI, ErrorFacts, ErrorShape, shape_of
+from pyllmcancel.server.http.exchange import request_id_of
 
 if TYPE_CHECKING:
     from starlette.types import Scope
@@ -58,7 +58,7 @@ class ApiError(ErrorFacts, Exception):
 
     def response_to(self, scope: Scope) -> JSONResponse:
         """Make the answer in the shape of the requested API."""
-        return self.response(scope["state"]["request_id"], shape_of(scope))
+        return self.response(request_id_of(scope), shape_of(scope))
 
 
 def api_error(error: Exception) -> ApiError:

@@ -1,21 +1,215 @@
-"""The API whose shape an error has: that of the requested endpoint, even if no handler saw the request."""
+"""The facts of an error, and its shape in each API. It is that of the requested endpoint, even if no handler saw the
+request.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
+from pydantic import Field
 from starlette.datastructures import Headers
 
-from pyllmcancel.server.errors.anthropic import AnthropicErrorAnswer, anthropic_error
-from pyllmcancel.server.errors.llama import LlamaErrorAnswer, llama_error
-from pyllmcancel.server.errors.openai import ErrorAnswer, openai_error
+from pyllmcancel.server.anthropic.answer import MessageUsage, message_usage
+from pyllmcancel.server.wire.fields import ABSENT, Answer, absent
+from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
 
 if TYPE_CHECKING:
     from starlette.types import Scope
 
-    from pyllmcancel.server.errors.facts import ErrorFacts
+    from pyllmcancel.events import Usage
+
+
+@dataclass(eq=False)
+class ErrorFacts:
+    """The facts of an error that its client needs.
+
+    Attributes
+    ----------
+    type
+        OpenAI's word for the kind of error; other APIs have words of their own, by the status.
+    param
+        The field at fault.
+    code
+        For programs: the kind of mistake, or the reason of the cancel.
+    usage
+        The tokens processed so far, if the request had begun.
+    detail
+        The deadline that has passed, if that is the reason of the cancel.
+    sizes
+        The number of tokens of a prompt that is too long, and of the context.
+    """
+
+    status: int
+    message: str
+    type: str = "invalid_request_error"
+    param: str | None = None
+    code: str | None = None
+    usage: Usage | None = None
+    detail: str | None = None
+    sizes: tuple[int, int] | None = None
+
+
+class ErrorDetails(Answer):
+    message: str
+    type: str
+    param: Annotated[str | None, Field(description="The field at fault.")]
+    code: Annotated[str | None, Field(description="For programs: what is wrong, or why the request was cancelled.")]
+    request_id: str
+    detail: NotRequired[Annotated[str | None, absent("Ours: the deadline that has passed.")]]
+    # These two are llama-server's.
+    n_prompt_tokens: NotRequired[
+        Annotated[int, Field(default=0, description="With `context_length_exceeded`: tokens of the prompt.")]
+    ]
+    n_ctx: NotRequired[
+        Annotated[int, Field(default=0, description="With `context_length_exceeded`: tokens of context.")]
+    ]
+
+
+class ErrorAnswer(Answer):
+    """OpenAI's shape of an error; `usage` is there if the request had begun."""
+
+    error: ErrorDetails
+    usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]
+
+
+def openai_error(facts: ErrorFacts, request_id: str) -> ErrorAnswer:
+    error: ErrorDetails = {
+        "message": facts.message,
+        "type": facts.type,
+        "param": facts.param,
+        "code": facts.code,
+        "request_id": request_id,
+    }
+    if facts.detail is not None:
+        error["detail"] = facts.detail
+    if facts.sizes is not None:
+        error["n_prompt_tokens"], error["n_ctx"] = facts.sizes
+    return {"error": error} if facts.usage is None else {"error": error, "usage": usage_json(facts.usage)}
+
+
+LlamaErrorType = Literal[
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "not_found_error",
+    "not_supported_error",
+    "unavailable_error",
+    "server_error",
+    "exceed_context_size_error",
+]
+# All other statuses are `invalid_request_error` below 500, and `server_error` from there on.
+LLAMA_TYPES: dict[int, LlamaErrorType] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "unavailable_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+    504: "unavailable_error",
+}
+
+
+class LlamaErrorDetails(Answer):
+    code: Annotated[int, Field(description="The HTTP status; in a stream, the status that the answer would have had.")]
+    message: str
+    type: LlamaErrorType
+    param: Annotated[str | None, Field(description="Ours: the field at fault.")]
+    reason: Annotated[str | None, Field(description="Ours: what is wrong, or why the request was cancelled.")]
+    request_id: Annotated[str, Field(description="Ours.")]
+    detail: NotRequired[Annotated[str | None, absent("Ours: the deadline that has passed.")]]
+    n_prompt_tokens: NotRequired[
+        Annotated[int, Field(default=0, description="With `exceed_context_size_error`: tokens of the prompt.")]
+    ]
+    n_ctx: NotRequired[
+        Annotated[int, Field(default=0, description="With `exceed_context_size_error`: tokens of context.")]
+    ]
+
+
+class LlamaErrorAnswer(Answer):
+    """llama-server's shape of an error; `usage` is there if the request had begun."""
+
+    error: LlamaErrorDetails
+    usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]
+
+
+def llama_error(facts: ErrorFacts, request_id: str) -> LlamaErrorAnswer:
+    error: LlamaErrorDetails = {
+        "code": facts.status,
+        "message": facts.message,
+        "type": LLAMA_TYPES.get(facts.status, "invalid_request_error" if facts.status < 500 else "server_error"),
+        "param": facts.param,
+        "reason": facts.code,
+        "request_id": request_id,
+    }
+    if facts.detail is not None:
+        error["detail"] = facts.detail
+    if facts.sizes is not None:
+        error["type"] = "exceed_context_size_error"
+        error["n_prompt_tokens"], error["n_ctx"] = facts.sizes
+    return {"error": error} if facts.usage is None else {"error": error, "usage": usage_json(facts.usage)}
+
+
+AnthropicErrorType = Literal[
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "not_found_error",
+    "request_too_large",
+    "rate_limit_error",
+    "api_error",
+    "overloaded_error",
+    "timeout_error",
+]
+# All other statuses are `invalid_request_error` below 500, and `api_error` from there on.
+ANTHROPIC_TYPES: dict[int, AnthropicErrorType] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+# Anthropic's clients recognise a prompt that is too long by this text.
+TOO_LONG = "prompt is too long: {} tokens > {} maximum"
+
+
+class AnthropicErrorDetails(Answer):
+    type: AnthropicErrorType
+    message: str
+    param: Annotated[str | None, Field(description="Ours: the field at fault.")]
+    code: Annotated[str | None, Field(description="Ours: what is wrong, or why the request was cancelled.")]
+    detail: NotRequired[Annotated[str | None, absent("Ours: the deadline that has passed.")]]
+
+
+class AnthropicErrorAnswer(Answer):
+    """Anthropic's shape of an error; `usage`, which is ours, is there if the request had begun."""
+
+    type: Literal["error"]
+    error: AnthropicErrorDetails
+    request_id: str
+    usage: NotRequired[Annotated[MessageUsage | None, ABSENT]]
+
+
+def anthropic_error(facts: ErrorFacts, request_id: str) -> AnthropicErrorAnswer:
+    error: AnthropicErrorAnswer = {
+        "type": "error",
+        "error": {
+            "type": ANTHROPIC_TYPES.get(facts.status, "invalid_request_error" if facts.status < 500 else "api_error"),
+            "message": facts.message if facts.sizes is None else TOO_LONG.format(*facts.sizes),
+            "param": facts.param,
+            "code": facts.code,
+        },
+        "request_id": request_id,
+    }
+    if facts.detail is not None:
+        error["error"]["detail"] = facts.detail
+    if facts.usage is not None:
+        error["usage"] = message_usage(facts.usage)
+    return error
+
 
 MESSAGES = "/v1/messages"
 # The first parts of paths. Paths without a version that OpenAI also has, such as /chat/completions, have OpenAI's

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
-from pyllmcancel.requests.request import NO_OWNER
 from pyllmcancel.server.config import ADMIN
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.exchange import exchange_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -26,26 +26,10 @@ if TYPE_CHECKING:
 PUBLIC_PATHS = frozenset({"/", "/health", "/v1/health", "/docs", "/openapi.json"})
 
 PUBLIC_FILES = "/page/"
-FROM_FRONT = "from_front"  # in a scope's state: a front has sent the request, with its key
 
 
 def is_public(path: str) -> bool:
     return path in PUBLIC_PATHS or path.startswith(PUBLIC_FILES)
-
-
-def owner_of(scope: Scope) -> str:
-    """Return the owner of the key that the request was sent with."""
-    return str(scope["state"].get("owner", NO_OWNER))
-
-
-def is_admin(scope: Scope) -> bool:
-    """Return whether the request was sent with an administrator's key."""
-    return bool(scope["state"].get("admin", False))
-
-
-def is_from_front(scope: Scope) -> bool:
-    """Return whether a front has sent the request."""
-    return bool(scope["state"].get(FROM_FRONT, False))
 
 
 class KeyRing:
@@ -81,7 +65,8 @@ class ApiKeys:
 
     def _admit(self, scope: Scope) -> bool:
         """Note in `scope` the owner of the request's key; False if it has no valid key."""
-        if is_from_front(scope):
+        exchange = exchange_of(scope)
+        if exchange.is_from_front:
             return True
         headers = Headers(scope=scope)
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -94,5 +79,5 @@ class ApiKeys:
             (owner, admin) for sent in given for key, owner, admin in self._ring.keys if hmac.compare_digest(sent, key)
         ]
         if found:
-            scope["state"]["owner"], scope["state"]["admin"] = found[0]
+            exchange.owner, exchange.is_admin = found[0]
         return bool(found)

@@ -9,9 +9,9 @@ from starlette.datastructures import Headers
 
 from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.server.errors.responses import ApiError, api_error
-from pyllmcancel.server.http.api_keys import PUBLIC_PATHS, owner_of
+from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
 from pyllmcancel.server.http.encodings import Decoder, drop_encoding_headers
-from pyllmcancel.server.http.request_context import mark_client_gone
+from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.limits import LINGER_SECONDS, SMALL_BODY
 from pyllmcancel.shares import Shares
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pyllmcancel.server.limits import Limits
 
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
-HELD = "held_body"  # in a scope's state
 
 
 class BodyLimit:
@@ -44,7 +43,7 @@ class BodyLimit:
         if scope["type"] != "http" or scope["method"] in WITHOUT_BODY or scope["path"] in PUBLIC_PATHS:
             await self._app(scope, receive, send)
             return
-        hold = scope["state"][HELD] = Hold(self._held, owner_of(scope))
+        hold = exchange_of(scope).hold = Hold(self._held, owner_of(scope))
 
         async def send_when_used(message: Message) -> None:
             hold.release()  # the endpoint is done, and answers
@@ -56,7 +55,7 @@ class BodyLimit:
             except (ApiError, RequestCancelled) as error:
                 await self._refuse(api_error(error), scope, receive, send)
             except ConnectionResetError:
-                mark_client_gone(scope)
+                exchange_of(scope).client_gone = True
             else:
                 await self._app(scope, whole, send_when_used)
         finally:
@@ -143,13 +142,13 @@ def release_body(scope: Scope) -> None:
 
     Not before the endpoint is done: the texts of bodies that wait to be tokenized are as long as the bodies were.
     """
-    hold: Hold = scope["state"][HELD]
+    hold: Hold = exchange_of(scope).hold
     hold.release()
 
 
 def hold_more(scope: Scope, n_bytes: int) -> None:
     """Count fetched bytes as the body's, until the answer begins; ApiError 503 if there is no room for them."""
-    hold: Hold = scope["state"][HELD]
+    hold: Hold = exchange_of(scope).hold
     hold.add(n_bytes)
 
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import Error, RequestCancelled
 from pyllmcancel.server.errors.responses import CLIENT_CLOSED_REQUEST, ApiError, api_error
-from pyllmcancel.server.http.request_context import mark_client_gone, request_id_of
+from pyllmcancel.server.http.exchange import mark_client_gone, request_id_of
 from pyllmcancel.server.http.workers import ClientLeft
 
 if TYPE_CHECKING:
@@ -71,6 +72,11 @@ async def on_validation_error(request: Request, error: Exception) -> JSONRespons
     finding["loc"] = finding["loc"][1:] if finding["loc"][:1] in PARTS else finding["loc"]
     shown = validation_error(finding, is_json=is_json(request))
     return shown.response_to(request.scope)
+
+
+def invalid_body(error: ValidationError) -> ApiError:
+    """Report the first error of a JSON body."""
+    return validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True)
 
 
 def validation_error(finding: Any, *, is_json: bool) -> ApiError:

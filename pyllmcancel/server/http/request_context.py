@@ -19,7 +19,8 @@ from starlette.datastructures import Headers, MutableHeaders
 
 from pyllmcancel.server.errors.responses import CLIENT_CLOSED_REQUEST, ApiError
 from pyllmcancel.server.errors.shapes import shape_of
-from pyllmcancel.server.http.unknown_fields import HEADER, IgnoredLog, noted
+from pyllmcancel.server.http.exchange import exchange_of
+from pyllmcancel.server.http.unknown_fields import HEADER, IgnoredLog
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,7 +29,6 @@ access_log = logging.getLogger("pyllmcancel.access")
 
 # The process in front of several models' says in it when a request arrived, and when its client left, if it has.
 ARRIVED = b"x-arrived"
-CREATED, REQUEST = "created_at", "engine_request"  # in a scope's state
 SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 
 
@@ -36,31 +36,10 @@ def new_request_id() -> str:
     return f"req-{secrets.token_hex(8)}"
 
 
-def request_id_of(scope: Scope) -> str:
-    """Return the id that the middleware gave this request, or took from its client."""
-    return str(scope["state"]["request_id"])
-
-
-def arrival_of(scope: Scope) -> float:
-    """Return the time of this request's arrival, in monotonic seconds."""
-    return float(scope["state"]["arrived_at"])
-
-
-def created_at_of(scope: Scope) -> float:
-    """Return the time that the answer says it was created, in seconds since the epoch."""
-    return float(scope["state"].setdefault(CREATED, time.time()))
-
-
-def left_at_of(scope: Scope) -> float | None:
-    """Return the time, in monotonic seconds, at which the client had left the process in front; None if it had not."""
-    left_at: float | None = scope["state"].get("left_at")
-    return left_at
-
-
 def arrival_header(scope: Scope, left_at: float | None, ahead: float) -> bytes:
     """Return the value of `ARRIVED`, by a monotonic clock that is `ahead` seconds ahead: 0 on the same machine."""
     left = "" if left_at is None else f" {left_at + ahead!r}"
-    return f"{arrival_of(scope) + ahead!r}{left}".encode()
+    return f"{exchange_of(scope).arrived_at + ahead!r}{left}".encode()
 
 
 def arrival_of_header(scope: Scope, now: float) -> tuple[float, float | None]:
@@ -70,15 +49,6 @@ def arrival_of_header(scope: Scope, now: float) -> tuple[float, float | None]:
         at, *left = times
         return min(now, float(at)), min(now, float(left[0])) if left else None
     return now, None
-
-
-def mark_client_gone(scope: Scope) -> None:
-    """Note for the log that the client has left, so it was not answered."""
-    scope["state"]["client_gone"] = True
-
-
-def is_client_gone(scope: Scope) -> bool:
-    return bool(scope["state"].get("client_gone", False))
 
 
 class RequestContext:
@@ -101,10 +71,9 @@ class RequestContext:
         given = Headers(scope=scope).get("x-request-id")
         sane = given is None or SANE_ID.fullmatch(given) is not None
         request_id = given if given is not None and sane else new_request_id()
-        scope.setdefault("state", {})["request_id"] = request_id
-        began = time.monotonic()
-        times = arrival_of_header(scope, began) if self._is_behind else (began, None)
-        scope["state"].update(zip(("arrived_at", "left_at"), times, strict=True))
+        exchange, began = exchange_of(scope), time.monotonic()
+        exchange.request_id = request_id
+        exchange.arrived_at, exchange.left_at = arrival_of_header(scope, began) if self._is_behind else (began, None)
         ids = dict.fromkeys(shape_of(scope).id_headers, request_id)
         status = 0
 
@@ -114,13 +83,11 @@ class RequestContext:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers.update(ids)
-                if ignored := noted(scope):
-                    headers[HEADER] = ", ".join(ignored)
-                    self._ignored.tell(scope, ignored)
-                if unenforced := scope["state"].get("unenforced"):
-                    headers["X-Unenforced"] = ", ".join(unenforced)
-                if unreached := scope["state"].get("unreached"):
-                    headers["X-Unreached"] = ", ".join(unreached)
+                reports = {"X-Unenforced": exchange.unenforced, "X-Unreached": exchange.unreached}
+                for name, found in ({HEADER: exchange.ignored} | reports).items():
+                    if found:
+                        headers[name] = ", ".join(found)
+                self._ignored.log(scope, exchange.ignored)
                 if self._served_by is not None:
                     headers["X-Served-By"] = self._served_by
             await send(message)
@@ -129,10 +96,10 @@ class RequestContext:
             app = self._app if sane else bad_id().response_to(scope)
             await app(scope, receive, send_with_id)
         except asyncio.CancelledError:
-            mark_client_gone(scope)  # some servers end a body like this
+            exchange.client_gone = True  # some servers end a body like this
             raise
         finally:
-            if is_client_gone(scope):
+            if exchange.client_gone:
                 status = CLIENT_CLOSED_REQUEST
             self._log(scope, request_id, status or 500, time.monotonic() - began)
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.wire.fields import RequestBody
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ MAX_LOGGED_PAIRS = 4_096  # pairs of a client and a field that were logged
 SAFE = "._-$@~[]"
 PAUSE_AFTER = 1_000  # models
 PLAIN = (int, str, float, bool, type(None))
-STATE = "ignored_fields"  # in a scope's state
 
 # Fields outside of OpenAI's two endpoints, or of this server, that would change the answer: a constraint, a modality,
 # another way to search. The forms of answers are refused in dialects that have other names for them.
@@ -62,19 +61,14 @@ class IgnoredFields:
 
     def __init__(self, policy: UnknownFields) -> None:
         self._policy = policy
-        self._names: dict[str, None] = {}
+        self.names: dict[str, None] = {}  # safe in a header and in a log, and each once
 
     def add(self, name: str) -> None:
         """Record a field; ApiError if such fields are refused."""
         if self._policy == "refuse":
             raise unsupported(name)
-        if self._policy == "warn" and len(self._names) < MAX_NAMES:
-            self._names[spelled(name)] = None
-
-    @property
-    def names(self) -> list[str]:
-        """Return the names, safe in a header and in a log, and each once."""
-        return list(self._names)
+        if self._policy == "warn" and len(self.names) < MAX_NAMES:
+            self.names[spelled(name)] = None
 
 
 class IgnoredLog:
@@ -83,14 +77,15 @@ class IgnoredLog:
     def __init__(self) -> None:
         self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    def tell(self, scope: Scope, names: Iterable[str]) -> None:
-        client = owner_of(scope) or (scope.get("client") or ("a client",))[0]
+    def log(self, scope: Scope, names: Iterable[str]) -> None:
+        exchange = exchange_of(scope)
+        client = exchange.owner or (scope.get("client") or ("a client",))[0]
         for name in names:
             known = (client, name) in self._logged
             self._logged[client, name] = None
             self._logged.move_to_end((client, name))
             if not known:
-                facts = {"request_id": scope["state"]["request_id"], "client": client, "field": name}
+                facts = {"request_id": exchange.request_id, "client": client, "field": name}
                 logger.warning("%s sends %s, which has no effect here", client, name, extra=facts)
         while len(self._logged) > MAX_LOGGED_PAIRS:
             self._logged.popitem(last=False)
@@ -98,7 +93,8 @@ class IgnoredLog:
 
 def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> IgnoredFields:
     """Take unknown fields out of `body`; ApiError if one would change the answer, or is refused. `body.ignore` adds."""
-    ignored = body._ignored = IgnoredFields(policy)
+    ignored = IgnoredFields(policy)
+    body._ignore = ignored.add
     refused = {**REFUSED, **body.refused_fields}
     for number, (model, path) in enumerate(models_in(body, ())):
         if number % PAUSE_AFTER == 0:
@@ -137,13 +133,3 @@ def unsupported(path: str) -> ApiError:
 
 def spelled(name: str) -> str:
     return quote(name, safe=SAFE)[:LONGEST_NAME]
-
-
-def note(scope: Scope, ignored: IgnoredFields) -> None:
-    """Report the fields with the answer to this request, even if they are found later."""
-    scope["state"][STATE] = ignored
-
-
-def noted(scope: Scope) -> list[str]:
-    ignored: IgnoredFields | None = scope["state"].get(STATE)
-    return [] if ignored is None else ignored.names

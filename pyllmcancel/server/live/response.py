@@ -12,7 +12,7 @@ from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.http.request_context import mark_client_gone
+from pyllmcancel.server.http.exchange import mark_client_gone
 from pyllmcancel.server.live.snapshot import snapshot
 from pyllmcancel.server.live.wording import frame
 

@@ -10,7 +10,7 @@ from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import is_admin, is_from_front, owner_of
+from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.live.events import EVENTS, TYPES
 from pyllmcancel.server.live.response import FeedResponse, unknown_replica
 from pyllmcancel.server.live.wording import Audience
@@ -56,9 +56,9 @@ async def follow_events(
     owner = owner_of(http.scope)
     state.feed.check_room(owner)
     # If there is one owner, that owner sees everything.
-    owner_seen = see.owner if is_admin(http.scope) or not may_see_all(http) else None
+    owner_seen = see.owner if exchange_of(http.scope).is_admin or not may_see_all(http) else None
     audience = Audience(owner_seen, named_types(types), replica)
-    if replica is not None and not is_from_front(http.scope):
+    if replica is not None and not exchange_of(http.scope).is_from_front:
         raise unknown_replica()
     return FeedResponse(state, see, audience, owner=owner, last_event_id=header or last_event_id)
 

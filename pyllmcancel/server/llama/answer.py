@@ -17,11 +17,11 @@ from typing_extensions import TypedDict
 
 from pyllmcancel.events import FinishReason
 from pyllmcancel.server.dialect import Dialect
-from pyllmcancel.server.errors.llama import LlamaErrorAnswer, llama_error
-from pyllmcancel.server.wire.chosen import chosen
+from pyllmcancel.server.errors.shapes import LlamaErrorAnswer, llama_error
 from pyllmcancel.server.wire.fields import ABSENT, Answer, stop_details
-from pyllmcancel.server.wire.timings import PromptProgress, Timings, progress, timings
+from pyllmcancel.server.wire.llama_fields import chosen
 from pyllmcancel.server.wire.tokens import text_of
+from pyllmcancel.server.wire.usage import PromptProgress, Timings, progress, timings
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Delta, TokenLogprobs, Usage
@@ -230,12 +230,12 @@ class LlamaDialect(Dialect):
 
     def _probability(self, token: int, logprob: float) -> TokenProbability:
         piece = self._model.piece(token)
-        told: TokenProbability = {"id": token, "token": piece.decode("utf-8", "ignore"), "bytes": list(piece)}
+        shown: TokenProbability = {"id": token, "token": piece.decode("utf-8", "ignore"), "bytes": list(piece)}
         if self._body.post_sampling_probs:
-            told["prob"] = math.exp(logprob)
+            shown["prob"] = math.exp(logprob)
         else:
-            told["logprob"] = max(logprob, LOWEST)
-        return told
+            shown["logprob"] = max(logprob, LOWEST)
+        return shown
 
 
 def slot_of(choice: Choice) -> int:

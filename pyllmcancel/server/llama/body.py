@@ -35,7 +35,7 @@ from pyllmcancel.server.limits import (
 )
 from pyllmcancel.server.wire.fields import GeneratingBody, Name, RequestBody, Sent, Stop, TokenId
 from pyllmcancel.server.wire.llama_fields import LlamaFields
-from pyllmcancel.server.wire.sampling_fields import MAX_INT, SamplerFields
+from pyllmcancel.server.wire.sampling import MAX_INT, SamplerFields
 
 MAX_STOPS = 64
 

@@ -13,7 +13,7 @@ from pyllmcancel.chat.infill import Gap, Snippet, infill_prompt
 from pyllmcancel.engine.choices import check_count
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.answer_form import answer_constraint
-from pyllmcancel.server.bodies import Incoming, prepared, reads
+from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
@@ -23,16 +23,17 @@ from pyllmcancel.server.generate import EngineResponse, generate
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.llama.answer import CompletionAnswer, CompletionEvent, LlamaDialect
 from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
-from pyllmcancel.server.llama.media_prompts import MediaText, read_prompts, tokens_of
 from pyllmcancel.server.llama.params import (
     Biases,
+    MediaText,
     all_settings_json,
     generation_params,
+    read_prompts,
     token_biases,
+    tokens_of,
 )
 from pyllmcancel.server.media.gathering import Gathered, check_asked, given_in
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
-from pyllmcancel.server.preparing import prepare
 from pyllmcancel.server.streams.reading import KeptResponse
 from pyllmcancel.server.wire.fields import Answer
 from pyllmcancel.server.wire.tokens import check_tokens, text_of
@@ -99,9 +100,9 @@ async def completion(incoming: Annotated[Incoming[LlamaCompletionBody], reads(Ll
         return found, token_biases(body, state.engine.model, pause)
 
     if any(isinstance(prompt, MediaText) for prompt in prompts):
-        read = await prepare(incoming.http, work, state.decoders)
+        read = await incoming.prepare(work, state.decoders)
         return await respond(incoming, *read)
-    return await respond(incoming, *await prepared(incoming.http, work))
+    return await respond(incoming, *await incoming.prepared(work))
 
 
 @router.post(
@@ -113,7 +114,7 @@ async def infill(incoming: Annotated[Incoming[InfillBody], reads(InfillBody)]) -
     def work(pause: Pause) -> tuple[list[list[int]], Biases]:
         return [gap_tokens(texts, body, pause)], token_biases(body, texts.model, pause)
 
-    return await respond(incoming, *await prepared(incoming.http, work))
+    return await respond(incoming, *await incoming.prepared(work))
 
 
 def gap_tokens(texts: TextReader, body: InfillBody, pause: Pause) -> list[int]:
@@ -166,7 +167,7 @@ async def tokenize(incoming: Annotated[Incoming[TokenizeBody], reads(TokenizeBod
         check_tokens(tokens, texts.model.n_vocab, "content")
         return JSONResponse(TokensAnswer(tokens=with_pieces(texts.model, tokens) if body.with_pieces else tokens))
 
-    return await prepared(incoming.http, work)
+    return await incoming.prepared(work)
 
 
 @router.post(
@@ -182,7 +183,7 @@ async def detokenize(incoming: Annotated[Incoming[DetokenizeBody], reads(Detoken
         check_tokens(body.tokens, model.n_vocab, "tokens")
         return JSONResponse(TextAnswer(content=text_of(model, body.tokens)))
 
-    return await prepared(incoming.http, work)
+    return await incoming.prepared(work)
 
 
 @router.post(
@@ -209,7 +210,7 @@ async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody,
             prompt = prompt.replace(one.marker, state.media_marker)
         return JSONResponse(PromptAnswer(prompt=prompt))
 
-    return await prepare(incoming.http, work, state.preparers)
+    return await incoming.prepare(work, state.preparers)
 
 
 @router.post(

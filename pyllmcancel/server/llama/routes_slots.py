@@ -1,25 +1,38 @@
-"""llama-server's ``POST /slots/{id}?action=save|restore|erase``, with `--slot-save-path`.
+"""llama-server's ``POST /slots/{id}?action=save|restore|erase``, and its files in the folder of `--slot-save-path`.
 
-The engine thread copies, between two steps; files are read and written by other threads.
+The engine thread copies, between two steps; files are read and written by other threads. With API keys each owner has
+a folder in that folder, and the files say whose they are. `pyllmcancel.engine.state_identity` says what else has to be
+the same.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import hashlib
+import re
 import time
-from typing import Any, Literal
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import APIRouter, Request
 
-from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.errors import InvalidRequestError, UsageError
+from pyllmcancel.requests.request import NO_OWNER
+from pyllmcancel.scheduling.prefix_file import DamagedFileError, head_of, read_head, read_states, write
+from pyllmcancel.scheduling.swap_space import Fetched
 from pyllmcancel.server.bodies import read_body
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.llama.body import SlotFileBody
-from pyllmcancel.server.llama.slot_files import SlotFiles, check_name
 from pyllmcancel.server.openapi.description import answers, asks, errors
 from pyllmcancel.server.state import ServerState, state_of
 from pyllmcancel.server.wire.fields import Answer
+
+if TYPE_CHECKING:
+    from pyllmcancel.engine.engine import Engine
+
 
 router = APIRouter(tags=["llama-server"])
 
@@ -70,8 +83,7 @@ async def change_slot(request: Request, id_slot: int, action: Literal["save", "r
     if action == "erase":
         n_erased = await asyncio.wrap_future(state.engine.slots.erase(owner, id_slot))
         return ErasedSlot(id_slot=id_slot, n_erased=n_erased)
-    body = await read_body(request, SlotFileBody)
-    assert isinstance(body, SlotFileBody)
+    body = (await read_body(request, SlotFileBody)).body
     check_name(body.filename)
     files = SlotFiles(state.engine, folder)
     act = save if action == "save" else restore
@@ -113,3 +125,90 @@ async def restore(state: ServerState, files: SlotFiles, owner: str, id_slot: int
 
 def ms_since(began: float) -> float:
     return round((time.monotonic() - began) * 1000, 3)
+
+
+# Names that no system gives a meaning of its own; those with a point in front are ours.
+FORBIDDEN = re.compile(r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\uff0e\u2215\u2216\ufffd\ufeff\ud800-\udfff]|^[. ]|[. ]$|\.\.')
+MAX_NAME = 255  # bytes
+MAX_FILES = 256  # of one owner
+HASHES = ".hashes.json"
+
+
+class SlotFiles:
+    """Blocks the calling thread, which should not be the event loop's."""
+
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        self._engine = engine
+        self._folder = folder
+
+    @property
+    def _identity(self) -> str:
+        return self._engine.slots.state_identity(self._folder / HASHES)
+
+    def save(self, owner: str, filename: str, copied: Fetched) -> int:
+        """Write a prefix to a file, which may be there already; returns its bytes. ApiError 507 if there is no room."""
+        path = self._path(owner, filename)
+        if min(copied.prefix.tokens) < 0:  # a picture's: only this process knows which one
+            raise InvalidRequestError("a slot with pictures or sounds cannot be saved", "id_slot")
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            if not path.exists() and len(list(path.parent.iterdir())) >= MAX_FILES:
+                message = f"there are {MAX_FILES} files already: save under one of their names"
+                raise ApiError(507, message, "server_error", "filename", code="insufficient_storage")
+            return write(path, head_of(copied.prefix, self._identity, copied.holder), copied.prefix)
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            code = "insufficient_storage" if full else "save_failed"
+            message = f"the slot could not be saved: {error.strerror}"
+            raise ApiError(507 if full else 500, message, "server_error", code=code) from error
+
+    def read(self, owner: str, filename: str) -> tuple[Fetched, int]:
+        """Return the prefix of a file, and the file's bytes.
+
+        Raises
+        ------
+        InvalidRequestError
+            There is no such file of this owner, model, build and kind of cells, or it is damaged.
+        """
+        path = self._path(owner, filename)
+        if not path.is_file():  # opening a pipe would wait for its other end
+            raise cannot_restore("there is no such file")
+        try:
+            with path.open("rb") as file:
+                head = read_head(file)
+                if head.owner != owner:
+                    raise cannot_restore("the file is another owner's")
+                if head.identity != self._identity:
+                    raise cannot_restore("the file was saved with another model, build, or kind of cells")
+                if head.n_tokens > self._engine.n_ctx:
+                    raise cannot_restore(f"its {head.n_tokens:,} tokens do not fit into the context")
+                prefix = read_states(file, head, self._engine.slots.blank_prefix)
+                size = file.tell()
+        except FileNotFoundError:
+            raise cannot_restore("there is no such file") from None
+        except (DamagedFileError, UsageError) as error:
+            raise cannot_restore(str(error)) from error
+        except OSError as error:
+            raise cannot_restore(error.strerror or "the file cannot be read") from error
+        if prefix is None:
+            raise ApiError(503, "there is no memory to restore the slot", "server_error", code="no_memory")
+        return Fetched(prefix, head.holder), size
+
+    def _path(self, owner: str, filename: str) -> Path:
+        check_name(filename)
+        if owner == NO_OWNER:
+            return self._folder / filename
+        return self._folder / f"owner-{hashlib.sha256(owner.encode()).hexdigest()[:16]}" / filename
+
+
+def check_name(filename: str) -> None:
+    """Raise InvalidRequestError for a name that is not one of a file in a folder, on any system."""
+    size = 0
+    with suppress(UnicodeEncodeError):
+        size = len(filename.encode())
+    if not 0 < size <= MAX_NAME or FORBIDDEN.search(filename):
+        raise InvalidRequestError("the filename is invalid", "filename")
+
+
+def cannot_restore(why: str) -> InvalidRequestError:
+    return InvalidRequestError(f"the slot cannot be restored: {why}", "filename")

@@ -16,13 +16,13 @@ from pyllmcancel.models import packaged_model_path
 from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import is_admin, owner_of
+from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.llama.params import settings_json
 from pyllmcancel.server.openapi.description import answers, asks, errors
 from pyllmcancel.server.requests.visible import may_see_all
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.wire.fields import ABSENT, BATCH_INVARIANT, Answer
-from pyllmcancel.server.wire.lora import LoraScalesBody, pairs
+from pyllmcancel.server.wire.fields import ABSENT, BATCH_INVARIANT, Answer, absent
+from pyllmcancel.server.wire.llama_fields import LoraScalesBody, pairs
 from pyllmcancel.server.wire.tokens import text_of
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ class SlotAnswer(Answer):
     n_ctx: int
     speculative: bool
     is_processing: bool
-    request_id: NotRequired[
-        Annotated[str | None, Field(default=None, description="Ours: the request that the slot computes for.")]
-    ]
+    request_id: NotRequired[Annotated[str | None, absent("Ours: the request that the slot computes for.")]]
     n_prompt_tokens: NotRequired[Annotated[int, Field(default=0)]]
     n_prompt_tokens_processed: NotRequired[Annotated[int, Field(default=0)]]
     n_prompt_tokens_cache: NotRequired[Annotated[int, Field(default=0)]]
@@ -162,7 +160,7 @@ async def slots(
     if not state.config.slots:
         raise unsupported("this server was started with --no-slots")
     engine = state.engine
-    own = None if is_admin(request.scope) else owner_of(request.scope)  # other owners' slots look idle
+    own = None if exchange_of(request.scope).is_admin else owner_of(request.scope)  # other owners' slots look idle
     running = [
         choice for one in engine.registry.requests(own) for choice in tuple(one.choices) if choice.seq is not None
     ]

@@ -22,8 +22,8 @@ from pyllmcancel.media.library import NEEDS
 from pyllmcancel.media.sounds import is_sound
 from pyllmcancel.media.values import Media, MediaKind
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.body_limit import hold_more
+from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.media import sources
 from pyllmcancel.server.media.parts import WORDS
 from pyllmcancel.server.preparing import cancel_if_client_leaves, prepare

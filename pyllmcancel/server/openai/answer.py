@@ -10,12 +10,11 @@ from pyllmcancel import __version__
 from pyllmcancel.events import FinishReason
 from pyllmcancel.server.chat.logprobs import Ledger
 from pyllmcancel.server.dialect import Dialect
-from pyllmcancel.server.http.request_context import created_at_of, request_id_of
-from pyllmcancel.server.wire.chosen import chosen
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.wire.fields import ABSENT, Answer
-from pyllmcancel.server.wire.timings import PromptProgress, Timings, progress, timings
+from pyllmcancel.server.wire.llama_fields import chosen
 from pyllmcancel.server.wire.tokens import text_of
-from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
+from pyllmcancel.server.wire.usage import PromptProgress, Timings, UsageAnswer, progress, timings, usage_json
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Delta, Usage
@@ -71,7 +70,7 @@ class OpenAIDialect(Dialect):
     def __init__(
         self, incoming: Incoming[ChatBody] | Incoming[CompletionBody], n_choices: int, piece: Callable[[int], bytes]
     ) -> None:
-        state, body, scope = incoming.state, incoming.body, incoming.http.scope
+        state, body, exchange = incoming.state, incoming.body, exchange_of(incoming.http.scope)
         self._request = incoming.request
         self._model = state.engine.model
         self._body = body
@@ -81,8 +80,8 @@ class OpenAIDialect(Dialect):
         self._ledgers = [Ledger(piece) for _ in range(n_choices)]
         self._texts: list[list[str]] = [[] for _ in range(n_choices)]  # with `verbose` only
         self._envelope: Mapping[str, Any] = {
-            "id": f"{self.prefix}{request_id_of(scope)}",
-            "created": int(created_at_of(scope)),
+            "id": f"{self.prefix}{exchange.request_id}",
+            "created": int(exchange.created_at),
             "model": state.model_name,
             "system_fingerprint": FINGERPRINT,
         }
@@ -106,8 +105,8 @@ class OpenAIDialect(Dialect):
     def chunks(self, delta: Delta) -> Iterable[Mapping[str, Any]]:
         choice = self._request.choices[delta.index]
         if delta.prompt_done is not None:
-            told = {"prompt_progress": progress(choice, delta.prompt_done, delta.is_encoding)}
-            yield self._chunk([self._silent(delta.index)], **told, **self._timings(choice, self._per_token))
+            reported = {"prompt_progress": progress(choice, delta.prompt_done, delta.is_encoding)}
+            yield self._chunk([self._silent(delta.index)], **reported, **self._timings(choice, self._per_token))
             return
         ended = delta.finish_reason is not None
         if self._verbose:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 from pydantic import Field
 
 from pyllmcancel.events import FinishReason
-from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
+from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning, parts_of
 from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, OpenAIDialect, ReturnedTokens
 from pyllmcancel.server.openai.logprobs import ChatLogprobs, chat_shape
 from pyllmcancel.server.wire.fields import ABSENT, Answer, StopDetails, stop_details
@@ -113,18 +113,18 @@ class ChatDialect(OpenAIDialect):
             yield self._chunk([choice_chunk(index, {"role": "assistant", "content": ""}, self._logprobs([]))])
 
     def _changes(self, delta: Delta) -> Iterable[ChatChoiceChunk]:
-        changes = [change(part) for part in self._parts(delta)]
+        changes = [change(part) for part in parts_of(self._parsers[delta.index], delta)]
         placed = self._ledgers[delta.index].take(delta)
         logprobs = self._logprobs(placed) if placed else None
         finish_reason = self._finish_reason(delta)
         returned = self._returned([delta])
-        told: MessageDelta | None = None  # the change whose chunk has the tokens' data
+        last: MessageDelta | None = None  # the change whose chunk has the tokens' data
         if logprobs is not None or returned.get("tokens"):
-            told = changes.pop() if changes and "content" in changes[-1] else {}
+            last = changes.pop() if changes and "content" in changes[-1] else {}
         for changed in changes:
             yield choice_chunk(delta.index, changed)
-        if told is not None:
-            yield {**choice_chunk(delta.index, told, logprobs), **returned}
+        if last is not None:
+            yield {**choice_chunk(delta.index, last, logprobs), **returned}
         if finish_reason is not None:
             # As with OpenAI, this chunk has no text, and calls are complete before it.
             yield {**choice_chunk(delta.index, {}, None, finish_reason), **stop_details(delta)}
@@ -136,7 +136,7 @@ class ChatDialect(OpenAIDialect):
         return [self._choice(index, own) for index, own in enumerate(deltas)]
 
     def _choice(self, index: int, deltas: list[Delta]) -> ChatChoice:
-        parts = [part for delta in deltas for part in self._parts(delta)]
+        parts = [part for delta in deltas for part in parts_of(self._parsers[index], delta)]
         placed = [entry for delta in deltas for entry in self._ledgers[index].take(delta)]
         finish_reason = self._finish_reason(deltas[-1])
         assert finish_reason is not None
@@ -169,11 +169,6 @@ class ChatDialect(OpenAIDialect):
         if calls:
             message["content"], message["tool_calls"] = text or None, calls
         return message
-
-    def _parts(self, delta: Delta) -> list[Part]:
-        parser = self._parsers[delta.index]
-        parts = list(parser.feed(delta.text))
-        return parts if delta.finish_reason is None else [*parts, *parser.finish()]
 
     def _finish_reason(self, delta: Delta) -> ChatFinish | None:
         called = self._parsers[delta.index].n_calls > 0

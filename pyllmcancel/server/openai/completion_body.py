@@ -14,10 +14,9 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.openai.logprobs import PromptText
-from pyllmcancel.server.wire.fields import TokenId
+from pyllmcancel.server.wire.fields import TokenId, between
 from pyllmcancel.server.wire.generation import MAX_CHOICES, MAX_LOGPROBS, OpenAIBody
-from pyllmcancel.server.wire.sampling import Switch, extra
-from pyllmcancel.server.wire.sampling_fields import MAX_INT
+from pyllmcancel.server.wire.sampling import MAX_INT, Switch, extra
 from pyllmcancel.server.wire.tokens import check_tokens
 
 if TYPE_CHECKING:
@@ -51,34 +50,24 @@ class CompletionBody(OpenAIBody):
         "tools": (),
     }
 
-    max_tokens: int | None = Field(
-        16,
-        ge=-1,
-        le=MAX_INT,
-        description=(
-            "Limit of the answer's tokens. 0 only computes the prompt; null or -1 goes on until the context is full."
-        ),
+    max_tokens: int | None = between(
+        -1,
+        MAX_INT,
+        "Limit of the answer's tokens. 0 only computes the prompt; null or -1 goes on until the context is full.",
+        default=16,
     )
-    max_completion_tokens: int | None = Field(
-        None, ge=-1, le=MAX_INT, description=extra("As `max_tokens`, if that is not given.")
-    )
+    max_completion_tokens: int | None = between(-1, MAX_INT, extra("As `max_tokens`, if that is not given."))
     suffix: str | None = Field(
         None,
         description="Text after the answer, which fills the gap before it; for models that can.",
         examples=["\n    return a"],
     )
-    best_of: int | None = Field(
-        None,
-        ge=1,
-        le=MAX_CHOICES,
-        description="Number of choices to generate; the answer has the `n` whose tokens were likeliest on average.",
+    best_of: int | None = between(
+        1, MAX_CHOICES, "Number of choices to generate; the answer has the `n` whose tokens were likeliest on average."
     )
     echo: Switch = Field(False, description="Begin the text, and the logprobs, with those of the prompt.")
-    logprobs: Annotated[int | None, BeforeValidator(lambda value: None if value is False else value)] = Field(
-        None,
-        ge=0,
-        le=MAX_LOGPROBS,
-        description="Report logprobs, and this number of the likeliest tokens in each place.",
+    logprobs: Annotated[int | None, BeforeValidator(lambda value: None if value is False else value)] = between(
+        0, MAX_LOGPROBS, "Report logprobs, and this number of the likeliest tokens in each place."
     )
     add_special_tokens: bool | None = Field(
         None, description=extra("vLLM's: begin with the token that begins texts (the default).")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 
 from pyllmcancel.server.answer_form import answer_constraint
-from pyllmcancel.server.bodies import Incoming, prepared, reads
+from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.generate import generate
@@ -29,8 +29,9 @@ router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
 async def completions(incoming: Annotated[Incoming[CompletionBody], reads(CompletionBody)]) -> Any:
     state, body = incoming.state, incoming.body
     body.check()
-    read = await prepared(incoming.http, partial(read_prompts, state.texts, body))
-    constraint = await answer_constraint(incoming, body.answer_schema())
+    read = await incoming.prepared(partial(read_prompts, state.texts, body))
+    form = await answer_constraint(incoming, body.answer_schema())
+    constraint = body.token_limits(state.engine.model.n_vocab, state.eog_tokens, form)
     params = body.generation_params(state.config.request_defaults(), constraint, read.prediction)
     dialect = CompletionDialect(incoming, len(read.prompts), read.echoes)
     return await generate(incoming, read.prompts, params, dialect)

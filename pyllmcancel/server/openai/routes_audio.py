@@ -8,17 +8,17 @@ from fastapi import APIRouter
 
 from pyllmcancel.media.errors import BadMedia
 from pyllmcancel.media.sounds import check_sound
-from pyllmcancel.server.bodies import Incoming, prepared, reads_form
+from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.generate import generate
 from pyllmcancel.server.http.forms import FORM
-from pyllmcancel.server.openai.transcription_answer import (
+from pyllmcancel.server.openai.transcriptions import (
     Transcription,
+    TranscriptionBody,
     TranscriptionDialect,
     TranscriptTextDelta,
     TranscriptTextDone,
 )
-from pyllmcancel.server.openai.transcription_body import TranscriptionBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.wire.field_names import FieldNames
 
@@ -36,7 +36,9 @@ NAMES = FieldNames({"messages": "file", "n_predict": "max_tokens"})
     responses=answers(Transcription, TranscriptTextDelta, TranscriptTextDone),
 )
 @router.post("/audio/transcriptions", include_in_schema=False)  # llama-server has it without a version, too
-async def transcriptions(incoming: Annotated[Incoming[TranscriptionBody], reads_form(TranscriptionBody)]) -> Any:
+async def transcriptions(
+    incoming: Annotated[Incoming[TranscriptionBody], reads(TranscriptionBody, is_form=True)],
+) -> Any:
     body = incoming.body
     body.check()
 
@@ -48,7 +50,7 @@ async def transcriptions(incoming: Annotated[Incoming[TranscriptionBody], reads_
             return None
 
     with NAMES.in_errors():
-        seconds = await prepared(incoming.http, work)
+        seconds = await incoming.prepared(work)
         chat = incoming.asking(body.as_chat(), NAMES)
         turn = await chat_turn(chat)
         return await generate(chat, [turn.tokens], turn.params, TranscriptionDialect(body, turn, seconds))

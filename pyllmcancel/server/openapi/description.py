@@ -15,7 +15,7 @@ from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.documentation import documentation_url
 from pyllmcancel.server.embeddings.body import EmbeddingBody, LlamaEmbeddingBody
-from pyllmcancel.server.embeddings.rankings.body import RankBody
+from pyllmcancel.server.embeddings.ranking import RankBody
 from pyllmcancel.server.errors.shapes import ANTHROPIC, LLAMA, OPENAI, ErrorShape, shape_of_path
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
 from pyllmcancel.server.http.request_context import SANE_ID
@@ -26,14 +26,13 @@ from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompl
 from pyllmcancel.server.openai.chat_answer import ChatCompletionChunk
 from pyllmcancel.server.openai.completion_answer import CompletionChunk
 from pyllmcancel.server.openai.completion_body import CompletionBody
-from pyllmcancel.server.openai.transcription_answer import TranscriptTextDelta, TranscriptTextDone
-from pyllmcancel.server.openai.transcription_body import TranscriptionBody
+from pyllmcancel.server.openai.transcriptions import TranscriptionBody, TranscriptTextDelta, TranscriptTextDone
 from pyllmcancel.server.openapi.examples import EXAMPLES
 from pyllmcancel.server.requests.body import CancelBody
 from pyllmcancel.server.responses.answer import ResponseEvent
 from pyllmcancel.server.responses.body import ResponsesBody
 from pyllmcancel.server.streams.answers import LookupBody
-from pyllmcancel.server.wire.lora import LoraScalesBody
+from pyllmcancel.server.wire.llama_fields import LoraScalesBody
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -9,14 +9,14 @@ from pydantic import Field
 from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.requests.request import IDLE
-from pyllmcancel.server.wire.fields import Answer
+from pyllmcancel.server.wire.fields import Answer, absent
 from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Ending, Usage
     from pyllmcancel.requests.families import SessionSummary
     from pyllmcancel.requests.observer import StepPart, StepRecord
-    from pyllmcancel.requests.request import RequestSummary, Times
+    from pyllmcancel.requests.request import RequestSummary
 
 OutsideStatus = Literal["waiting", "running", "cancelling", "finished", "cancelled", "error"]
 LiveStatus = Literal["waiting", "running"]
@@ -73,21 +73,12 @@ class RequestEntry(Answer):
     readers: NotRequired[
         Annotated[
             int | None,
-            Field(
-                default=None,
-                description="The clients that read a stream that can be taken up again. At 0 it is kept going.",
-            ),
+            absent("The clients that read a stream that can be taken up again. At 0 it is kept going."),
         ]
     ]
-    position: NotRequired[
-        Annotated[int | None, Field(default=None, description="In the queue for a slot or a model; 1: the next.")]
-    ]
-    tokens_ahead: NotRequired[
-        Annotated[int | None, Field(default=None, description="Expected tokens of what runs, or starts before it.")]
-    ]
-    seconds_ahead: NotRequired[
-        Annotated[float | None, Field(default=None, description="Expected seconds until it starts.")]
-    ]
+    position: NotRequired[Annotated[int | None, absent("In the queue for a slot or a model; 1: the next.")]]
+    tokens_ahead: NotRequired[Annotated[int | None, absent("Expected tokens of what runs, or starts before it.")]]
+    seconds_ahead: NotRequired[Annotated[float | None, absent("Expected seconds until it starts.")]]
     prompt_tokens: int
     prompt_tokens_done: int
     cached_tokens: int
@@ -101,19 +92,15 @@ class RequestEntry(Answer):
     max_tokens: Annotated[int | None, Field(description="Limit of each choice's tokens; null: the context's size.")]
     finish_reason: FinishReason | None
     cancel_reason: CancelReason | None
-    detail: NotRequired[
-        Annotated[Deadline | None, Field(default=None, description="The deadline that has passed, if one has.")]
-    ]
+    detail: NotRequired[Annotated[Deadline | None, absent("The deadline that has passed, if one has.")]]
     superseded_by: str | None
     cancel_latency_ms: float | None
     error: str | None
     created: Annotated[float, Field(description="Seconds since the epoch.")]
     seconds: Annotated[float, Field(description="Age of the request, or its whole duration.")]
     times: TimesAnswer
-    model: NotRequired[Annotated[str | None, Field(default=None, description="With several models: the request's.")]]
-    replica: NotRequired[
-        Annotated[str | None, Field(default=None, description="With several processes: the one that has the request.")]
-    ]
+    model: NotRequired[Annotated[str | None, absent("With several models: the request's.")]]
+    replica: NotRequired[Annotated[str | None, absent("With several processes: the one that has the request.")]]
 
 
 class RequestList(Answer):
@@ -247,7 +234,7 @@ def request_entry(summary: RequestSummary) -> RequestEntry:
         "error": ending.error if ending is not None else None,
         "created": summary.created_at,
         "seconds": round(summary.seconds, 4),
-        "times": times_entry(summary.times),
+        "times": cast("TimesAnswer", summary.times._asdict()),
     }
     if summary.deadline is not None:
         entry["detail"] = summary.deadline
@@ -256,16 +243,6 @@ def request_entry(summary: RequestSummary) -> RequestEntry:
     if summary.replica is not None:
         entry["replica"] = summary.replica
     return entry
-
-
-def times_entry(times: Times) -> TimesAnswer:
-    return {
-        "arrived": times.arrived,
-        "admitted": times.admitted,
-        "first_token": times.first_token,
-        "cancelled": times.cancelled,
-        "ended": times.ended,
-    }
 
 
 def session_entry(summary: SessionSummary) -> SessionEntry:

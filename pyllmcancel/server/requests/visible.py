@@ -12,7 +12,7 @@ from fastapi import Request as HttpRequest
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.request import NO_OWNER, Request, RequestSummary
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import is_admin, owner_of
+from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.http.request_context import SANE_ID, bad_id
 from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.origin import checked
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pyllmcancel.server.state import ServerState
 
 ANSWER_PREFIXES = ("chatcmpl-", "cmpl-", "msg_", "resp_")
-SEES_ALL = "sees_all"  # in a scope's state: what the front says of the sender
 Target = Request | RequestSummary
 
 
@@ -183,7 +182,7 @@ async def visible(
 
     This is a coroutine because FastAPI would call a function in a thread.
     """
-    own = None if is_admin(http.scope) else owner_of(http.scope)
+    own = None if exchange_of(http.scope).is_admin else owner_of(http.scope)
     return Visible(state_of(http), own).narrowed(owner)
 
 
@@ -197,8 +196,10 @@ def check_may_see_all(http: HttpRequest) -> None:
 
 
 def may_see_all(http: HttpRequest) -> bool:
-    told: bool | None = http.scope["state"].get(SEES_ALL)
-    return told if told is not None else is_admin(http.scope) or not state_of(http).config.shared
+    exchange = exchange_of(http.scope)
+    if exchange.sees_all is not None:
+        return exchange.sees_all
+    return exchange.is_admin or not state_of(http).config.shared
 
 
 def admin_only(param: str | None = None) -> ApiError:

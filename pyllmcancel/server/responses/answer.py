@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 
-from pyllmcancel.server.wire.fields import ABSENT, Answer, StopDetails
+from pyllmcancel.server.wire.fields import ABSENT, Answer, StopDetails, absent
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Usage
@@ -58,9 +58,7 @@ class OutputReasoning(AnyOutput):
     encrypted_content: NotRequired[
         Annotated[
             str | None,
-            Field(
-                default=None, description="Present if `include` asks for it; opaque, and accepted in later requests."
-            ),
+            absent("Present if `include` asks for it; opaque, and accepted in later requests."),
         ]
     ]
 

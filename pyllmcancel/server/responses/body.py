@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
@@ -15,12 +14,11 @@ from pyllmcancel.server.limits import MAX_MESSAGES, MAX_NAME, MAX_TOOLS
 from pyllmcancel.server.responses.conversation import Conversation
 from pyllmcancel.server.responses.input_items import AnyItem, Item, LoadedTools, MessageItem, OnlyKnown, ReferenceItem
 from pyllmcancel.server.responses.tools import Tool, ToolChoice, ToolTable
-from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, Sent
+from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, Sent, between
 from pyllmcancel.server.wire.form import FormatBody
 from pyllmcancel.server.wire.generation import MAX_LOGPROBS
-from pyllmcancel.server.wire.lora import LoraFields
-from pyllmcancel.server.wire.sampling import NO_EFFECT, SamplingFields, Switch
-from pyllmcancel.server.wire.sampling_fields import MAX_INT
+from pyllmcancel.server.wire.llama_fields import LoraFields
+from pyllmcancel.server.wire.sampling import MAX_INT, NO_EFFECT, SamplingFields, Switch
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
@@ -97,20 +95,9 @@ Items = Annotated[list[Item], Field(max_length=MAX_MESSAGES, fail_fast=True), On
 Input = Annotated[Annotated[str, Tag("text")] | Annotated[Items, Tag("items")], Discriminator(_kind_of_input)]
 
 
-@dataclass(frozen=True, slots=True)
-class AsHere:
-    """Reports the chat's fields that have no effect under this API's names for them."""
-
-    ignore: Callable[[str], None]
-
-    def add(self, name: str) -> None:
-        self.ignore(RENAMED.get(name, name))
-
-
 class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     """The body of ``POST /v1/responses``."""
 
-    prompt_field = "input"
     request_class = "chat"
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "conversation": (),
@@ -124,9 +111,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     instructions: str | None = Field(None, description="Instructions that the model gets before everything else.")
     stream: Switch = Field(False, description="Answer in server-sent events while the response is generated.")
     stream_options: StreamOptions | None = None
-    max_output_tokens: int | None = Field(
-        None, ge=1, le=MAX_INT, description="Limit of the answer's tokens, reasoning included."
-    )
+    max_output_tokens: int | None = between(1, MAX_INT, "Limit of the answer's tokens, reasoning included.")
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(
         None,
         description="Functions and custom tools that the model may call; hosted tools such as web search are ignored.",
@@ -138,11 +123,8 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     max_tool_calls: int | None = Field(None, ge=0, description=f"{NO_EFFECT} it counts hosted tools' calls.")
     text: TextConfig | None = Field(None, description="Form that the text must have.")
     reasoning: Reasoning | None = None
-    top_logprobs: int | None = Field(
-        None,
-        ge=0,
-        le=MAX_LOGPROBS,
-        description=f"With `{LOGPROBS}` in `include`: number of the likeliest tokens to report.",
+    top_logprobs: int | None = between(
+        0, MAX_LOGPROBS, f"With `{LOGPROBS}` in `include`: number of the likeliest tokens to report."
     )
     include: list[str] | None = Field(None, max_length=32, description=f"Of {', '.join(INCLUDABLE)}.")
     truncation: Literal["auto", "disabled"] | None = Field(
@@ -227,7 +209,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
             fields["parallel_tool_calls"] = self.parallel_tool_calls
         fields["tool_choice"] = table.choice(self.tool_choice)
         chat = ChatBody.model_validate({name: value for name, value in fields.items() if value is not None})
-        chat._ignored = AsHere(self.ignore)
+        chat._ignore = lambda name: self.ignore(RENAMED.get(name, name))
         return chat
 
     def _format(self) -> dict[str, Any] | None:

@@ -5,21 +5,67 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from pyllmcancel.server.chat.answer_parser import Content, Part, Reasoning, parts_of
+from pyllmcancel.server.chat.logprobs import Ledger, token_logprobs
 from pyllmcancel.server.dialect import Dialect
-from pyllmcancel.server.http.request_context import created_at_of, request_id_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
 from pyllmcancel.server.responses.output import End, Output, broken_off, ended
-from pyllmcancel.server.responses.reading import Reader
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
     from fastapi import Request
 
+    from pyllmcancel._native import Model
     from pyllmcancel.events import Delta, Usage
+    from pyllmcancel.server.chat.logprobs import Placed
     from pyllmcancel.server.chat.turn import ChatTurn
     from pyllmcancel.server.errors.responses import ApiError
-    from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent, ResponseHead
+    from pyllmcancel.server.responses.answer import (
+        OutputTokenLogprob,
+        ResponseAnswer,
+        ResponseEvent,
+        ResponseHead,
+        TopLogprob,
+    )
     from pyllmcancel.server.responses.body import ResponsesBody
+
+
+class Reader:
+    """Reads one answer.
+
+    Attributes
+    ----------
+    n_reasoning
+        The number of reasoning tokens so far; a delta that ends reasoning counts as the answer's.
+    """
+
+    def __init__(self, model: Model, turn: ChatTurn) -> None:
+        shows = turn.params.shows
+        self._model = model
+        self._parser = turn.new_parser()
+        self._ledger = Ledger(lambda token: model.piece(token, special=shows(token)))
+        self._logprobs: list[OutputTokenLogprob] = []  # of text that is held back
+        self.n_reasoning = 0
+        self.last: Delta | None = None
+
+    def read(self, delta: Delta) -> tuple[list[Part], list[OutputTokenLogprob]]:
+        """Return the parts that a delta completes, and the logprobs of the content among them."""
+        parts, self.last = list(parts_of(self._parser, delta)), delta
+        if parts and isinstance(parts[-1], Reasoning):
+            self.n_reasoning += len(delta.tokens)
+        self._logprobs += map(self._named, self._ledger.take(delta))
+        if not parts:
+            return [], []
+        complete, self._logprobs = self._logprobs, []
+        # This API has no place for logprobs of reasoning and calls.
+        return parts, complete if any(isinstance(part, Content) for part in parts) else []
+
+    def _named(self, placed: Placed) -> OutputTokenLogprob:
+        found = token_logprobs(self._model, placed.entry)
+        top: list[TopLogprob] = [{**one, "bytes": one["bytes"] or []} for one in found["top_logprobs"]]
+        return {**found, "bytes": found["bytes"] or [], "top_logprobs": top}
+
 
 Store = Callable[["ResponseAnswer", Sequence["ResponseEvent"]], Awaitable[None]]
 
@@ -91,11 +137,11 @@ def head_of(request: Request, body: ResponsesBody, turn: ChatTurn, *, stored: bo
     """Return the head of a response, which describes its request."""
     sampling = turn.params.sampling
     text = {} if body.text is None else body.text.model_dump(exclude_unset=True, by_alias=True)
-    choice = body.tool_choice or "auto"
+    choice, exchange = body.tool_choice or "auto", exchange_of(request.scope)
     return {
-        "id": f"{RESPONSE_PREFIX}{request_id_of(request.scope)}",
+        "id": f"{RESPONSE_PREFIX}{exchange.request_id}",
         "object": "response",
-        "created_at": int(created_at_of(request.scope)),
+        "created_at": int(exchange.created_at),
         "model": state_of(request).model_name,
         "background": bool(body.background),
         "instructions": body.instructions,

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.events import FinishReason
-from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
+from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
 from pyllmcancel.server.responses.output_items import OpenCall, OpenCustomCall, OpenMessage, OpenReasoning, OpenSearch
 from pyllmcancel.server.wire.fields import stop_details
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Delta
-    from pyllmcancel.server.errors.facts import ErrorFacts
+    from pyllmcancel.server.errors.shapes import ErrorFacts
     from pyllmcancel.server.responses.answer import (
         IncompleteDetails,
         ItemStatus,
@@ -43,7 +43,7 @@ TERMINAL = {"completed": "response.completed", "incomplete": "response.incomplet
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The cause of an answer that broke off, for programs; see `pyllmcancel.server.errors.facts`."""
+    """The cause of an answer that broke off, for programs; see `pyllmcancel.server.errors.shapes`."""
 
     code: str | None
     message: str
@@ -110,17 +110,17 @@ class Output:
                 case Content(text=text):
                     if not isinstance(self._open, OpenMessage):
                         yield from self._begin_item(OpenMessage(self._next_id(OpenMessage.prefix)))
-                    yield from self._tell(self._opened.feed(text, logprobs))
+                    yield from self._events(self._opened.feed(text, logprobs))
                     logprobs = ()
                 case Reasoning(text=text):
                     if not isinstance(self._open, OpenReasoning):
                         item_id = self._next_id(OpenReasoning.prefix)
                         yield from self._begin_item(OpenReasoning(item_id, encrypts=self._encrypts))
-                    yield from self._tell(self._opened.feed(text))
+                    yield from self._events(self._opened.feed(text))
                 case CallBegins(name=name, id=call_id):
                     yield from self._begin_call(name, call_id)
                 case Arguments(text=text):
-                    yield from self._tell(self._opened.feed(text))
+                    yield from self._events(self._opened.feed(text))
 
     def end_items(self, end: End) -> Iterator[ResponseEvent]:
         """Report the end of the open item; `end` is to follow."""
@@ -182,19 +182,19 @@ class Output:
         added = item.item("in_progress")
         self._open_id = added["id"]
         yield self._event("response.output_item.added", output_index=len(self._done), item=added)
-        yield from self._tell(item.begin())
+        yield from self._events(item.begin())
 
     def _end_item(self, status: ItemStatus) -> Iterator[ResponseEvent]:
         if self._open is None:
             return
-        yield from self._tell(self._open.end())
+        yield from self._events(self._open.end())
         done = self._open.item(status)
         yield self._event("response.output_item.done", output_index=len(self._done), item=done)
         self._done.append(done)
         self._open = None
 
-    def _tell(self, told: Iterable[EventFields]) -> Iterator[ResponseEvent]:
-        for kind, fields in told:
+    def _events(self, found: Iterable[EventFields]) -> Iterator[ResponseEvent]:
+        for kind, fields in found:
             yield self._event(kind, item_id=self._open_id, output_index=len(self._done), **fields)
 
     def _event(self, kind: str, **fields: Any) -> ResponseEvent:

@@ -9,22 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Request
 
 from pyllmcancel.server.behind import link_of
-from pyllmcancel.server.bodies import Incoming, prepared, reads
+from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import generate, submit
-from pyllmcancel.server.http.api_keys import owner_of
-from pyllmcancel.server.http.request_context import request_id_of
+from pyllmcancel.server.http.exchange import owner_of, request_id_of
 from pyllmcancel.server.limits import MAX_MESSAGES
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
-from pyllmcancel.server.preparing import prepare
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
 from pyllmcancel.server.responses.body import ENCRYPTED, RENAMED, ResponsesBody
-from pyllmcancel.server.responses.dialect import ResponsesDialect, head_of
+from pyllmcancel.server.responses.dialect import Reader, ResponsesDialect, head_of
 from pyllmcancel.server.responses.errors import id_taken
 from pyllmcancel.server.responses.input_items import AnyItem, ReferenceItem
 from pyllmcancel.server.responses.output import Output
-from pyllmcancel.server.responses.reading import Reader
 from pyllmcancel.server.responses.storage.items import kept
 from pyllmcancel.server.responses.stored import read_items, responses_of
 from pyllmcancel.server.responses.tools import ToolTable
@@ -147,9 +144,9 @@ async def conversation_of(
         return items, body.chat(table, [*history, *items])
 
     if before:  # the conversation may be long, though the body is short
-        items, chat = await prepare(request, translated, incoming.state.workers)
+        items, chat = await incoming.prepare(translated, incoming.state.workers)
     else:
-        items, chat = await prepared(request, translated)
+        items, chat = await incoming.prepared(translated)
     return items, incoming.asking(chat, names)
 
 

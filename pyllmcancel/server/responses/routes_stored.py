@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.responses.answer import (
     DeletedResponse,

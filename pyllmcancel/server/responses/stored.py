@@ -35,7 +35,6 @@ from pyllmcancel.server.responses.storage.items import response_of
 from pyllmcancel.server.responses.storage.rows import MAX_CONVERSATION_BYTES, Part, Stored, are_items, checked, said
 from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.server.responses.tools import ToolTable
-from pyllmcancel.server.state import state_of
 from pyllmcancel.server.streams.kept import Keeping, KeptAnswer
 from pyllmcancel.server.streams.kept_answers import KeptAnswers
 from pyllmcancel.server.streams.reading import without_first
@@ -282,8 +281,7 @@ class Responses:
 
 def responses_of(request: Request) -> Responses:
     """Return the responses of this server."""
-    responses = state_of(request).responses
-    assert isinstance(responses, Responses)
+    responses: Responses = request.app.state.responses
     return responses
 
 

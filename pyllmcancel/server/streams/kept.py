@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Self
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.server.answer_events import frame
-from pyllmcancel.server.errors.openai import openai_error
 from pyllmcancel.server.errors.responses import ApiError, api_error
+from pyllmcancel.server.errors.shapes import openai_error
 from pyllmcancel.server.limits import MAX_STREAM_BYTES
 from pyllmcancel.server.streams.byte_log import ByteLog
 
@@ -126,8 +126,8 @@ class KeptAnswer:
     def error_event(self, error: ApiError) -> bytes:
         """Return an event for a reader that gets no further, although the answer may go on."""
         named = self._events.names_events
-        told = openai_error(error, self.request.id)
-        return frame({"type": "error", **told} if named else told, named=named)
+        body = openai_error(error, self.request.id)
+        return frame({"type": "error", **body} if named else body, named=named)
 
     def cancel(self, reason: CancelReason = CancelReason.EXPLICIT) -> bool:
         """Cancel it; return whether this call decided its fate."""

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.openapi.description import answers, asks, errors
 from pyllmcancel.server.state import state_of

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from pyllmcancel.server.wire.fields import Name, RequestBody, Sent
-from pyllmcancel.server.wire.sampling import NO_EFFECT, extra
-from pyllmcancel.server.wire.sampling_fields import MAX_INT
+from pyllmcancel.server.wire.sampling import MAX_INT, NO_EFFECT, extra
 
 
 class PromptCacheOptions(RequestBody):

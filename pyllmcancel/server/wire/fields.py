@@ -6,9 +6,9 @@ check the code that builds it, and describes it on the OpenAPI page.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired
 
 from pydantic import (
     BaseModel,
@@ -37,7 +37,6 @@ from pyllmcancel.sampling import SAMPLERS, SAMPLERS_ON_REQUEST
 from pyllmcancel.server.limits import MAX_NAME, MAX_SESSION_ID, MAX_STOP
 
 if TYPE_CHECKING:
-    from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.events import Delta
 
@@ -63,8 +62,18 @@ SAMPLER_NAMES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typ
 # Names in SamplingParams by names on the wire, where the two differ.
 RENAMED = {"repeat_last_n": "penalty_last_n", "post_sampling_probs": "logprobs_after_sampling"}
 
-# Annotates a field that is left out rather than null; clients may read absence as null.
-ABSENT = Field(default=None)
+
+def absent(description: str | None = None) -> Any:
+    """Annotate a field that is left out rather than null; clients may read absence as null."""
+    return Field(default=None, description=description)
+
+
+def between(least: float, most: float, description: str, *, default: Any = None) -> Any:
+    """Describe a field for a number between these two, both included."""
+    return Field(default, ge=least, le=most, description=description)
+
+
+ABSENT = absent()
 BATCH_INVARIANT = Field(description="True if an answer depends on its own request only, to the last bit.")
 
 
@@ -80,13 +89,6 @@ class StopDetails(Answer):
 def stop_details(delta: Delta) -> StopDetails:
     """Return the reason of an answer's end that its finish reason does not tell."""
     return {"stop_details": "repetition"} if delta.limit is Limit.REPETITION else {}
-
-
-class Ignored(Protocol):
-    """Records fields that have no effect."""
-
-    def add(self, name: str) -> None:
-        """Record a field; ApiError if such fields are refused."""
 
 
 class Sent(BaseModel):
@@ -165,15 +167,15 @@ class RequestBody(Sent):
     # Unknown fields of this body that are refused, with the values that ask for nothing.
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
-    _ignored: Ignored | None = PrivateAttr(None)  # set once, by the reader of the body
+    _ignore: Callable[[str], None] | None = PrivateAttr(None)  # set once, by the reader of the body
 
     def check_against(self, engine: Engine) -> None:
         """Compare the body with the engine; InvalidRequestError if the engine cannot serve it."""
 
     def ignore(self, field: str) -> None:
         """Note that a field has no effect; ApiError if such fields are refused."""
-        if self._ignored is not None:
-            self._ignored.add(field)
+        if self._ignore is not None:
+            self._ignore(field)
 
 
 def idle_or(value: Any, number: ValidatorFunctionWrapHandler) -> int:
@@ -285,17 +287,6 @@ class GeneratingBody(RequestBody):
     def own_name(self, param: str | None) -> str | None:
         """Return this body's name of the field that the engine calls `param`."""
         return self.prompt_field if param == "prompt" else param
-
-    @property
-    def limits_tokens(self) -> bool:
-        """True if `token_limits` limits anything."""
-        return False
-
-    def token_limits(
-        self, n_vocab: int, eog_tokens: Iterable[int], form: ConstraintFactory | None
-    ) -> ConstraintFactory | None:
-        """Return `form` with the tokens that the answer may also have, out of `n_vocab`."""
-        return form
 
 
 def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:

@@ -16,12 +16,10 @@ from pydantic import Field, model_validator
 from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.wire.accepted import AcceptedFields
-from pyllmcancel.server.wire.drafting import DraftFields
-from pyllmcancel.server.wire.fields import RequestBody, TokenId, stop_strings
+from pyllmcancel.server.wire.fields import RequestBody, TokenId, between, stop_strings
 from pyllmcancel.server.wire.form import FormFields, Gbnf
-from pyllmcancel.server.wire.llama_fields import LlamaFields
-from pyllmcancel.server.wire.sampling import NO_EFFECT, OllamaOptions, SamplingFields, Stops, Switch, extra
-from pyllmcancel.server.wire.sampling_fields import MAX_INT
+from pyllmcancel.server.wire.llama_fields import DraftFields, LlamaFields
+from pyllmcancel.server.wire.sampling import MAX_INT, NO_EFFECT, OllamaOptions, SamplingFields, Stops, Switch, extra
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
@@ -52,17 +50,11 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, AcceptedFields, LlamaF
     n: int | None = Field(None, ge=1, le=MAX_CHOICES, description="Number of choices for each prompt [1].")
     n_cmpl: int | None = Field(None, ge=1, le=MAX_CHOICES, description=extra("llama-server's name for `n`."))
     stop: Stops = Field(None, description="Texts that end the answer, without being part of it.", examples=[["\n\n"]])
-    n_predict: int | None = Field(
-        None,
-        ge=-1,
-        le=MAX_INT,
-        description=extra("llama-server's name for `max_tokens`, if that is not given; -1: no limit."),
+    n_predict: int | None = between(
+        -1, MAX_INT, extra("llama-server's name for `max_tokens`, if that is not given; -1: no limit.")
     )
-    n_probs: int | None = Field(
-        None,
-        ge=0,
-        le=MAX_LOGPROBS,
-        description=extra("llama-server's: report logprobs, with this number of the likeliest tokens."),
+    n_probs: int | None = between(
+        0, MAX_LOGPROBS, extra("llama-server's: report logprobs, with this number of the likeliest tokens.")
     )
     verbose: bool | None = Field(
         None,
@@ -71,8 +63,8 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, AcceptedFields, LlamaF
             " the raw text before it is parsed; of several choices, the first one's."
         ),
     )
-    min_tokens: int | None = Field(
-        None, ge=0, le=MAX_INT, description=extra("vLLM's: minimum of tokens before the answer may end by itself.")
+    min_tokens: int | None = between(
+        0, MAX_INT, extra("vLLM's: minimum of tokens before the answer may end by itself.")
     )
     stop_token_ids: TokenList | None = Field(None, description=extra("vLLM's: tokens that end the answer."))
     allowed_token_ids: TokenList | None = Field(
@@ -82,19 +74,14 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, AcceptedFields, LlamaF
     include_stop_str_in_output: bool | None = Field(
         None, description=extra("vLLM's: the text includes the stop string or stop token that ended it.")
     )
-    truncate_prompt_tokens: int | None = Field(
-        None,
-        ge=-1,
-        le=MAX_INT,
-        description=extra("vLLM's: keep only this number of the prompt's last tokens; -1: all that fit."),
+    truncate_prompt_tokens: int | None = between(
+        -1, MAX_INT, extra("vLLM's: keep only this number of the prompt's last tokens; -1: all that fit.")
     )
     options: OllamaOptions | None = Field(
         None,
         description=extra("Ollama's: samplers and limits, which apply if the body has no field of the same meaning."),
     )
-    num_ctx: int | None = Field(
-        None, ge=0, le=MAX_INT, description=extra("Ollama's. Without effect; reported if the context is smaller.")
-    )
+    num_ctx: int | None = between(0, MAX_INT, extra("Ollama's. Without effect; reported if the context is smaller."))
 
     @model_validator(mode="after")
     def _with_other_names(self) -> OpenAIBody:
@@ -163,6 +150,9 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, AcceptedFields, LlamaF
     def token_limits(
         self, n_vocab: int, eog_tokens: Iterable[int], form: ConstraintFactory | None
     ) -> ConstraintFactory | None:
+        """Return `form` with the limits on tokens, which are of a vocabulary of `n_vocab`."""
+        if not self.limits_tokens:
+            return form
         allowed = None if self.allowed_token_ids is None else frozenset(self.allowed_token_ids)
         if allowed is not None and max(allowed) >= n_vocab:
             message = f"token {max(allowed)} is not in the vocabulary of {n_vocab:,}"

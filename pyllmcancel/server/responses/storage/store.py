@@ -45,7 +45,8 @@ OWN_ERRORS = (
 
 
 class Store:
-    """Each owner's responses. May be used from any thread; a returned future is done when its work is on the disk.
+    """Each owner's responses. May be used from any thread; a returned future is done when its work is on the disk, and
+    raises one of `OWN_ERRORS` if its work could not be done: then nothing was changed.
 
     Parameters
     ----------
@@ -92,13 +93,7 @@ class Store:
     def add(
         self, owner: str, response: Mapping[str, Any], items: Sequence[Any], *, replaces: bool = False
     ) -> Future[None]:
-        """Store a response, with the items of its input. It may take the place of one of its id if it `replaces` that.
-
-        Raises
-        ------
-        StoreFullError, ResponseExistsError
-            Raised by the returned future. Nothing was changed.
-        """
+        """Store a response, with the items of its input; it may take the place of one of its id that it `replaces`."""
 
         def work(connection: sqlite3.Connection) -> None:
             texts = said(response), said(list(items))
@@ -146,13 +141,7 @@ class Store:
     # -- what is asked ------------------------------------------------------------------------------------------------
 
     def get(self, owner: str, response_id: str) -> Future[Stored | None]:
-        """Return a response, if there is one.
-
-        Raises
-        ------
-        DamagedResponseError
-            Raised by the returned future.
-        """
+        """Return a response, if there is one."""
         return self._commits.do(lambda connection: rows.stored_response(connection, owner, response_id), owner)
 
     def exists(self, owner: str, response_id: str) -> Future[bool]:
@@ -161,24 +150,14 @@ class Store:
 
     def part(self, owner: str, response_id: str, *, output: bool) -> Future[Part]:
         """Return all items up to a response, back to the first response that is not here: the input and the output of
-        each earlier one, and its own input. Its own output is included if `output` is true.
-
-        Raises
-        ------
-        MissingResponseError, LongConversationError, DamagedResponseError
-            Raised by the returned future: the conversation is circular, too long, or damaged.
+        each earlier one, and its own input. Its own output is included if `output` is true. If the conversation is
+        circular, the error is a MissingResponseError.
         """
         read = partial(rows.conversation_part, owner=owner, response_id=response_id, output=output)
         return self._commits.do(read, owner)
 
     def items(self, owner: str, response_ids: Iterable[str]) -> Future[list[dict[str, Any]]]:
-        """Return input and output of these responses, without earlier ones; missing responses are left out.
-
-        Raises
-        ------
-        LongConversationError, DamagedResponseError
-            Raised by the returned future.
-        """
+        """Return input and output of these responses, without earlier ones; missing responses are left out."""
         return self._commits.do(lambda connection: rows.items_of(connection, owner, response_ids), owner)
 
     def close(self) -> None:

@@ -8,11 +8,9 @@ from fastapi import APIRouter
 
 from pyllmcancel.embeddings.pairs import TEMPLATE, gives_probabilities
 from pyllmcancel.pooling import check_ranks
-from pyllmcancel.server.bodies import Incoming, prepared, reads
+from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.embeddings.answer import submit_texts
-from pyllmcancel.server.embeddings.rankings.answer import RankAnswer, RankedText, RankWording
-from pyllmcancel.server.embeddings.rankings.body import RankBody
-from pyllmcancel.server.embeddings.rankings.pairs import PairReader
+from pyllmcancel.server.embeddings.ranking import PairReader, RankAnswer, RankBody, RankedText, RankWording
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 
 router = APIRouter(tags=["Rankings"], responses=errors(*GENERATION_ERRORS))
@@ -36,6 +34,6 @@ async def rerank(incoming: Annotated[Incoming[RankBody], reads(RankBody)]) -> An
     check_ranks(state.engine.pooling)
     # Each pair has the query, and the template, in it.
     repeated = (len(body.query) + len(model.metadata.get(TEMPLATE, ""))) * len(body.ranked())
-    tokens = await prepared(incoming.http, lambda pause: PairReader(state.texts, body, pause).read(), cost=repeated)
+    tokens = await incoming.prepared(lambda pause: PairReader(state.texts, body, pause).read(), cost=repeated)
     squash = body.raw_scores is False and not gives_probabilities(model)
     return submit_texts(incoming, tokens, RankWording(body, state.model_name, squash=squash))

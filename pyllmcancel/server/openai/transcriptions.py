@@ -1,0 +1,168 @@
+"""``/v1/audio/transcriptions``: the body, a form with a sound; the chat that it becomes; and the text as the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired
+
+from pydantic import Field, StringConstraints, field_validator
+from pydantic_core import from_json
+
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.server.chat.answer_parser import Content, parts_of
+from pyllmcancel.server.chat.body import ChatBody
+from pyllmcancel.server.chat.messages import ContentPart, Message, TextPart
+from pyllmcancel.server.dialect import Dialect
+from pyllmcancel.server.media.parts import AudioPart
+from pyllmcancel.server.wire.fields import ABSENT, Answer, GeneratingBody, absent
+from pyllmcancel.server.wire.sampling import extra
+
+if TYPE_CHECKING:
+    from pyllmcancel.events import Delta, Usage
+    from pyllmcancel.server.chat.turn import ChatTurn
+
+
+# As llama-server asks.
+INSTRUCTION = "Transcribe audio to text"
+
+
+class TranscriptionBody(GeneratingBody):
+    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "chunking_strategy": ("auto",),
+        "include": (),
+        "known_speaker_names": (),
+        "known_speaker_references": (),
+        "timestamp_granularities": (),
+    }
+
+    file: bytes = Field(
+        description="The sound: WAV without compression, MP3 or FLAC.", json_schema_extra={"format": "binary"}
+    )
+    prompt: str = Field(
+        INSTRUCTION, description="The instruction before the sound. As with llama-server, it takes the place of ours."
+    )
+    language: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z -]{0,63}$")] | None = Field(
+        None, description="The language that is spoken; the instruction names it."
+    )
+    response_format: Literal["json", "text", "verbose_json"] = Field(
+        "json",
+        description=(
+            "`verbose_json` adds the length, and has no segments, since models here give no times. A stream has `json`."
+        ),
+    )
+    temperature: float | None = Field(None, ge=0, le=100, description="0, the default, takes the likeliest token.")
+    max_tokens: int | None = Field(None, ge=1, lt=2**31, description=extra("llama-server's: limit of the answer."))
+
+    @field_validator("priority", "keep_going", "repetition_limit", mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        """Convert the text of a form's field to a number or a truth value, which other bodies have."""
+        try:
+            return from_json(value) if isinstance(value, str) else value
+        except ValueError:
+            return value
+
+    def check(self) -> None:
+        """Raise InvalidRequestError for fields that contradict each other."""
+        if self.stream and self.response_format != "json":
+            raise InvalidRequestError(f"a stream cannot have the form {self.response_format}", "response_format")
+
+    def as_chat(self) -> ChatBody:
+        """Return the chat in which the model is asked to transcribe."""
+        language = "" if self.language is None else f" (language: {self.language})"
+        parts: list[ContentPart] = [TextPart(text=self.prompt + language), AudioPart.of(self.file)]
+        return ChatBody(
+            **{name: getattr(self, name) for name in GeneratingBody.model_fields},
+            messages=[Message(role="user", content=parts)],
+            temperature=0.0 if self.temperature is None else self.temperature,
+            n_predict=self.max_tokens,
+        )
+
+
+class InputDetails(Answer):
+    text_tokens: int
+    audio_tokens: Annotated[int, Field(description="Rows of the sound's embedding.")]
+    cached_tokens: Annotated[int, Field(description="Tokens that came from the cache.")]
+
+
+class TranscriptionUsage(Answer):
+    type: Literal["tokens"]
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    input_token_details: InputDetails
+
+
+class Transcription(Answer):
+    text: str
+    usage: TranscriptionUsage
+    # In verbose_json only.
+    task: NotRequired[Annotated[Literal["transcribe"] | None, ABSENT]]
+    language: NotRequired[Annotated[str | None, absent("The language that was named.")]]
+    duration: NotRequired[Annotated[float | None, absent("Seconds of the sound.")]]
+
+
+class TranscriptTextDelta(Answer):
+    type: Literal["transcript.text.delta"]
+    delta: str
+
+
+class TranscriptTextDone(Answer):
+    type: Literal["transcript.text.done"]
+    text: str
+    usage: TranscriptionUsage
+
+
+class TranscriptionDialect(Dialect):
+    """One request's answer.
+
+    Parameters
+    ----------
+    seconds
+        The sound's length, if the answer is to have it.
+    """
+
+    says_done = True
+
+    def __init__(self, body: TranscriptionBody, turn: ChatTurn, seconds: float | None) -> None:
+        self._body = body
+        self._seconds = seconds
+        self._n_audio = sum(token < 0 for token in turn.tokens)
+        self._parser = turn.new_parser()
+        self._said: list[str] = []
+
+    def chunks(self, delta: Delta) -> Iterable[TranscriptTextDelta]:
+        text = self._text(delta)
+        if text:
+            yield {"type": "transcript.text.delta", "delta": text}
+
+    def closing(self, usage: Usage) -> Iterable[TranscriptTextDone]:
+        yield {"type": "transcript.text.done", "text": "".join(self._said), "usage": self._usage(usage)}
+
+    def whole(self, deltas: list[Delta], usage: Usage) -> Mapping[str, Any] | str:
+        text = "".join(map(self._text, deltas)).strip()
+        if self._body.response_format == "text":
+            return text + "\n"
+        answer: Transcription = {"text": text, "usage": self._usage(usage)}
+        if self._body.response_format == "verbose_json":
+            answer |= {"task": "transcribe", "language": self._body.language, "duration": self._seconds}
+        return answer
+
+    def _text(self, delta: Delta) -> str:
+        """Return the answer's new text, without the model's reasoning."""
+        text = "".join(part.text for part in parts_of(self._parser, delta) if isinstance(part, Content))
+        self._said.append(text)
+        return text
+
+    def _usage(self, usage: Usage) -> TranscriptionUsage:
+        return {
+            "type": "tokens",
+            "input_tokens": usage.prompt_tokens,
+            "output_tokens": usage.completion_tokens,
+            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+            "input_token_details": {
+                "text_tokens": usage.prompt_tokens - self._n_audio,
+                "audio_tokens": self._n_audio,
+                "cached_tokens": usage.cached_tokens,
+            },
+        }
