@@ -100,7 +100,8 @@ def reads_form(body_type: type[RequestBody]) -> Any:
         parse = partial(form_fields, boundary=boundary_of(request))
         return with_names_of_body(request, await _read(request, body_type, parse), alone=False)
 
-    read.__dict__[GROUPED] = True
+    if issubclass(body_type, GeneratingBody):
+        read.__dict__[GROUPED] = True
     return Depends(read)
 
 
@@ -125,10 +126,11 @@ def with_names_of_body(request: Request, body: Body, *, alone: bool) -> Incoming
     if keeping is None:
         return Incoming(request, body)
     own.client = None  # from here on its client may leave
-    return Incoming(Request(request.scope, _receive_nothing), body, keeping)
+    return Incoming(Request(request.scope, receive_nothing), body, keeping)
 
 
-async def _receive_nothing() -> Any:
+async def receive_nothing() -> Any:
+    """Wait for ever, as the `receive` of a client that stays."""
     await asyncio.get_running_loop().create_future()
 
 

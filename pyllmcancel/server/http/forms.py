@@ -17,6 +17,12 @@ NOT_A_FORM = f"the body must be a form with a file, sent with Content-Type: {FOR
 Value = str | bytes | list[str]
 
 
+class SentFile(bytes):
+    """The content of a file, and the name under which it was sent."""
+
+    name = ""
+
+
 def boundary_of(request: Request) -> bytes:
     """Return the text that parts a form's fields; ApiError 415 if the body is no form."""
     # Not at the start: few servers ever get a form.
@@ -100,7 +106,9 @@ class _Form:
         content = b"".join(self._pieces)
         try:
             name = options[b"name"].decode()
-            value = content if b"filename" in options else content.decode()
+            value: str | bytes = SentFile(content) if b"filename" in options else content.decode()
+            if isinstance(value, SentFile):
+                value.name = options[b"filename"].decode()
         except (KeyError, UnicodeDecodeError):
             raise invalid("a field of the form has no name, or is no UTF-8") from None
         if len(self.fields) >= MAX_FIELDS or len(name) > MAX_NAME:
