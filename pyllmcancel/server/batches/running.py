@@ -158,10 +158,10 @@ class RunningBatch:
             answered.body += message.get("body", b"")
 
         path = self.told["endpoint"]
-        headers = [(b"content-type", b"application/json"), (b"x-session-id", self.told["id"].encode())]
+        names = {b"host": b"", b"content-type": b"application/json", b"x-session-id": self.told["id"].encode()}
         scope: Any = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http"}
         scope |= {"method": "POST", "path": path, "raw_path": path.encode(), "root_path": "", "query_string": b""}
-        scope |= {"headers": headers, "client": None, "server": None, "state": {"owner": self.owner, FROM_FRONT: True}}
+        scope |= {"headers": [*names.items()], "client": None, "server": None, "state": {"owner": self.owner, FROM_FRONT: True}}
         try:
             await self.app(scope, replayed(body, receive_nothing), send)
         except Exception:  # a defect, which the application has logged and answered
