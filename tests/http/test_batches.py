@@ -258,7 +258,11 @@ async def test_a_batch_outlives_its_server(tmp_path: Path, how: str) -> None:
         case "was cancelling":
             assert (batch["status"], sorted(output), len(errors)) == ("cancelled", ["0"], 1)
         case "has expired":
-            assert (batch["status"], sorted(output), sorted(map(str, errors))) == ("expired", ["0"], ["1", "2", "3", "None"])
+            assert (batch["status"], sorted(output), sorted(map(str, errors))) == (
+                "expired",
+                ["0"],
+                ["1", "2", "3", "None"],
+            )
 
 
 async def test_a_line_for_which_there_is_no_room_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import secrets
 import time
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from pyllmcancel.server.batches import wire
@@ -22,6 +22,7 @@ from pyllmcancel.server.responses.errors import done
 
 router = APIRouter(tags=["Batches"], responses=errors(400, 404, 429, 503, 507))
 FILE, SOME, ONE = answers(FileAnswer), answers(ObjectPage), answers(BatchAnswer)
+CONTENT: Any = {200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}}
 Limit = Annotated[int, Query(ge=1, le=1_000)]
 
 
@@ -68,7 +69,7 @@ async def delete_file(request: Request, file_id: str) -> Any:
     return wire.DeletedFile(id=file_id, object="file", deleted=True)
 
 
-@router.get("/v1/files/{file_id}/content", summary="A file's content")
+@router.get("/v1/files/{file_id}/content", summary="A file's content", response_class=Response, responses=CONTENT)
 async def get_content(request: Request, file_id: str) -> StreamingResponse:
     batches, owner = at(request)
     # If the file is deleted meanwhile, its client sees by this length that the content is cut.

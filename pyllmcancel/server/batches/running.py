@@ -161,7 +161,8 @@ class RunningBatch:
         names = {b"host": b"", b"content-type": b"application/json", b"x-session-id": self.told["id"].encode()}
         scope: Any = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http"}
         scope |= {"method": "POST", "path": path, "raw_path": path.encode(), "root_path": "", "query_string": b""}
-        scope |= {"headers": [*names.items()], "client": None, "server": None, "state": {"owner": self.owner, FROM_FRONT: True}}
+        scope |= {"headers": [*names.items()], "client": None, "server": None}
+        scope["state"] = {"owner": self.owner, FROM_FRONT: True}
         try:
             await self.app(scope, replayed(body, receive_nothing), send)
         except Exception:  # a defect, which the application has logged and answered
