@@ -53,8 +53,8 @@ def report(title: str, chats: list[list[float]]) -> None:
 def begun(client: httpx.Client, n_lines: int) -> str:
     line = {"method": "POST", "url": "/v1/chat/completions", "body": QUESTION}
     text = "\n".join(json.dumps({"custom_id": str(n)} | line) for n in range(n_lines))
-    sent = {"files": {"file": ("in.jsonl", text)}, "data": {"purpose": "batch"}}
-    file = client.post("/v1/files", **sent).raise_for_status().json()["id"]
+    sent = client.post("/v1/files", files={"file": ("in.jsonl", text)}, data={"purpose": "batch"})
+    file = sent.raise_for_status().json()["id"]
     asked = {"input_file_id": file, "endpoint": line["url"], "completion_window": "24h"}
     return str(client.post("/v1/batches", json=asked).raise_for_status().json()["id"])
 
@@ -70,7 +70,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, httpx.Client(base_url=address, timeout=600) as client:
         command = [sys.executable, "-P", "-m", "pyllmcancel", "serve", *options, "--store", f"{folder}/store.db"]
         process, until = served(command, client), time.monotonic() + given.seconds
-        alone, beside, kills = [], [], 0
+        alone, beside = list[list[float]](), list[list[float]]()
+        kills = 0
         while time.monotonic() < until:
             alone.append(chat(client))
         name, began, batch = begun(client, given.lines), time.monotonic(), dict[str, Any](status="")
@@ -78,14 +79,17 @@ def main() -> None:
             beside.append(chat(client))
             batch = client.get(f"/v1/batches/{name}").json()
             if kills < given.kills and batch["request_counts"]["completed"] > kills * given.lines // given.kills:
-                process.kill(), process.wait()
+                process.kill()
+                process.wait()
                 process, kills = served(command, client), kills + 1
-        report("alone", alone), report("beside the batch", beside)
+        report("alone", alone)
+        report("beside the batch", beside)
         output = client.get(f"/v1/files/{batch['output_file_id']}/content").text
         names = [json.loads(one)["custom_id"] for one in output.splitlines()]
         seconds = f"{time.monotonic() - began:.0f} s and {kills} kills"
         sys.stdout.write(f"{batch['status']} after {seconds}: {len(names)} results, {len(set(names))} different\n")
-        process.terminate(), process.wait()
+        process.terminate()
+        process.wait()
 
 
 if __name__ == "__main__":

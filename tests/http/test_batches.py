@@ -245,9 +245,9 @@ async def test_a_batch_outlives_its_server(tmp_path: Path, how: str) -> None:
         name = await create(world, b"{", line(0), *(line(n, max_tokens=60) for n in range(1, 4)))
         await until_first_result(world, name)
         before = await get(world, name)
-        changed = {"was cancelling": {"status": "cancelling"}, "has expired": {"expires_at": 1}}.get(how, {})
+        changes: Any = {"was cancelling": {"status": "cancelling"}, "has expired": {"expires_at": 1}}
         await world.app.state.batches.close()
-        await asyncio.wrap_future(world.app.state.batches.store.save("", before | changed))
+        await asyncio.wrap_future(world.app.state.batches.store.save("", before | changes.get(how, {})))
     async with open_world(storage=storage) as world:
         await world.app.state.batches.go_on()
         batch = await ended(world, name)

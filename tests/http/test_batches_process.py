@@ -27,8 +27,8 @@ def client_of(server: ServerProcess) -> Iterator[openai.OpenAI]:
 
 def begun(client: openai.OpenAI, lines: list[Any], **fields: Any) -> str:
     file = client.files.create(file=("in.jsonl", jsonl(lines)), purpose="batch")
-    options = {"endpoint": COMPLETIONS, "completion_window": "24h"} | fields
-    return client.batches.create(input_file_id=file.id, **options).id  # type: ignore[arg-type]
+    options: Any = {"endpoint": COMPLETIONS, "completion_window": "24h"} | fields
+    return client.batches.create(input_file_id=file.id, **options).id
 
 
 def until_results(client: openai.OpenAI, name: str, n: float) -> Any:

@@ -25,7 +25,12 @@ class Answered:
 
     @property
     def retry_after(self) -> float | None:
-        """The seconds after which the request should be sent again; None if it should not."""
+        """The seconds after which the request should be sent again; None if it should not.
+
+        A server whose engine has died ends soon, and the next one goes on.
+        """
+        if self.status == 500 and b'"engine_failed"' in self.body:
+            return RETRY_AFTER_SECONDS
         if self.status not in (429, 503) or self.headers.get(b"x-should-retry") == b"false":
             return None
         given = self.headers.get(b"retry-after", b"")

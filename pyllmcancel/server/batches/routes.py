@@ -15,7 +15,7 @@ from pyllmcancel.server.batches.wire import BATCH, FILES, BatchAnswer, BatchBody
 from pyllmcancel.server.bodies import Incoming, reads, reads_form
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
-from pyllmcancel.server.http.forms import FORM, SentFile
+from pyllmcancel.server.http.forms import FORM
 from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.openapi.description import answers, asks, errors
 from pyllmcancel.server.responses.errors import done
@@ -34,9 +34,8 @@ def at(request: Request) -> tuple[Batches, str]:
 @router.post("/v1/files", summary="Store a file", openapi_extra=asks(UploadBody, FORM), responses=FILE | errors(415))
 async def upload_file(incoming: Annotated[Incoming[UploadBody], reads_form(UploadBody)]) -> Any:
     batches, owner = at(incoming.http)
-    content = incoming.body.file
-    name = content.name if isinstance(content, SentFile) else ""
-    file = wire.file_told(f"file-{secrets.token_hex(12)}", "batch", name[:MAX_NAME], len(content), time.time())
+    content, file_id = incoming.body.file, f"file-{secrets.token_hex(12)}"
+    file = wire.file_told(file_id, "batch", getattr(content, "name", "")[:MAX_NAME], len(content), time.time())
     await done(batches.store.add_file(owner, file, content))
     return file
 

@@ -57,6 +57,7 @@ class RunningBatch:
         timer = asyncio.get_running_loop().call_later(left, self.stop, "expired", CancelReason.DEADLINE)
         try:
             await self._compute()
+            self._stopped.set()  # from here on it can neither be cancelled nor expire
             self._set("finalizing")
             if self._end == "expired":
                 await self._record([line.refused(*EXPIRED) for line in self._left.values()])
