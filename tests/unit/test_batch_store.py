@@ -46,7 +46,7 @@ def test_files_make_room_after_responses_and_not_while_their_batch_runs(opened: 
     add(store, "a")
     if runs:
         assert store.begin("", batch_of("a")).result(LIMIT)
-    store.store.add("", response("r"), []).result(LIMIT)
+    store.store.add("", response("r", text="x" * 200), []).result(LIMIT)
     add(store, "b", 1_400)
     assert (there(store, "a"), there(store, "b"), store.store.get("", "r").result(LIMIT)) == (True, True, None)
     assert counted(store) == (1, 2)
