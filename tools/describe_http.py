@@ -23,6 +23,7 @@ and meanings of fields are on the pages that each section names.
 """
 PAGES = {
     "OpenAI": "[Fields](fields.md), [chats, tools, reasoning](chats.md), [Responses](responses.md).",
+    "Batches": "[Batches](batches.md).",
     "Rankings": "[Embeddings and rankings](rankings.md), with the other paths of `/v1/rerank`.",
     "Anthropic": "[Messages](messages.md).",
     "llama-server": "[The dialect](llama-server-dialect.md), with the paths that have no version number.",

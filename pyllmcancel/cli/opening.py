@@ -46,7 +46,7 @@ def open_store(storage: Storage | None, *, named: bool) -> Store | None:
     except Error as error:
         if named:
             raise
-        logger.warning("%s; responses are stored in memory only", error)
+        logger.warning("%s; responses and batches are stored in memory only", error)
         return Store(*storage._replace(path=None))
 
 

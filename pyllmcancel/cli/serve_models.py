@@ -16,7 +16,7 @@ from pyllmcancel.cli.environment import check_environment
 from pyllmcancel.cli.failures import failing
 from pyllmcancel.cli.keys import certificate_of, hangups_of
 from pyllmcancel.cli.model_argument import check_model_file, check_named, is_of_hub
-from pyllmcancel.cli.opening import open_listeners
+from pyllmcancel.cli.opening import open_listeners, open_store
 from pyllmcancel.cli.router_options import KEY_FILE, Sources, without_front_variables
 from pyllmcancel.cli.workers import places_of, worker_key
 from pyllmcancel.errors import Error, UsageError
@@ -50,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     from pyllmcancel.front.roster import Roster
 
     key = worker_key(arguments) or secrets.token_hex(32)
+    with failing(Error):
+        store = open_store(config.storage, named=arguments.store is not None)
     roster = Roster(arguments.models_max or math.inf, arguments.models_memory * GIB or math.inf)
     try:
         with socket_folder() as folder:
@@ -77,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
                 autoload=arguments.models_autoload,
                 idle_loads=arguments.idle_loads,
                 remotes=remotes,
+                store=store,
                 certificate=certificate,
                 hangups=hangups,
             )

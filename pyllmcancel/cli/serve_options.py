@@ -266,7 +266,7 @@ HTTP = (
     Option("--stream-keep S", to.seconds_or_off, SERVER.stream_keep,
            "time for which a stream without a reader is kept; 0: never"),
     Option("--store FILE", str, None,
-           "where /v1/responses are stored: a file, memory, or off [a file in XDG_STATE_HOME]"),
+           "where responses and batches are stored: a file, memory, or off [a file in XDG_STATE_HOME]"),
     Option("--store-max-age DAYS", to.positive_int, int(STORAGE.max_age / DAY),
            "days without use after which a response is deleted"),
     Option("--store-max-size MIB", to.positive_int, STORAGE.max_bytes >> 20,

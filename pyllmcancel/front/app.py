@@ -23,6 +23,8 @@ from pyllmcancel.front import routes as models_routes
 from pyllmcancel.front.router import Router
 from pyllmcancel.server import page
 from pyllmcancel.server.app import add_middleware, all_routes
+from pyllmcancel.server.batches import routes as batches_routes
+from pyllmcancel.server.batches.running import Batches
 from pyllmcancel.server.bodies import arriving_paths
 from pyllmcancel.server.from_front import WORKERS_PATH, Keyed
 from pyllmcancel.server.http.api_keys import KeyRing
@@ -36,6 +38,7 @@ from pyllmcancel.server.limits import GIL_SECONDS, WORKERS
 from pyllmcancel.server.preparing import Arriving
 from pyllmcancel.server.requests import routes as requests_routes
 from pyllmcancel.server.requests import sessions as sessions_routes
+from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.server.running.supervision import Supervision
 from pyllmcancel.shares import Shares
 
@@ -78,9 +81,17 @@ class FrontState:
 
 
 def create_router_app(
-    config: ServerConfig, keeper: Keeper, *, autoload: bool, idle_loads: bool = False, remotes: Remotes | None = None
+    config: ServerConfig,
+    keeper: Keeper,
+    *,
+    autoload: bool,
+    idle_loads: bool = False,
+    remotes: Remotes | None = None,
+    store: Store | None = None,
 ) -> FastAPI:
-    """Make the application; `keeper` and `remotes` are started and closed with it."""
+    """Make the application; `keeper`, `remotes` and `store` are closed with it. The store is that of `config`, for
+    batches: responses are stored by the models' processes.
+    """
     paths = arriving_paths(all_routes(ui=config.ui))
     router = Router(keeper, config, autoload=autoload, idle_loads=idle_loads, paths=paths, remotes=remotes)
     workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)
@@ -92,16 +103,24 @@ def create_router_app(
         keeper.start()
         if remotes is not None:
             remotes.start()
+        if kept is not None:
+            batches.begin(batches.go_on())
         try:
             yield
         finally:
             await keeper.close()
             if remotes is not None:
                 await remotes.close()
+            await batches.close()
+            if kept is not None:
+                await asyncio.to_thread(kept.close)
             await router.close()
             await workers.wait_closed()
 
-    ours = (models_routes.router, feed.router, requests_routes.router, sessions_routes.router, page.router)
+    ours = (
+        *(models_routes.router, feed.router, requests_routes.router, sessions_routes.router),
+        *(batches_routes.router, page.router),
+    )
     routers = (*ours, page.live_router) if config.ui else ours
     routes = [route for one in routers for route in one.routes if getattr(route, "path", "") != STEPS]
     app = FastAPI(
@@ -113,6 +132,9 @@ def create_router_app(
     )
     app.state.server = state
     app.state.router = router
+    kept = store or (None if config.storage is None else Store(*config.storage))
+    open_store = None if kept is None else lambda: kept
+    app.state.batches = batches = Batches(app, lambda: sum(one.n_slots for one in keeper.ready()), open_store)
     app.state.seats = Shares(config.limits.max_event_clients, several=config.shared)
     app.router.default = router
     page.page_files()
@@ -225,13 +247,14 @@ def serve_models(
     autoload: bool,
     idle_loads: bool,
     remotes: Remotes | None = None,
+    store: Store | None = None,
     certificate: Certificate | None,
     hangups: Hangups | None,
 ) -> int:
     """Serve until a signal ends it; return the exit status. uvicorn raises the signal once more in the end."""
     sys.setswitchinterval(GIL_SECONDS)
     connections = Connections(*config.limits.connections(), proxies=config.trusted_proxies)
-    app = create_router_app(config, keeper, autoload=autoload, idle_loads=idle_loads, remotes=remotes)
+    app = create_router_app(config, keeper, autoload=autoload, idle_loads=idle_loads, remotes=remotes, store=store)
     settings = uvicorn_config(app, config, connections, certificate, patience=GRACE_SECONDS)
     server = RouterServer(settings, keeper, app.state.server, connections, hangups)
     try:

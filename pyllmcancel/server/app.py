@@ -17,6 +17,8 @@ from pyllmcancel import __version__
 from pyllmcancel.engine.loading import Loading
 from pyllmcancel.server import page, routes_health, routes_models
 from pyllmcancel.server.anthropic import routes as anthropic_routes
+from pyllmcancel.server.batches import routes as batches_routes
+from pyllmcancel.server.batches.running import Batches
 from pyllmcancel.server.behind import FrontLinks
 from pyllmcancel.server.bodies import arriving_paths
 from pyllmcancel.server.embeddings import ranking_routes as rankings_routes
@@ -74,6 +76,7 @@ ROUTERS = (
     rankings_routes.router,
     responses_routes.router,
     responses_routes_stored.router,
+    batches_routes.router,
     anthropic_routes.router,
     openapi_routes.router,
     page.router,
@@ -127,9 +130,12 @@ def create_app(
         try:
             if engine is not None:
                 await state.prepare()
+            if storage is not None:
+                batches.begin(batches.go_on())
             async with nullcontext() if engine is not None else _loaded(state, loading):
                 yield
         finally:
+            await batches.close()
             lag.stop()
             await asyncio.wait([describing])
             await state.streams.close()
@@ -146,6 +152,8 @@ def create_app(
         routes=[*all_routes(ui=config.ui)],
     )
     app.state.server, app.state.responses = state, responses
+    open_store = None if storage is None else lambda: responses.store
+    app.state.batches = batches = Batches(app, lambda: config.engine.parallel, open_store)
     page.page_files()  # read and hashed before any request is served: in the event loop that would hold up all streams
     add_error_handlers(app)
     app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)

@@ -132,10 +132,11 @@ def with_names_of_body(incoming: Incoming[Body], *, alone: bool) -> Incoming[Bod
     if keeping is None:
         return incoming
     own.client = None
-    return replace(incoming, http=Request(request.scope, _receive_nothing), keeping=keeping)
+    return replace(incoming, http=Request(request.scope, receive_nothing), keeping=keeping)
 
 
-async def _receive_nothing() -> Any:
+async def receive_nothing() -> Any:
+    """Wait for ever, as the `receive` of a client that stays."""
     await asyncio.get_running_loop().create_future()
 
 

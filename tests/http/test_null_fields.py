@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from pydantic import ValidationError
 
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
+from pyllmcancel.server.batches.wire import BatchBody, UploadBody
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.embeddings.body import EmbeddingBody, LlamaEmbeddingBody
 from pyllmcancel.server.embeddings.ranking import RankBody
@@ -159,6 +160,8 @@ BODIES: dict[type[RequestBody], list[dict[str, Any]]] = {
     TokenizeBody: [{}],
     DetokenizeBody: [{}],
     CancelBody: [{"session": "x"}],
+    UploadBody: [{"file": b"{}", "purpose": "batch"}],
+    BatchBody: [{"input_file_id": "x", "endpoint": "/v1/completions"}],
 }
 LISTS: set[type[RequestBody]] = {LoraScalesBody}  # bodies without fields
 # An endpoint reads it only if it needs one.

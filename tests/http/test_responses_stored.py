@@ -453,7 +453,7 @@ async def test_one_that_was_not_in_the_background_has_no_events_to_tell() -> Non
 
 def fill(world: World) -> None:
     """From now on the store cannot grow."""
-    store = world.app.state.responses._store
+    store = world.app.state.responses.store
     (pages,) = store._commits._connection.execute("PRAGMA page_count").fetchone()
     store._commits._connection.execute(f"PRAGMA max_page_count = {pages}")
 
@@ -502,7 +502,7 @@ async def damage(world: World, column: str, value: str) -> None:
     def work(connection: sqlite3.Connection) -> None:
         connection.execute(f"UPDATE responses SET {column} = {value} WHERE id = 'resp_bad'")
 
-    await asyncio.to_thread(world.app.state.responses._store._commits.do(work, "").result)
+    await asyncio.to_thread(world.app.state.responses.store.do(work, "").result)
 
 
 GOES_ON = {"input": "x", "previous_response_id": "resp_bad"}

@@ -223,6 +223,7 @@ class World(Clients):
             await self.closing
         await asyncio.to_thread(self.engine.close)
         await self.app.state.server.streams.close()
+        await self.app.state.batches.close()
         await self.app.state.responses.close()
         await self.app.state.server.workers.wait_closed()
         await self.app.state.server.end_helpers()

@@ -18,6 +18,12 @@ NOT_A_FORM = f"the body must be a form with a file, sent with Content-Type: {FOR
 Value = str | bytes | list[str]
 
 
+class SentFile(bytes):
+    """The content of a file, and the name under which it was sent."""
+
+    name = ""
+
+
 def boundary_of(request: Request) -> bytes:
     """Return the text that parts a form's fields; ApiError 415 if the body is no form."""
     # Not at the start: few servers ever get a form.
@@ -43,7 +49,9 @@ def form_fields(body: bytes, boundary: bytes) -> dict[str, Value]:
 
     def add_file(file: File) -> None:
         file.file_object.seek(0)
-        add(fields, text_of(file.field_name), file.file_object.read())
+        content = SentFile(file.file_object.read())
+        content.name = text_of(file.file_name)
+        add(fields, text_of(file.field_name), content)
 
     try:
         in_memory = {"MAX_MEMORY_FILE_SIZE": len(body) + 1}

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from pyllmcancel import __version__
 from pyllmcancel.server.anthropic.answer import STREAM_EVENTS as MESSAGE_EVENTS
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
+from pyllmcancel.server.batches.wire import BatchBody, UploadBody
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.documentation import documentation_url
 from pyllmcancel.server.embeddings.body import EmbeddingBody, LlamaEmbeddingBody
@@ -71,7 +72,7 @@ ERRORS = {
 BODIES = (
     *(CompletionBody, ChatBody, ResponsesBody, EmbeddingBody, RankBody, MessagesBody, CountBody),
     *(LlamaCompletionBody, InfillBody, LlamaEmbeddingBody, TokenizeBody, DetokenizeBody, SlotFileBody),
-    *(CancelBody, LookupBody, LoraScalesBody, TranscriptionBody),
+    *(CancelBody, LookupBody, LoraScalesBody, TranscriptionBody, UploadBody, BatchBody),
 )
 # FastAPI collects the models of whole answers only, and takes all errors for OpenAI's.
 STREAM_EVENTS = (

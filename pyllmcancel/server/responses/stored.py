@@ -108,7 +108,8 @@ class Responses:
         return self._opened is not None and self._opened.full
 
     @property
-    def _store(self) -> Store:
+    def store(self) -> Store:
+        """The store, which is opened now if it was not before."""
         assert self._open_store is not None
         if self._opened is None:
             self._opened = self._open_store()
@@ -161,7 +162,7 @@ class Responses:
             return  # `begin` reports it; another response may be stored under this id
         try:
             log = await asyncio.to_thread(packed, background.log.content, last)
-            await done(self._store.finish(background.owner, response, log))
+            await done(self.store.finish(background.owner, response, log))
         except Exception as error:  # any error: whoever waits for the end must get one
             shown = api_error(error)
             facts = {"request_id": background.request.id}
@@ -192,30 +193,30 @@ class Responses:
     def _add(self, owner: str, response: ResponseAnswer, items: Sequence[Any], *, replaces: bool) -> Future[None]:
         if replaces:
             self._unstored.pop(owner, response["id"])
-        return self._store.add(owner, response, items, replaces=replaces)
+        return self.store.add(owner, response, items, replaces=replaces)
 
     async def stored(self, owner: str, response_id: str) -> Stored:
         """Return a stored response; ApiError 404 if there is none."""
-        found = await done(self._store.get(owner, response_id)) if self.stores else None
+        found = await done(self.store.get(owner, response_id)) if self.stores else None
         if found is None:
             raise not_found(response_id)
         return found
 
     async def exists(self, owner: str, response_id: str) -> bool:
-        return self.find(owner, response_id) is not None or await done(self._store.exists(owner, response_id))
+        return self.find(owner, response_id) is not None or await done(self.store.exists(owner, response_id))
 
     async def delete(self, owner: str, response_id: str) -> None:
         """Delete a response; ApiError if there is none, or it has not ended."""
         if self._live.named(owner, response_id) is not None:
             raise ApiError(400, "Cannot delete an in-flight response.", param="response_id")
         unstored = self._unstored.pop(owner, response_id)
-        if not (self.stores and await done(self._store.delete(owner, response_id))) and unstored is None:
+        if not (self.stores and await done(self.store.delete(owner, response_id))) and unstored is None:
             raise not_found(response_id)
 
     async def items(self, owner: str, ids: Sequence[str]) -> Mapping[str, dict[str, Any]]:
         """Return stored items by their ids; ApiError 404 for the first missing one."""
         responses = dict.fromkeys(filter(None, map(response_of, ids)))
-        stored = await done(self._store.items(owner, responses)) if self.stores and responses else []
+        stored = await done(self.store.items(owner, responses)) if self.stores and responses else []
         found = {item["id"]: item for item in stored}
         for item_id in ids:
             if item_id not in found:
@@ -262,7 +263,7 @@ class Responses:
             raise previous_not_ended(response_id)
         if not self.stores:
             return Part([], response_id, 0)
-        return await done(self._store.part(owner, response_id, output=output))
+        return await done(self.store.part(owner, response_id, output=output))
 
     async def part(self, owner: str, response_id: str, *, items: bool) -> dict[str, Any]:
         """Return the conversation up to a response, and its output, as far as they are here, for another worker."""

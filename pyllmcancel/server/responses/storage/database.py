@@ -28,18 +28,49 @@ CREATE TABLE responses (
 );
 CREATE INDEX responses_by_use ON responses (owner, used);
 """
+# Files and batches, which a file of the same version may lack. `told` is what the owner is shown; `busy` counts the
+# running batches that need the object. A file of results consists of pieces of its batch, which is its `source`: those
+# of the lines that have `failed`, or of the others.
+OBJECTS = """
+CREATE TABLE IF NOT EXISTS objects (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner TEXT NOT NULL,
+    id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    busy INTEGER NOT NULL,
+    used REAL NOT NULL,
+    size INTEGER NOT NULL,
+    told TEXT NOT NULL,
+    source INTEGER,
+    failed INTEGER NOT NULL,
+    UNIQUE (owner, id)
+);
+CREATE TABLE IF NOT EXISTS pieces (
+    object INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    content BLOB NOT NULL,
+    PRIMARY KEY (object, number)
+);
+"""
 # The bytes of each owner. The table is in memory, so that a deletion writes less, and is rolled back with its
 # transaction.
-HELD = """
-CREATE TEMP TABLE held (owner TEXT PRIMARY KEY, bytes INTEGER NOT NULL);
-CREATE TEMP TRIGGER added AFTER INSERT ON main.responses BEGIN
+COUNTED = """
+CREATE TEMP TRIGGER added_to_{0} AFTER INSERT ON main.{0} BEGIN
     INSERT INTO held VALUES (new.owner, new.size) ON CONFLICT (owner) DO UPDATE SET bytes = bytes + excluded.bytes;
 END;
-CREATE TEMP TRIGGER changed AFTER UPDATE OF size ON main.responses BEGIN
+CREATE TEMP TRIGGER changed_in_{0} AFTER UPDATE OF size ON main.{0} BEGIN
     UPDATE held SET bytes = bytes + new.size - old.size WHERE owner = new.owner;
 END;
-CREATE TEMP TRIGGER deleted AFTER DELETE ON main.responses BEGIN
+CREATE TEMP TRIGGER deleted_from_{0} AFTER DELETE ON main.{0} BEGIN
     UPDATE held SET bytes = bytes - old.size WHERE owner = old.owner;
+END;
+"""
+HELD = f"""
+CREATE TEMP TABLE held (owner TEXT PRIMARY KEY, bytes INTEGER NOT NULL);
+{COUNTED.format("responses")} {COUNTED.format("objects")}
+CREATE TEMP TRIGGER emptied AFTER DELETE ON main.objects BEGIN
+    DELETE FROM pieces WHERE object = coalesce(old.source, old.number) AND failed = old.failed;
 END;
 """
 LIVE = ("queued", "in_progress")
@@ -146,6 +177,7 @@ def _ready(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.executescript("BEGIN EXCLUSIVE; COMMIT;")  # fails if the file is read-only, or another process has it
     if is_new:
         connection.executescript(f"BEGIN; {SCHEMA} {OURS} COMMIT;")
+    connection.executescript(OBJECTS)
     connection.executescript(HELD)
     return connection
 

@@ -33,7 +33,8 @@ class Eviction:
         """Count the responses, and delete those that are too old. In a transaction."""
         # This reads all of them: a broken file shows up here, and not to a client.
         connection.execute("DELETE FROM held")
-        connection.execute("INSERT INTO held SELECT owner, sum(size) FROM responses GROUP BY owner")
+        both = "SELECT owner, size FROM responses UNION ALL SELECT owner, size FROM objects"
+        connection.execute(f"INSERT INTO held SELECT owner, sum(size) FROM ({both}) GROUP BY owner")
         self._sweep(connection)
 
     def make(self, connection: sqlite3.Connection, owner: str, size: int) -> None:
@@ -104,9 +105,12 @@ def held_by_all(connection: sqlite3.Connection) -> int:
 
 def forget(connection: sqlite3.Connection, owner: int, used_before: float, most: int) -> int:
     """Delete at most `most` responses that an owner has not used since then, except running ones; return how many
-    there were.
+    there were. If there is none, delete files and batches.
     """
-    which = """DELETE FROM responses WHERE rowid IN (
-        SELECT rowid FROM responses WHERE owner = (SELECT owner FROM held WHERE rowid = ?)
-        AND used < ? AND status NOT IN (?, ?) ORDER BY used LIMIT ?)"""
-    return connection.execute(which, (owner, used_before, *LIVE, most)).rowcount
+    which = """DELETE FROM {0} WHERE rowid IN (
+        SELECT rowid FROM {0} WHERE owner = (SELECT owner FROM held WHERE rowid = ?)
+        AND used < ? AND {1} ORDER BY used LIMIT ?)"""
+    for table, rests in ("responses", f"status NOT IN {LIVE}"), ("objects", "busy = 0"):
+        if (n := connection.execute(which.format(table, rests), (owner, used_before, most)).rowcount) > 0:
+            return n
+    return 0

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.server.responses.storage import rows
 from pyllmcancel.server.responses.storage.database import (
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.server")
 
+T = TypeVar("T")
 MAX_MEMORY_BYTES = 64 << 20  # bytes
 OWN_ERRORS = (
     DamagedResponseError,
@@ -159,6 +160,24 @@ class Store:
     def items(self, owner: str, response_ids: Iterable[str]) -> Future[list[dict[str, Any]]]:
         """Return input and output of these responses, without earlier ones; missing responses are left out."""
         return self._commits.do(lambda connection: rows.items_of(connection, owner, response_ids), owner)
+
+    # -- anything else ------------------------------------------------------------------------------------------------
+
+    def do(self, work: Callable[[sqlite3.Connection], T], owner: str, size: int | None = None) -> Future[T]:
+        """Have `work` done as a part of a commit; first make room for `size` bytes of the owner's.
+
+        Raises
+        ------
+        StoreFullError
+            Raised by the returned future. Nothing was changed.
+        """
+
+        def with_room(connection: sqlite3.Connection) -> T:
+            if size is not None:
+                self._room.make(connection, owner, size)
+            return work(connection)
+
+        return self._commits.do(with_room, owner, stores=size is not None)
 
     def close(self) -> None:
         """Finish all requested work, and close the file. Idempotent."""
