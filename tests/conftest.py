@@ -33,6 +33,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Run whole folders in two processes if there are two cores, and single files and tests in this one."""
+    return 2 if any(map(os.path.isdir, config.args)) and len(os.sched_getaffinity(0)) > 1 else 0
+
+
 def engine_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("pyllmcancel-")}
 

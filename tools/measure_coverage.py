@@ -76,7 +76,7 @@ def forget() -> None:
 def run_tests(python: Path, tests: list[str]) -> int:
     CONFIGURATION.write_text(SETTINGS)
     environment = os.environ | {"COVERAGE_PROCESS_START": str(CONFIGURATION), "PYTHONSAFEPATH": "1"}
-    command = [str(python), "-m", "pytest", "-m", "", *(f"--deselect={test}" for test in OF_A_RELEASE), *tests]
+    command = [str(python), "-m", "pytest", "-n0", "-m", "", *(f"--deselect={test}" for test in OF_A_RELEASE), *tests]
     return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
 
 

@@ -24,7 +24,7 @@ from tests.support.tiny_models import write_tiny_llama  # noqa: E402 - found by 
 
 HERE = ROOT / "tools" / "sanitizers"
 # Fakes of the core are Python alone.
-PYTEST = ("-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "--timeout", "1200", "-k", "not fake")
+PYTEST = ("-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-n0", "--timeout", "1200", "-k", "not fake")
 DRIVERS = {
     "native": (*PYTEST, "-m", "not long", "tests/native"),
     "races": (

@@ -91,7 +91,7 @@ def run_tests(python: Path, layers: str, tests: list[str]) -> int:
     manifest = manifests()[0]
     environment = os.environ | device(manifest) | {"PYTHONSAFEPATH": "1", "PYLLMCANCEL_TEST_LAYERS": layers}
     environment["VK_ICD_FILENAMES"] = str(manifest)
-    command = [str(python), "-m", "pytest", "-m", "", f"--timeout={TIMEOUT}", *tests]
+    command = [str(python), "-m", "pytest", "-n0", "-m", "", f"--timeout={TIMEOUT}", *tests]
     return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
 
 

@@ -44,6 +44,7 @@ def test_an_answer_is_stopped_and_shown_as_cut(page: Page, server: ServerProcess
     assert seen["cancel_reason"] == "explicit"
 
 
+@pytest.mark.long
 def test_the_speed_is_shown_while_an_answer_is_written_and_after_it(page: Page) -> None:
     say(page, "Tell me a long story")
     figures = answers(page).locator(".answer-figures")
@@ -65,6 +66,7 @@ def test_an_answer_goes_on_after_a_reload_and_can_be_stopped(page: Page, server:
     assert server.wait_for(request_id, status="cancelled")["cancel_reason"] == "explicit"
 
 
+@pytest.mark.long
 def test_an_answer_that_ended_while_its_page_was_away_is_shown_with_its_end(page: Page, server: ServerProcess) -> None:
     request_id = begin_to_answer(page)
     elsewhere = page.url
@@ -75,6 +77,7 @@ def test_an_answer_that_ended_while_its_page_was_away_is_shown_with_its_end(page
     expect(answers(page)).to_contain_text(re.compile(r"\w{3}"))
 
 
+@pytest.mark.long
 def test_enter_while_an_answer_is_written_says_what_stops_it_and_keeps_the_message(page: Page) -> None:
     begin_to_answer(page)
     say(page, "And then?")
@@ -86,6 +89,7 @@ def test_enter_while_an_answer_is_written_says_what_stops_it_and_keeps_the_messa
     expect(refusal).to_have_count(0)
 
 
+@pytest.mark.long
 def test_the_context_fills_while_an_answer_is_written(page: Page) -> None:
     begin_to_answer(page)
     used = page.locator(".composer .context")
@@ -96,6 +100,7 @@ def test_the_context_fills_while_an_answer_is_written(page: Page) -> None:
     expect(meter).to_have_text(re.compile(r"^\s*[\d,]+ / [\d,]{5,}$"))
 
 
+@pytest.mark.long
 def test_a_model_without_a_chat_template_says_so(tab: Tab) -> None:
     def without_template(route: Route) -> None:
         route.fulfill(json=route.fetch().json() | {"chats": False})
@@ -108,6 +113,7 @@ def test_a_model_without_a_chat_template_says_so(tab: Tab) -> None:
     expect(page.get_by_role("region", name="Completion", exact=True)).to_be_visible()
 
 
+@pytest.mark.long
 def test_an_answer_that_is_continued_goes_on_inside_its_code(page: Page) -> None:
     answer_with(page, "```python\ndef read(pa", finish="length")
     say(page, "Show me code")
@@ -132,6 +138,7 @@ def begin_to_answer(page: Page) -> str:
     return str(sent.value.headers["x-request-id"])
 
 
+@pytest.mark.long
 def test_an_answer_that_the_api_cancels_is_not_said_to_be_stopped_by_you(page: Page, server: ServerProcess) -> None:
     server.cancel(begin_to_answer(page))
     expect(answers(page)).to_contain_text(
@@ -140,6 +147,7 @@ def test_an_answer_that_the_api_cancels_is_not_said_to_be_stopped_by_you(page: P
     expect(answers(page).get_by_role("button", name="Continue", exact=True)).to_be_visible()
 
 
+@pytest.mark.long
 def test_an_answer_that_is_cancelled_in_the_engine_view_says_so(page: Page) -> None:
     request_id = begin_to_answer(page)
     page.get_by_role("link", name="Engine", exact=True).click()
@@ -150,6 +158,7 @@ def test_an_answer_that_is_cancelled_in_the_engine_view_says_so(page: Page) -> N
     )
 
 
+@pytest.mark.long
 def test_typed_markdown_is_rendered_and_typed_markup_is_text(page: Page) -> None:
     answer_with(page, "An answer.")
     say(page, "Is **this**\n  <b>it</b>?\n\n```python\ndef f(): pass\n```")
@@ -159,6 +168,7 @@ def test_typed_markdown_is_rendered_and_typed_markup_is_text(page: Page) -> None
     expect(mine.get_by_role("button", name="Copy the python")).to_be_visible()
 
 
+@pytest.mark.long
 def test_an_answer_is_given_again_beside_the_first(page: Page) -> None:
     answer_with(page, "The first answer.")
     say(page, "Which is this?")
@@ -171,6 +181,7 @@ def test_an_answer_is_given_again_beside_the_first(page: Page) -> None:
     expect(answers(page)).to_contain_text("The first answer.")
 
 
+@pytest.mark.long
 def test_a_question_is_edited_and_the_old_one_stays_as_a_version(page: Page) -> None:
     answer_with(page, "An answer.")
     say(page, "What is a tree")
@@ -275,6 +286,7 @@ $$
 """
 
 
+@pytest.mark.long
 def test_formulas_are_drawn_and_what_is_none_is_text(page: Page) -> None:
     answer_with(page, FORMULAS)
     say(page, "What of $a_1$?")
@@ -286,6 +298,7 @@ def test_formulas_are_drawn_and_what_is_none_is_text(page: Page) -> None:
     assert page.evaluate(SUSPICIOUS) == []
 
 
+@pytest.mark.long
 def test_an_answer_is_downloaded(page: Page, tmp_path: Path) -> None:
     answer_with(page, "It **is** here.")
     say(page, "Where?")
@@ -296,6 +309,7 @@ def test_an_answer_is_downloaded(page: Page, tmp_path: Path) -> None:
     assert (tmp_path / "answer.md").read_text() == "It **is** here.\n"
 
 
+@pytest.mark.long
 def test_conversations_are_searched_by_what_was_said(page: Page) -> None:
     answer_with(page, "With a needle in it.")
     for text in ("first question", "second question"):
@@ -316,6 +330,7 @@ def test_conversations_are_searched_by_what_was_said(page: Page) -> None:
     expect(history.get_by_role("button", name="second question", exact=True)).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_text_file_is_sent_with_the_message(page: Page) -> None:
     answer_with(page, "I have read it.")
     with page.expect_file_chooser() as chooser:
@@ -337,6 +352,7 @@ def test_a_text_file_is_sent_with_the_message(page: Page) -> None:
     expect(page.get_by_role("button", name="Remove")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_file_that_is_no_text_is_refused_in_words(page: Page) -> None:
     with page.expect_file_chooser() as chooser:
         page.get_by_role("button", name="Add text files").click()

@@ -12,6 +12,7 @@ import pytest
 
 from tests.browser.conftest import OpenTab
 from tests.support.http_process import COMPLETIONS, LIMIT, ServerProcess, fresh_id
+from tests.support.marks import mostly_long
 from tests.support.stub_server import Handler, serving
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def visiting(browser: Browser, server: ServerProcess, url: str) -> Iterator[Visi
         visit.close()
 
 
-@pytest.fixture(params=["another site", "another port", "no origin"])
+@pytest.fixture(params=mostly_long(["another site", "another port", "no origin"], "another site"))
 def visit(request: pytest.FixtureRequest, browser: Browser, server: ServerProcess, elsewhere: int) -> Iterator[Visit]:
     """On a page that is none of the server's."""
     url = {

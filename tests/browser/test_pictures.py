@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tests.browser.conftest import OpenTab
     from tests.support.http_process import ServerProcess
+from tests.support.marks import mostly_long
 
 PNG = png(8, 8)
 
@@ -68,7 +69,7 @@ def size_of(part: dict[str, Any]) -> Size:
     return check_picture(bytes_of(part), 1 << 25, no_pause)
 
 
-@pytest.mark.parametrize("how", ["choose", "paste", "drop"])
+@pytest.mark.parametrize("how", mostly_long(["choose", "paste", "drop"], "paste"))
 def test_a_picture_is_sent_as_it_is_and_shown_in_the_message(page: Page, how: str) -> None:
     if how == "choose":
         choose(page, file(PNG))
@@ -84,6 +85,7 @@ def test_a_picture_is_sent_as_it_is_and_shown_in_the_message(page: Page, how: st
     expect(page.get_by_role("article", name="Answer")).to_contain_text("I see it.")
 
 
+@pytest.mark.long
 def test_a_picture_that_was_removed_is_not_sent(page: Page) -> None:
     choose(page, file(PNG), file(png(4, 4), "b.png"))
     page.get_by_role("button", name="Remove image 1").click()
@@ -91,6 +93,7 @@ def test_a_picture_that_was_removed_is_not_sent(page: Page) -> None:
     assert size_of(picture) == (4, 4)
 
 
+@pytest.mark.long
 def test_a_picture_alone_is_a_message(page: Page) -> None:
     choose(page, file(PNG))
     expect(page.get_by_role("img", name="Image 1")).to_be_visible()
@@ -100,6 +103,7 @@ def test_a_picture_alone_is_a_message(page: Page) -> None:
     assert bytes_of(picture) == PNG
 
 
+@pytest.mark.long
 def test_a_picture_is_kept_and_sent_again_after_a_reload(page: Page) -> None:
     choose(page, file(PNG))
     expect(page.get_by_role("img", name="Image 1")).to_be_visible()
@@ -114,6 +118,7 @@ def test_a_picture_is_kept_and_sent_again_after_a_reload(page: Page) -> None:
     assert last["content"] == "And now?"
 
 
+@pytest.mark.long
 def test_a_large_picture_is_made_smaller_before_it_is_sent(page: Page) -> None:
     noise = random.Random(7)
     pixels = b"".join(b"\0" + noise.randbytes(3 * 3_000) for _ in range(150))
@@ -124,6 +129,7 @@ def test_a_large_picture_is_made_smaller_before_it_is_sent(page: Page) -> None:
     assert size_of(picture) == (2_048, 102)
 
 
+@pytest.mark.long
 def test_a_picture_that_the_server_does_not_take_is_sent_as_png(page: Page) -> None:
     choose(page, file(bmp(6, 5), "a.bmp", "image/bmp"))
     expect(page.get_by_role("img", name="Image 1")).to_be_visible()
@@ -132,6 +138,7 @@ def test_a_picture_that_the_server_does_not_take_is_sent_as_png(page: Page) -> N
     assert size_of(picture) == (6, 5)
 
 
+@pytest.mark.long
 def test_a_damaged_picture_and_one_of_no_known_kind_are_refused_in_words(page: Page) -> None:
     choose(page, file(b"no picture", "broken.png"))
     expect(page.get_by_role("alert").get_by_text("broken.png is damaged")).to_be_visible()
@@ -139,6 +146,7 @@ def test_a_damaged_picture_and_one_of_no_known_kind_are_refused_in_words(page: P
     expect(page.get_by_role("alert").get_by_text("8 images at most")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_text_beside_a_pasted_picture_of_it_is_pasted_as_text_where_no_picture_is_taken(tab: Tab) -> None:
     page = tab.open("chat")
     bring(page, "paste", PNG, text="a cell of a table")
@@ -146,6 +154,7 @@ def test_a_text_beside_a_pasted_picture_of_it_is_pasted_as_text_where_no_picture
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_model_that_takes_no_pictures_says_so(tab: Tab) -> None:
     page = tab.open("chat")
     expect(page.get_by_role("button", name="Add text files")).to_be_visible()
@@ -157,6 +166,7 @@ def test_a_model_that_takes_no_pictures_says_so(tab: Tab) -> None:
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_what_the_server_says_against_a_picture_is_shown(open_tab: OpenTab, server: ServerProcess) -> None:
     tab = open_tab(server.url, allowed=("status of 413",))
     tab.page.route("**/props", with_eyes)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.front.world import RouterWorld
@@ -27,13 +25,8 @@ async def test_idle_requests_of_all_processes_wait_while_others_are_there(world:
 
 async def test_an_idle_request_waits_until_others_have_its_model_loaded(world: RouterWorld) -> None:
     idle = world.complete("a", "idle", priority="idle")
-
-    async def phase() -> str:
-        (listed,) = (await world.get("/v1/requests")).json()["data"]
-        return f"{listed['priority']} {listed['phase']}"
-
-    while await phase() != "idle loading":
-        await asyncio.sleep(0)
-    assert world.starts("a") == 0
+    await world.waits("idle")
+    (listed,) = (await world.get("/v1/requests")).json()["data"]
+    assert (listed["priority"], world.starts("a")) == ("idle", 0)
     assert (await world.complete("a").end()).status == 200
     assert (await idle.end()).status == 200

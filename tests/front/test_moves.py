@@ -139,7 +139,8 @@ def alone(server: ServerProcess, path: str, body: dict[str, Any]) -> list[Any]:
         return streamed(client)
 
 
-@pytest.mark.parametrize("name", mostly_long(ASKED, "two choices, with logprobs", "a call", "responses"))
+@pytest.mark.long
+@pytest.mark.parametrize("name", ASKED)
 def test_a_stream_goes_on_as_if_nothing_had_happened(crowd: ServerProcess, name: str) -> None:
     all_serve(crowd)
     path, body = ASKED[name]
@@ -151,6 +152,7 @@ def test_a_stream_goes_on_as_if_nothing_had_happened(crowd: ServerProcess, name:
     assert ended_elsewhere(crowd, request_id, replica)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["two choices, with logprobs", "a call"])
 def test_a_whole_answer_goes_on(crowd: ServerProcess, name: str) -> None:
     all_serve(crowd)
@@ -180,7 +182,7 @@ def test_an_answer_about_a_picture_goes_on(tmp_path: Path) -> None:
         assert ended_elsewhere(server, request_id, replica)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGSTOP])
+@pytest.mark.parametrize("number", mostly_long([signal.SIGTERM, signal.SIGSTOP], signal.SIGSTOP))
 def test_a_process_that_ends_or_hangs_gives_its_answers_away(pair: ServerProcess, number: signal.Signals) -> None:
     path, body = ASKED["two choices, with logprobs"]
     expected = alone(pair, path, body)
@@ -196,6 +198,7 @@ def test_a_process_that_ends_or_hangs_gives_its_answers_away(pair: ServerProcess
     pair.wait_idle()
 
 
+@pytest.mark.long
 def test_what_a_stuck_process_has_of_an_answer_is_not_the_answer(pair: ServerProcess) -> None:
     path, body = ASKED["responses"]
     with RawClient(pair.port) as client:
@@ -210,6 +213,7 @@ def test_what_a_stuck_process_has_of_an_answer_is_not_the_answer(pair: ServerPro
         assert pair.http.get(f"/v1/stream/{request_id}").text == stream
 
 
+@pytest.mark.long
 def test_a_kept_stream_is_found_whole_where_it_went(crowd: ServerProcess) -> None:
     all_serve(crowd)
     path, body = ASKED["a seed that was drawn"]
@@ -265,6 +269,7 @@ def test_a_cancel_while_an_answer_moves_ends_it(pair: ServerProcess) -> None:
         assert (seen["cancel_reason"], seen["superseded_by"]) == ("superseded", last)
 
 
+@pytest.mark.long
 def test_what_has_killed_two_processes_is_not_tried_a_third_time(pair: ServerProcess) -> None:
     with RawClient(pair.port) as client:
         request_id = client.post(**ENDLESS)

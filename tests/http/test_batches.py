@@ -109,7 +109,7 @@ async def test_each_line_is_a_request_in_the_batchs_session(world: World, url: s
     if not fails:
         requests = await world.requests(f"?session={name}")
         assert {one["id"] for one in requests} == {one["response"]["request_id"] for one in found.values()}
-        assert {one["priority"] for one in requests} == {batch_lines.BATCH_PRIORITY}
+        assert {one["priority"] for one in requests} == {"idle"}
 
 
 @pytest.mark.parametrize(("bad", "code"), BAD_LINES)

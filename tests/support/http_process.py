@@ -140,10 +140,16 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
         """Wait until it serves."""
         self.listening()
         try:
-            until(lambda: self.http.get("/health").status_code, lambda status: status == 200, START_LIMIT)
+            until(self._is_healthy, bool, START_LIMIT)
         except httpx.TransportError as error:
             raise AssertionError(f"the server ended:\n{self.log}") from error
         return self
+
+    def _is_healthy(self) -> bool:
+        try:
+            return self.http.get("/health").status_code == 200
+        except httpx.RemoteProtocolError:  # a server with short limits has closed the connection since the last look
+            return False
 
     def listening(self) -> None:
         """Wait until it takes connections."""
