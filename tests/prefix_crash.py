@@ -6,8 +6,6 @@ of a server without the folder, token for token. At the end, the time to the fir
 before and after such a restart.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import signal

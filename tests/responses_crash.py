@@ -5,8 +5,6 @@ cancelled, a third abandoned, and a third waited for; kills the server with SIGK
 on the same file, and compares with the events that its clients had got.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """The sweep's results as a page of Markdown."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """The sweep on a dozen and more architectures, of each memory kind several; all of llama.cpp's are one command."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path

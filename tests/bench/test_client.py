@@ -1,7 +1,5 @@
 """One request: what its times mean, and when it is cut."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The command against a real server, and what it says when it cannot run."""
 
-from __future__ import annotations
-
 import builtins
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Everything that is no proper answer is an error, counted by name."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The plan for a GPU: what is measured once is not measured again, and builds are taken from their archives."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

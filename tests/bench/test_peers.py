@@ -1,7 +1,5 @@
 """How the servers of the side-by-side runs are found, started and read."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plots say what was measured, in one unit, and what their words mean."""
 
-from __future__ import annotations
-
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure

@@ -1,7 +1,5 @@
 """The work of a process, by the kernel's account of it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

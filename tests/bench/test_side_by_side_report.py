@@ -1,7 +1,5 @@
 """The report of a side-by-side run, from parts written by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, ClassVar
 

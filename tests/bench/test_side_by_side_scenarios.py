@@ -1,7 +1,5 @@
 """The typing storm, and the stop in a long prompt, against a scripted server."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast

@@ -10,8 +10,6 @@ Needs the tests' packages, pip, and for the clients of Node node and npm. Prints
 of the server's log that tells of its cancel. Exits with 1 if one of them could not do something.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -6,8 +6,6 @@ The first model has to answer at length. `cn` is fetched into build/clients. Pic
 python -m tests.browser --install.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """The evidence of a client's session, from its requests and from the server's log."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ The first picture is answered shortly. The second one's result comes while the s
 encoding; then the user presses Esc, and the server, when it goes on, has nobody to compute for.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import signal

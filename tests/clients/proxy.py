@@ -1,7 +1,5 @@
 """A proxy that keeps what a client sends, adds what `steering` says, and leaves when the client leaves."""
 
-from __future__ import annotations
-
 import json
 import select
 import socket

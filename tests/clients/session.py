@@ -1,7 +1,5 @@
 """A client's session with the server: through a proxy of its own, in folders of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 When a program's user stops an answer, the time is taken from the key or the click to the end of the computation.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -5,8 +5,6 @@ tool's schema allows nothing else. When its result is there, a schema makes the 
 with `LONG_PROMPT` is left as it is. Titles, for which agents ask beside the conversation, are short likewise.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A program on a terminal of its own: what it draws, and a user at its keys."""
 
-from __future__ import annotations
-
 import fcntl
 import html
 import os

@@ -5,8 +5,6 @@
 A validator that is not installed is reported, and is not a failure. Exits with 1 if something is wrong.
 """
 
-from __future__ import annotations
-
 import sys
 
 from tests.deploy.validators import (

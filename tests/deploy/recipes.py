@@ -1,7 +1,5 @@
 """The content of ``deploy/``, read as its readers read it: the commands, their environments, the manifests."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """HAProxy with its recipe before two servers: names stay on one of them, and a client's leaving arrives."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """How Prometheus finds the servers, and the dashboard that shows what it has: both know a server by its `instance`."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

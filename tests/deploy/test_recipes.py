@@ -1,7 +1,5 @@
 """The recipes name only what exists, and agree with each other; other programs' verdicts, where they are installed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """Other programs' verdicts on the recipes, where they are installed."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

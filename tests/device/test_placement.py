@@ -1,7 +1,5 @@
 """A device computes what the other tests take for computed by it. Without these they would pass on the CPU as well."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

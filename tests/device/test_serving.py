@@ -1,7 +1,5 @@
 """A server with layers on a device: clients leave in the middle of a prompt, and the next one gets its own answer."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The blocks of code of README and docs/, and the way in which each is tested."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The application of ``docs/fastapi.md``, with uvicorn before a server: whoever leaves it has left the server, too."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The pages on the log and on the feed have every field that the code writes, and no other."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Commands that install, or that start a server, are not run: their options, extra
 the blocks that say why they are not run.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os

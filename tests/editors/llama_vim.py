@@ -11,8 +11,6 @@ the same beside a chat from the same address. Then the user presses Esc in an ed
 this is about.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

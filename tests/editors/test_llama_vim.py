@@ -4,8 +4,6 @@
 assertions are about the data that the plugin's callbacks read.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

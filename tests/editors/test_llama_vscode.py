@@ -1,7 +1,5 @@
 """llama.vscode's requests, as its sources (commit 3938fb3) put them together, and what it reads of the answers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

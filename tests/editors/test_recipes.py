@@ -4,8 +4,6 @@ The requests have the fields that the editors' sources put together. Each editor
 its sources have them, so that a recipe has no misspelt one.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

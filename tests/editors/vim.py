@@ -1,7 +1,5 @@
 """Vim with llama.vim on a terminal, and a user at its keys."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

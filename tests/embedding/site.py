@@ -1,7 +1,5 @@
 """A server of a fake model that pools or ranks, for the tests of its endpoints."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

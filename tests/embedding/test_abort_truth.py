@@ -1,7 +1,5 @@
 """A cancel at every graph node of a step: the neighbour gets its embedding, and so does the next request."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The contract of ``_native.pyi``, embedders: kept by the compiled module and by its fake."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """``/v1/embeddings`` over the verified fake: the answer's shape, the errors, and what a client's leaving does."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The loop of a model that pools, on the verified fake: what shares a step, and what a cancel does to it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

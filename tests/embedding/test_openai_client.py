@@ -1,7 +1,5 @@
 """The official ``openai`` client against a real process that serves a model which pools."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``/v1/rerank`` over the verified fake: the forms of the answer, the tokens of pairs, the errors, and cancels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import AsyncIterator
 from typing import Any

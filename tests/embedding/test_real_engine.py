@@ -1,7 +1,5 @@
 """Models that pool, on the compiled engine: what they are loaded as, and cancels among many texts."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

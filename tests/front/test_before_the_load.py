@@ -1,7 +1,5 @@
 """Holds, superseding, deadlines and streams that go on, where the model is not loaded yet."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Cancels that meet the end of a process, a request that comes meanwhile, or a family of which only the front knows."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

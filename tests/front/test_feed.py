@@ -1,7 +1,5 @@
 """The feeds of several models: one stream, whichever models come and go; and llama-server's events of loads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from functools import partial

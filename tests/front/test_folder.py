@@ -1,7 +1,5 @@
 """The folder of the sockets: private, removed in the end, and after a server that was killed by the next one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

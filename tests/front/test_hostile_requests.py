@@ -1,7 +1,5 @@
 """Hostile and clumsy clients of the router, and a machine without reserves."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import gc

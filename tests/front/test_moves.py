@@ -1,7 +1,5 @@
 """Answers that go on elsewhere when their process is killed, stopped or ended: nobody notices, whatever the dialect."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

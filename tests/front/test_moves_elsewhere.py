@@ -1,7 +1,5 @@
 """Answers that move between workers which come and go: registered ones, with settings of their own."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

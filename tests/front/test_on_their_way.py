@@ -1,7 +1,5 @@
 """Requests that were sent to a process which has not seen them yet: they are listed and cancelled all the same."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Which process of a model gets a request: by its names, or by the work that is waiting."""
 
-from __future__ import annotations
-
 from pyllmcancel.front.model import Model, State, Ticket
 from pyllmcancel.front.places import ID, KEY, SESSION, Claim, Name, Places, names_of
 from pyllmcancel.requests.request import Names

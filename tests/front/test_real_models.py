@@ -1,7 +1,5 @@
 """Two models of one machine, with all their real processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

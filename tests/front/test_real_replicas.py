@@ -1,7 +1,5 @@
 """Two replicas of one model, with their real processes: what is named is found, on whichever it is."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack

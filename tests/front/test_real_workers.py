@@ -1,7 +1,5 @@
 """A front whose workers are servers of their own, over TCP: one is named, with TLS, and one registers itself."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import ssl

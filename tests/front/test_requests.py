@@ -1,7 +1,5 @@
 """Requests through the router: to the model that they name, through its load, and away again."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

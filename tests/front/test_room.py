@@ -1,7 +1,5 @@
 """Models that cannot be loaded take no other model's room, and cells count before the first load."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

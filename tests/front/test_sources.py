@@ -1,7 +1,5 @@
 """Where the models come from: options, a folder, and a file of presets."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

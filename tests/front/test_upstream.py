@@ -1,7 +1,5 @@
 """The chunks of an answer, however they are cut on their way."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket

@@ -1,7 +1,5 @@
 """The router over fake processes, which a test holds in their loads and lets die."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import sys

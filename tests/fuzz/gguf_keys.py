@@ -4,8 +4,6 @@
 the ones that ended it, or raised what the loader should have said itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import re

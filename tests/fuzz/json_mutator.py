@@ -3,8 +3,6 @@
 The words are those of the corpus: each value and each field's name of its files may take the place of another.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable

@@ -8,8 +8,6 @@ breaks something is written to ``build/fuzz`` and, with its fix, belongs into th
 ``tests/unit/test_fuzz_corpus.py`` tries it from then on.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

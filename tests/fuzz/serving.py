@@ -1,7 +1,5 @@
 """A whole server over the fake engine, and exchanges with it from code that is not asynchronous."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Coroutine

@@ -4,8 +4,6 @@ should be.
 A target refuses politely whatever the code it calls refuses politely; everything else that is raised is a find.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import tempfile

@@ -1,7 +1,5 @@
 """``response_format``, ``json_schema`` and ``grammar``: the form that an answer must have."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

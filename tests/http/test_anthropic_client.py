@@ -1,7 +1,5 @@
 """The official ``anthropic`` client, sync and async: its types read every answer, and what it leaves is cancelled."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bodies that are made to hurt: refused before any work, or worked on by threads, and given up with their clients."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -1,7 +1,5 @@
 """A client that does not read blocks ``send``; its request can be cancelled all the same."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

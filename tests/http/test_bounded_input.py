@@ -1,7 +1,5 @@
 """Schemas and templates that would never end: listed and cancelled like any request, and no other waits for them."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from typing import Any

@@ -1,7 +1,5 @@
 """`--cache-disk` of real servers: what survives a kill, and folders that cannot be used."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Callable, Iterator

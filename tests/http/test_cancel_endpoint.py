@@ -1,7 +1,5 @@
 """``POST /v1/requests/{id}/cancel`` and ``POST /v1/sessions/{id}/cancel``: what they do, and what they say of it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

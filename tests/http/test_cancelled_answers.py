@@ -1,7 +1,5 @@
 """The answer to the client of a cancelled request: never anything that looks complete."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

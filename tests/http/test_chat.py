@@ -1,7 +1,5 @@
 """The shapes of ``/v1/chat/completions``, whole and in chunks, and what becomes of the messages."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

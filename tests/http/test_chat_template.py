@@ -1,7 +1,5 @@
 """Chat templates come with model files, from anywhere: what they are given, and what becomes of what they do wrong."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from typing import Any

@@ -1,7 +1,5 @@
 """``/v1/completions``: answers, echo, best_of, suffix, logprobs; and timings and progress, of chats too."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A client that leaves, in every phase of its request, streaming and not, ends its own request and no other."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

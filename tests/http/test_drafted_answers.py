@@ -1,7 +1,5 @@
 """Drafts as clients see them: the tokens are the same, and answers, lists and metrics say how many were drafted."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

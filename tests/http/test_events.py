@@ -1,7 +1,5 @@
 """``GET /v1/events``: what readers are told, in which order, and how a stream of it begins, goes on and ends."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

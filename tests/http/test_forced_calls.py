@@ -3,8 +3,6 @@
 The weights are those of the packaged model, which knows nothing of any of these forms.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from itertools import islice

@@ -1,7 +1,5 @@
 """Conversations that began on Anthropic's or OpenAI's servers go on here: with hosted tools, and what these did."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

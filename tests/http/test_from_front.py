@@ -1,7 +1,5 @@
 """A worker and its front: whom it believes, what the front asks it, and the link of a request."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -1,7 +1,5 @@
 """Logs that cannot be written, as on a full disk, cost no client its answer."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A client that closes its socket while the event loop is busy elsewhere: the next step begins without it."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterator

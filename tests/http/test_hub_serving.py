@@ -1,7 +1,5 @@
 """``pyllmcancel serve -hf``: a server whose model is on its way, that is ended meanwhile, and that has no hub."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ The JDK's were recorded from OpenJDK 17.0.15's `HttpClient`. LangChain4j 1.20 ca
 AI 2.0.1 uses OkHttp through OpenAI's library: its request is built as OkHttp's `BridgeInterceptor` says.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import time

@@ -1,7 +1,5 @@
 """LangChain's class for OpenAI's API: it streams a chat, binds tools, and what it leaves is cancelled."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import pytest

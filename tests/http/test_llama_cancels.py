@@ -1,7 +1,5 @@
 """llama-server's endpoints are cancelled as all others are; a cancelled answer never looks complete there either."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

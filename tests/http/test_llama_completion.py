@@ -1,7 +1,5 @@
 """llama-server's ``/completion`` and ``/infill``: the shapes of answers, effects of fields, and editors' requests."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """llama-server's endpoints about texts, tokens and the server itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

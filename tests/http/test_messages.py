@@ -1,7 +1,5 @@
 """``/v1/messages``: Anthropic's answers and errors, its blocks, and the cancels that every other endpoint has."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``/metrics``: names, values that are written where the computation ends, and the dashboard that asks for them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import platform

@@ -1,7 +1,5 @@
 """Null, and nothing where something would be needed, mean "not given": in every optional field of every body."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The OpenAPI page tells the truth: its examples run, and answers are what it says they are."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Fields of llama-server, vLLM and Ollama on OpenAI's two endpoints: what `field_table.json` does not say of them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

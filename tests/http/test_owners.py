@@ -1,7 +1,5 @@
 """Owners do not meet: what one names, another can neither see, cancel, supersede, hold nor squat."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import deque

@@ -1,8 +1,7 @@
 """Pictures on the real core: a server with a projector of random weights, asked in several dialects."""
 
-from __future__ import annotations
-
 from base64 import b64encode
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -12,7 +11,7 @@ from tests.support.media_files import data_url, gif, png
 from tests.support.toy_projectors import write_pair
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    pass
 
 PICTURE = png(100, 60)
 

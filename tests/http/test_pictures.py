@@ -1,7 +1,5 @@
 """Pictures and sounds in bodies: what reaches the engine of each dialect's forms, and what is refused, and how."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from base64 import b64encode

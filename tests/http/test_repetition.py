@@ -1,7 +1,5 @@
 """Answers that repeat themselves: their ends in each dialect, and what of them is left."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``/v1/requests`` and ``/v1/steps``: what can be seen from outside; and every response names its request."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

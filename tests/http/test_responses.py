@@ -1,7 +1,5 @@
 """``POST /v1/responses``: what is asked of the model, and how it is told, as OpenAI's client reads it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

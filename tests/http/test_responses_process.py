@@ -1,7 +1,5 @@
 """Responses in the background of a real server: they outlive their clients and, once stored, the server."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

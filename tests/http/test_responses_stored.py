@@ -1,7 +1,5 @@
 """Responses that are asked for after they were created: in the store, and in the background."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from typing import Any

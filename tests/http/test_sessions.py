@@ -1,7 +1,5 @@
 """Sessions group, and supersede keys supersede: where they come from, what is listed, and what a cancel reaches."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """SIGTERM and SIGINT: every client that is served gets a proper ending, and the process ends in time."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ A server that has come to the phase says so in a line, and stays there until the
 load, between two steps. No test waits for a time.
 """
 
-from __future__ import annotations
-
 import signal
 import socket
 from collections.abc import Callable, Iterator

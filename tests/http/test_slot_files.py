@@ -1,7 +1,5 @@
 """`POST /slots/{id}?action=save|restore|erase`, as llama-server's clients use it, and what it refuses."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

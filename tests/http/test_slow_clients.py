@@ -1,7 +1,5 @@
 """Clients that bring half a request, or none, and come in numbers: no other client and no log line shows it."""
 
-from __future__ import annotations
-
 import json
 import resource
 import signal

@@ -1,7 +1,5 @@
 """A real server's sockets: heads of every kind, requests in a row, and clients that leave in every way."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Iterator

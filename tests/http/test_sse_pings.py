@@ -1,7 +1,5 @@
 """Comments in streams that have nothing to say: they keep proxies from closing, and hold nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """Clients that stop reading without closing: generation pauses, and after a while they are cancelled as stalled."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """Starting the server: options, their environment variables, and models that cannot be served."""
 
-from __future__ import annotations
-
 import argparse
 import socket
 import subprocess

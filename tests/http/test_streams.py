@@ -1,7 +1,5 @@
 """Streams that go on when their readers leave, and are read again from any place."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random
@@ -13,12 +11,13 @@ import pytest
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.request import NO_OWNER
 from pyllmcancel.server.streams import kept as kept_module
+from pyllmcancel.server.streams.kept import KeptAnswer
 from tests.support.chat_models import Says
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world, unnamed
 
 if TYPE_CHECKING:
-    from pyllmcancel.server.streams.kept import KeptAnswer
+    pass
 
 NAME = "conversation/1::model:Q8"
 ENDED = "data: [DONE]\n\n"

@@ -1,7 +1,5 @@
 """``--ssl-key-file`` and ``--ssl-cert-file``: the same server behind TLS, where leaving is noticed as without."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import ssl

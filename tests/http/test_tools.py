@@ -1,7 +1,5 @@
 """Tools: how they reach the model, what it may answer, how its calls are told, and schemas that no grammar follows."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """``--otel``: one trace for each request, that goes on its client's, and stops nobody."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterator, Sequence

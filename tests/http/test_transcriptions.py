@@ -1,7 +1,5 @@
 """Transcriptions: forms with a sound, their answers in every form, refusals, and cancels."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Invalid requests are refused in words, with the field's name, before any event; and other errors have that shape."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

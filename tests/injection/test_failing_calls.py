@@ -1,7 +1,5 @@
 """Whichever call of llama.cpp fails, and whenever: one request at most ends with an error, the next is as before."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A step of texts that fails costs one request at most, and the next texts get the vectors that they got before."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ test, so that a run may be done in parts: ``--only unit/test_completion.py``. Ex
 that ``verdicts.toml`` does not have, or if that has reasons for no test.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ repository and file.
 It imports nothing that takes time: `tests.support.zygote` has done that.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@ The protocol, and what is broken in the variants, is described in
 `cancel_protocol.pml` beside this file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

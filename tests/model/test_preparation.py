@@ -4,8 +4,6 @@ variants.
 The protocol, and what is broken in the variants, is described in `preparation.pml` beside this file.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 The protocol, and what is broken in the variants, is described in `steps_ahead.pml` beside this file.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

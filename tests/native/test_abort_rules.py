@@ -1,7 +1,5 @@
 """The rules for aborts, each where it is easiest to break: shared cells, the last node, the next step, the window."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 Where exactly the flag meets the step differs from run to run; what must hold afterwards does not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

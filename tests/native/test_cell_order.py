@@ -5,8 +5,6 @@ Every step here is of one sequence and as long as when it is alone, so that the 
 where the cells are.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

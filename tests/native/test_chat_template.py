@@ -1,7 +1,5 @@
 """ChatTemplate: llama.cpp's templates compile, render and say how an answer looks; what is wrong with one is said."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The contract of ``_native.pyi``: logprobs of prompts, masks, and starting afresh."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.errors import UsageError

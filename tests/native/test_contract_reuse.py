@@ -1,7 +1,5 @@
 """The contract of ``_native.pyi``, prefixes and aborts: kept by the compiled module and by its fake."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

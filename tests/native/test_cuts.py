@@ -3,8 +3,6 @@
 A cut after every node makes each of them an abort point; they must be exact for every kind of memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Grammars that have exponentially many readings: the request that has one is bounded, and others go on as before."""
 
-from __future__ import annotations
-
 import math
 import re
 import string

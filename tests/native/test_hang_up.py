@@ -1,7 +1,5 @@
 """The state of a socket's other end, found without waiting and without reading."""
 
-from __future__ import annotations
-
 import os
 import select
 import socket

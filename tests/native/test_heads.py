@@ -1,7 +1,5 @@
 """A context of a model's own heads: what it guesses depends on tokens and hidden states, however these got there."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

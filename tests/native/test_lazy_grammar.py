@@ -1,7 +1,5 @@
 """Grammars that sleep until the answer has a trigger: they constrain from there on, and not before."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Loading: each way to fail says what is wrong, and Python goes on meanwhile."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Texts without any blank: llama.cpp looks for words with std::regex, which calls itself for every character of one."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

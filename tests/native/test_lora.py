@@ -1,7 +1,5 @@
 """LoRA adapters: each sequence of a context names those that compute it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

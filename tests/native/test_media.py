@@ -1,7 +1,5 @@
 """Pictures on the compiled core, with toy projectors of three kinds: rows, positions, cancels at every node, truth."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass

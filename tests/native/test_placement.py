@@ -1,7 +1,5 @@
 """Placements reach llama.cpp, and what it says of devices comes back; what needs a device is skipped without one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

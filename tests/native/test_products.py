@@ -1,7 +1,5 @@
 """Products of quantized weights give what the same weights give as floats, but for the rounding of activations."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -3,8 +3,6 @@
 Compared bit by bit. Each test varies one way in which company or history could reach a result.
 """
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The real sampler: logits that cannot be sampled, grammars, penalties."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Prefixes of every kind of memory, written to a file and read into another context."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

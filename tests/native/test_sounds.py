@@ -1,7 +1,5 @@
 """Sounds on the compiled core, with a toy projector that hears: decoding, rows, cancels at every node, answers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

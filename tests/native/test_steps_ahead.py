@@ -1,7 +1,5 @@
 """Steps ahead of the compiled core: aborted at any node, beside Python's threads, in a context that goes away."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """How many threads a step has beside other busy programs: from readings of cores' times, with no clock and no load."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

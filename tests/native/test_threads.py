@@ -1,7 +1,5 @@
 """The compiled core and Python's threads: the GIL is released, a second thread is refused, contexts share nothing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

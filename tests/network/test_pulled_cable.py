@@ -1,7 +1,5 @@
 """A client whose cable is pulled says nothing any more, and its request ends all the same: in every phase."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

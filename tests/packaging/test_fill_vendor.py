@@ -1,7 +1,5 @@
 """tools/fill_vendor.py: nothing to do when current, and loud, harmless and helpful when it cannot do its work."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The layers of the package: calls go down only. Read from the syntax trees, imports for type checkers included."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """tools/release: the version, the changelog's section, the checksums and the bill of materials."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

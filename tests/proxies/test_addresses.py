@@ -1,7 +1,5 @@
 """Clients behind a proxy have their own addresses where ``--trusted-proxies`` names it, and else they are one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A client's leaving comes through a proxy that is set up as in ``deploy/``: in every phase, streaming and not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 

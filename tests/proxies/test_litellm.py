@@ -3,8 +3,6 @@
 Not installed by ``.ci/run``: its hundred packages want an environment of their own.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """The name that a proxy must send for the server, and the option that allows it, as ``docs/proxies.md`` says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Engines on tiny models that draft in a context beside the model's, or do not draft."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

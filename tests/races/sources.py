@@ -1,7 +1,5 @@
 """Every source of a cancel, at the level of the core. Each has done its work when its ``with`` block begins."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """Requests that arrive, are prepared, refused, accepted and cancelled by many threads at once."""
 
-from __future__ import annotations
-
 import random
 import sys
 import threading

@@ -1,7 +1,5 @@
 """A cancel of a request that the running step does not compute ends the request while the step runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

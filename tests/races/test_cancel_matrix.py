@@ -4,8 +4,6 @@ Each cell is driven deterministically: the steps of the engine wait for the test
 places between steps. `make_driver` checks all invariants again when everything has ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

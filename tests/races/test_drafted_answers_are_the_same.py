@@ -1,7 +1,5 @@
 """Random requests that extend, repeat and cut earlier ones have the same answers with drafts and without."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Cells running out, on the compiled engine: preempted requests go on later with the same output, and none fails."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The cases that matter most, on the compiled engine: temperature 0, survivors compared with a run alone."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading

@@ -4,8 +4,6 @@
 events.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

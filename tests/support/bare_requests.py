@@ -1,7 +1,5 @@
 """Requests without an engine, for tests of the parts that an engine is made of."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

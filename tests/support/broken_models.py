@@ -1,7 +1,5 @@
 """Makers of GGUF files that must be refused, each broken in one way, for tests of errors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from .tiny_models import (

@@ -1,7 +1,5 @@
 """Fake models with a chat template, whose answers a test writes down."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ step waits there, or when nothing is left to do: between two calls of a test not
 order of events in every run.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,14 +1,13 @@
 """A reader of ``GET /v1/events`` in a test's world."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.support.http_world import World
 
-    from tests.support.http_world import World
+if TYPE_CHECKING:
+    pass
 
 
 class Told(NamedTuple):

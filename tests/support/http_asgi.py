@@ -4,19 +4,18 @@ What a server like uvicorn does is done here in the open: the body arrives when 
 the client reads, and ``receive`` tells of a client that has left, or whose answer is complete.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-    from typing import Self
+from starlette.types import ASGIApp, Message
 
-    from starlette.types import ASGIApp, Message
+if TYPE_CHECKING:
+    pass
+
 
 LIMIT = 60.0  # seconds; nothing here takes more than milliseconds, so a longer wait is a hang
 

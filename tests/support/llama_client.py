@@ -1,13 +1,13 @@
 """Clients of llama-server's ``/completion``, for tests."""
 
-from __future__ import annotations
-
 import json
 from typing import TYPE_CHECKING, Any
 
+from tests.support.http_asgi import Exchange
+from tests.support.http_world import World
+
 if TYPE_CHECKING:
-    from tests.support.http_asgi import Exchange
-    from tests.support.http_world import World
+    pass
 
 COMPLETION = "/completion"
 

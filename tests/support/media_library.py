@@ -1,7 +1,5 @@
 """Stands in for what makes prompts of pictures: it remembers what it is given, and writes a word for each picture."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

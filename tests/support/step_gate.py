@@ -4,8 +4,6 @@ The policy is that of ``native/step/abort_gate.cpp``, read at the points where t
 node, whenever a member's flag is raised, and whenever the test moves the step on.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable
@@ -14,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from pyllmcancel.step import StepItem
 from tests.support.device import ON_DEVICE
+from tests.support.fake_native import CancelFlag
 
 if TYPE_CHECKING:
-    from tests.support.fake_native import CancelFlag
+    pass
 
 N_POLLS = 100  # graph nodes of a whole step
 # Seconds; nothing here takes more than milliseconds, but on a device that is the processor, or with a sanitizer

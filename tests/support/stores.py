@@ -1,7 +1,5 @@
 """Stores of responses, for tests: opened, filled, and closed in the end."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

@@ -17,8 +17,6 @@ so that greedy decoding never chooses one and a generation ends when the test sa
 token that the model is known to produce as ``eos_id``. A tensor depends on the seed and its own name, on nothing else.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field

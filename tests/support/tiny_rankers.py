@@ -1,7 +1,5 @@
 """Makers of tiny GGUF models that rank: an encoder (BERT) and a decoder (Qwen 3), each with a classification head."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack

@@ -1,7 +1,5 @@
 """The outcome of a form in a template: refused, or rendered with what it says, in its order."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A server whose answers are the test's."""
 
-from __future__ import annotations
-
 import json
 from http.server import ThreadingHTTPServer
 from typing import Any

@@ -1,7 +1,5 @@
 """Each decision of the abort policy is counted: aborted, aborted and redone for survivors, spared."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.requests.observer import StepRecord

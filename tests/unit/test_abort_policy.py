@@ -1,7 +1,5 @@
 """The abort policy, simulated over random mixes of cancelled and surviving sequences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """LoRA adapters of requests: each request gets the tokens that it gets alone, in any company."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

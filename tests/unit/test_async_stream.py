@@ -1,7 +1,5 @@
 """Readers in event loops, on a fake engine: whichever way they leave, their request is cancelled."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

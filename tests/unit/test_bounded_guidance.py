@@ -1,7 +1,5 @@
 """Schemas that exceed the limits of time or memory, or make no sense: an error that says which field, and why."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """How many compute threads there are when no number is configured."""
 
-from __future__ import annotations
-
 import os
 from math import inf
 from pathlib import Path

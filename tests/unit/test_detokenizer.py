@@ -1,7 +1,5 @@
 """From tokens to text: characters are never cut, stop strings never leak."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

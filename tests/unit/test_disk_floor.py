@@ -1,7 +1,5 @@
 """Prefixes that survive a restart: an engine is closed, or its process dies, and another one finds them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -1,7 +1,5 @@
 """A draft model in the engine: it changes how many steps an answer takes; its cancels and failures cost drafts only."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any

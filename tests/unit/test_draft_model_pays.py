@@ -3,8 +3,6 @@
 The engine is the real one. The times of all steps are those of a table, by rows, so that the results are exact.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Drafts from an owner's past answers: what is certain to follow a prompt, and what is likely to."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Drafts of sequences that compute together with divided cells: all have as many tokens as each other, or none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

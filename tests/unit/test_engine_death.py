@@ -1,7 +1,5 @@
 """An engine thread that dies ends every request, says what it died of, and leaves no reader waiting."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The feed's parts: the recorder, facts in their order, steps that are alike, and the ring with its numbers."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import TYPE_CHECKING
 
@@ -11,7 +9,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.observer import StepPart, StepRecord
 from pyllmcancel.server.live import recorder as recorder_module
 from pyllmcancel.server.live import texts as texts_module
-from pyllmcancel.server.live.facts import FactFinder, PlainFact, StepsFact
+from pyllmcancel.server.live.facts import Fact, FactFinder, PlainFact, StepsFact
 from pyllmcancel.server.live.feed import Feed
 from pyllmcancel.server.live.recorder import Happening, Recorder, Stepped
 from pyllmcancel.server.live.ring import Ring
@@ -22,7 +20,7 @@ from pyllmcancel.shares import Shares
 from tests.support.driver import Driver, Tracked
 
 if TYPE_CHECKING:
-    from pyllmcancel.server.live.facts import Fact
+    pass
 
 pytestmark = pytest.mark.anyio
 

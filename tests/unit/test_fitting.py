@@ -1,7 +1,5 @@
 """How many layers go to devices, by what a made-up measurement says that they would take."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The other process: what it says, and what becomes of it when it says nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

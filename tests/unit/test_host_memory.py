@@ -1,7 +1,5 @@
 """A model that does not fit into memory is refused before it is loaded, with what would fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any

@@ -1,7 +1,5 @@
 """The cached models, as `pyllmcancel models` lists them."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

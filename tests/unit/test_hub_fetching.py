@@ -1,7 +1,5 @@
 """Models of the hub on their way to the cache: whole, cut, silent, lying, refused, and when there is no hub."""
 
-from __future__ import annotations
-
 import fcntl
 import logging
 import random

@@ -1,7 +1,5 @@
 """Which file of a repository a name means."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.errors import HubError, UsageError

@@ -1,7 +1,5 @@
 """The model that is known by a name: from a wheel of an index, from the cache, and when something is wrong."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import threading

@@ -1,7 +1,5 @@
 """llama-server's command lines, as they are: each option of the pinned source is honoured, ignored or refused."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import re

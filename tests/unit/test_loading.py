@@ -1,7 +1,5 @@
 """`Loading`: an engine that is on its way."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The engine thread, a step at a time: tokens, endings, faults, preemption."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Prompts with pictures, in an engine on the fake core: tokens, the cache, encoding, and cancels meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """``serve FILE.gguf`` and ``serve USER/MODEL:QUANT``, and files that are no models."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path

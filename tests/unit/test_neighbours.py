@@ -1,7 +1,5 @@
 """Running sequences stay neighbours where each has cells of its own: the rule, and choices that are moved by it."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

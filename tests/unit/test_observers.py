@@ -1,7 +1,5 @@
 """An engine's observers get each event of a request once, and one that fails harms nobody."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.events import Ending, FinishReason

@@ -1,7 +1,5 @@
 """Owners and priorities share slots, cells, steps and the prefix cache."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Links between the project's pages lead to files and headings that exist."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

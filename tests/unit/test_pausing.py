@@ -1,7 +1,5 @@
 """Requests whose readers leave too much unread: their slots are given back until those read on."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

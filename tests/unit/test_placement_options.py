@@ -1,7 +1,5 @@
 """``serve``'s options for devices, under llama-server's names: what they mean, and what they cannot mean."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which idle sequence a new choice starts from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,7 +1,5 @@
 """The registry: accepts, hands over, forgets."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

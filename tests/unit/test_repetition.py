@@ -1,7 +1,5 @@
 """The detector of answers that repeat themselves, and the forms that demand a repetition."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

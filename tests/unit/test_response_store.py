@@ -1,7 +1,5 @@
 """The store of responses: what is acknowledged stays, what is bounded stays bounded, what is not ours is left alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """Which choices compute, and what goes into a step."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.scheduling.scheduler import HEADROOM

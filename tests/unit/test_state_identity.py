@@ -1,7 +1,5 @@
 """The identity of states in files: everything that they depend on changes it, and nothing else does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The cost of steps, and the size of chunks."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.scheduling.step_cost import (

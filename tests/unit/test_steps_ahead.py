@@ -1,7 +1,5 @@
 """The engine with steps that begin before the last one's results are taken: for its requests nothing changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A damaged file: what is damaged costs its own response, and nothing of it is repeated."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A full disk: nothing older is lost, deleting makes room, and storing goes on when there is room."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path

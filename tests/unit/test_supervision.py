@@ -1,7 +1,5 @@
 """The messages that a supervisor gets, over a socket such as systemd's."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -1,7 +1,5 @@
 """Idle prefixes that leave unified cells for plain memory, and come back."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.scheduling.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch

@@ -1,7 +1,5 @@
 """Token healing: the last word of a prompt is taken back, and the answer begins with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

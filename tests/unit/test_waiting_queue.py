@@ -1,7 +1,5 @@
 """The waiting queue: a queue for each owner, turns over owners, priorities inside, limits."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.errors import QueueFullError

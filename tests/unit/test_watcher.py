@@ -1,7 +1,5 @@
 """The thread that cancels what is late and what was dropped."""
 
-from __future__ import annotations
-
 import gc
 import queue
 import time
