@@ -1,18 +1,18 @@
 """A browser without a screen, and pages in it of which nothing is overlooked."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Locator, LocatorAssertions, Page
-
 from tests.browser import installation
 from tests.support.http_process import LIMIT
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext
+    from playwright.sync_api import Browser, BrowserContext, Locator, LocatorAssertions, Page
 
 FLAGS = (
     "--disable-gpu",

@@ -1,5 +1,7 @@
 """The pictures of the live page in the documents: the engine at work, a chat, and a server of several models."""
 
+from __future__ import annotations
+
 import random
 import sys
 import tempfile
@@ -11,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
-from playwright.sync_api import Browser, Page
 
 from pyllmcancel.models import packaged_model_path
 from tests.browser.chromium import Tab, browsing, expect
@@ -21,7 +22,7 @@ from tests.browser.scenes import SCHEMES, Look, say, what_is_too_wide
 from tests.support.http_process import COMPLETIONS, ServerProcess
 
 if TYPE_CHECKING:
-    pass
+    from playwright.sync_api import Browser, Page
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 ENGINE = {f"engine-{scheme}": Look(scheme, 1280, 780) for scheme in SCHEMES}

@@ -1,17 +1,17 @@
 """The page's views with something in them: what is looked at, measured and photographed."""
 
+from __future__ import annotations
+
 import base64
 import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from playwright.sync_api import Page
-
 from tests.browser.chromium import expect
 
 if TYPE_CHECKING:
-    pass
+    from playwright.sync_api import Page
 
 View = Literal["engine", "try", "chat"]
 Scheme = Literal["light", "dark"]

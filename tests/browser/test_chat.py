@@ -1,19 +1,20 @@
 """The chat: answers are stopped, given anew and kept; and whatever an answer says, it is shown and does nothing."""
 
+from __future__ import annotations
+
 import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Locator, Page, Route
 
 from tests.browser.chromium import Tab, expect
 from tests.browser.scenes import answer_with, say
 from tests.support.http_process import ServerProcess
 
 if TYPE_CHECKING:
-    pass
+    from playwright.sync_api import Locator, Page, Route
 
 STOPPED = re.compile(r"Cancelled explicitly by you · compute stopped after [\d.]+ (ms|s)")
 

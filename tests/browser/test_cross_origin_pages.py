@@ -1,5 +1,7 @@
 """Pages of others in a real browser: what they try reaches nobody's requests, and tells nothing, unless allowed."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import ThreadingHTTPServer
@@ -7,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Response
 
 from tests.browser.conftest import OpenTab
 from tests.support.http_process import COMPLETIONS, LIMIT, ServerProcess, fresh_id
 from tests.support.stub_server import Handler, serving
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page, Response
 
 EVIL = "evil.example"  # for this browser it is this machine
 SANDBOX = "/sandbox"  # a page that has no origin

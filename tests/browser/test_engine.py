@@ -1,11 +1,12 @@
 """The engine's view beside eight busy clients: what is pressed is what is cancelled."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Locator, Page
 
 from tests.browser.chromium import Tab, expect
 from tests.browser.conftest import N_SLOTS, OpenTab
@@ -13,7 +14,7 @@ from tests.browser.load import Client, Load, under_load
 from tests.support.http_process import COMPLETIONS, LIMIT, ServerProcess, fresh_id
 
 if TYPE_CHECKING:
-    pass
+    from playwright.sync_api import Locator, Page
 
 # Resolves after a person's slow press, and not before the page was drawn several times.
 SHORTLY = """() => new Promise((done) => {

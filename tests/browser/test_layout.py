@@ -1,10 +1,11 @@
 """Every view, light and dark, on telephones and on wide screens: all of it is in reach, and nothing hides from axe."""
 
+from __future__ import annotations
+
 import re
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from playwright.sync_api import Page
 
 from pyllmcancel.server.page import page_files
 from tests.browser import installation
@@ -14,7 +15,7 @@ from tests.browser.scenes import LOOKS, SCHEMES, SESSIONS, VIEWS, Look, Scheme, 
 from tests.support.http_process import ServerProcess
 
 if TYPE_CHECKING:
-    pass
+    from playwright.sync_api import Page
 
 AXE = """async () => {
   const { violations } = await axe.run(document, { resultTypes: ["violations"] });

@@ -1,12 +1,13 @@
 """The page of a server of several models: what they do is shown, and a load is ended where it is seen."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page
 
 from tests.browser import installation
 from tests.browser.chromium import Tab, expect
@@ -20,7 +21,7 @@ from tests.support.http_process import LIMIT, until
 pytestmark = pytest.mark.long
 
 if TYPE_CHECKING:
-    pass
+    from playwright.sync_api import Browser, Locator, Page
 
 CANCELLED = r"status of 499"  # the console reports each answer that is an error
 

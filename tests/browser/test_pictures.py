@@ -1,24 +1,25 @@
 """Pictures in the chat: chosen, pasted and dropped, made small enough, sent, kept; and why none are taken."""
 
+from __future__ import annotations
+
 import base64
 import random
 import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import FilePayload, Page, Route
 
 from pyllmcancel.media.pictures import Size, check_picture
 from pyllmcancel.pausing import no_pause
 from tests.browser.chromium import Tab, expect
-from tests.browser.conftest import OpenTab
 from tests.browser.scenes import answer_with, bring, say
-from tests.support.http_process import ServerProcess
 from tests.support.media_files import bmp, png
 
 if TYPE_CHECKING:
-    pass
+    from playwright.sync_api import FilePayload, Page, Route
 
+    from tests.browser.conftest import OpenTab
+    from tests.support.http_process import ServerProcess
 
 PNG = png(8, 8)
 

@@ -1,14 +1,14 @@
 """The other tests rely on this: a tab notes each thing that must not happen in the page."""
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
-from playwright.sync_api import Browser
+from typing import TYPE_CHECKING
 
 from tests.browser.chromium import Tab
 from tests.support.http_process import ServerProcess
 
 if TYPE_CHECKING:
-    pass
+    from playwright.sync_api import Browser
 
 
 def test_a_tab_notes_errors_dialogs_other_hosts_and_what_the_policy_forbids(

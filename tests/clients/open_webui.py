@@ -7,6 +7,8 @@ minutes and 3 GB. With --tasks it asks for titles, tags and follow-ups, as it do
 Needs Chromium and Playwright: python -m tests.browser --install.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import shlex
@@ -21,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
-from playwright.sync_api import Browser, Page
 
 from tests.browser import installation
 from tests.browser.chromium import Tab, browsing, expect
@@ -43,7 +44,7 @@ from tests.support.http_process import ServerProcess, until
 from tests.support.small_png import write_small
 
 if TYPE_CHECKING:
-    pass
+    from playwright.sync_api import Browser, Page
 
 OPEN_WEBUI = Environment("pip", ("open-webui==0.12.4",))
 # Besides those of the recipe: it asks nobody but the server, and wants no password.

@@ -7,6 +7,8 @@ chat asks again some seconds after each answer. Printed is a table for docs/meas
 the page's view Engine while the editor computes, and the chat computes, too, or waits for room.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import random
@@ -19,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
-from playwright.sync_api import Page
 
 from pyllmcancel.models import packaged_model_path
 from tests.browser.chromium import Tab, browsing
@@ -28,7 +29,7 @@ from tests.support.http_process import ServerProcess
 from tests.support.small_png import write_small
 
 if TYPE_CHECKING:
-    pass
+    from playwright.sync_api import Page
 
 PRESET = "[coder]\nmodel = {coder}\nalias = fim\n[chat]\nmodel = {chat}\n"
 CODE = 'class Settings:\n    """Settings kept in a file."""\n\n    def save(self, path):\n        '

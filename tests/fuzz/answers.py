@@ -3,6 +3,8 @@
 ``tests/fuzz/native/answers.cpp`` reads the same inputs, and counts branches in the compiled parser.
 """
 
+from __future__ import annotations
+
 import json
 import random
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from tests.native.chat_answers import ANSWERS
 from tests.native.chat_templates import TOOLS, Message, apply
 
 if TYPE_CHECKING:
-    pass
+    from pyllmcancel._native import ChatParser
 
 FAMILIES = sorted({answer.template for answer in ANSWERS})
 ASKED = [(choice, reasoning_format) for choice in ("auto", "required") for reasoning_format in ("auto", "none")]

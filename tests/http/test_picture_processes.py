@@ -2,16 +2,13 @@
 
 from base64 import b64encode
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 
 from tests.support.http_process import LIMIT, ServerProcess
 from tests.support.media_files import data_url, gif, png
 from tests.support.toy_projectors import write_pair
-
-if TYPE_CHECKING:
-    pass
 
 PICTURE = png(100, 60)
 

@@ -70,56 +70,53 @@ async def test_a_stream_is_the_same_in_events() -> None:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_an_answer_that_is_cut_is_incomplete(streams: bool) -> None:
-    async with open_world() as world:
-        fields = {"max_output_tokens": 3, "temperature": 0}
-        found = (await stream(world, **fields))[-1] if streams else {"response": await answer(world, **fields)}
-        response = found["response"]
-        assert found.get("type", "response.incomplete") == "response.incomplete"
-        assert (response["status"], response["completed_at"]) == ("incomplete", None)
-        assert response["incomplete_details"] == {"reason": "max_output_tokens"}
-        assert [item["status"] for item in response["output"]] == ["incomplete"]
-        assert response["usage"]["output_tokens"] == 3
+async def test_an_answer_that_is_cut_is_incomplete(world: World, streams: bool) -> None:
+    fields = {"max_output_tokens": 3, "temperature": 0}
+    found = (await stream(world, **fields))[-1] if streams else {"response": await answer(world, **fields)}
+    response = found["response"]
+    assert found.get("type", "response.incomplete") == "response.incomplete"
+    assert (response["status"], response["completed_at"]) == ("incomplete", None)
+    assert response["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert [item["status"] for item in response["output"]] == ["incomplete"]
+    assert response["usage"]["output_tokens"] == 3
 
 
 @pytest.mark.parametrize(
     ("reason", "status"),
     [("explicit", "cancelled"), ("superseded", "cancelled"), ("deadline", "failed"), ("shutdown", "failed")],
 )
-async def test_a_stream_that_breaks_off_does_not_look_complete(reason: str, status: str) -> None:
-    async with open_world() as world:
-        world.hold()
-        body = {"input": "hello", "stream": True, "supersede": "key"}
-        asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
-        await world.held()
-        await world.bring_about(reason)
-        await world.cancelling("mine")
-        world.gate.open()
-        events = checked_events(await asked.end())
-        error, last = events[-2:]
-        response = last["response"]
-        assert (error["type"], error["code"]) == ("error", reason)
-        assert (last["type"], response["status"], response["id"]) == ("response.failed", status, "resp_mine")
-        assert response["error"]["message"] == error["message"]
-        assert accumulated(events) is None
+async def test_a_stream_that_breaks_off_does_not_look_complete(world: World, reason: str, status: str) -> None:
+    world.hold()
+    body = {"input": "hello", "stream": True, "supersede": "key"}
+    asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
+    await world.held()
+    await world.bring_about(reason)
+    await world.cancelling("mine")
+    world.gate.open()
+    events = checked_events(await asked.end())
+    error, last = events[-2:]
+    response = last["response"]
+    assert (error["type"], error["code"]) == ("error", reason)
+    assert (last["type"], response["status"], response["id"]) == ("response.failed", status, "resp_mine")
+    assert response["error"]["message"] == error["message"]
+    assert accumulated(events) is None
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-async def test_an_answer_in_one_piece_that_is_cancelled_is_an_error(leaves: bool) -> None:
-    async with open_world() as world:
-        world.hold()
-        asked = world.begin("POST", RESPONSES, {"input": "hello"}, headers={"x-request-id": "mine"})
-        await world.held()
-        if leaves:
-            asked.leave()
-        else:
-            await world.post("/v1/requests/mine/cancel?wait=false")
-        await world.cancelling("mine")
-        world.gate.open()
-        if leaves:
-            assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
-        else:
-            assert ((await asked.end()).status, asked.json()["error"]["code"]) == (499, "explicit")
+async def test_an_answer_in_one_piece_that_is_cancelled_is_an_error(world: World, leaves: bool) -> None:
+    world.hold()
+    asked = world.begin("POST", RESPONSES, {"input": "hello"}, headers={"x-request-id": "mine"})
+    await world.held()
+    if leaves:
+        asked.leave()
+    else:
+        await world.post("/v1/requests/mine/cancel?wait=false")
+    await world.cancelling("mine")
+    world.gate.open()
+    if leaves:
+        assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
+    else:
+        assert ((await asked.end()).status, asked.json()["error"]["code"]) == (499, "explicit")
 
 
 async def test_logprobs_are_of_the_text() -> None:
@@ -246,26 +243,24 @@ async def test_a_call_is_asked_for(choice: Any) -> None:
         {"type": "shell"},
     ],
 )
-async def test_hosted_tools_are_ignored_beside_the_clients_own(hosted: dict[str, Any]) -> None:
-    async with open_world() as world:
-        tools = [WEATHER, hosted]
-        exchange = await world.served(RESPONSES, {"input": "hello", "tools": tools, "max_output_tokens": 1})
-        assert exchange.headers["x-ignored-fields"] == "tools[1]"
-        assert checked(exchange.json())["tools"] == tools
+async def test_hosted_tools_are_ignored_beside_the_clients_own(world: World, hosted: dict[str, Any]) -> None:
+    tools = [WEATHER, hosted]
+    exchange = await world.served(RESPONSES, {"input": "hello", "tools": tools, "max_output_tokens": 1})
+    assert exchange.headers["x-ignored-fields"] == "tools[1]"
+    assert checked(exchange.json())["tools"] == tools
 
 
-async def test_a_schema_shapes_the_text() -> None:
-    async with open_world() as world:
-        schema = {
-            "type": "object",
-            "properties": {"a": {"enum": [1, 2]}},
-            "required": ["a"],
-            "additionalProperties": False,
-        }
-        text = {"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": True}}
-        found = await answer(world, text=text, temperature=5)
-        assert json.loads(found["output"][0]["content"][0]["text"])["a"] in (1, 2)
-        assert found["text"]["format"] == text["format"]
+async def test_a_schema_shapes_the_text(world: World) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": [1, 2]}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    text = {"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": True}}
+    found = await answer(world, text=text, temperature=5)
+    assert json.loads(found["output"][0]["content"][0]["text"])["a"] in (1, 2)
+    assert found["text"]["format"] == text["format"]
 
 
 # -- the conversation -------------------------------------------------------------------------------------------------
@@ -343,13 +338,14 @@ async def test_items_become_the_messages_of_a_chat() -> None:
         ({"input": "hello " * 2000}, "input", "tokens"),
     ],
 )
-async def test_what_cannot_be_served_is_refused_by_name(fields: dict[str, Any], param: str, words: str) -> None:
-    async with open_world() as world:
-        exchange = await world.post(RESPONSES, {"input": "hello"} | fields)
-        error = exchange.json()["error"]
-        assert (exchange.status, error["param"]) == (400, param), error
-        assert words in error["message"]
-        assert await world.requests() == []
+async def test_what_cannot_be_served_is_refused_by_name(
+    world: World, fields: dict[str, Any], param: str, words: str
+) -> None:
+    exchange = await world.post(RESPONSES, {"input": "hello"} | fields)
+    error = exchange.json()["error"]
+    assert (exchange.status, error["param"]) == (400, param), error
+    assert words in error["message"]
+    assert await world.requests() == []
 
 
 async def test_an_effort_that_the_model_knows_nothing_of_is_passed_over() -> None:

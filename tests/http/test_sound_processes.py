@@ -3,7 +3,7 @@
 import io
 from base64 import b64encode
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import openai
 import pytest
@@ -13,9 +13,6 @@ from tests.support.media_files import noise_wav
 from tests.support.toy_projectors import write_pair
 
 pytestmark = pytest.mark.long
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_a_sound_is_heard_in_chats_and_transcriptions_and_a_cancel_ends_its_encoding(tmp_path: Path) -> None:

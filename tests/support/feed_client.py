@@ -2,12 +2,9 @@
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tests.support.http_world import World
-
-if TYPE_CHECKING:
-    pass
 
 
 class Told(NamedTuple):

@@ -3,14 +3,11 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyllmcancel.engine.engine import Engine
 from pyllmcancel.errors import LoadCancelled
 from tests.support.http_asgi import LIMIT
-
-if TYPE_CHECKING:
-    pass
 
 
 class HeldLoad:

@@ -8,14 +8,10 @@ import asyncio
 import json
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
-
-if TYPE_CHECKING:
-    pass
-
 
 LIMIT = 60.0  # seconds; nothing here takes more than milliseconds, so a longer wait is a hang
 

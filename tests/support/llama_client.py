@@ -1,13 +1,10 @@
 """Clients of llama-server's ``/completion``, for tests."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World
-
-if TYPE_CHECKING:
-    pass
 
 COMPLETION = "/completion"
 

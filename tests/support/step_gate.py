@@ -8,14 +8,10 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyllmcancel.step import StepItem
 from tests.support.device import ON_DEVICE
 from tests.support.fake_native import CancelFlag
-
-if TYPE_CHECKING:
-    pass
 
 N_POLLS = 100  # graph nodes of a whole step
 # Seconds; nothing here takes more than milliseconds, but on a device that is the processor, or with a sanitizer

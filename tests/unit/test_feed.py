@@ -1,7 +1,6 @@
 """The feed's parts: the recorder, facts in their order, steps that are alike, and the ring with its numbers."""
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +17,6 @@ from pyllmcancel.server.live.wording import Audience, Frames, steps_event
 from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.shares import Shares
 from tests.support.driver import Driver, Tracked
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.anyio
 
