@@ -49,8 +49,6 @@ class FailedStepError(Exception):
 
 @dataclass(slots=True)
 class Party:
-    """The logits that the three are judged by."""
-
     neighbour: Logits
     bystander: Logits
     victim: Logits

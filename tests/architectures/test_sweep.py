@@ -24,7 +24,6 @@ ReportOf = Callable[[str], Report]
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory, model_files: dict[str, Path]) -> Callable[[str], Path]:
-    """Write a toy model, each once."""
     folder, written = tmp_path_factory.mktemp("toys"), {name: model_files[kind] for name, kind in TINY.items()}
 
     def write(name: str) -> Path:
@@ -37,7 +36,6 @@ def toy(tmp_path_factory: pytest.TempPathFactory, model_files: dict[str, Path]) 
 
 @pytest.fixture(scope="module")
 def report_of(toy: Callable[[str], Path]) -> ReportOf:
-    """The protected sweep of a toy, at every node on the CPU; each is made once."""
     reports: dict[str, Report] = {}
 
     def report(name: str) -> Report:

@@ -103,8 +103,6 @@ def test_no_aim_is_met_by_a_gap_of_zero(ours: float, theirs: float, expected: Ve
 
 
 class Asked(Results):
-    """Notes which measurements are asked for."""
-
     names: ClassVar[set[str]] = set()
 
     def figures(self, measurement: str, peer: str) -> list[dict[str, Any]]:

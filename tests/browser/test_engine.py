@@ -43,7 +43,6 @@ SLOWLY = """() => import("/page/live.js").then(({ fleet: { first: model } }) => 
 
 @pytest.fixture
 def page(tab: Tab, load: Load) -> Page:
-    """With all of the load's clients in sight."""
     page = tab.open("engine")
     for client in load.clients:
         expect(cancel_button(page, client)).to_have_text("Cancel")

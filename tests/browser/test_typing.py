@@ -50,7 +50,6 @@ def rows(page: Page) -> Locator:
 
 
 def newest(page: Page, fate: str) -> None:
-    """Wait until the newest request's fate is this."""
     expect(rows(page).first).to_contain_text(fate)
 
 

@@ -82,7 +82,6 @@ def run(clients: list[Client], options: argparse.Namespace) -> list[Client]:
 
 
 def say(*lines: str) -> None:
-    """At once: all of them take minutes."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
 

@@ -148,12 +148,10 @@ def conversation_of(body: Body) -> Any:
 
 
 def pictures_in(body: Body | None) -> int:
-    """Return how many pictures the results of tools have."""
     return sum(map(images, tool_results(conversation_of(body)))) if body else 0
 
 
 def images(part: Any) -> int:
-    """Return how many images a part has, at any depth."""
     if isinstance(part, list):
         return sum(map(images, part))
     if isinstance(part, dict):

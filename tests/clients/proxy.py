@@ -43,7 +43,6 @@ class Exchange:
 
     @property
     def status(self) -> int | None:
-        """None while there is no answer."""
         line = bytes(self.answer).split(b"\r\n", 1)[0].split()
         return int(line[1]) if len(line) > 1 else None
 
@@ -96,7 +95,6 @@ class Connection(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def _relay(self, server: socket.socket, exchange: Exchange) -> None:
-        """Until one of both is gone."""
         while True:
             ready, _, _ = select.select([self.connection, server], [], [])
             if self.connection in ready and not self.connection.recv(65_536):

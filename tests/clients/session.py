@@ -48,7 +48,6 @@ class Session(AbstractContextManager["Session"]):
         self.server.wait_for(exchange.id, PATIENCE, status="finished")
 
     def until_generating(self) -> Exchange:
-        """Wait until the long answer is being generated."""
         exchange = self.until_sent(is_long_turn)
         self.server.wait_for(exchange.id, PATIENCE, completion_tokens=lambda n: n > 5)
         return exchange
@@ -101,7 +100,6 @@ def processes_of(home: Path) -> list[int]:
 
 
 def is_long_turn(exchange: Exchange) -> bool:
-    """Return whether it asks for the long answer."""
     body = exchange.body or {}
     conversation = body.get("messages", body.get("input", []))
     return exchange.stage is Stage.FREE and LONG_PROMPT in json.dumps(conversation)

@@ -82,6 +82,5 @@ def stop_of(server: ServerProcess, request_id: str, pressed: float) -> Stop:
 
 
 def say(*lines: str) -> None:
-    """Print at once: all of it takes minutes."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()

@@ -33,7 +33,6 @@ def known_variables() -> set[str]:
 
 @pytest.fixture(scope="module")
 def server() -> dict[str, Any]:
-    """The pod of the Kubernetes server."""
     found: dict[str, Any] = manifest("StatefulSet", "pyllmcancel")["spec"]["template"]["spec"]
     return found
 

@@ -35,7 +35,6 @@ def answer(server: ServerProcess, prompt: list[int]) -> dict[str, Any]:
 
 
 def steps_of(server: ServerProcess, request_id: str) -> list[dict[str, Any]]:
-    """The newest first."""
     traced = server.http.get("/v1/steps").json()["data"]
     return [step for step in traced if any(part["request"] == request_id for part in step["sequences"])]
 

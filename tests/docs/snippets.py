@@ -17,8 +17,6 @@ GO_ON = ("serve", "top", "models", "chat")
 
 
 class Way(StrEnum):
-    """The way in which a block is tested."""
-
     RUN = "run"
     CHECKED = "checked: its options, extras and files are known"
     PARSED = "parsed"

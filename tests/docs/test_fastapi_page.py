@@ -25,7 +25,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="module")
 def port(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The application's port."""
     folder = tmp_path_factory.mktemp("gateway")
     (code,) = [block.code for block in blocks("docs/fastapi.md") if block.language == "python"]
     (folder / "gateway.py").write_text(code.replace(THERE, server.url))

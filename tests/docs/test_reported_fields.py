@@ -77,7 +77,6 @@ def fields_of(event: type) -> set[str]:
 
 
 def described(event: str) -> str:
-    """The part of the page about an event."""
     if event == "snapshot":
         return FEED_PAGE.split("## `snapshot`")[1].split("\n## ")[0]
     (row,) = re.findall(rf"^- `{event}`: .*\n(?:  .*\n)*", FEED_PAGE.split("## The other events")[1], re.MULTILINE)

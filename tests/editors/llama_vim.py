@@ -117,7 +117,6 @@ def sent(seen: dict[str, Any], kind: str) -> Sent:
 
 
 def work(vim: Vim) -> None:
-    """A round of a user's work."""
     vim.command("b shapes.py")
     vim.press("Go")
     for text in TYPED:

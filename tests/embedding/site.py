@@ -58,7 +58,6 @@ class Site:
         return found
 
     async def ended(self, request_id: str) -> dict[str, Any]:
-        """Wait until nothing is computed for a request any more; how it stands then."""
         for request in self.engine.registry.requests():
             if request.id == request_id:
                 async with asyncio.timeout(LIMIT):

@@ -110,7 +110,6 @@ def make_rig() -> Iterator[Callable[..., Rig]]:
 
 @pytest.fixture
 def rig(make_rig: Callable[..., Rig]) -> Rig:
-    """An encoder: a text is computed whole."""
     return make_rig()
 
 

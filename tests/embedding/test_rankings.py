@@ -20,7 +20,6 @@ DOCUMENTS = ["one", "two", "three", "four", "five"]
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    """A server of a model that ranks."""
     async with open_site(Pooling.RANK) as opened:
         yield opened
 

@@ -152,7 +152,6 @@ class Holder(RecordingSink):
 
 
 def results(engine: Engine, texts: list[str]) -> list[np.ndarray]:
-    """The embeddings of texts, or their scores."""
     sink = RecordingSink()
     engine.submit_texts([engine.text_tokens(text) for text in texts], sink).ended.result(TEST_LIMIT)
     found = {delta.index: delta.embedding for delta in sink.deltas if isinstance(delta, Embedded)}

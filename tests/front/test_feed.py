@@ -27,7 +27,6 @@ def told(feed: Exchange, kind: str) -> list[dict[str, Any]]:
 
 
 def states(feed: Exchange) -> dict[str, str]:
-    """The states of all models, by the last event that lists them."""
     events = told(feed, "models")
     return {one["id"]: one["status"]["value"] for one in events[-1]["models"]} if events else {}
 

@@ -28,7 +28,6 @@ def front(tmp_path: Path) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def add(front: ServerProcess, tmp_path: Path) -> Iterator[Add]:
-    """Start a worker, and wait until the front uses it."""
     model = write_patient_model(tmp_path / "stdlib.gguf")
     common = ("--model", str(model), "--worker-key", str(tmp_path / "secret"), "--spec-type", "none")
     with ExitStack() as stack:

@@ -41,7 +41,6 @@ def replicas(server: ServerProcess) -> list[dict[str, Any]]:
 
 
 def place(server: ServerProcess, request_id: str) -> str:
-    """The replica of a request, when it runs."""
     name: str = server.wait_for(request_id, status="running")["replica"]
     return name
 

@@ -37,7 +37,6 @@ class Site(NamedTuple):
         return sorted(one["name"] for one in replicas if one["status"]["value"] == "loaded")
 
     def live(self) -> list[int]:
-        """The numbers of requests that each worker has."""
         told = [one.get("/health", headers=HEADERS).json() for one in (self.named, self.registered)]
         return [one["waiting"] + one["running"] for one in told]
 

@@ -26,7 +26,6 @@ def read(*given: str) -> Catalog:
 
 
 def children(folder: Path, *given: str) -> list[argparse.Namespace]:
-    """The options of each model's process."""
     arguments = parsed(*given)
     sources = Sources(arguments, arguments.given, arguments.parser)
     commands = [

@@ -144,7 +144,6 @@ class RouterWorld(Clients):
         return found
 
     async def waits(self, request_id: str) -> None:
-        """Wait until a request waits for its model."""
         await self.until(
             lambda: any((one.id, one.status) == (request_id, "loading") for one in self.requests.registry.requests())
         )

@@ -90,7 +90,6 @@ def places(root: list[Any]) -> Iterable[Place]:
 
 
 def read(text: bytes) -> Any:
-    """Return the value; None for a text that is no JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

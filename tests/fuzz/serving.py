@@ -61,7 +61,6 @@ def serving() -> Serving:
 
 
 def close() -> None:
-    """Stop the server, if one was made."""
     if serving.cache_info().currsize:
         serving().close()
         serving.cache_clear()

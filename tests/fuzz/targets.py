@@ -192,7 +192,6 @@ def guidance() -> BoundedGuidance:
 
 
 def close() -> None:
-    """End the processes and threads of all targets."""
     close_serving()
     if guidance.cache_info().currsize:
         guidance().close()

@@ -29,7 +29,6 @@ def schema_format(schema: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 async def text_of(world: World, *, stream: bool = False, **fields: Any) -> tuple[str, str]:
-    """Text and finish reason."""
     exchange = await world.chat(stream=stream, **fields).end()
     assert exchange.status == 200, exchange.body
     if not stream:

@@ -31,7 +31,6 @@ def client(server: ServerProcess) -> Iterator[anthropic.Anthropic]:
 
 
 def named(request_id: str, key: str | None = None) -> dict[str, Any]:
-    """The option of a call that is looked for afterwards."""
     return {"extra_headers": {"X-Request-Id": request_id} | ({"X-Supersede": key} if key else {})}
 
 

@@ -24,7 +24,6 @@ async def cancel(world: World, target: str = "requests/mine") -> dict[str, Any]:
 
 
 def said(exchange: Exchange) -> dict[str, Any]:
-    """Return the report on the one request, by either endpoint."""
     answer: dict[str, Any] = exchange.json()
     if "session" in answer:
         assert (answer["session"], answer["descendants"], answer["hold_seconds"]) == ("session", True, None)

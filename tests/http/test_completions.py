@@ -23,7 +23,6 @@ def chunks(exchange: Exchange) -> list[dict[str, Any]]:
 
 
 async def answer(world: World, *, stream: bool, **fields: Any) -> dict[int, tuple[str, str]]:
-    """Text and finish reason of each choice."""
     exchange = await world.complete(stream=stream, **fields).end()
     assert exchange.status == 200, exchange.body
     found: dict[int, tuple[str, str]] = {}

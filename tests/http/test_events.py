@@ -21,7 +21,6 @@ def named(request_id: str, **headers: str) -> dict[str, str]:
 
 
 def of(events: list[Told], request_id: str) -> list[str]:
-    """Return the events of one request."""
     return [event.type for event in events if event.request_id == request_id]
 
 

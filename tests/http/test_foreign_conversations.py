@@ -33,7 +33,6 @@ async def message(world: World, *messages: dict[str, Any], **fields: Any) -> Exc
 
 
 def prompt_of(made: list[Request]) -> str:
-    """Return the last prompt that the model got."""
     return bytes(made[-1].choices[0].prompt).decode()
 
 

@@ -42,7 +42,6 @@ def accepted(world: World, request_id: str) -> Request:
 
 
 def everything_from(client: RawClient) -> bytes:
-    """Return the data that still come until the server closes the connection."""
     received = b""
     with suppress(ConnectionResetError):
         while piece := client.socket.recv(65_536):

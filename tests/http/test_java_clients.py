@@ -39,7 +39,6 @@ class Java:
         self.answers = self.socket.makefile("rb")
 
     def ask(self, **fields: object) -> str:
-        """Send a chat; its id."""
         name = fresh_id()
         chat = {"model": "stdlib-coder", "messages": [{"role": "user", "content": "hello"}], "stream": True}
         body = json.dumps(chat | fields).encode()
@@ -55,7 +54,6 @@ class Java:
         return name
 
     def answer(self) -> bytes:
-        """Return the status line of the answer, which must be complete."""
         status = self.answers.readline()
         while (line := self.answers.readline()) != b"\r\n":
             assert not line.lower().startswith(b"upgrade"), line

@@ -26,7 +26,6 @@ def ask(world: World, path: str, headers: dict[str, str], **fields: Any) -> Exch
 
 
 async def decoding(world: World, path: str, headers: dict[str, str], **fields: Any) -> Exchange:
-    """A request that has a token, and whose next step is held."""
     world.hold()
     exchange = ask(world, path, headers, **fields)
     await world.step(2)

@@ -320,7 +320,6 @@ def added_up(exchange: Exchange) -> dict[str, Any]:
 
 
 def calls_of(message: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Names and inputs."""
     return [(block["name"], block["input"]) for block in message["content"] if block["type"] == "tool_use"]
 
 

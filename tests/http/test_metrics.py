@@ -323,7 +323,6 @@ def read_dashboard() -> dict[str, Any]:
 
 
 def targets() -> Iterator[tuple[str, str, str]]:
-    """Panel, expression and legend of each query."""
     for panel in read_dashboard()["panels"]:
         for target in panel["targets"]:
             yield panel["title"], target["expr"], target["legendFormat"]

@@ -186,7 +186,6 @@ def within(value: Any, sent: Any) -> Iterator[tuple[type[Sent], dict[str, Any]]]
 
 
 def optional(kind: type[Sent]) -> list[str]:
-    """Its optional fields, by the names that clients use."""
     return [name for name, field in wire_fields(kind).items() if not field.is_required() and name not in kind.null_says]
 
 

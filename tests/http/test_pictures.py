@@ -56,7 +56,6 @@ async def world() -> AsyncIterator[World]:
 
 @pytest.fixture
 def library(world: World) -> RecordingLibrary:
-    """Engine-side record of what was asked for."""
     assert isinstance(world.engine.media, RecordingLibrary)
     return world.engine.media
 

@@ -434,7 +434,6 @@ async def test_one_that_was_not_in_the_background_has_no_events_to_tell(world: W
 
 
 def fill(world: World) -> None:
-    """From now on the store cannot grow."""
     store = world.app.state.server.responses._store
     (pages,) = store._commits._connection.execute("PRAGMA page_count").fetchone()
     store._commits._connection.execute(f"PRAGMA max_page_count = {pages}")

@@ -45,7 +45,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def ask(
     world: World, prompt: str, slot: int | None = None, key: str | None = None, **fields: Any
 ) -> dict[str, Any]:
-    """The timings of a completion."""
     body = {"prompt": prompt, "n_predict": 8, "temperature": 0} | ({} if slot is None else {"id_slot": slot}) | fields
     exchange = await world.served("/completion", body, headers=bearer(key))
     timings: dict[str, Any] = exchange.json()["timings"]

@@ -91,7 +91,6 @@ def test_public_paths_answer_before_a_body_comes_and_wait_for_none(
 
 @pytest.fixture(scope="module")
 def crowded(long_model: Path) -> Iterator[ServerProcess]:
-    """A server with three places."""
     options = ("--max-connections", "3", "--max-connections-per-address", "3", "--ctx-size", str(CONTEXT))
     with ServerProcess("--model", str(long_model), *options) as process:
         yield process.started()

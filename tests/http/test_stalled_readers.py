@@ -59,7 +59,6 @@ def test_one_that_stops_at_the_first_byte_is_cancelled_as_stalled(strict: Server
 
 
 def everything(client: RawClient) -> bytes:
-    """Return the data that still come until the connection is closed."""
     received = b""
     try:
         while piece := client.socket.recv(65_536):

@@ -43,7 +43,6 @@ def found(world: World, name: str = NAME, owner: str = NO_OWNER) -> KeptAnswer:
 
 
 async def written(world: World, name: str = NAME) -> bytes:
-    """The whole stream, after its end."""
     return (await read(world, name).end()).body
 
 

@@ -117,7 +117,6 @@ def quiet() -> dict[str, str]:
 
 
 def read_results(path: Path) -> dict[str, Result]:
-    """The last result of each test."""
     found: dict[str, Result] = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         one = json.loads(line)

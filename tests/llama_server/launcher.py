@@ -19,7 +19,6 @@ OWN = ["--threads", "1", "--drain", "0.1", "--store", "memory"]
 
 
 def translate(options: list[str], stand_ins: dict[str, list[str]]) -> list[str]:
-    """Options of ``pyllmcancel serve``."""
     ours = list(OWN)
     repository, file = None, None
     rest = iter(options)

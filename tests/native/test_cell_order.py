@@ -43,7 +43,6 @@ def compute(world: World, context: Any, seq: int, tokens: list[int]) -> None:
 
 
 def generate(context: Any, seq: int) -> np.ndarray:
-    """The logits after each of some more tokens, shape (COUNT, n_vocab)."""
     rows = []
     for _ in range(COUNT):
         ok(context.step([(seq, 1)]))

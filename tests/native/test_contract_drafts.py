@@ -28,7 +28,6 @@ def tokens_of(row: StepRow) -> list[int]:
 
 
 def answer_with(world: World, draft_of: Callable[[list[int]], Sequence[int]], **sampling: Any) -> list[int]:
-    """The answer to PROMPT with a draft in each step, the one that computes the prompt included."""
     context = world.context()
     world.open(context, 0, PROMPT, **sampling)
     answer = list[int]()

@@ -45,7 +45,6 @@ class Pair:
         self.model.open(seq, tokens, self.sampler(), self.flags[seq])
 
     def answer(self, seq: int, count: int) -> list[int]:
-        """Compute the model until `seq` has `count` tokens more."""
         got: list[int] = []
         while len(got) < count:
             n_pending = len(self.model.tokens(seq)) - self.model.n_committed(seq)

@@ -38,7 +38,6 @@ class Dictated:
         return row
 
     def say(self, text: str) -> bool:
-        """Return whether each token of a text is allowed."""
         return self.say_tokens(self.model.tokenize(text, add_special=False))
 
     def say_tokens(self, tokens: Iterable[int]) -> bool:
@@ -52,7 +51,6 @@ class Dictated:
         return True
 
     def choose(self, n_tokens: int) -> str:
-        """Return the next token, if any is allowed."""
         rows = []
         while len(rows) < n_tokens and (not rows or rows[-1].fault is LogitFault.NONE):
             rows.append(self.step())
@@ -222,7 +220,6 @@ def test_every_grammar_for_a_schema_is_accepted(world: World, name: str) -> None
 
 
 def grammar_of(form: dict[str, Any]) -> dict[str, Any]:
-    """The sampling parameters of a form."""
     triggers = ((trigger["type"], trigger["value"]) for trigger in form["grammar_triggers"])
     return {
         "grammar": form["grammar"],

@@ -26,8 +26,6 @@ WIDE, TALL = (100, 60), (30, 90)
 
 @dataclass
 class Sight:
-    """A text model and its projector."""
-
     kind: str
     model: Any
     path: Path

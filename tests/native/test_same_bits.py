@@ -67,7 +67,6 @@ def prefill(context: Any, seq: int, chunk: int = 512) -> None:
 
 
 def generate(context: Any, seq: int, beside: tuple[int, ...] = ()) -> np.ndarray:
-    """The logits of the prompt's last token, and of COUNT more, shape (COUNT + 1, n_vocab)."""
     rows = [np.array(context.logits(seq))]
     for _ in range(COUNT):
         ok(context.step([(number, 1) for number in sorted((seq, *beside))]))

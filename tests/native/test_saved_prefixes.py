@@ -17,7 +17,6 @@ OPTIONS = {"checkpoint_interval": 16, "n_ctx": 512, "flash_attention": 1}
 
 
 def computed(world: World, tokens: list[int], **options: Any) -> Any:
-    """A context whose first sequence, which is idle, has computed `tokens`, in steps of 24."""
     context = world.context(**OPTIONS | options)
     world.open(context, 0, [*tokens, 1])
     for begin in range(0, len(tokens), 24):

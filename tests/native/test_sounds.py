@@ -23,8 +23,6 @@ QUIET = mp3(100)  # 3.6 s
 
 @dataclass
 class Hearing:
-    """A text model and its projector."""
-
     text: Any
     projector: Any
 

@@ -40,7 +40,6 @@ class Checkout:
         )
 
     def left(self) -> list[str]:
-        """Return the files in vendor/, half-done and hidden ones included."""
         vendor = self.root / "vendor"
         return sorted(path.relative_to(vendor).as_posix() for path in vendor.rglob("*") if not path.is_dir())
 
@@ -61,7 +60,6 @@ def no_network() -> dict[str, str]:
 
 @pytest.fixture
 def sha256(tmp_path: Path) -> str:
-    """The hash of the sdist in the fake index."""
     return fake_index.write_sdist(tmp_path / "index")
 
 

@@ -52,7 +52,6 @@ Sources = dict[str, str]
 
 @cache
 def sources() -> Sources:
-    """The package's modules by their names, without ``pyllmcancel.``."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py*")):
         if path.suffix in (".py", ".pyi"):
@@ -109,7 +108,6 @@ def layer_of(module: str) -> str:
 
 
 def upward(modules: Sources) -> list[str]:
-    """Imports of a higher layer."""
     order = list(LAYERS)
     return [
         str(found)
@@ -119,7 +117,6 @@ def upward(modules: Sources) -> list[str]:
 
 
 def circular(modules: Sources) -> set[str]:
-    """Modules that import each other, directly or not."""
     below: dict[str, set[str]] = {name: set() for name in modules}
     for found in imports(modules):
         below[found.importer].add(found.imported)
@@ -151,7 +148,6 @@ def importers_of_the_compiled_module(modules: Sources) -> set[str]:
 
 
 def cancellers(modules: Sources) -> set[str]:
-    """Functions that call ``….cancellation.request(…)``."""
     return {f"{name}.{place}" for name, text in modules.items() for place in _cancellers(parsed(text), ())}
 
 

@@ -38,7 +38,6 @@ def distrusting(long_model: Path) -> Iterator[ServerProcess]:
 
 
 def post(stack: ExitStack, proxy: Proxy, source: str, server: ServerProcess, **headers: str) -> str:
-    """Send a request from this address, which is running when this returns; its id."""
     client = stack.enter_context(RawClient(proxy.port, source=source))
     request_id = fresh_id()
     head, separator, body = post_bytes(request_id, COMPLETIONS).partition(b"\r\n\r\n")

@@ -33,8 +33,6 @@ def frequent_switches() -> Iterator[None]:
 
 
 class Crowd:
-    """Threads that prepare requests, and threads that cancel them."""
-
     def __init__(self, driver: Driver, seed: int) -> None:
         self.engine = driver.engine
         self.seed = seed

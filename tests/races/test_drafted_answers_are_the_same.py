@@ -85,7 +85,6 @@ def cancel_late(engine: Engine, request: Request, sink: RecordingSink, n_tokens:
 
 
 def answers(engine: Engine, asked: list[Asked], *, cancels: bool) -> list[RecordingSink]:
-    """Ask all at once, and wait for all endings."""
     sinks = []
     for one in asked:
         sink = RecordingSink()

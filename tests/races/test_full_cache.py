@@ -68,7 +68,6 @@ def crowd(model_files: dict[str, Path]) -> Iterator[Callable[..., Crowd]]:
 
 
 def alone(crowd: Callable[..., Crowd], kind: str, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
-    """The answers of requests that have an engine to themselves, one after the other."""
     lonely = crowd(kind, parallel=1)
     return [lonely.tokens(lonely.submit(prompt, max_tokens=max_tokens)) for prompt in prompts]
 

@@ -110,7 +110,6 @@ class RayCluster(ServerProcess):
         return until(lambda: self.workers(model), accept, SECONDS)
 
     def kill(self, name: str) -> None:
-        """Have Ray kill the actor whose name has this part."""
         subprocess.run([sys.executable, "-P", "-c", KILL, name], env=self._environment, check=True, timeout=SECONDS)
 
     def deploy(self, models: dict[str, dict[str, Any]]) -> None:
@@ -130,7 +129,6 @@ class RayCluster(ServerProcess):
         return answer.raise_for_status().json() if answer.content else None
 
     def pids(self) -> list[int]:
-        """All processes that belong to it."""
         found, mark = [], f"{MARK}={self._mark}".encode()
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):

@@ -13,7 +13,6 @@ from .tiny_models import (
 
 
 def write_not_gguf(path: Path) -> Path:
-    """Write a file of text."""
     path.write_text("This is not a model.\n" * 100)
     return path
 

@@ -313,7 +313,6 @@ class Driver:
         self.settle()
 
     def run_to_the_end(self) -> None:
-        """Let all steps through, and everything be read."""
         self.gate.open()
         for tracked in self.tracked:
             tracked.sink.full = False
@@ -322,7 +321,6 @@ class Driver:
         self.gate.hold()
 
     def holds(self, tracked: Tracked) -> bool:
-        """Return whether the step that waits at the gate computes for this request."""
         held = self.gate.held()
         return held is not None and tracked.request.cancellation.flag in held.flags
 

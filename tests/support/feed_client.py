@@ -46,7 +46,6 @@ class FeedClient:
         return [event.type for event in self.events]
 
     async def until(self, accept: Callable[[list[Told]], object]) -> list[Told]:
-        """Wait until the events are as they should be; all that have come."""
         await self.exchange.until(lambda: accept(self.events))
         return self.events
 
@@ -55,7 +54,6 @@ class FeedClient:
         return (await self.until(bool))[0].data
 
     async def ended(self, *request_ids: str) -> list[Told]:
-        """Wait until all of these requests have ended."""
         return await self.until(
             lambda events: set(request_ids) <= {event.request_id for event in events if event.type == "ended"}
         )

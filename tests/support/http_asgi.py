@@ -67,7 +67,6 @@ class Exchange:
         self._inbox.put_nowait({"type": "http.request", "body": body, "more_body": more})
 
     def leave(self) -> None:
-        """The client closes its connection."""
         self._gone.set()
         self._inbox.put_nowait({"type": "http.disconnect"})
 
@@ -121,7 +120,6 @@ class Exchange:
         return found
 
     async def end(self) -> Self:
-        """Wait until the application has returned."""
         async with asyncio.timeout(LIMIT):
             await asyncio.shield(self.task)
         return self

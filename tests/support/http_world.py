@@ -112,7 +112,6 @@ class World(Clients):
         return await asyncio.to_thread(self.gate.wait_held)
 
     async def step(self, n_steps: int = 1) -> None:
-        """Let steps finish."""
         for _ in range(n_steps):
             await self.held()
             self.gate.let_through()
@@ -120,7 +119,6 @@ class World(Clients):
     # -- clients ------------------------------------------------------------------------------------------------------
 
     def complete(self, prompt: Any = "hello", *, headers: dict[str, str] | None = None, **fields: Any) -> Exchange:
-        """Begin a completion."""
         return self.begin("POST", COMPLETIONS, {"prompt": prompt} | fields, headers=headers)
 
     def chat(self, content: str = "hello", *, headers: dict[str, str] | None = None, **fields: Any) -> Exchange:
@@ -153,7 +151,6 @@ class World(Clients):
         return await self.request(request_id)
 
     async def added(self, request_id: str) -> None:
-        """Wait until a request was accepted."""
         async with asyncio.timeout(LIMIT):
             await self.metrics.arrivals[request_id].wait()
 

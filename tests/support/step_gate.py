@@ -84,13 +84,11 @@ class StepGate:
             self._holding = True
 
     def open(self) -> None:
-        """Let everything through, now and later."""
         with self.changed:
             self._holding = False
             self.changed.notify_all()
 
     def let_through(self) -> None:
-        """Let the held step finish."""
         with self.changed:
             self._let_through += 1
             self.changed.notify_all()

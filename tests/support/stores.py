@@ -22,8 +22,6 @@ def item(name: str) -> dict[str, Any]:
 
 
 class Stores:
-    """Opens stores of one file."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self._opened: list[Store] = []

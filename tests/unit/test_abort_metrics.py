@@ -9,7 +9,6 @@ DECISIONS = ("aborted", "redone", "spared")
 
 
 def counted(*records: StepRecord) -> tuple[float, ...]:
-    """Steps aborted, redone and spared, as a scrape shows them."""
     metrics = EngineMetrics()
     for record in records:
         metrics.step_done(record, 0)

@@ -11,8 +11,6 @@ from pyllmcancel._native import worth_aborting
 
 
 class Cost(NamedTuple):
-    """The seconds that a step of n tokens takes."""
-
     fixed: float
     per_token: float
 

@@ -34,7 +34,6 @@ def fetch(
 
 @pytest.fixture
 def hub(hub: StandIn) -> StandIn:
-    """The hub has a model of one file."""
     hub.add(NAME, {FILE: CONTENT})
     return hub
 

@@ -46,7 +46,6 @@ NOT_OURS = ("n_cache_reuse", "verbose_prompt", "use_jinja")
 
 
 def known() -> dict[str, argparse.Action]:
-    """The options of ``serve`` by their names."""
     (commands,) = (action for action in serve_parser()._actions if isinstance(action.choices, dict))
     found: dict[str, argparse.Action] = commands.choices["serve"]._option_string_actions  # type: ignore[index]
     return found
@@ -73,7 +72,6 @@ def values(name: str, arity: int) -> list[str]:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *given: str) -> str:
-    """The line that the command says, and ends with."""
     with pytest.raises(SystemExit) as ended:
         main(list(given))
     assert ended.value.code == 2
@@ -120,7 +118,6 @@ def test_what_would_change_answers_is_refused(
 
 
 def shortcut(option: Option) -> dict[str, Any]:
-    """Return the settings of llama-server's shortcut, by our names."""
     found: dict[str, Any] = {"hf_file": None}
     numbers: dict[str, float] = {}
     for field, text in re.findall(r"params\.([\w.]+)\s*=\s*(.*?);", option.code):

@@ -17,7 +17,6 @@ FAILURES = [StepStatus.INVALID, StepStatus.FAILED_ALLOC, StepStatus.FAILED_COMPU
 
 
 def answers(driver: Driver, answer: str, prompt: str = "question", **options: object) -> Tracked:
-    """A request to which the model says `answer`, run to its end."""
     driver.model.answers[prompt.encode()] = answer.encode()
     return driver.answered(prompt, **{"max_tokens": 100} | options, expected=answer.encode())
 

@@ -55,7 +55,6 @@ def prompt_of(library: MediaLibrary, *media: Media, before: str = 10 * "see ", o
 
 
 def stop_at(made: Driver, node: int) -> Stop:
-    """The encoder stops before this node of its graph."""
     stop = Stop()
     made.encoder.on_encode = lambda _chunk, at: stop.here() if at == node else None  # type: ignore[union-attr]
     return stop

@@ -9,8 +9,6 @@ from tests.support.driver import Driver, Watcher, complete
 
 
 class Failing(NullObserver):
-    """Fails at every event of a request."""
-
     def __init__(self) -> None:
         self.n_calls = 0
 

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.anyio
 
 
 def paused(driver: Driver, **options: object) -> Tracked:
-    """A request that is paused after its second token."""
     tracked = driver.submit(**{"prompt": "this is not read", "max_tokens": 6} | options)
     driver.step_until(lambda: len(tracked.sink.tokens()) == 2)
     driver.stop_reading(tracked)

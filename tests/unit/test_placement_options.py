@@ -19,7 +19,6 @@ def placement_of(*given: str) -> Placement:
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *given: str) -> str:
-    """Return ``serve``'s error for options that it refuses; nothing is loaded, and no port is opened."""
     try:
         status = main(["serve", "--port", "0", *given])
     except SystemExit as ended:

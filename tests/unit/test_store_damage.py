@@ -108,7 +108,6 @@ def test_a_damaged_owner_keeps_its_room_and_nobody_from_storing(opened: Stores) 
 
 
 def pages_of(path: Path, kind: bytes) -> list[int]:
-    """Where pages of this kind begin."""
     whole = path.read_bytes()
     return [place for place in range(4096, len(whole), 4096) if whole[place : place + 1] == kind]
 

@@ -61,7 +61,6 @@ def test_the_journal_is_never_shorter_than_a_deletion_needs(opened: Stores, path
 
 
 def outcomes(done: Callable[[int], Any], numbers: range) -> list[Any]:
-    """Return the outcome of each number, or the error."""
     found = []
     for number in numbers:
         try:

@@ -28,7 +28,6 @@ def address_of(supervisor: socket.socket) -> str:
 
 
 def told(supervisor: socket.socket) -> list[list[str]]:
-    """Everything that has come so far."""
     found = []
     while True:
         try:
