@@ -52,8 +52,7 @@ def choose(page: Page, *files: FilePayload) -> None:
 def sent_by(page: Page, text: str) -> list[dict[str, Any]]:
     with page.expect_request("**/v1/chat/completions") as sent:
         say(page, text)
-    parts: list[dict[str, Any]] = sent.value.post_data_json["messages"][-1]["content"]
-    return parts
+    return sent.value.post_data_json["messages"][-1]["content"]
 
 
 def bytes_of(part: dict[str, Any]) -> bytes:

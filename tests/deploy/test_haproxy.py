@@ -65,8 +65,7 @@ def client(stubs: list[Stub], tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def place(client: httpx.Client, headers: dict[str, str], path: str = "/v1/completions") -> str:
-    name: str = client.post(path, headers=headers, content=b"{}").raise_for_status().json()
-    return name
+    return client.post(path, headers=headers, content=b"{}").raise_for_status().json()
 
 
 @pytest.mark.long

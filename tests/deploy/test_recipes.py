@@ -33,8 +33,7 @@ def known_variables() -> set[str]:
 
 @pytest.fixture(scope="module")
 def server() -> dict[str, Any]:
-    found: dict[str, Any] = manifest("StatefulSet", "pyllmcancel")["spec"]["template"]["spec"]
-    return found
+    return manifest("StatefulSet", "pyllmcancel")["spec"]["template"]["spec"]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda one: f"{one.where} {one.arguments[:2]}")

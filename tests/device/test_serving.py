@@ -30,8 +30,7 @@ def server(model_file: Path) -> Iterator[ServerProcess]:
 
 def answer(server: ServerProcess, prompt: list[int]) -> dict[str, Any]:
     asked = {"prompt": prompt, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
-    found: dict[str, Any] = server.http.post("/v1/completions", json=asked, timeout=PATIENCE).raise_for_status().json()
-    return found
+    return server.http.post("/v1/completions", json=asked, timeout=PATIENCE).raise_for_status().json()
 
 
 def steps_of(server: ServerProcess, request_id: str) -> list[dict[str, Any]]:

@@ -54,8 +54,7 @@ class Site:
         await asyncio.to_thread(self.gate.wait_held)
 
     async def look(self, request_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.begin("GET", f"/v1/requests/{request_id}").end()).json()
-        return found
+        return (await self.begin("GET", f"/v1/requests/{request_id}").end()).json()
 
     async def ended(self, request_id: str) -> dict[str, Any]:
         for request in self.engine.registry.requests():

@@ -325,8 +325,7 @@ async def test_a_request_whose_client_does_not_read_ends_all_the_same(world: Rou
     else:
         assert (await world.complete("a", "newer", supersede="editor").end()).status == 200
         await world.until(lambda: [one.id for one in world.requests.registry.requests()] == [])
-    told = (await world.get("/v1/requests/mine")).json()
-    assert told["status"] == "cancelled"
+    assert (await world.get("/v1/requests/mine")).json()["status"] == "cancelled"
     stream.read_on()
     await stream.end()
     assert '"error"' in stream.events[-1]

@@ -54,8 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def status_of(server: ServerProcess, model: str) -> str:
     answer = server.http.get(f"/v1/models/{model}").json()
-    found: str = answer["status"]["value"]
-    return found
+    return answer["status"]["value"]
 
 
 def model_pids(parent: int) -> list[int]:

@@ -158,8 +158,7 @@ async def test_a_process_that_dies_ends_its_own_requests_only_and_comes_back(
     assert '"code": "model_ended"' in mine.events[-1]
     assert "[DONE]" not in mine.events
     await world.until(lambda: world.starts("a") == 2)
-    after = await world.complete("a").end()
-    assert after.status == 200
+    assert (await world.complete("a").end()).status == 200
     assert world.starts("a") == 2
     (tmp_path / "end").touch()
     assert (await other.end()).events[-1] == "[DONE]"
@@ -338,8 +337,7 @@ async def test_the_list_is_read_again(world: RouterWorld) -> None:
     world.specs.append(type(removed)(name="c", path=None, options=()))
     assert (await world.complete("c").end()).status == 200  # found without being asked
     assert (await world.complete("b").end()).status == 200  # what is loaded stays
-    ids = {one["id"] for one in (await world.get("/models?reload=1")).json()["data"]}
-    assert ids == {"a", "c"}
+    assert {one["id"] for one in (await world.get("/models?reload=1")).json()["data"]} == {"a", "c"}
     await running.end()
     assert '"error"' in running.events[-1]
     assert (await world.complete("b").end()).status == 404

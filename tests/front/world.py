@@ -140,8 +140,7 @@ class RouterWorld(Clients):
 
     async def status(self, name: str) -> dict[str, Any]:
         listed = (await self.get("/v1/models")).json()["data"]
-        found: dict[str, Any] = next(one for one in listed if one["id"] == name)["status"]
-        return found
+        return next(one for one in listed if one["id"] == name)["status"]
 
     async def waits(self, request_id: str) -> None:
         await self.until(
@@ -150,8 +149,7 @@ class RouterWorld(Clients):
 
     @property
     def requests(self) -> FrontRequests:
-        found: FrontRequests = self.app.state.router.requests
-        return found
+        return self.app.state.router.requests
 
 
 @asynccontextmanager

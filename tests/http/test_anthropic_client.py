@@ -66,8 +66,7 @@ def test_a_tool_is_called_and_its_result_is_sent_back(client: anthropic.Anthropi
     assert call.input["days"] in (1, 2)
     result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "sunny"}]}
     turns: Any = [*HELLO, {"role": "assistant", "content": message.content}, {"role": "user", "content": [result]}]
-    answer = client.messages.create(messages=turns, **asked | {"max_tokens": 4})
-    assert answer.usage.output_tokens == 4
+    assert client.messages.create(messages=turns, **asked | {"max_tokens": 4}).usage.output_tokens == 4
 
 
 def test_a_schema_is_obeyed(client: anthropic.Anthropic) -> None:

@@ -107,8 +107,7 @@ async def test_a_cancel_between_the_last_token_and_the_end_keeps_that_token_back
     exchange = await world.complete(max_tokens=2, stream=stream, headers=MINE).end()
     assert_answer(exchange, "explicit", (5, 2), stream=stream)
     if stream:
-        texts = [json.loads(event)["choices"][0]["text"] for event in exchange.events[:-1]]
-        assert texts == ["a"]
+        assert [json.loads(event)["choices"][0]["text"] for event in exchange.events[:-1]] == ["a"]
 
 
 @streaming

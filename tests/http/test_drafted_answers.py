@@ -27,8 +27,7 @@ async def completed(world: World, prompt: str = PROMPT, **fields: Any) -> Exchan
 
 
 def text(exchange: Exchange) -> str:
-    said: str = exchange.json()["choices"][0]["text"]
-    return said
+    return exchange.json()["choices"][0]["text"]
 
 
 def counts(exchange: Exchange) -> tuple[int, int]:
@@ -44,8 +43,7 @@ def predicted(exchange: Exchange) -> tuple[int, int]:
 
 async def n_computed(world: World) -> int:
     """The number of steps so far."""
-    n_steps: int = (await world.get("/v1/steps")).json()["n_steps"]
-    return n_steps
+    return (await world.get("/v1/steps")).json()["n_steps"]
 
 
 async def test_an_answer_that_is_asked_again_is_known(world: World) -> None:

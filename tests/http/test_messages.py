@@ -38,8 +38,7 @@ def told(answer: dict[str, Any], exchange: Exchange, kind: str) -> dict[str, Any
     assert set(answer) - {"usage"} == {"type", "error", "request_id"}
     assert (answer["type"], answer["error"]["type"]) == ("error", kind)
     assert answer["request_id"] == exchange.headers["request-id"] == exchange.headers["x-request-id"]
-    error: dict[str, Any] = answer["error"]
-    return error
+    return answer["error"]
 
 
 # -- answers ----------------------------------------------------------------------------------------------------------

@@ -213,8 +213,7 @@ async def test_each_owners_waiting_is_its_own() -> None:
             request = world.engine.submit([[7] * 5], params, sink, owner=owner)
             await asyncio.wrap_future(request.ended)
         seen = await metrics(world)
-        counts = [seen[f"queue_seconds_count:{owner}"] for owner in ("alice", "bob", "-")]
-        assert counts == [1, 2, 0]
+        assert [seen[f"queue_seconds_count:{owner}"] for owner in ("alice", "bob", "-")] == [1, 2, 0]
 
 
 async def test_slots_and_cells_in_use() -> None:
@@ -318,8 +317,7 @@ Labels = dict[str, set[str]]
 
 
 def read_dashboard() -> dict[str, Any]:
-    dashboard: dict[str, Any] = json.loads(DASHBOARD.read_text())
-    return dashboard
+    return json.loads(DASHBOARD.read_text())
 
 
 def targets() -> Iterator[tuple[str, str, str]]:

@@ -231,8 +231,7 @@ async def test_a_cached_prefix_is_its_owners(world: World) -> None:
 
     async def cached(who: dict[str, str]) -> int:
         answer = await world.begin("POST", "/v1/completions", {"prompt": "a" * 200, "max_tokens": 2}, headers=who).end()
-        n_cached: int = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
-        return n_cached
+        return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
 
     assert await cached(ANN) == 0
     assert await cached(BOB) == 0

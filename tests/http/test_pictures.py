@@ -65,8 +65,7 @@ def chat(*content: Any, **fields: Any) -> dict[str, Any]:
 
 
 def error_of(exchange: Exchange) -> dict[str, Any]:
-    found: dict[str, Any] = exchange.json()["error"]
-    return found
+    return exchange.json()["error"]
 
 
 # -- forms ------------------------------------------------------------------------------------------------------------
@@ -169,8 +168,7 @@ async def test_a_stored_response_goes_on_with_its_pictures(world: World, library
 
 
 async def marker_of(world: World) -> str:
-    marker: str = (await world.get("/props")).json()["media_marker"]
-    return marker
+    return (await world.get("/props")).json()["media_marker"]
 
 
 async def test_a_prompt_has_a_picture_at_the_servers_marker(world: World, library: RecordingLibrary) -> None:

@@ -59,8 +59,7 @@ async def test_a_stream_is_the_same_in_events() -> None:
             "response.output_item.added",
             "response.content_part.added",
         ]
-        final = accumulated(events)
-        assert final.output_text == "It is 4."
+        assert accumulated(events).output_text == "It is 4."
         told = events[-1]["response"]
         assert told["output"] == output_of(events)
         assert [item["content"] for item in told["output"]] == [item["content"] for item in whole["output"]]

@@ -36,13 +36,11 @@ def serve(long_model: Path, store: Path) -> Iterator[Serve]:
 
 def create(server: ServerProcess, **fields: Any) -> str:
     answer = server.http.post("/v1/responses", json={"input": "hello", "background": True} | fields)
-    name: str = answer.raise_for_status().json()["id"]
-    return name
+    return answer.raise_for_status().json()["id"]
 
 
 def status(server: ServerProcess, name: str) -> str:
-    found: str = server.http.get(f"/v1/responses/{name}").raise_for_status().json()["status"]
-    return found
+    return server.http.get(f"/v1/responses/{name}").raise_for_status().json()["status"]
 
 
 def until_ended(server: ServerProcess, name: str) -> str:

@@ -239,8 +239,7 @@ async def entry_of(
     options = {"client": client} if client is not None else {}
     exchange = await world.begin("POST", path, BODIES[path] | fields, headers=headers, **options).end()
     assert exchange.status == 200, exchange.body
-    entry: dict[str, Any] = (await world.requests())[0]
-    return entry
+    return (await world.requests())[0]
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,7 @@ async def ask(
 ) -> dict[str, Any]:
     body = {"prompt": prompt, "n_predict": 8, "temperature": 0} | ({} if slot is None else {"id_slot": slot}) | fields
     exchange = await world.served("/completion", body, headers=bearer(key))
-    timings: dict[str, Any] = exchange.json()["timings"]
-    return timings
+    return exchange.json()["timings"]
 
 
 async def act(

@@ -321,8 +321,7 @@ def test_an_answer_goes_on_whichever_way_its_client_leaves(server: ServerProcess
         client.leave(way)
     kept = b"".join(pieces(server, mine))
     assert kept.endswith(b"data: [DONE]\n\n")
-    ended = server.wait_for(mine, status="finished", readers=0)
-    assert ended["completion_tokens"] == 200
+    assert server.wait_for(mine, status="finished", readers=0)["completion_tokens"] == 200
     assert len(text_of(kept)) > 0
     assert b"".join(pieces(server, mine)) == kept
 

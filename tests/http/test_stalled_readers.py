@@ -78,8 +78,7 @@ def test_its_slot_is_anothers_while_it_is_paused(long_model: Path) -> None:
         gauge = re.search(r"^pyllmcancel_requests_paused (\S+)$", server.http.get("/metrics").text, re.MULTILINE)
         assert gauge is not None
         assert float(gauge[1]) == 1.0
-        answer = server.http.post(COMPLETIONS, json={"prompt": "another", "max_tokens": 3})
-        assert answer.status_code == 200
+        assert server.http.post(COMPLETIONS, json={"prompt": "another", "max_tokens": 3}).status_code == 200
         assert server.request(request_id)["completion_tokens"] == paused["completion_tokens"]
         assert server.cancel(request_id)["outcome"] == "cancelled"
 

@@ -253,8 +253,7 @@ async def test_a_client_that_left_while_its_model_was_loaded_is_gone_since_then(
     left_at = time.monotonic() - 300.0
     monkeypatch.setattr("pyllmcancel.server.streams.names.left_at_of", lambda _scope: left_at)
     async with open_world(stream_keep=600.0) as world:
-        late = await ask(world, "late", keep_going=299.0).end()
-        assert late.status == 499
+        assert (await ask(world, "late", keep_going=299.0).end()).status == 499
         world.hold()
         asked = ask(world)
         await world.step(2)

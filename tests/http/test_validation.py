@@ -35,8 +35,7 @@ def assert_refused(exchange: Exchange, param: str | None, code: str | None = Non
     assert error["request_id"] == exchange.headers["x-request-id"]
     if code is not None:
         assert error["code"] == code
-    message: str = error["message"]
-    return message
+    return error["message"]
 
 
 # By path and field: what is no value of it.

@@ -26,8 +26,7 @@ CHATML = (
 
 def rendered(source: str, **inputs: object) -> dict[str, object]:
     messages = {"messages": [{"role": "user", "content": "hello"}]}
-    result: dict[str, object] = json.loads(compiled(source).apply(json.dumps(messages | inputs).encode()))
-    return result
+    return json.loads(compiled(source).apply(json.dumps(messages | inputs).encode()))
 
 
 @pytest.mark.parametrize("name", ALL)

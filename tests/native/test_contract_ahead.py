@@ -107,8 +107,7 @@ def test_a_prompt_that_is_not_at_its_end_has_no_step_ahead(world: World) -> None
 def test_a_sequence_that_has_all_its_tokens_ends_the_run(world: World) -> None:
     context = world.context()
     begun(world, context, 2)
-    result = context.step([(0, 1), (1, 1)], ends=[(MANY, ()), (3, ())])
-    assert result.ahead
+    assert context.step([(0, 1), (1, 1)], ends=[(MANY, ()), (3, ())]).ahead
     assert context.collect(goes_on=True).ahead
     assert not context.collect(goes_on=True).ahead
     assert context.n_committed(1) == len(PROMPTS[1]) + 3

@@ -194,8 +194,7 @@ def test_a_cancel_at_every_node_of_a_picture_s_step_harms_nobody(sight: Sight) -
         flag = opened(context, 0, prompt, prompt.runs)
         prefill(context, 0, prompt, until=run.start)
         context.raise_at(node, flag)
-        result = context.step([(0, uniform(prompt, run.start, 128))])
-        assert result.status is StepStatus.ABORTED
+        assert context.step([(0, uniform(prompt, run.start, 128))]).status is StepStatus.ABORTED
         assert context.n_committed(0) == run.start
         context.close(0, keep=True)
     opened(context, 0, prompt, prompt.runs)
@@ -220,8 +219,7 @@ def test_a_picture_in_parts_is_the_same_and_its_first_part_alone_is_no_prefix(si
     assert context.n_committed(0) == (run.start + 3 if run.chunk.divisible else run.start)
     context.close(0, keep=True)
     opened(context, 0, prompt, prompt.runs)
-    got = prefill(context, 0, prompt, most=5) + decode(context, 0, 3)
-    assert got == answer(sight, prompt, 4)
+    assert prefill(context, 0, prompt, most=5) + decode(context, 0, 3) == answer(sight, prompt, 4)
 
 
 def test_a_prefix_with_a_picture_is_reused_shared_and_swapped(sight: Sight) -> None:

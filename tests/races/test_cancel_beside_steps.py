@@ -129,8 +129,7 @@ def test_one_that_is_cancelled_after_the_last_look_ends_before_the_step(
 
     monkeypatch.setattr(registry, "offer", cancelled_before)
     driver.step()
-    held = driver.gate.held()
-    assert held is not None
+    assert driver.gate.held() is not None
     assert not driver.holds(tracked)
     assert tracked.ending.cancel_reason is CancelReason.DEADLINE
     check_invariants(driver)

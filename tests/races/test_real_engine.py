@@ -95,8 +95,7 @@ def test_two_hundred_clients_that_leave_the_queue_do_not_touch_the_one_that_deco
     real.watcher.on_step_done = lambda _: None
     steps.release()
     assert alone(make_real, kind, LONG[:20], 250).is_whole(real.tokens(decoding))
-    computed = {entry[0] for record in real.watcher.steps for entry in record.sequences}
-    assert computed == {decoding.id}
+    assert {entry[0] for record in real.watcher.steps for entry in record.sequences} == {decoding.id}
     assert {record.status for record in real.watcher.steps} == {"ok"}
 
 

@@ -118,8 +118,7 @@ class RayCluster(ServerProcess):
         self._ask_dashboard("PUT", json=self._config())
 
     def status(self, model: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._ask_dashboard("GET")["applications"][model]
-        return found
+        return self._ask_dashboard("GET")["applications"][model]
 
     def _ask_dashboard(self, method: str, **given: Any) -> Any:
         address = re.search(r"http://127\.0\.0\.1:\d+", self.log)

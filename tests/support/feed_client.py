@@ -25,8 +25,7 @@ class Told(NamedTuple):
     @property
     def request_id(self) -> str | None:
         """The id of the event's request; None for steps and statistics."""
-        found: str | None = self.data.get("id") or self.data.get("request", {}).get("id")
-        return found
+        return self.data.get("id") or self.data.get("request", {}).get("id")
 
 
 class FeedClient:

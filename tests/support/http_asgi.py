@@ -116,8 +116,7 @@ class Exchange:
     async def next_json(self) -> dict[str, Any]:
         event = await self.next_event()
         assert event is not None, "the stream has ended"
-        found: dict[str, Any] = json.loads(event)
-        return found
+        return json.loads(event)
 
     async def end(self) -> Self:
         async with asyncio.timeout(LIMIT):

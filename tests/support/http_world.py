@@ -135,12 +135,10 @@ class World(Clients):
     # -- looking ------------------------------------------------------------------------------------------------------
 
     async def requests(self, query: str = "") -> list[dict[str, Any]]:
-        listed: list[dict[str, Any]] = (await self.get(f"/v1/requests{query}")).json()["data"]
-        return listed
+        return (await self.get(f"/v1/requests{query}")).json()["data"]
 
     async def request(self, request_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.get(f"/v1/requests/{request_id}")).json()
-        return found
+        return (await self.get(f"/v1/requests/{request_id}")).json()
 
     async def ended(self, request_id: str) -> dict[str, Any]:
         """Wait until nothing is computed for a request any more; how it stands then."""

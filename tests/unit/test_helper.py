@@ -31,8 +31,7 @@ def template(source: str, cpu_seconds: float = CPU_SECONDS) -> Helper:
 
 def render(helper: Helper, text: str, pause: Pause = no_pause) -> str:
     question = {"messages": [{"role": "user", "content": text}], "add_generation_prompt": False}
-    prompt: str = helper.call("apply_template", question, pause=pause)["prompt"]
-    return prompt
+    return helper.call("apply_template", question, pause=pause)["prompt"]
 
 
 @pytest.fixture

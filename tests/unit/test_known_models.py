@@ -92,8 +92,7 @@ def test_a_name_is_a_file_where_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: tuple[str, ...]
 ) -> None:
     def given(*name: str) -> argparse.Namespace:
-        found: argparse.Namespace = command_parser().parse_args(["serve", "--offline", *option, *name])
-        return found
+        return command_parser().parse_args(["serve", "--offline", *option, *name])
 
     monkeypatch.chdir(tmp_path)
     by_name = given("smollm2")

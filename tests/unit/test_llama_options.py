@@ -59,8 +59,7 @@ def as_typed(*given: str) -> argparse.Namespace:
     """As the command takes them."""
     parser = Parser()
     serve.add_parser(parser.add_subparsers())
-    found: argparse.Namespace = parser.parse_args(["serve", *given])
-    return found
+    return parser.parse_args(["serve", *given])
 
 
 def names(rows: tuple[Foreign, ...]) -> list[Any]:

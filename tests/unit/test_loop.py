@@ -141,8 +141,7 @@ def test_a_cancelled_request_reports_what_had_been_computed_and_a_retry_goes_on_
     driver.cancel(tracked)
     assert tracked.ending.usage == Usage(32, 0, 0)
     assert tracked.ending.phase is RequestStatus.PREFILL
-    retry = driver.answered([5] * 60)
-    assert retry.ending.usage.cached_tokens == 32
+    assert driver.answered([5] * 60).ending.usage.cached_tokens == 32
 
 
 @pytest.mark.parametrize("fault", [LogitFault.NOT_FINITE, LogitFault.ALL_EQUAL, LogitFault.GRAMMAR, *FAILURES])

@@ -145,8 +145,7 @@ def test_what_was_in_the_gap_is_found_where_it_was_put() -> None:
     bench, _ = beside_a_gap()
     bench.step()
     bench.scheduler.gather()
-    again = bench.add([*[1] * 12, 200], "again")
-    assert again.n_cached == 12
+    assert bench.add([*[1] * 12, 200], "again").n_cached == 12
 
 
 def test_a_newcomer_takes_the_gap_and_nothing_is_moved() -> None:
@@ -164,8 +163,7 @@ def test_a_choice_whose_prompt_is_not_computed_yet_stays() -> None:
     bench.scheduler.resync([])
     for _ in range(4):
         bench.step()
-        moved = bench.scheduler.gather()
-        assert moved in (None, last)
+        assert bench.scheduler.gather() in (None, last)
     assert prompt.seq is not None
 
 

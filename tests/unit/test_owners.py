@@ -98,8 +98,7 @@ def test_a_higher_priority_takes_the_slot_of_the_newest_of_the_lowest_priority()
 def test_a_choice_that_would_not_fit_all_the_same_preempts_none() -> None:
     bench = Bench(parallel=3, n_ctx=100)
     running = [bench.add([n] * 20, f"a{n}", owner="a") for n in range(2)]
-    large = bench.add([9] * 80, "b", owner="b")
-    assert large.seq is None
+    assert bench.add([9] * 80, "b", owner="b").seq is None
     assert [choice.seq is not None for choice in running] == [True, True]
     assert bench.scheduler.n_preempted == 0
 

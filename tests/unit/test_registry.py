@@ -218,8 +218,7 @@ def test_no_moment_shows_a_key_without_or_with_two_live_requests() -> None:
     thread = threading.Thread(target=submit)
     thread.start()
     while not done.is_set():
-        newest = registry.newest("s")
-        assert newest is not None
+        assert registry.newest("s") is not None
         live = [request for request in registry.requests() if request.live]
         assert len(live) <= 1
     thread.join()

@@ -67,8 +67,7 @@ def test_items_are_those_of_their_responses_and_together_bounded(
     store = opened()
     add(store, "a")
     add(store, "b", previous="a")
-    names = [found["id"] for found in store.items("", ["b", "none"]).result(LIMIT)]
-    assert names == ["in_b", "out_b"]
+    assert [found["id"] for found in store.items("", ["b", "none"]).result(LIMIT)] == ["in_b", "out_b"]
     assert store.items("another", ["b"]).result(LIMIT) == []
     monkeypatch.setattr(rows, "MAX_CONVERSATION_BYTES", 300)
     assert store.items("", ["a"]).result(LIMIT)

@@ -76,8 +76,7 @@ def test_deleting_makes_room_on_a_full_disk(opened: Stores, disk: Disk) -> None:
         add(store, f"r{number}", text=KIB * (300 if number == 5 else 20))
     disk.fill()
     assert DiskFullError in outcomes(lambda n: add(store, f"more{n}", text=KIB * 20), range(100))
-    deleted = outcomes(lambda n: store.delete("", f"r{n}").result(LIMIT), range(10))
-    assert deleted == [True] * 10
+    assert outcomes(lambda n: store.delete("", f"r{n}").result(LIMIT), range(10)) == [True] * 10
     add(store, "new", text=KIB * 200)
     assert status_of(store, "new") == "completed"
     assert not store.full
