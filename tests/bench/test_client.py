@@ -133,9 +133,7 @@ async def test_a_cut_after_the_end_changes_nothing(begin: Begin) -> None:
     assert exchange.outcome is Outcome.OK
 
 
-async def test_a_cut_before_the_connection_is_there_ends_the_call(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
+async def test_a_cut_before_the_connection_ends_the_call(server: ScriptedServer, make_client: MakeClient) -> None:
     call = make_client().start(ask())
     call.cut()
     exchange = await call.ended()

@@ -38,9 +38,7 @@ def steps_of(server: ServerProcess, request_id: str) -> list[dict[str, Any]]:
     return [step for step in traced if any(part["request"] == request_id for part in step["sequences"])]
 
 
-def test_clients_that_leave_in_a_prompt_stop_its_step_and_the_next_one_gets_its_own_answer(
-    server: ServerProcess,
-) -> None:
+def test_clients_that_leave_in_a_prompt_stop_its_step_and_the_next_gets_its_own_answer(server: ServerProcess) -> None:
     prompt = long_prompt(200)
     expected = answer(server, prompt)["choices"]
     statuses = []

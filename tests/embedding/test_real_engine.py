@@ -120,9 +120,7 @@ def test_an_encoder_cannot_be_made_to_generate(embedder_files: dict[str, Path]) 
         Engine.load(EngineConfig(model=embedder_files["encoder"], threads=N_THREADS, pooling="none"))
 
 
-def test_a_text_beyond_the_positions_of_an_encoder_is_refused_and_the_longest_is_not(
-    embedder_files: dict[str, Path],
-) -> None:
+def test_a_text_beyond_an_encoders_positions_is_refused_and_the_longest_is_not(embedder_files: dict[str, Path]) -> None:
     with load(embedder_files["encoder"]) as engine:
         assert engine.n_ctx == N_BERT_CONTEXT
         assert engine.embed([[9] * N_BERT_CONTEXT]).shape == (1, engine.n_embd)

@@ -123,9 +123,7 @@ async def test_a_request_whose_answer_is_complete_is_not_computed_again(world: R
     assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 1
 
 
-async def test_a_request_that_moves_after_its_client_has_left_is_kept_as_long_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_request_that_moves_after_its_client_left_is_kept_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
     async def send(_: Any) -> None: ...
 
     def later(seconds: float) -> None:
@@ -251,9 +249,7 @@ async def test_an_id_in_use_is_refused_whatever_the_model(world: RouterWorld) ->
     assert world.starts("b") == 0
 
 
-async def test_a_complete_answer_that_a_cancel_overtook_does_not_look_complete(
-    tmp_path: Path, world: RouterWorld
-) -> None:
+async def test_a_complete_answer_that_a_cancel_overtook_looks_cut(tmp_path: Path, world: RouterWorld) -> None:
     """The process had ended the stream before it heard of the cancel."""
     stream = world.stream("a", "mine", until="done")
     await stream.next_event()

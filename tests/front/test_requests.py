@@ -147,9 +147,7 @@ async def test_too_many_requests_that_wait_are_refused(tmp_path: Path) -> None:
         assert (second.status, second.json()["error"]["code"]) == (429, "queue_full")
 
 
-async def test_a_process_that_dies_ends_its_own_requests_only_and_comes_back(
-    tmp_path: Path, world: RouterWorld
-) -> None:
+async def test_a_process_that_dies_ends_only_its_own_requests_and_is_back(tmp_path: Path, world: RouterWorld) -> None:
     mine, other = world.stream("a"), world.stream("b", until="end")
     await mine.next_event()
     await other.next_event()

@@ -142,9 +142,7 @@ async def test_one_model_that_cannot_be_started_holds_up_no_other(tmp_path: Path
 
 @pytest.mark.long
 @pytest.mark.parametrize("way", ["removed", "too large"])
-async def test_a_model_of_the_start_that_never_comes_does_not_keep_the_server_from_being_ready(
-    tmp_path: Path, way: str
-) -> None:
+async def test_a_model_of_the_start_that_never_comes_keeps_no_server_from_being_ready(tmp_path: Path, way: str) -> None:
     spec = {"starts": True} | file_of(tmp_path, "a")
     if way == "too large":
         (tmp_path / "a.needs").write_text(json.dumps({"weights": 4, "cells": 9 << 30}))

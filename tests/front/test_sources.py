@@ -162,9 +162,7 @@ sleep-idle-seconds = 60
 
 
 @pytest.mark.parametrize(("name", "text"), [("preset.ini", INI), ("preset.toml", TOML)])
-def test_a_preset_names_models_and_configures_those_of_the_folder(
-    tmp_path: Path, folder: Path, name: str, text: str
-) -> None:
+def test_a_preset_names_models_and_configures_the_folders(tmp_path: Path, folder: Path, name: str, text: str) -> None:
     path = gguf(tmp_path / "file.gguf")
     preset = tmp_path / name
     preset.write_text(text.format(path=path))

@@ -40,9 +40,7 @@ async def text_of(world: World, *, stream: bool = False, **fields: Any) -> tuple
 
 @streaming
 @pytest.mark.parametrize("fields", [{}, {"strict": True}, {"strict": False}, {"strict": None, "description": "x"}])
-async def test_a_schema_is_obeyed_whatever_the_model_would_say(
-    world: World, fields: dict[str, Any], stream: bool
-) -> None:
+async def test_a_schema_is_obeyed_whatever_the_model_says(world: World, fields: dict[str, Any], stream: bool) -> None:
     for seed in range(3):
         text, reason = await text_of(
             world, stream=stream, response_format=schema_format(SURE, **fields), temperature=5, seed=seed

@@ -100,9 +100,7 @@ async def test_it_waits_for_the_end_of_work_for_a_request_that_is_not_accepted_a
 
 
 @targets
-async def test_while_a_survivors_step_goes_on_it_waits_and_with_wait_false_it_does_not(
-    world: World, target: str
-) -> None:
+async def test_while_a_survivors_step_goes_on_it_waits_with_wait_false_it_does_not(world: World, target: str) -> None:
     await world.running_stream("neighbour")
     await world.submitted("mine", max_tokens=50, ignore_eos=True, headers=MINE)
     await world.step(3)

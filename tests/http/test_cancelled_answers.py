@@ -221,9 +221,7 @@ async def test_a_drain_lets_a_request_finish(world: World) -> None:
 
 
 @streaming
-async def test_a_failed_computation_is_an_error_with_usage_and_the_neighbour_goes_on(
-    world: World, stream: bool
-) -> None:
+async def test_a_failed_computation_is_an_error_with_usage_and_neighbours_go_on(world: World, stream: bool) -> None:
     neighbour = await world.running_stream("neighbour", max_tokens=3)
     world.context.faults[tuple(b"hello")] = StepStatus.FAILED_COMPUTE
     exchange = await world.submitted("mine", stream=stream, headers=MINE)

@@ -90,9 +90,7 @@ async def test_logprobs(world: World, stream: bool) -> None:
 
 @streaming
 @pytest.mark.parametrize("asked", [False, True])
-async def test_logprobs_of_an_answer_without_a_token_are_empty_if_they_were_asked_for(
-    stream: bool, asked: bool
-) -> None:
+async def test_logprobs_of_an_answer_without_tokens_are_empty_if_they_were_asked_for(stream: bool, asked: bool) -> None:
     async with open_world(model=Says("")) as world:
         exchange = await world.chat(logprobs=asked, stream=stream).end()
         parts = [json.loads(event) for event in exchange.events[:-1]] if stream else [exchange.json()]

@@ -44,9 +44,7 @@ def ignored(exchange: Exchange) -> str:
     ("tools", "is_shown"),
     [([FIND, READ], True), ([READ], True), ([FIND], False)],
 )
-async def test_a_tool_that_a_search_has_found_is_shown(
-    world: World, tools: list[dict[str, Any]], is_shown: bool
-) -> None:
+async def test_a_tool_that_a_search_found_is_shown(world: World, tools: list[dict[str, Any]], is_shown: bool) -> None:
     made = accepted(world)
     asked = (USER, {"role": "assistant", "content": [CALL]}, result(FOUND))
     exchange = await message(world, *asked, tools=tools)

@@ -59,9 +59,7 @@ def url_of(server: ServerProcess) -> str:
     return server.wait_for_log(r"running on (http://127\.0\.0\.1:\d+)")[1]
 
 
-def test_while_the_model_comes_health_says_so_and_then_it_is_served(
-    hub: StandIn, serving: Serving, content: bytes
-) -> None:
+def test_while_the_model_comes_health_says_so_then_it_serves(hub: StandIn, serving: Serving, content: bytes) -> None:
     hub.faults.append(hub.silent(len(content) // 2 // CHUNK * CHUNK))
     with serving() as server, httpx.Client(base_url=url_of(server), timeout=LIMIT) as http:
         assert hub.reached.wait(LIMIT)

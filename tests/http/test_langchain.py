@@ -62,9 +62,7 @@ async def test_a_task_that_is_cancelled_is_cancelled(server: ServerProcess, stre
 @pytest.mark.long
 @pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
 @pytest.mark.parametrize("method", ["json_schema", "function_calling"])
-def test_structured_output(
-    server: ServerProcess, method: Literal["json_schema", "function_calling"], responses: bool
-) -> None:
+def test_structured(server: ServerProcess, method: Literal["json_schema", "function_calling"], responses: bool) -> None:
     # Strict: a model of random weights would go on inventing properties.
     model = chat(server, fresh_id(), max_tokens=300, responses=responses)
     answer = model.with_structured_output(Verdict, method=method, strict=True).invoke("hello")

@@ -188,9 +188,7 @@ async def test_answers_and_events_are_as_the_openapi_page_describes_them(world: 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_when_one_of_two_answers_is_done_and_the_other_cut_neither_looks_complete(
-    world: World, stream: bool
-) -> None:
+async def test_when_one_of_two_answers_is_done_and_one_cut_neither_looks_complete(world: World, stream: bool) -> None:
     world.hold()
     world.model.answers[b"short"] = b"a"
     body = {"prompt": ["short", "hello"], "n_predict": 100, "temperature": 0, "stream": stream}

@@ -398,9 +398,7 @@ async def test_a_projector_without_eyes_takes_sounds_only() -> None:
         assert (exchange.status, "takes no pictures" in error_of(exchange)["message"]) == (400, True)
 
 
-async def test_a_picture_that_the_decoder_refuses_is_named_by_its_place(
-    world: World, library: RecordingLibrary
-) -> None:
+async def test_a_picture_that_the_decoder_refuses_is_named_by_place(world: World, library: RecordingLibrary) -> None:
 
     def refuse(_pause: Pause) -> None:
         raise MediaError("it has no pixels", 1)

@@ -134,9 +134,7 @@ def test_no_new_request_is_taken_on_a_kept_connection_while_it_drains(long_model
 @pytest.mark.parametrize(
     ("first", "second"), [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)], ids=["int", "term"]
 )
-def test_a_second_signal_does_not_wait_for_the_drain(
-    long_model: Path, first: signal.Signals, second: signal.Signals
-) -> None:
+def test_a_second_signal_awaits_no_drain(long_model: Path, first: signal.Signals, second: signal.Signals) -> None:
     with serving(long_model, drain=60.0) as server, RawClient(server.port) as client:
         mine = client.post()
         server.wait_for(mine, completion_tokens=lambda n: n > 0)

@@ -195,9 +195,7 @@ def drain(server: ServerProcess, stack: ExitStack) -> None:
 
 @pytest.mark.parametrize("phase", mostly_long([idle, prefill, decode], decode))
 @signals
-def test_while_it_serves(
-    long_model: Path, phase: Callable[[ServerProcess, ExitStack], None], number: signal.Signals
-) -> None:
+def test_it_serves(long_model: Path, phase: Callable[[ServerProcess, ExitStack], None], number: signal.Signals) -> None:
     with begun(long_model, "", "--drain", "0") as process, ExitStack() as stack:
         server = process.started()
         phase(server, stack)

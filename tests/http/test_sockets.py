@@ -118,9 +118,7 @@ def test_a_client_that_never_reads_and_then_leaves(wordy_server: ServerProcess, 
         assert_ends_soon(wordy_server, mine, left_at, "decode")
 
 
-def test_a_client_that_does_not_read_can_be_cancelled_and_learns_of_it_when_it_does(
-    wordy_server: ServerProcess,
-) -> None:
+def test_a_client_that_does_not_read_is_cancelled_and_learns_of_it_when_it_does(wordy_server: ServerProcess) -> None:
     with RawClient(wordy_server.port, receive_buffer=4096) as client:
         mine = blocked_stream(wordy_server, client)
         assert wordy_server.cancel(mine)["outcome"] == "cancelled"

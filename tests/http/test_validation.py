@@ -306,9 +306,7 @@ async def test_other_spellings_of_json_are_accepted(world: World, content_type: 
 
 @pytest.mark.parametrize("depth", [500, 900, 980, 1000, 100_000])
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
-async def test_json_that_is_nested_deeply_is_refused_wherever_the_stack_ends(
-    world: World, depth: int, opening: str
-) -> None:
+async def test_deeply_nested_json_is_refused_wherever_the_stack_ends(world: World, depth: int, opening: str) -> None:
     closing = ("]" if opening == "[" else "}") * depth
     body = f'{{"prompt": "x", "metadata": {{"a": {opening * depth}1{closing}}}, "n": 0}}'
     exchange = await world.post(COMPLETIONS, body.encode())

@@ -55,9 +55,7 @@ def verify(tmp_path: Path) -> Verify:
 
 @pytest.mark.long
 @pytest.mark.parametrize("company", COMPANIES)
-def test_no_interleaving_breaks_an_invariant_or_leaves_a_request_without_an_ending(
-    verify: Verify, company: str
-) -> None:
+def test_no_interleaving_breaks_an_invariant_or_leaves_a_request_unended(verify: Verify, company: str) -> None:
     said = verify(company.split(), SAFETY)
     assert "assertion violations\t+" in said
     assert "invalid end states\t+" in said

@@ -128,9 +128,7 @@ def thinking(name: str, **inputs: object) -> Thinking:
         ("CohereForAI-c4ai-command-r7b-12-2024-tool_use", NO_THINKING, False, True),
     ],
 )
-def test_reasoning_is_to_come_has_begun_or_is_over(
-    name: str, inputs: dict[str, object], begun: bool, over: bool
-) -> None:
+def test_reasoning_is_to_come_has_begun_or_ended(name: str, inputs: dict[str, object], begun: bool, over: bool) -> None:
     found = thinking(name, **inputs)
     assert (found.begun, found.over) == (begun, over)
 

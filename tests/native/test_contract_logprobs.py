@@ -33,9 +33,7 @@ def test_what_a_prompt_is_described_with_is_what_sampling_it_would_say(world: Wo
 
 
 @pytest.mark.parametrize("option", [{"n_described": len(PROMPT)}, {"n_reusable": 0}], ids=["described", "from nothing"])
-def test_a_prompt_is_computed_again_if_it_is_to_be_described_or_to_start_from_nothing(
-    world: World, option: dict[str, int]
-) -> None:
+def test_a_prompt_is_computed_again_if_it_is_described_or_begun_anew(world: World, option: dict[str, int]) -> None:
     context = world.idle(PROMPT, len(PROMPT))
     world.open(context, 0, [*PROMPT, 1], **option)
     assert context.n_committed(0) == 0

@@ -102,9 +102,7 @@ def test_a_model_without_its_weights_tells_the_same_facts(path: Path) -> None:
         (Placement(tensor_split=(1.0,) * 10_000), "more parts"),
     ],
 )
-def test_what_is_not_there_is_refused_by_the_core_as_well(
-    model_files: dict[str, Path], placement: Placement, why: str
-) -> None:
+def test_the_core_refuses_what_is_not_there_too(model_files: dict[str, Path], placement: Placement, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         Model.load(model_files["attention"], placement=placement)
     with pytest.raises(UsageError, match=why):

@@ -56,9 +56,7 @@ def test_a_prompt_goes_on_where_a_file_ends(real_world: World, tmp_path: Path, *
     assert tokens == answer(real_world, computed(real_world, PROMPT, kv_unified=not divided), 0, prompt)[1]
 
 
-def test_a_prompt_that_differs_goes_on_from_where_it_differs_or_from_a_checkpoint(
-    real_world: World, tmp_path: Path
-) -> None:
+def test_a_prompt_that_differs_goes_on_from_there_or_from_a_checkpoint(real_world: World, tmp_path: Path) -> None:
     original = computed(real_world, PROMPT)
     path = saved(original, tmp_path / "a.prefix")
     context = real_world.context(**OPTIONS)

@@ -57,9 +57,7 @@ def test_a_second_thread_in_a_context_is_refused_and_nothing_is_harmed(slow_worl
     raise AssertionError("no second thread was ever refused")
 
 
-def test_a_flag_of_one_context_is_not_seen_by_another_that_runs_at_the_same_time(
-    slow_world: World, no_preemption: None
-) -> None:
+def test_a_contexts_flag_is_not_seen_by_another_that_runs_meanwhile(slow_world: World, no_preemption: None) -> None:
     expected = slow_world.alone(LONG, 1)
     aborted, running = slow_world.context(n_batch=512), slow_world.context(n_batch=512)
     slow_world.open(running, 0, LONG)

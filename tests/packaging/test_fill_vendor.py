@@ -115,9 +115,7 @@ def test_a_prefix_that_is_not_in_the_archive_is_named(checkout: Checkout, index:
     assert checkout.left() == ["llama.cpp/PIN.toml"]
 
 
-def test_without_a_network_it_says_what_to_do_and_keeps_an_older_tree(
-    checkout: Checkout, no_network: dict[str, str]
-) -> None:
+def test_without_a_network_it_advises_and_keeps_an_older_tree(checkout: Checkout, no_network: dict[str, str]) -> None:
     checkout.stamp.write_text("# the pin of last year\n")
     (checkout.tree / "LICENSE").write_text("kept\n")
     before = checkout.left()

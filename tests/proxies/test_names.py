@@ -39,9 +39,7 @@ def test_nginx_without_a_line_for_host_sends_the_name_of_its_upstream(run: MakeP
     assert ask(run(Nginx, NGINX_OWN)) == (200, None)
 
 
-def test_a_name_that_a_proxy_sends_and_the_server_does_not_know_is_refused_and_the_option_is_told(
-    run: MakeProxy,
-) -> None:
+def test_a_name_that_a_proxy_sends_and_the_server_does_not_know_is_refused_with_the_option(run: MakeProxy) -> None:
     proxy = run(Nginx, NGINX_OWN | {"proxy_set_header": "Host backend.internal"})
     answer = httpx.get(f"http://127.0.0.1:{proxy.port}/v1/models", timeout=60)
     assert answer.status_code == 421

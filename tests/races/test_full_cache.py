@@ -103,9 +103,7 @@ def test_choices_of_one_prompt_give_way_and_go_on_too(crowd: Callable[..., Crowd
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_neighbour_is_not_touched_when_a_preempted_request_is_cancelled(
-    crowd: Callable[..., Crowd], kind: str
-) -> None:
+def test_no_neighbour_is_touched_when_a_preempted_request_is_cancelled(crowd: Callable[..., Crowd], kind: str) -> None:
     crowded = crowd(kind, parallel=2)
     requests: list[Request] = []
     crowded.watcher.on_added = requests.append
@@ -120,9 +118,7 @@ def test_a_neighbour_is_not_touched_when_a_preempted_request_is_cancelled(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_answer_ends_with_the_context_since_no_position_is_ever_shifted(
-    crowd: Callable[..., Crowd], kind: str
-) -> None:
+def test_an_answer_ends_with_the_context_as_no_position_is_shifted(crowd: Callable[..., Crowd], kind: str) -> None:
     crowded = crowd(kind)
     request = crowded.submit(PROMPT[:200], max_tokens=None)
     assert len(crowded.tokens(request)) == CELLS - 200

@@ -59,9 +59,7 @@ def alone(make_real: Callable[..., Real], kind: str, prompt: list[int], max_toke
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_of_ten_requests_of_one_key_nine_are_superseded_and_the_queue_stays_at_one(
-    make_real: Callable[..., Real], n: int
-) -> None:
+def test_of_ten_requests_of_one_key_nine_are_superseded_and_one_queues(make_real: Callable[..., Real], n: int) -> None:
     """TabbyAPI's case."""
     real = make_real()
     requests = []
@@ -100,9 +98,7 @@ def test_two_hundred_clients_that_leave_the_queue_do_not_touch_the_one_that_deco
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_requests_of_one_batch_leave_it_in_the_step_in_which_each_ends(
-    make_real: Callable[..., Real], kind: str
-) -> None:
+def test_requests_of_one_batch_leave_it_in_the_step_that_ends_each(make_real: Callable[..., Real], kind: str) -> None:
     """The batch case."""
     real = make_real(kind)
     lengths = (5, 20, 60)
@@ -116,9 +112,7 @@ def test_requests_of_one_batch_leave_it_in_the_step_in_which_each_ends(
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "recurrent", "sliding-window"])
-def test_neighbours_of_cancelled_prefills_get_the_tokens_they_get_alone(
-    make_real: Callable[..., Real], kind: str
-) -> None:
+def test_neighbours_of_cancelled_prefills_get_their_tokens_alone(make_real: Callable[..., Real], kind: str) -> None:
     real = make_real(kind)
     survivor = real.submit(LONG[:40], max_tokens=150)
     victims: list[Request] = []
@@ -186,9 +180,7 @@ def cancel_after(real: Real, n_steps: int) -> list[Request]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_retry_of_a_cancelled_prompt_gets_the_tokens_of_one_computed_afresh(
-    make_real: Callable[..., Real], kind: str
-) -> None:
+def test_a_retried_cancelled_prompt_gets_the_tokens_of_a_fresh_one(make_real: Callable[..., Real], kind: str) -> None:
     real = make_real(kind)
     for n_steps in range(1, 4):
         submitted = cancel_after(real, n_steps)
@@ -247,9 +239,7 @@ def test_a_storm_of_cancels_from_many_threads_hits_its_targets_and_no_other_requ
 
 @pytest.mark.parametrize("kind", mostly_long(KINDS, "attention"))
 @pytest.mark.parametrize("n", [1, 3])
-def test_what_gives_way_to_another_owner_goes_on_with_the_same_tokens(
-    make_real: Callable[..., Real], kind: str, n: int
-) -> None:
+def test_what_gives_way_to_another_owner_has_the_same_tokens(make_real: Callable[..., Real], kind: str, n: int) -> None:
     prompts = [[*LONG[: 60 + first], first] for first in range(3)]
     expected = [alone(make_real, kind, prompt, 24) for prompt in prompts]
     real = make_real(kind, parallel=3)
@@ -272,9 +262,7 @@ def test_what_gives_way_to_another_owner_goes_on_with_the_same_tokens(
 
 @pytest.mark.parametrize("kind", mostly_long(KINDS, "attention"))
 @pytest.mark.parametrize("n", [1, 2])
-def test_what_pauses_again_and_again_goes_on_with_the_same_tokens(
-    make_real: Callable[..., Real], kind: str, n: int
-) -> None:
+def test_what_pauses_repeatedly_goes_on_with_the_same_tokens(make_real: Callable[..., Real], kind: str, n: int) -> None:
     """Five readers that read the next token when their request has paused, on three slots; a sixth one leaves."""
     prompts = [LONG[first : first + 40] for first in range(5)]
     expected = [alone(make_real, kind, prompt, 24) for prompt in prompts]

@@ -26,7 +26,5 @@ def counted(*records: StepRecord) -> tuple[float, ...]:
         ("no_room", False, 2, (0, 0, 0)),
     ],
 )
-def test_a_step_counts_by_what_was_decided(
-    status: str, spared: bool, survivors: int, expected: tuple[int, int, int]
-) -> None:
+def test_steps_count_by_decision(status: str, spared: bool, survivors: int, expected: tuple[int, int, int]) -> None:
     assert counted(StepRecord(1, 0.0, 0.1, (), status, spared, survivors)) == expected

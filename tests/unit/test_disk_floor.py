@@ -254,9 +254,7 @@ def test_of_many_prompts_no_more_are_read_than_there_are_slots(machine: Machine)
     assert disk_of(driver).n_fetches == 0
 
 
-def test_a_file_that_is_read_at_once_does_not_leave_its_request_behind(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_read_at_once_leaves_no_request_behind(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.write(PROMPT)
     driver = machine.start()
     disk = disk_of(driver)
@@ -420,9 +418,7 @@ def test_a_disk_that_fails_costs_no_request_anything(
     assert "could not be written to disk" in caplog.text
 
 
-def test_a_file_that_could_not_be_finished_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_file_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = PrefixFolder(tmp_path, MIB)
     prefix = SwappedPrefix(list(PROMPT))
 
@@ -474,9 +470,7 @@ def test_what_is_erased_while_it_is_written_is_gone(machine: Machine, monkeypatc
     assert machine.files == []
 
 
-def test_the_engine_does_not_wait_for_the_deletion_of_what_is_erased(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_engine_awaits_no_deletion_of_what_is_erased(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     deleting, unlink, written, write = Stop(), Path.unlink, threading.Event(), prefix_folder.write
     monkeypatch.setattr(prefix_folder, "write", lambda *parts: (write(*parts), written.set())[0])
     driver = machine.start(named_slots=True)

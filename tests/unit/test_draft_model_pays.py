@@ -125,9 +125,7 @@ def test_a_model_that_is_wrong_is_soon_not_asked(make_driver: MakeDriver, n_prom
 
 
 @pytest.mark.parametrize(("share", "n_prompt", "expected"), [(0.1, 20, 0.3), (0.1, 250, 0.5), (0.4, 20, 0.7)])
-def test_a_model_that_is_right_saves_time(
-    make_driver: MakeDriver, share: float, n_prompt: int, expected: float
-) -> None:
+def test_a_right_model_saves_time(make_driver: MakeDriver, share: float, n_prompt: int, expected: float) -> None:
     found = times(make_driver, n_answers=4, n_prompt=n_prompt, cost=gpu, share=share, p=0.95)
     assert sum(found) / len(found) < expected
 

@@ -225,9 +225,7 @@ async def test_without_readers_the_engine_has_no_recorder_and_nothing_is_remembe
     assert len(feed.ring.after(feed.ring.newest, 10)) == 0
 
 
-async def test_a_reader_that_comes_after_records_were_lost_is_not_dropped(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reader_after_lost_records_is_not_dropped(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder_module, "MAX_RECORDS", 1)
     feed = feed_of(driver)
     dropped: list[str] = []
@@ -243,9 +241,7 @@ async def test_a_reader_that_comes_after_records_were_lost_is_not_dropped(
 # -- texts ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_end_of_a_prompt_and_the_beginning_of_its_answer_are_shown(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prompts_end_and_its_answers_beginning_are_shown(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts_module, "MAX_CHARACTERS", 5)
     driver.model.answers[b"well hello"] = b"an answer"
     driver.model.answers[b"short"] = b"fine"

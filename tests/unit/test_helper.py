@@ -84,9 +84,7 @@ def test_a_server_that_is_large_itself_keeps_the_process(helper: Helper) -> None
     assert helper.pid == before
 
 
-def test_a_process_that_opening_has_tired_answers_a_call_all_the_same(
-    helper: Helper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_tired_by_opening_answers_all_the_same(helper: Helper, monkeypatch: pytest.MonkeyPatch) -> None:
     program = "from pyllmcancel.chat import helper_process as process; process.TIRED_MIB = -1024; process.main()"
 
     def tired(command: list[str], theirs: socket.socket) -> subprocess.Popen[bytes]:
@@ -132,9 +130,7 @@ def test_a_stopped_process_is_replaced_and_the_call_is_made_again(helper: Helper
     assert helper.pid != before
 
 
-def test_a_call_whose_process_is_stopped_each_time_is_not_blamed(
-    helper: Helper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_whose_process_stops_each_time_is_not_blamed(helper: Helper, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop() -> None:
         if helper.pid is not None and helper._opens_until is None:
             os.kill(helper.pid, signal.SIGSTOP)

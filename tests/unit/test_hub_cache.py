@@ -75,9 +75,7 @@ def test_where_links_are_impossible_files_are_moved(cache: Path, monkeypatch: py
     assert (path.read_bytes(), path.is_symlink()) == (b"content", False)
 
 
-def test_the_command_lists_the_packaged_model_and_the_cached_ones(
-    filled: Repository, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_lists_packaged_and_cached_models(filled: Repository, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models"]) == 0
     head, packaged, *others = capsys.readouterr().out.splitlines()
     assert head.split() == ["NAME", "QUANT", "SIZE", "PATH"]

@@ -110,9 +110,7 @@ def test_what_is_so_in_any_case_is_taken_in_silence(name: str, arity: int, why: 
 
 
 @pytest.mark.parametrize(("name", "arity", "why"), names(REFUSED))
-def test_what_would_change_answers_is_refused(
-    capsys: pytest.CaptureFixture[str], name: str, arity: int, why: str
-) -> None:
+def test_what_changes_answers_is_refused(capsys: pytest.CaptureFixture[str], name: str, arity: int, why: str) -> None:
     assert f"{name}: {why}\n" in refused(capsys, "serve", *values(name, arity))
 
 

@@ -63,9 +63,7 @@ def test_while_idle_a_slot_is_made_ready_for_the_next_request(
     assert (occupancy.idle_cells, occupancy.swapped_bytes) == (40, 20 * fake_native.BYTES_PER_CELL)
 
 
-def test_a_client_that_goes_on_at_once_meets_no_housekeeping(
-    make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_goes_on_meets_no_housekeeping(make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.engine.loop.IDLE_AFTER", TEST_LIMIT)
     driver = make_driver(spare_seqs=0)
     driver.context.kv_unified = False
@@ -158,9 +156,7 @@ def test_one_requests_fault_is_its_own(make_driver: MakeDriver, fault: LogitFaul
 
 
 @pytest.mark.parametrize("fault", [LogitFault.NOT_FINITE, StepStatus.FAILED_COMPUTE])
-def test_a_fault_of_one_choice_ends_its_siblings_and_no_other_request(
-    make_driver: MakeDriver, fault: LogitFault
-) -> None:
+def test_one_choices_fault_ends_its_siblings_and_no_other_request(make_driver: MakeDriver, fault: LogitFault) -> None:
     driver = make_driver(parallel=4)
     neighbour = driver.submit("neighbour", max_tokens=10)
     culprit = driver.submit("culprit", n=3, max_tokens=10)

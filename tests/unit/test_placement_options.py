@@ -97,9 +97,7 @@ def list_devices(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_devices_are_listed_with_their_memory(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_devices_are_listed_with_memory(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.cli.serve_options.devices", lambda: [GPU, GPU._replace(preferred=False), BLAS])
     first, second, third = list_devices(capsys).splitlines()
     assert first == "GPU0: a card, Fake, 8.0 GiB, 6.0 GiB free"

@@ -171,9 +171,7 @@ def test_a_forgotten_request_is_remembered_as_a_summary() -> None:
     assert registry.counts() == (0, 0, 0, 0)
 
 
-def test_waiting_for_work_ends_after_its_time_and_at_once_if_there_is_some_or_there_will_be_none(
-    registry: Registry,
-) -> None:
+def test_waiting_for_work_ends_in_time_and_at_once_if_there_is_some_or_will_be_none(registry: Registry) -> None:
     assert registry.wait_for_work(0.0) is None
     request = waiting(registry)
     registry.close()

@@ -61,9 +61,7 @@ def test_a_conversation_is_all_that_came_before(opened: Stores) -> None:
     assert part(store, "c", output=True) == (["in_c", "out_c"], "b")
 
 
-def test_items_are_those_of_their_responses_and_together_bounded(
-    opened: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_items_are_those_of_their_responses_and_bounded(opened: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened()
     add(store, "a")
     add(store, "b", previous="a")

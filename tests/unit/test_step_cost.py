@@ -113,9 +113,7 @@ def test_like_parts_are_never_longer_than_a_chunk_and_make_no_more_steps(n_pendi
         (-5, 12, 2 * TILE, 0),
     ],
 )
-def test_a_short_rest_goes_along_if_the_batch_has_room(
-    chunk: int, n_pending: int, n_others: int, n_tokens: int
-) -> None:
+def test_short_rests_go_along_if_the_batch_has_room(chunk: int, n_pending: int, n_others: int, n_tokens: int) -> None:
     assert with_tail(chunk, n_pending, n_others=n_others, n_batch=2 * TILE + 5) == n_tokens
 
 

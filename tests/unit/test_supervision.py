@@ -95,9 +95,7 @@ async def test_after_the_end_it_tells_nothing(supervisor: socket.socket) -> None
         ({"WATCHDOG_USEC": "soon"}, None),
     ],
 )
-def test_it_beats_twice_as_often_as_it_must_and_only_if_it_is_meant(
-    environment: dict[str, str], seconds: float | None
-) -> None:
+def test_it_beats_twice_as_often_as_needed_if_meant(environment: dict[str, str], seconds: float | None) -> None:
     assert beat_interval(environment) == seconds
 
 

@@ -89,9 +89,7 @@ def test_cells_that_a_running_request_holds_too_are_not_copied() -> None:
     assert (context.n_committed(1), cache.n_cells, cache.swapped_bytes) == (60, 0, 0), "they are not its own"
 
 
-def test_a_swapped_prefix_that_would_not_fit_beside_those_who_run_is_not_put_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_swapped_prefix_that_would_not_fit_beside_who_runs_stays_out(monkeypatch: pytest.MonkeyPatch) -> None:
     context = context_with([*LONG, *range(60, 120)], [*range(100, 220)], open_seqs=(1,))
     cache = cache_of(context, swap_bytes=1 << 20)
     cache.take(PrefixMatch(1, None, 1), running=RUNNING)
@@ -178,9 +176,7 @@ def test_copying_while_idle_ends_where_not_all_may_be_kept() -> None:
     assert cache.maintain_idle(), "it may hold something else now"
 
 
-def test_what_is_too_large_to_copy_is_remembered_only_if_no_other_request_waits_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_too_large_to_copy_is_remembered_if_no_other_request_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.scheduling.swap_space.MAX_COPIED_BYTES", 1000)
     for running in ((), RUNNING):
         cache = cache_of(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)

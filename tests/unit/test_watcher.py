@@ -117,9 +117,7 @@ def test_a_request_that_is_gone_is_left_in_peace(clock: Clock, watcher: Watcher,
 
 
 @pytest.mark.parametrize("seconds", [1e12, float("inf")])
-def test_a_deadline_in_the_far_future_does_not_stop_the_watcher(
-    watcher: Watcher, cancelled: Cancelled, seconds: float
-) -> None:
+def test_a_deadline_in_the_far_future_stops_no_watcher(watcher: Watcher, cancelled: Cancelled, seconds: float) -> None:
     far, near = bare_request("far"), bare_request("near")
     watcher.at_deadline(far, time.monotonic() + seconds)
     watcher.dropped(near)
