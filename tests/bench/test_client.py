@@ -142,9 +142,7 @@ async def test_a_cut_before_the_connection_ends_the_call(server: ScriptedServer,
     assert not await call.first_token()
 
 
-async def test_the_head_carries_id_keys_of_superseding_and_api_key(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
+async def test_the_head_has_the_id_superseding_and_api_keys(server: ScriptedServer, make_client: MakeClient) -> None:
     client = make_client(supersede_headers=("X-Conversation-Id", "X-Other"), api_key="secret")
     call = client.start(ask(supersede="s-1"))
     peer = await server.peer()

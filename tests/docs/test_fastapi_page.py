@@ -57,9 +57,7 @@ def test_an_answer_is_passed_on(port: int) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
-def test_who_leaves_the_application_has_left_the_server(
-    server: ServerProcess, port: int, stream: bool, phase: str
-) -> None:
+def test_leaving_the_application_leaves_the_server(server: ServerProcess, port: int, stream: bool, phase: str) -> None:
     with RawClient(port) as client:
         prompt = LONG if phase == "prefill" else "def "
         request = client.post(COMPLETIONS, prompt=prompt, max_tokens=50_000, ignore_eos=True, stream=stream)

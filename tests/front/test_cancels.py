@@ -89,9 +89,7 @@ async def test_a_request_that_outlives_its_client_is_sent_again(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("second", mostly_long(["loads", "unseen"], "unseen"))
-async def test_a_response_in_the_background_that_moves_is_found_and_cancelled(
-    tmp_path: Path, world: RouterWorld, second: str
-) -> None:
+async def test_a_background_response_is_moved_and_cancelled(tmp_path: Path, world: RouterWorld, second: str) -> None:
     asked = {"model": "a", "input": "hello", "background": True}
     assert (await world.post("/v1/responses", asked, headers={"x-request-id": "mine"})).status == 200
     assert (await world.get("/v1/responses/resp_mine")).status == 200

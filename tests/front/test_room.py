@@ -106,9 +106,7 @@ async def test_a_file_is_looked_at_beside_the_event_loop(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("cause", mostly_long(["a line", "an error"], "a line"))
-async def test_a_log_that_cannot_be_read_leaves_no_model_hanging(
-    tmp_path: Path, cause: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unreadable_log_hangs_no_model(tmp_path: Path, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_router(tmp_path, "a") as world:
         if cause == "an error":
             monkeypatch.setattr(Keeper, "_reason_of", lambda *_, **__: 1 / 0)

@@ -247,9 +247,7 @@ def test_the_only_model_has_its_alias_and_is_loaded_at_the_start(tmp_path: Path)
     assert (spec.name, spec.aliases, spec.starts) == ("mine", ("other", "one"), True)
 
 
-def test_replicas_are_processes_of_one_model_that_divide_the_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replicas_are_one_models_processes_and_divide_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.cli.router_options.default_threads", lambda: 5)
     path = gguf(tmp_path / "m.gguf")
     catalog = read(str(path), "--replicas", "2")

@@ -196,9 +196,7 @@ async def test_a_short_body_is_worked_on_at_once() -> None:
 
 
 @pytest.mark.parametrize("path", [CHAT, "/apply-template", "/v1/chat/completions/input_tokens"])
-async def test_templates_are_rendered_by_workers_however_short_the_chat(
-    world: World, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_templates_are_rendered_by_workers(world: World, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     template = world.app.state.server.chat_template
     threads, apply = [], template.apply
 

@@ -503,9 +503,7 @@ async def test_a_verbose_answer_tells_what_was_read_and_written(world: World, pa
 
 @PATHS
 @pytest.mark.parametrize(("fields", "is_told"), [({}, True), ({"verbose": False}, False)])
-async def test_a_verbose_server_tells_it_where_a_request_does_not_say(
-    path: str, fields: dict[str, Any], is_told: bool
-) -> None:
+async def test_a_verbose_server_says_it_where_no_request_does(path: str, fields: dict[str, Any], is_told: bool) -> None:
     async with open_world(verbose=True) as world:
         assert ("__verbose" in (await begin(world, path, max_tokens=1, **fields).end()).json()) is is_told
 

@@ -18,9 +18,7 @@ async def assert_cancelled(world: World, phase: str, completion_tokens: int = 0)
     assert seen["completion_tokens"] == completion_tokens
 
 
-async def test_before_the_body_is_complete_nothing_is_accepted(
-    world: World, stream: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_the_whole_body_no_request(world: World, stream: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="pyllmcancel.access")
     exchange = world.begin("POST", COMPLETIONS, content=None, headers=MINE)
     exchange.body_arrives(b'{"prompt": "hel', more=True)

@@ -201,9 +201,7 @@ async def test_a_prediction_longer_than_the_context_is_cut() -> None:
         assert len(made[0].params.prediction) == 512
 
 
-async def test_a_list_of_requests_and_the_log_say_what_was_drafted(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_list_and_the_log_say_what_was_drafted(world: World, caplog: pytest.LogCaptureFixture) -> None:
     known(world)
     await completed(world)
     n = len(ANSWER) + 1

@@ -52,9 +52,7 @@ def everything_from(client: RawClient) -> bytes:
 @pytest.mark.parametrize("way", WAYS_TO_LEAVE)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("n_steps", [0, 2], ids=["prefill", "decode"])
-def test_a_busy_event_loop_is_not_waited_for(
-    way: str, stream: bool, n_steps: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_busy_event_loop_is_awaited(way: str, stream: bool, n_steps: int, caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.hold()
     with serving(world) as port, RawClient(port) as client:

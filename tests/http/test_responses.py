@@ -337,9 +337,7 @@ async def test_items_become_the_messages_of_a_chat() -> None:
         ({"input": "hello " * 2000}, "input", "tokens"),
     ],
 )
-async def test_what_cannot_be_served_is_refused_by_name(
-    world: World, fields: dict[str, Any], param: str, words: str
-) -> None:
+async def test_what_cannot_be_served_is_refused(world: World, fields: dict[str, Any], param: str, words: str) -> None:
     exchange = await world.post(RESPONSES, {"input": "hello"} | fields)
     error = exchange.json()["error"]
     assert (exchange.status, error["param"]) == (400, param), error

@@ -61,9 +61,7 @@ def test_a_drain_lets_it_finish(serve: Serve) -> None:
 
 
 @pytest.mark.long
-def test_a_file_in_use_ends_the_second_server_with_a_message(
-    serve: Serve, store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_in_use_ends_the_second_server(serve: Serve, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = serve()
     name = create(server, **LONG)
     assert main(["serve", "--port", "0", "--store", str(store)]) == 2

@@ -88,9 +88,7 @@ async def test_a_cancel_ends_all_requests_of_a_session_and_its_descendants_and_n
         assert (await world.get("/v1/sessions?live=true")).json()["data"] == []
 
 
-async def test_a_cancel_reaches_a_request_whose_prompt_is_being_tokenized(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancel_reaches_a_request_being_tokenized(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not accepted yet: a worker reads its long prompt."""
     reading, may_end = threading.Event(), threading.Event()
     tokenize = world.model.tokenize

@@ -71,9 +71,7 @@ def test_what_is_live_gets_its_proper_ending_and_the_process_is_gone(long_model:
 
 @pytest.mark.long
 @signals
-def test_an_idle_server_is_gone_at_once_and_its_supervisor_knows(
-    long_model: Path, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_an_idle_server_ends_at_once_and_says_so(long_model: Path, tmp_path: Path, number: signal.Signals) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(str(tmp_path / "notify"))
         supervisor.settimeout(LIMIT)

@@ -117,9 +117,7 @@ async def test_a_busy_slot_is_saved_when_its_request_has_ended(world: World, tmp
 
 @pytest.mark.parametrize("filename", BAD_NAMES)
 @pytest.mark.parametrize("action", ["save", "restore"])
-async def test_a_name_that_leaves_the_folder_is_refused(
-    world: World, tmp_path: Path, filename: str, action: str
-) -> None:
+async def test_a_name_outside_the_folder_is_refused(world: World, tmp_path: Path, filename: str, action: str) -> None:
     status, answer = await act(world, action, 0, filename)
     assert (status, answer["error"]["param"]) == (400, "filename")
     assert files_in(tmp_path) == []

@@ -281,9 +281,7 @@ async def test_it_is_forgotten_when_it_has_been_kept_long_enough(world: World) -
 
 
 @pytest.mark.parametrize(("headers", "by"), [({}, "newer"), ({"x-supersede": "a key of its own"}, None)])
-async def test_a_newer_request_of_the_conversation_supersedes_the_older(
-    world: World, headers: dict[str, str], by: str | None
-) -> None:
+async def test_a_conversations_newer_request_supersedes(world: World, headers: dict[str, str], by: str | None) -> None:
     await unread(world)
     reader = await read(world).until_body(b"data: ")
     newer = ask(world, "newer", headers=headers)

@@ -285,9 +285,7 @@ async def test_llama_servers_error_of_a_context_that_is_too_small_has_its_type_a
         ("PUT", "/v1/requests/mine", "DELETE, GET"),
     ],
 )
-async def test_a_wrong_method_is_405_and_the_answer_says_what_is_allowed(
-    world: World, method: str, path: str, allowed: str
-) -> None:
+async def test_a_wrong_method_is_a_405_with_those_allowed(world: World, method: str, path: str, allowed: str) -> None:
     exchange = await world.begin(method, path).end()
     error_of(exchange, 405, "method_not_allowed")
     assert exchange.headers["allow"] == allowed

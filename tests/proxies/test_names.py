@@ -50,9 +50,7 @@ def test_behind_the_name_of_an_upstream_pages_are_those_of_others(run: MakeProxy
     assert ask(run(Nginx, NGINX_OWN), page=True) == (403, "foreign_origin")
 
 
-def test_with_the_forwarded_name_of_a_trusted_proxy_its_pages_are_the_servers_own(
-    trusting: ServerProcess, tmp_path: Path
-) -> None:
+def test_with_a_trusted_forwarded_name_its_pages_are_the_servers_own(trusting: ServerProcess, tmp_path: Path) -> None:
     with installed(Nginx)(trusting.port, tmp_path, OWN_NAME) as proxy:
         assert ask(proxy, page=True) == (200, None)
         assert ask(proxy, "chat.example", page=True) == (200, None)

@@ -75,9 +75,7 @@ def test_of_ten_requests_of_one_key_nine_are_superseded_and_one_queues(make_real
 
 
 @pytest.mark.parametrize("kind", mostly_long(KINDS, "attention"))
-def test_two_hundred_clients_that_leave_the_queue_do_not_touch_the_one_that_decodes(
-    make_real: Callable[..., Real], kind: str
-) -> None:
+def test_two_hundred_clients_that_leave_the_queue_harm_no_decoding(make_real: Callable[..., Real], kind: str) -> None:
     """ik_llama's case."""
     real = make_real(kind, parallel=1)
     steps = threading.Semaphore(0)
@@ -223,9 +221,7 @@ class StormClient:
 
 
 @pytest.mark.parametrize("kind", mostly_long(KINDS, "attention"))
-def test_a_storm_of_cancels_from_many_threads_hits_its_targets_and_no_other_request(
-    make_real: Callable[..., Real], kind: str
-) -> None:
+def test_a_storm_of_cancels_by_many_threads_hits_only_its_targets(make_real: Callable[..., Real], kind: str) -> None:
     real = make_real(kind, max_queue=1000)
     expected = {start: alone(make_real, kind, LONG[start : start + 70], 12) for start in range(4)}
     clients = [StormClient(real, seed, expected) for seed in range(4)]

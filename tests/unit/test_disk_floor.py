@@ -504,9 +504,7 @@ def test_what_is_erased_is_gone_if_the_close_comes_first(machine: Machine, monke
     assert machine.files == []
 
 
-def test_a_close_waits_for_the_hash_if_there_is_something_to_write(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_close_awaits_a_hash_that_is_to_be_written(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     closes, wait = threading.Event(), DiskFloor.wait_until_known
     monkeypatch.setattr(DiskFloor, "wait_until_known", lambda *parts: (closes.set(), wait(*parts))[1])
 

@@ -215,9 +215,7 @@ def test_a_newer_model_takes_the_place_of_the_cached_one(hub: StandIn) -> None:
         (None, "mine", "there is no user/Model on"),
     ],
 )
-def test_a_refusal_says_what_to_do(
-    hub: StandIn, options: dict[str, object] | None, token: str | None, words: str
-) -> None:
+def test_each_refusal_helps(hub: StandIn, options: dict[str, object] | None, token: str | None, words: str) -> None:
     hub.repos.clear()
     if options is not None:
         hub.add(NAME, {FILE: CONTENT}, **options)

@@ -41,9 +41,7 @@ def test_compute_threads_are_left_spinning_between_steps_and_rest_when_nothing_f
     assert 1 <= driver.context.n_rests <= 2
 
 
-def test_while_idle_a_slot_is_made_ready_for_the_next_request(
-    make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_idle_a_slot_is_made_ready_for_the_next(make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.engine.loop.IDLE_AFTER", 0.0)
     driver = make_driver(spare_seqs=0)
     driver.context.kv_unified = False

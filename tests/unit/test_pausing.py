@@ -103,9 +103,7 @@ def by_session(driver: Driver, _tracked: Tracked) -> CancelReason:
 
 
 @pytest.mark.parametrize("cancel", [by_cancel, by_newer, by_deadline, by_drop, by_session])
-def test_every_cancel_reaches_it_while_the_engine_sleeps(
-    driver: Driver, cancel: Callable[[Driver, Tracked], CancelReason]
-) -> None:
+def test_cancels_reach_it_while_all_sleeps(driver: Driver, cancel: Callable[[Driver, Tracked], CancelReason]) -> None:
     tracked = paused(driver, supersede="key", session="session")
     assert driver.asleep
     reason = cancel(driver, tracked)

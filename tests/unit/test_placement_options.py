@@ -84,9 +84,7 @@ def test_an_option_comes_from_our_environment(monkeypatch: pytest.MonkeyPatch) -
         ("-ot (=CPU", "no pattern of tensors' names is ("),
     ],
 )
-def test_what_makes_no_sense_is_an_error_before_anything_is_loaded(
-    capsys: pytest.CaptureFixture[str], given: str, why: str
-) -> None:
+def test_senseless_options_are_errors_before_any_load(capsys: pytest.CaptureFixture[str], given: str, why: str) -> None:
     assert why in error_of(capsys, *given.split())
 
 

@@ -58,9 +58,7 @@ ASKING: dict[str, Callable[[Store], Any]] = {
         (f"previous = {NOT_UTF8}", ("input", "history")),
     ],
 )
-def test_a_damaged_row_costs_its_own_response_and_is_not_repeated(
-    opened: Stores, change: str, asked: tuple[str, ...]
-) -> None:
+def test_a_damaged_row_costs_only_its_own_response(opened: Stores, change: str, asked: tuple[str, ...]) -> None:
     store = damaged(opened, change)
     for name in asked:
         with pytest.raises(DamagedResponseError) as told:
