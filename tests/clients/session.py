@@ -21,12 +21,7 @@ class Session(AbstractContextManager["Session"]):
     """`home` and `project` are empty, and its environment has nothing of ours but the path of programs."""
 
     def __init__(
-        self,
-        name: str,
-        packages: Environment,
-        server: ServerProcess,
-        folder: Path,
-        steering: Steering = steered,
+        self, name: str, packages: Environment, server: ServerProcess, folder: Path, steering: Steering = steered
     ) -> None:
         self.packages, self.server = packages, server
         self.home, self.project = folder / "home", folder / "project"

@@ -94,12 +94,7 @@ def with_call(path: str, body: Body, calls: Mapping[str, dict[str, str]] = CALLS
 def exactly(arguments: dict[str, str]) -> dict[str, Any]:
     """A schema that allows these arguments only."""
     properties = {name: {"const": value} for name, value in arguments.items()}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(arguments),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(arguments), "additionalProperties": False}
 
 
 def with_short_answer(path: str, body: Body, answer: dict[str, str]) -> Body:

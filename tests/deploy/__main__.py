@@ -7,14 +7,7 @@ A validator that is not installed is reported, and is not a failure. Exits with 
 
 import sys
 
-from tests.deploy.validators import (
-    Missing,
-    check_balancer,
-    check_containerfile,
-    check_manifests,
-    check_units,
-    exposure,
-)
+from tests.deploy.validators import Missing, check_balancer, check_containerfile, check_manifests, check_units, exposure
 
 
 def main() -> int:

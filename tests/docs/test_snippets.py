@@ -191,10 +191,7 @@ class Canceller(threading.Thread):
 
     def run(self) -> None:
         with httpx.Client(base_url=self._url, timeout=LIMIT) as client:
-            live = until(
-                lambda: client.get("/v1/requests", params={"status": "running"}).json()["data"],
-                bool,
-            )
+            live = until(lambda: client.get("/v1/requests", params={"status": "running"}).json()["data"], bool)
             client.post(f"/v1/requests/{live[0]['id']}/cancel").raise_for_status()
 
 

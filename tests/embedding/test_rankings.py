@@ -181,8 +181,7 @@ async def test_a_pair_that_is_too_long_says_how_long_it_may_be(site: Site) -> No
 
 
 async def test_the_query_counts_in_every_pair_and_is_not_repeated_on_the_event_loop(
-    site: Site,
-    monkeypatch: pytest.MonkeyPatch,
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyllmcancel.server.embeddings.rankings.pairs.MAX_PAIR_TOKENS", 1000)
     body = {"query": "q" * 40, "documents": ["d"] * 200}

@@ -10,14 +10,7 @@ from typing import Any
 import pytest
 
 from tests.clients.model import write_patient_model
-from tests.support.http_process import (
-    START_LIMIT,
-    RawClient,
-    ServerProcess,
-    assert_ends_soon,
-    fresh_id,
-    until,
-)
+from tests.support.http_process import START_LIMIT, RawClient, ServerProcess, assert_ends_soon, fresh_id, until
 from tests.support.threads import N_THREADS
 
 pytestmark = pytest.mark.long

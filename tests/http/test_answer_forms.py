@@ -13,12 +13,7 @@ streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stre
 
 
 def closed_object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 SURE = closed_object({"sure": {"type": "boolean"}, "why": {"enum": ["é", "n"]}})

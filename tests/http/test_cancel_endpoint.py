@@ -204,12 +204,7 @@ async def test_a_held_id_is_cancelled_on_arrival_and_only_once(world: World, str
 async def test_a_held_session_has_its_next_requests_cancelled_on_arrival_and_no_others(world: World) -> None:
     held = await world.post("/v1/sessions/editor/cancel?hold=30")
     assert held.status == 202
-    assert held.json() == {
-        "session": "editor",
-        "descendants": True,
-        "requests": [],
-        "hold_seconds": 30.0,
-    }
+    assert held.json() == {"session": "editor", "descendants": True, "requests": [], "hold_seconds": 30.0}
     assert (await world.complete(max_tokens=1, headers={"X-Session-Id": "another"}).end()).status == 200
     exchange = await world.complete(headers={"X-Session-Id": "editor"}).end()
     assert exchange.json()["error"]["code"] == "explicit"

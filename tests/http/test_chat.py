@@ -55,12 +55,7 @@ async def test_a_stream_opens_with_the_role_before_anything_is_computed(world: W
             "model": "fake-model",
             "system_fingerprint": FINGERPRINT,
             "choices": [
-                {
-                    "index": index,
-                    "delta": {"role": "assistant", "content": ""},
-                    "logprobs": None,
-                    "finish_reason": None,
-                }
+                {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
             ],
         }
     world.gate.open()

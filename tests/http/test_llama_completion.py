@@ -42,12 +42,7 @@ async def test_a_whole_answer(world: World, path: str) -> None:
     assert (whole["prompt"], whole["has_new_line"], whole["truncated"]) == ("hello", True, False)
     assert (whole["timings"]["prompt_n"], whole["timings"]["predicted_n"], whole["timings"]["cache_n"]) == (5, 8, 0)
     settings = whole["generation_settings"]
-    assert (settings["temperature"], settings["seed"], settings["n_predict"], settings["stream"]) == (
-        0.0,
-        7,
-        -1,
-        False,
-    )
+    assert (settings["temperature"], settings["seed"], settings["n_predict"], settings["stream"]) == (0.0, 7, -1, False)
 
 
 async def test_a_stream_ends_with_its_final_event_and_without_done(world: World) -> None:

@@ -250,12 +250,7 @@ async def test_hosted_tools_are_ignored_beside_the_clients_own(world: World, hos
 
 
 async def test_a_schema_shapes_the_text(world: World) -> None:
-    schema = {
-        "type": "object",
-        "properties": {"a": {"enum": [1, 2]}},
-        "required": ["a"],
-        "additionalProperties": False,
-    }
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
     text = {"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": True}}
     found = await answer(world, text=text, temperature=5)
     assert json.loads(found["output"][0]["content"][0]["text"])["a"] in (1, 2)

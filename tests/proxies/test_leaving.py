@@ -26,11 +26,7 @@ forms = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"]
 @ways
 @forms
 def test_in_the_queue(
-    proxy: Proxy,
-    server: ServerProcess,
-    occupied: Callable[[], AbstractContextManager[None]],
-    stream: bool,
-    way: str,
+    proxy: Proxy, server: ServerProcess, occupied: Callable[[], AbstractContextManager[None]], stream: bool, way: str
 ) -> None:
     with occupied(), RawClient(proxy.port) as client:
         request_id = client.post(stream=stream)

@@ -2,14 +2,7 @@
 
 from pathlib import Path
 
-from .tiny_models import (
-    TinyShape,
-    attention_metadata,
-    llama_weights,
-    mamba_metadata,
-    write_model,
-    write_tiny_llama,
-)
+from .tiny_models import TinyShape, attention_metadata, llama_weights, mamba_metadata, write_model, write_tiny_llama
 
 
 def write_not_gguf(path: Path) -> Path:

@@ -194,11 +194,7 @@ def llama_weights(shape: TinyShape) -> Weights:
 
 
 def write_tiny_sliding_window(
-    path: Path,
-    *,
-    window: int = 32,
-    quantization: GGMLQuantizationType | None = None,
-    **options: Unpack[TinyOptions],
+    path: Path, *, window: int = 32, quantization: GGMLQuantizationType | None = None, **options: Unpack[TinyOptions]
 ) -> Path:
     """Write a gemma2: layers 0, 2, … see the last `window` tokens only, the others all of them."""
     shape = TinyShape(**options)

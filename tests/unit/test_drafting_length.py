@@ -7,16 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.drafting.length import (
-    MAX_AGE,
-    MAX_ROWS,
-    PAUSE,
-    SIZES,
-    Acceptance,
-    DraftLength,
-    RowCosts,
-    best_draft,
-)
+from pyllmcancel.drafting.length import MAX_AGE, MAX_ROWS, PAUSE, SIZES, Acceptance, DraftLength, RowCosts, best_draft
 from pyllmcancel.drafting.loss_budget import BUDGET_PER_STEP, FIRST_BUDGET, LossBudget
 
 # Seconds of a step by its rows: tiles of four as on a CPU, cheap rows as on a GPU, and rows that gain nothing.
