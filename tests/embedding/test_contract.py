@@ -133,8 +133,7 @@ def test_a_closed_sequence_takes_another_text(world: EmbedWorld) -> None:
 
 def test_a_cancelled_text_gets_no_embedding_and_a_step_of_cancelled_texts_is_aborted(world: EmbedWorld) -> None:
     embedder = world.embedder()
-    flag = world.open(embedder, 0, TEXT)
-    flag.set()
+    world.open(embedder, 0, TEXT).set()
     result = embedder.step([(0, 40)])
     assert result.status is StepStatus.ABORTED
     assert result.rows == []

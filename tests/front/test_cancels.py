@@ -240,8 +240,7 @@ async def test_a_refused_request_leaves_no_trace_and_its_id_is_free(tmp_path: Pa
 
 @pytest.mark.long
 async def test_an_id_in_use_is_refused_whatever_the_model(world: RouterWorld) -> None:
-    stream = world.stream("a", "mine")
-    await stream.next_event()
+    await world.stream("a", "mine").next_event()
     refused = await world.complete("b", "mine").end()
     assert (refused.status, refused.json()["error"]["param"]) == (400, "id")
     assert world.starts("b") == 0

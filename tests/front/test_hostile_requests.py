@@ -106,8 +106,7 @@ async def test_a_long_body_is_kept_while_it_is_answered_only_if_there_is_room(
     monkeypatch.setattr("pyllmcancel.front.router.read_body", read_body)
     async with open_router(tmp_path, "a") as world:
         monkeypatch.setattr(world.app.state.router, "_bodies", Shares(0, several=False))
-        stream = world.complete("a", stream=True, until="end", more="x" * length)
-        await stream.next_event()
+        await world.complete("a", stream=True, until="end", more="x" * length).next_event()
         gc.collect()
         assert n_kept == (length < SMALL_BODY)
 

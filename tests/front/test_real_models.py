@@ -46,8 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def status_of(server: ServerProcess, model: str) -> str:
-    answer = server.http.get(f"/v1/models/{model}").json()
-    return answer["status"]["value"]
+    return server.http.get(f"/v1/models/{model}").json()["status"]["value"]
 
 
 def model_pids(parent: int) -> list[int]:
@@ -65,8 +64,7 @@ def test_a_client_that_leaves_ends_its_computation_and_no_other(server: ServerPr
         mine = client.post(model="one", **endless())
         other = neighbour.post(model="other", max_tokens=4)
         server.wait_for(mine, completion_tokens=lambda n: n > 0)
-        left_at = client.leave("close")
-        assert_ends_soon(server, mine, left_at, "decode")
+        assert_ends_soon(server, mine, client.leave("close"), "decode")
         assert neighbour.answer().status == 200
         assert server.wait_for(other, status="finished")["replica"] == "other"
 
@@ -112,5 +110,4 @@ def test_a_killed_process_comes_back_and_goes_on(server: ServerProcess) -> None:
         until(lambda: status_of(server, "other"), lambda status: status == "loaded", START_LIMIT)
         first = server.http.get(f"/v1/requests/{mine}").json()["completion_tokens"]
         server.wait_for(mine, status="running", completion_tokens=lambda n: n > first)
-        left_at = client.leave("close")
-        assert_ends_soon(server, mine, left_at, "decode")
+        assert_ends_soon(server, mine, client.leave("close"), "decode")

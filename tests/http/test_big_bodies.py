@@ -205,8 +205,7 @@ async def test_templates_are_rendered_by_workers(world: World, path: str, monkey
         return apply(*arguments)
 
     monkeypatch.setattr(template, "apply", recorded)
-    body = {"messages": [USER], "max_tokens": 1}
-    assert (await world.post(path, body)).status == 200
+    assert (await world.post(path, {"messages": [USER], "max_tokens": 1})).status == 200
     assert threads
     assert threading.get_ident() not in threads
 

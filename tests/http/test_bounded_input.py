@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.requests.request import Request
-from tests.support import fake_native
+from tests.support.chat_models import Templated
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world
 from tests.support.marks import mostly_long
@@ -22,12 +22,6 @@ LOOPS = "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% en
 
 def tool(name: str, parameters: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "parameters": parameters, **fields}}
-
-
-class Templated(fake_native.Model):
-    def __init__(self, template: str) -> None:
-        super().__init__()
-        self.chat_template = template
 
 
 async def prepares(world: World, **fields: Any) -> tuple[Exchange, Request]:

@@ -17,8 +17,7 @@ targets = pytest.mark.parametrize("target", ["requests/mine", "sessions/session"
 
 
 async def cancel(world: World, target: str = "requests/mine") -> dict[str, Any]:
-    exchange = await world.served(f"/v1/{target}/cancel")
-    answer = said(exchange)
+    answer = said(await world.served(f"/v1/{target}/cancel"))
     assert set(answer) == FIELDS
     return answer
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pyllmcancel.server.openai.answer import FINGERPRINT
-from tests.support import fake_model, fake_native
-from tests.support.chat_models import Says
+from tests.support import fake_model
+from tests.support.chat_models import Says, Templated
 from tests.support.http_world import World, open_world
 
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -119,14 +119,6 @@ async def test_all_names_of_the_limit(world: World, limits: dict[str, int], expe
     (choice,) = (await world.chat(**limits).end()).json()["choices"]
     assert choice["message"]["content"] == expected
     assert choice["finish_reason"] == ("stop" if expected == "Hi there" else "length")
-
-
-class Templated(fake_native.Model):
-    """A model that brings a chat template."""
-
-    def __init__(self, template: str) -> None:
-        super().__init__()
-        self.chat_template = template
 
 
 async def prompt_of(world: World, messages: list[dict[str, Any]]) -> tuple[int, Any]:

@@ -34,8 +34,7 @@ def serving(model: Path, *options: str, output: int | None) -> Iterator[tuple[ht
     port = free_port()
     fixed = f"-m pyllmcancel serve --port {port} --threads 1 --model".split()
     command = [sys.executable, *fixed, str(model)]
-    closes = 'exec "$@" >&- 2>&-'
-    shell = ["sh", "-c", closes, "sh"] if output is None else []
+    shell = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh"] if output is None else []
     process = subprocess.Popen([*shell, *command, *options], stdout=output, stderr=output)
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=LIMIT) as client:

@@ -71,8 +71,7 @@ def test_structured(server: ServerProcess, method: Literal["json_schema", "funct
 
 @pytest.mark.long
 def test_a_conversation_goes_on_from_a_stored_response(server: ServerProcess) -> None:
-    model = chat(server, fresh_id(), max_tokens=3, responses=True)
-    first = model.invoke("hello")
+    first = chat(server, fresh_id(), max_tokens=3, responses=True).invoke("hello")
     following = chat(server, fresh_id(), max_tokens=3, responses=True)
     second = following.invoke("and then?", previous_response_id=first.response_metadata["id"])
     assert second.usage_metadata is not None

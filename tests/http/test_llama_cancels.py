@@ -49,8 +49,7 @@ def assert_cut(exchange: Exchange, stream: bool, status: int, reason: str, kind:
 
 
 async def test_leaving_cancels(world: World, path: str, stream: bool) -> None:
-    exchange = await decoding(world, path, MINE, stream=stream)
-    exchange.leave()
+    (await decoding(world, path, MINE, stream=stream)).leave()
     await world.cancelling("mine")
     world.gate.open()
     seen = await world.ended("mine")

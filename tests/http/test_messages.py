@@ -68,8 +68,7 @@ async def test_a_message_has_the_id_of_its_request_and_its_usage(world: World) -
 
 async def test_a_stream_says_what_the_whole_answer_says(world: World) -> None:
     whole = (await ask(world, temperature=0).end()).json()
-    exchange = await ask(world, temperature=0, stream=True).end()
-    events = exchange.named_events()
+    events = (await ask(world, temperature=0, stream=True).end()).named_events()
     assert [event["type"] for event in events[:3]] == ["message_start", "ping", "content_block_start"]
     assert [event["type"] for event in events[-3:]] == ["content_block_stop", "message_delta", "message_stop"]
     text = "".join(event["delta"].get("text", "") for event in events if "delta" in event)

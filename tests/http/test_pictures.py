@@ -17,11 +17,13 @@ from pyllmcancel.server.limits import PREPARERS
 from pyllmcancel.server.media import sources
 from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.media.settings import MediaSettings
+from tests.support import media_library
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, open_world
 from tests.support.media_files import data_url, gif, mp3, png, wav
-from tests.support.media_library import RecordingLibrary
+from tests.support.media_library import RecordingLibrary, seeing
 
+world, library = media_library.world, media_library.library
 CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
 RESPONSES = "/v1/responses"
@@ -37,27 +39,6 @@ BLOCK = {"type": "image", "source": BASE64}
 INPUT = {"type": "input_image", "image_url": data_url(RED)}
 SEEN = f"[image of {len(RED)}]"
 CALL = {"id": "c", "type": "function", "function": {"name": "screenshot", "arguments": "{}"}}
-
-
-@asynccontextmanager
-async def seeing(*modalities: Modality, **options: Any) -> AsyncIterator[tuple[World, RecordingLibrary]]:
-    """A server whose model takes pictures and sounds."""
-    async with open_world(n_ctx=4096, **options) as world:
-        library = RecordingLibrary(world.model, *modalities)
-        world.engine.media = library  # type: ignore[assignment]
-        yield world, library
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with seeing() as (opened, _):
-        yield opened
-
-
-@pytest.fixture
-def library(world: World) -> RecordingLibrary:
-    assert isinstance(world.engine.media, RecordingLibrary)
-    return world.engine.media
 
 
 def chat(*content: Any, **fields: Any) -> dict[str, Any]:
@@ -419,8 +400,7 @@ async def test_a_conversation_with_pictures_is_not_truncated(world: World) -> No
 async def test_a_file_below_the_folder_is_read(tmp_path: Path) -> None:
     (tmp_path / "red.png").write_bytes(RED)
     async with seeing(media=MediaSettings(path=tmp_path)) as (world, library):
-        part = image("file://red.png")
-        assert (await world.post(CHAT, chat(part))).status == 200
+        assert (await world.post(CHAT, chat(image("file://red.png")))).status == 200
         assert SEEN in library.prompt
         exchange = await world.post(CHAT, chat(image("file://../x")))
         assert (exchange.status, "there is no file" in error_of(exchange)["message"]) == (400, True)

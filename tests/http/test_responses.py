@@ -153,8 +153,7 @@ async def test_reasoning_comes_back_as_it_was_given() -> None:
     model = Says("<think>Two and two.</think>It is 4.")
     async with open_world(model=model) as world:
         fields = {"include": ["reasoning.encrypted_content"], "store": False}
-        first = await answer(world, **fields)
-        reasoning, message = first["output"]
+        reasoning, message = (await answer(world, **fields))["output"]
         assert reasoning["encrypted_content"]
     async with open_world(model=model) as world:
         kept = {key: value for key, value in reasoning.items() if key != "content"}

@@ -10,8 +10,6 @@ from pyllmcancel.server.limits import INLINE_BODY
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 
-GAP_TOKENS = {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
-
 
 def member(world: World, name: str, session: str, parent: str | None = None, **fields: Any) -> Exchange:
     """A completion that goes on until it is cancelled."""

@@ -120,8 +120,7 @@ def test_no_new_request_is_taken_on_a_kept_connection_while_it_drains(long_model
     with serving(long_model) as server, RawClient(server.port) as busy, RawClient(server.port) as kept:
         kept.post(max_tokens=1)
         kept.answer().read()
-        mine = busy.post()
-        server.wait_for(mine, completion_tokens=lambda n: n > 0)
+        server.wait_for(busy.post(), completion_tokens=lambda n: n > 0)
         server.signal()
         assert kept.is_closed_by_server()
         assert busy.answer().status == 503

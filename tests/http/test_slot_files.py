@@ -46,8 +46,7 @@ async def ask(
     world: World, prompt: str, slot: int | None = None, key: str | None = None, **fields: Any
 ) -> dict[str, Any]:
     body = {"prompt": prompt, "n_predict": 8, "temperature": 0} | ({} if slot is None else {"id_slot": slot}) | fields
-    exchange = await world.served("/completion", body, headers=bearer(key))
-    return exchange.json()["timings"]
+    return (await world.served("/completion", body, headers=bearer(key))).json()["timings"]
 
 
 async def act(

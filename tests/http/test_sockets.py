@@ -38,8 +38,7 @@ def test_leaving_in_the_queue(server: ServerProcess, way: str, stream: bool) -> 
         server.wait_for(neighbour, phase="decode")
         mine = client.post(stream=stream)
         server.wait_for(mine, status="waiting")
-        left_at = client.leave(way)
-        assert_ends_soon(server, mine, left_at, "waiting")
+        assert_ends_soon(server, mine, client.leave(way), "waiting")
         assert server.request(neighbour)["status"] == "running"
 
 
@@ -57,8 +56,7 @@ def computing(server: ServerProcess, client: RawClient, phase: str, **fields: An
 def test_leaving_while_it_is_computed(server: ServerProcess, phase: str, way: str, stream: bool) -> None:
     with RawClient(server.port) as client:
         mine = computing(server, client, phase, stream=stream)
-        left_at = client.leave(way)
-        assert_ends_soon(server, mine, left_at, phase)
+        assert_ends_soon(server, mine, client.leave(way), phase)
 
 
 def test_leaving_at_once(server: ServerProcess) -> None:
@@ -76,8 +74,7 @@ def test_leaving_in_prefill_while_a_neighbour_streams(server: ServerProcess) -> 
         neighbour = other.post(stream=True)
         server.wait_for(neighbour, phase="decode")
         mine = computing(server, client, "prefill")
-        left_at = client.leave("close")
-        assert_ends_soon(server, mine, left_at, "prefill")
+        assert_ends_soon(server, mine, client.leave("close"), "prefill")
         before = server.request(neighbour)["completion_tokens"]
         server.wait_for(neighbour, status="running", completion_tokens=lambda n: n > before)
 
@@ -94,8 +91,7 @@ def test_leaving_before_the_body_is_complete(server: ServerProcess) -> None:
 def test_a_half_closed_connection_is_closed_by_the_server(server: ServerProcess) -> None:
     """Half a connection is a client that has left: there is no telling them apart before something is sent."""
     with RawClient(server.port) as client:
-        mine = client.post(prompt=long_prompt())
-        server.wait_for(mine, phase="prefill")
+        server.wait_for(client.post(prompt=long_prompt()), phase="prefill")
         client.leave("half-close")
         assert client.is_closed_by_server()
 
@@ -114,8 +110,7 @@ def wordy_server(long_model: Path) -> Iterator[ServerProcess]:
 def test_a_client_that_never_reads_and_then_leaves(wordy_server: ServerProcess, way: str) -> None:
     with RawClient(wordy_server.port, receive_buffer=4096) as client:
         mine = blocked_stream(wordy_server, client)
-        left_at = client.leave(way)
-        assert_ends_soon(wordy_server, mine, left_at, "decode")
+        assert_ends_soon(wordy_server, mine, client.leave(way), "decode")
 
 
 def test_a_client_that_does_not_read_is_cancelled_and_learns_of_it_when_it_does(wordy_server: ServerProcess) -> None:
@@ -144,8 +139,7 @@ def test_a_connection_is_kept_for_the_next_request(server: ServerProcess) -> Non
             ended.append(client.post(max_tokens=3, stream=True))
             assert events(client.answer())[-1] == "[DONE]"
         mine = computing(server, client, "decode")
-        left_at = client.leave("close")
-        assert_ends_soon(server, mine, left_at, "decode")
+        assert_ends_soon(server, mine, client.leave("close"), "decode")
     for request_id in ended:
         assert server.request(request_id)["status"] == "finished"
 
@@ -248,8 +242,7 @@ def test_leaving_in_the_queue_is_noticed(server: ServerProcess, way: str, togeth
         server.wait_for(mine, status="waiting")
         if not together:
             client.socket.sendall(pieces[1])
-        left_at = client.leave(way)
-        assert_ends_soon(server, mine, left_at, "waiting")
+        assert_ends_soon(server, mine, client.leave(way), "waiting")
         assert server.request(neighbour)["status"] == "running"
         assert server.request(following)["status"] == "unknown"
 
@@ -259,8 +252,7 @@ def test_leaving_behind_a_request_that_was_read_ahead_is_noticed(server: ServerP
     with RawClient(server.port) as client:
         mine = computing(server, client, phase, stream=phase == "decode")
         client.post()
-        left_at = client.leave("close")
-        assert_ends_soon(server, mine, left_at, phase)
+        assert_ends_soon(server, mine, client.leave("close"), phase)
 
 
 def test_a_long_request_that_was_read_ahead_is_served(server: ServerProcess) -> None:

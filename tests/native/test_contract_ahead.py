@@ -134,8 +134,7 @@ def test_a_full_context_ends_the_run(world: World) -> None:
     while context.n_committed(0) < len(prompt):
         ok(context.step([(0, min(128, len(prompt) - context.n_committed(0)))]))
     assert begin(context, [0]).ahead
-    result = context.collect(goes_on=True)
-    assert (result.ahead, context.n_committed(0)) == (False, n_ctx)
+    assert (context.collect(goes_on=True).ahead, context.n_committed(0)) == (False, n_ctx)
 
 
 def test_a_rung_context_begins_no_step(world: World) -> None:

@@ -106,8 +106,7 @@ def test_a_faulty_row_of_a_draft_keeps_the_tokens_before_it(drafting_world: Worl
     context = drafting_world.context()
     sampler = drafting_world.sampler()
     context.open(0, PROMPT, sampler, drafting_world.native.CancelFlag())
-    nothing = np.zeros_like(mask_of(drafting_world.model.n_vocab, 0))
-    sampler.restrict(None, nothing)
+    sampler.restrict(None, np.zeros_like(mask_of(drafting_world.model.n_vocab, 0)))
     (row,) = ok(context.step([StepItem(0, len(PROMPT), [expected[0], 7])]))
     assert (tokens_of(row), row.fault) == ([expected[0]], LogitFault.GRAMMAR)
     assert context.n_committed(0) == len(PROMPT) + 1

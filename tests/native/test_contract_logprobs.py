@@ -41,8 +41,7 @@ def test_a_prompt_is_computed_again_if_it_is_described_or_begun_anew(world: Worl
 
 def test_nothing_is_described_for_a_request_that_was_cancelled(world: World) -> None:
     context = world.context(abortable=False)
-    flag = world.open(context, 0, PROMPT, n_described=len(PROMPT))
-    flag.set()
+    world.open(context, 0, PROMPT, n_described=len(PROMPT)).set()
     (row,) = ok(context.step([(0, 20)]))
     assert row.described == ()
 
@@ -59,8 +58,7 @@ def test_a_step_describes_no_more_than_it_has_rows_for(world: World) -> None:
 def test_a_mask_restricts_the_next_choice_only(world: World, temperature: float) -> None:
     context = world.context()
     sampler = world.sampler(temperature=temperature, seed=3)
-    free = world.alone(PROMPT, 1)[0]
-    wanted = (free + 101) % 250
+    wanted = (world.alone(PROMPT, 1)[0] + 101) % 250
     context.open(0, PROMPT, sampler, world.native.CancelFlag())
     sampler.restrict(mask_of(world.model.n_vocab, wanted))
     (row,) = ok(context.step([(0, len(PROMPT))]))

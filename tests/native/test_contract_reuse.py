@@ -138,8 +138,7 @@ def test_prefixes_are_shared_with_other_idle_sequences_as_far_as_they_are_comput
 
 def test_a_flag_raised_before_the_step_aborts_it_at_the_first_node(world: World) -> None:
     context = world.context()
-    flag = world.open(context, 0, PROMPT)
-    flag.set()
+    world.open(context, 0, PROMPT).set()
     result = context.step([(0, 40)])
     assert (result.status, result.rows, result.polls, result.spared) == (StepStatus.ABORTED, [], 1, False)
     assert context.n_committed(0) == 0

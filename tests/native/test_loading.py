@@ -154,8 +154,7 @@ def test_long_texts_of_a_model_are_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mmap", [False, True])
 def test_a_model_that_is_locked_into_memory_loads(model_files: dict[str, Path], mmap: bool) -> None:
-    model = Model.load(model_files["attention"], mlock=True, mmap=mmap)
-    assert model.tokenize("hello")
+    assert Model.load(model_files["attention"], mlock=True, mmap=mmap).tokenize("hello")
 
 
 def test_more_sequences_than_llama_cpp_has_are_refused(model_files: dict[str, Path]) -> None:

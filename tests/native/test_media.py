@@ -115,8 +115,7 @@ def decode(context: Any, seq: int, count: int) -> list[int]:
 def answer(sight: Sight, prompt: MediaPrompt, count: int = 8, **options: Any) -> list[int]:
     context = sight.context(**options)
     opened(context, 0, prompt, prompt.runs)
-    first = prefill(context, 0, prompt)
-    return first + decode(context, 0, count - 1)
+    return prefill(context, 0, prompt) + decode(context, 0, count - 1)
 
 
 def test_a_picture_decides_the_answer(sight: Sight) -> None:
@@ -135,8 +134,7 @@ def test_positions_are_fewer_than_rows_where_rows_share_them(sight: Sight) -> No
 
 def test_rows_have_the_same_bits_again_and_after_a_cancel_at_every_node(sight: Sight) -> None:
     encoder = sight.encoder(every_node=True)
-    library = sight.library(encoder)
-    prompt = sight.prompt(library, 1)
+    prompt = sight.prompt(sight.library(encoder), 1)
     encode(encoder, prompt)
     known = [run.chunk.rows().copy() for run in prompt.runs]
     n_nodes = encoder.polls

@@ -139,8 +139,7 @@ def test_a_prefix_that_another_answer_left(world: World) -> None:
         ok(context.step([(1, 1)]))
     known = context.tokens(1)[: context.n_committed(1)]
     context.close(1, keep=True)
-    prompt = [*known, *PROMPT[40:60]]
-    check_as_alone(world, context, prompt, n_known=len(known))
+    check_as_alone(world, context, [*known, *PROMPT[40:60]], n_known=len(known))
 
 
 def test_a_prefix_that_is_copied_from_another_sequence(world: World) -> None:

@@ -105,8 +105,7 @@ def test_a_repeat_penalty_sees_the_prompt(world: World) -> None:
 
 
 def test_a_penalty_keeps_a_token_from_coming_twice(world: World) -> None:
-    tokens = world.alone(PROMPT, 30, presence_penalty=100.0)
-    assert len(set(tokens)) == 30
+    assert len(set(world.alone(PROMPT, 30, presence_penalty=100.0))) == 30
 
 
 def test_brackets_in_texts_and_classes_are_not_counted(world: World) -> None:

@@ -41,8 +41,7 @@ def read(path: Path) -> Any:
 def answer(world: World, context: Any, seq: int, prompt: list[int]) -> tuple[int, list[int]]:
     """How many tokens of the prompt were there, and what follows it."""
     world.open(context, seq, prompt)
-    n_cached = context.n_committed(seq)
-    return n_cached, world.run(context, seq, 6)
+    return context.n_committed(seq), world.run(context, seq, 6)
 
 
 @pytest.mark.parametrize("divided", [False, True])
@@ -72,8 +71,7 @@ def test_a_prompt_that_differs_goes_on_from_there_or_from_a_checkpoint(real_worl
 
 def test_an_aborted_prompt_is_saved_as_far_as_it_is_true(real_world: World, tmp_path: Path) -> None:
     context = computed(real_world, PROMPT[:48])
-    flag = real_world.open(context, 0, [*PROMPT, 1])
-    context.raise_at(20, flag)
+    context.raise_at(20, real_world.open(context, 0, [*PROMPT, 1]))
     context.step([(0, 40)], fixed_cost=0.0, cost_per_token=1.0)
     context.close(0, keep=True)
     n_committed = context.n_committed(0)

@@ -19,8 +19,7 @@ def test_another_thread_runs_and_cancels_while_a_step_computes(slow_world: World
     """With no preemption this thread gets to raise the flag only because the step releases the GIL."""
     for _attempt in range(20):
         context = slow_world.context(n_batch=512)
-        flag = slow_world.open(context, 0, LONG)
-        result = step_and_cancel(context, [(0, 400)], [flag])
+        result = step_and_cancel(context, [(0, 400)], [slow_world.open(context, 0, LONG)])
         if result.status is StepStatus.ABORTED:
             return
     raise AssertionError("the flag was never raised while a step computed")
@@ -65,8 +64,7 @@ def test_a_contexts_flag_is_not_seen_by_another_that_runs_meanwhile(slow_world: 
     thread = threading.Thread(target=lambda: rows.extend(ok(running.step([(0, 400)]))))
     thread.start()
     for _ in range(5):
-        flag = slow_world.open(aborted, 0, LONG)
-        flag.set()
+        slow_world.open(aborted, 0, LONG).set()
         assert aborted.step([(0, 400)]).status is StepStatus.ABORTED
         aborted.close(0, keep=False)
     thread.join()

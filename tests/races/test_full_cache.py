@@ -120,16 +120,14 @@ def test_no_neighbour_is_touched_when_a_preempted_request_is_cancelled(crowd: Ca
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_answer_ends_with_the_context_as_no_position_is_shifted(crowd: Callable[..., Crowd], kind: str) -> None:
     crowded = crowd(kind)
-    request = crowded.submit(PROMPT[:200], max_tokens=None)
-    assert len(crowded.tokens(request)) == CELLS - 200
+    assert len(crowded.tokens(crowded.submit(PROMPT[:200], max_tokens=None))) == CELLS - 200
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_prompt_of_several_choices_is_computed_by_one_of_them_alone(crowd: Callable[..., Crowd], kind: str) -> None:
     """An abort is true only for the first sequence of a token that several share: no token of ours is shared."""
     crowded = crowd(kind)
-    request = crowded.submit(PROMPT[:60], max_tokens=4, n=3)
-    crowded.tokens(request)
+    crowded.tokens(crowded.submit(PROMPT[:60], max_tokens=4, n=3))
     prefilled: Counter[int] = Counter()
     for record in crowded.watcher.steps:
         indices = [part.choice for part in record.sequences if part.phase == "prefill"]

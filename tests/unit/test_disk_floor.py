@@ -175,8 +175,7 @@ def test_while_a_file_is_read_other_requests_go_on(machine: Machine) -> None:
     driver, reading = machine.start_to_read(parallel=2)
     returning = driver.submit(PROMPT + MORE, settle=False)
     reading.wait_reached()
-    other = answered(driver, b"somebody else's question")
-    assert completes(other)
+    assert completes(answered(driver, b"somebody else's question"))
     assert not returning.ended
     reading.go_on()
     assert completes(returning)
@@ -191,8 +190,7 @@ def test_a_request_that_waits_for_a_file_can_be_cancelled(machine: Machine) -> N
     driver.engine.cancel(tracked.request)
     assert tracked.ending.cancel_reason is not None
     driver.gate.open()
-    other = driver.submit(b"the next one", settle=False)
-    assert completes(other)
+    assert completes(driver.submit(b"the next one", settle=False))
     reading.go_on()
     assert completes(answered(driver, PROMPT + MORE))
 

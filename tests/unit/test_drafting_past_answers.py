@@ -54,8 +54,7 @@ def test_a_prompt_that_ends_at_any_byte_of_a_sequence_meets_it(prompt: list[int]
         return
     past = some_past()
     past.remember("ann", [], tokens, KEY)
-    asked = tokenize(text[:n])
-    assert text_of(past.expected("ann", asked, 100)) == text[n:]
+    assert text_of(past.expected("ann", tokenize(text[:n]), 100)) == text[n:]
 
 
 def test_a_prompt_that_ends_in_a_token_gets_the_rest_of_the_token_and_then_the_same_tokens() -> None:

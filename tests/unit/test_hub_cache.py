@@ -121,8 +121,7 @@ def test_a_model_is_removed_with_all_that_only_it_needs(filled: Repository, caps
 
 
 def test_a_blob_that_another_file_links_to_stays(cache: Path) -> None:
-    repo = Repository("user/Model")
-    path = put(repo, NEW, "m-Q8_0.gguf", b"content")
+    path = put(Repository("user/Model"), NEW, "m-Q8_0.gguf", b"content")
     (path.parent / "copy-F16.gguf").symlink_to(os.readlink(path))
     assert main(["models", "remove", "user/Model:Q8_0"]) == 0
     assert [(model.name, model.path.read_bytes()) for model in cached_models()] == [("user/Model:F16", b"content")]

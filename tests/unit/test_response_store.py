@@ -190,8 +190,7 @@ def test_what_is_too_old_is_forgotten_at_the_start(opened: Stores, path: Path) -
 
 
 def test_nobody_else_may_read_it(opened: Stores, path: Path) -> None:
-    store = opened()
-    add(store, "a")
+    add(opened(), "a")
     files = list(path.parent.iterdir())
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700

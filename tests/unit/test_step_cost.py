@@ -56,8 +56,7 @@ def test_alone_a_chunk_is_large_enough_to_be_efficient() -> None:
 
 
 def test_alone_a_chunk_takes_no_longer_than_the_longest_step() -> None:
-    n_tokens = chunk(learnt(0.01, 0.01), step=0.5)
-    assert 0.01 + 0.01 * n_tokens <= 0.5 + 0.01 * TILE
+    assert 0.01 + 0.01 * chunk(learnt(0.01, 0.01), step=0.5) <= 0.5 + 0.01 * TILE
 
 
 def test_beside_decodes_a_chunk_keeps_their_itl() -> None:

@@ -101,8 +101,7 @@ def test_a_swapped_prefix_that_would_not_fit_beside_who_runs_stays_out(monkeypat
 
 
 def test_only_so_many_swapped_prefixes_are_remembered() -> None:
-    context = context_with()
-    store = SwapStore(context, 1 << 30)
+    store = SwapStore(context_with(), 1 << 30)
     for n in range(MAX_PREFIXES + 3):
         store.add(SwappedPrefix([n, *LONG]), Holder())
     assert store.find([2, *LONG, 1], 512, Holder()) == (None, 0)
@@ -241,8 +240,7 @@ def test_idle_prefixes_of_a_session_are_evicted_after_all_others() -> None:
 
 
 def test_of_copies_the_owner_with_the_most_bytes_loses_the_oldest() -> None:
-    context = context_with()
-    store = SwapStore(context, 100 * BYTES_PER_CELL)
+    store = SwapStore(context_with(), 100 * BYTES_PER_CELL)
     store.add(SwappedPrefix([7] * 20), Holder("bob"))
     for number in range(50):
         store.add(SwappedPrefix([10 + number] * 20), Holder("ann", in_session=True))

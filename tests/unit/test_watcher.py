@@ -66,8 +66,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def wait_until_told(watcher: Watcher, cancelled: Cancelled, after: Sequence[str] = ()) -> None:
     """Return when the watcher has handled all earlier calls, and has cancelled these requests and no others."""
-    marker = bare_request("marker")
-    watcher.dropped(marker)
+    watcher.dropped(bare_request("marker"))
     found = [cancelled.next()[0] for _ in range(len(after) + 1)]
     assert sorted(found) == [*after, "marker"]
 
