@@ -269,9 +269,7 @@ def test_benchmarks_run(block: Block, server: ServerProcess, environment: dict[s
 
 
 @pytest.mark.parametrize("block", only(STREAMS, *SHELL))
-def test_a_stream_ends_at_ctrl_c(
-    block: Block, server: ServerProcess, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_ctrl_c_ends_a_stream(block: Block, server: ServerProcess, environment: dict[str, str], tmp_path: Path) -> None:
     before = server.log.count("cancelled (disconnect) in decode")
     with shell(block, server, tmp_path, environment) as process:
         assert process.stdout is not None

@@ -180,9 +180,7 @@ async def test_a_pair_that_is_too_long_says_how_long_it_may_be(site: Site) -> No
     assert (error["code"], error["n_prompt_tokens"], error["n_ctx"]) == ("context_length_exceeded", 65, 64)
 
 
-async def test_the_query_counts_in_every_pair_and_is_not_repeated_on_the_event_loop(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_query_counts_in_each_pair_and_is_tokenized_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.server.embeddings.rankings.pairs.MAX_PAIR_TOKENS", 1000)
     body = {"query": "q" * 40, "documents": ["d"] * 200}
     assert len(str(body)) < INLINE_BODY

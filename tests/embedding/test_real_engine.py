@@ -32,9 +32,7 @@ def load(path: Path, **config: Any) -> Engine:
 
 
 @pytest.mark.parametrize(("kind", "pooling"), [("encoder", Pooling.MEAN), ("decoder", Pooling.LAST)])
-def test_a_model_that_pools_is_served_as_its_file_says(
-    embedder_files: dict[str, Path], kind: str, pooling: Pooling
-) -> None:
+def test_a_pooling_model_is_served_as_it_says(embedder_files: dict[str, Path], kind: str, pooling: Pooling) -> None:
     with load(embedder_files[kind]) as engine:
         assert isinstance(engine.workload, Embedding)
         assert engine.workload.pooling is pooling
@@ -157,9 +155,7 @@ def results(engine: Engine, texts: list[str]) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "ranker", "decoding-ranker"])
-def test_a_cancel_in_a_list_of_five_hundred_ends_it_early_and_the_neighbour_gets_its_own(
-    embedder_files: dict[str, Path], kind: str
-) -> None:
+def test_a_cancel_in_five_hundred_texts_is_early_and_harms_nobody(embedder_files: dict[str, Path], kind: str) -> None:
     with load(embedder_files[kind]) as engine:
         expected = results(engine, TEXTS[:3])
         n_before = engine.trace.n_steps

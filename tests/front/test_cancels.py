@@ -161,9 +161,7 @@ async def test_an_error_that_no_client_waits_for_is_logged(
 
 
 @pytest.mark.long
-async def test_a_sessions_request_that_arrived_before_its_cancel_is_cancelled_though_its_body_comes_later(
-    world: RouterWorld,
-) -> None:
+async def test_a_sessions_request_from_before_its_cancel_is_cancelled_when_its_body_comes(world: RouterWorld) -> None:
     stream = world.complete("a", "known", session_id="turn", stream=True, until="never")
     await stream.next_event()
     late = world.begin("POST", COMPLETIONS, content=None)

@@ -180,9 +180,7 @@ async def test_a_request_that_a_killed_process_has_not_read_is_answered_by_the_n
 
 
 @pytest.mark.long
-async def test_a_request_of_which_nothing_was_delivered_is_computed_by_the_next_process(
-    tmp_path: Path, world: RouterWorld
-) -> None:
+async def test_a_request_with_nothing_delivered_is_computed_by_another(tmp_path: Path, world: RouterWorld) -> None:
     assert (await world.complete("a").end()).status == 200
     (tmp_path / "a.unseen").touch()
     request = world.complete("a", "mine")

@@ -479,9 +479,7 @@ async def nothing(scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_over_a_socket_the_answer_arrives_whole_though_the_client_sends_all_first(
-    server: ServerProcess, chunked: bool
-) -> None:
+def test_over_a_socket_the_answer_is_whole_though_all_is_sent_first(server: ServerProcess, chunked: bool) -> None:
     n_bytes = 9 << 20
     length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {n_bytes}"
     head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\n{length}\r\n\r\n".encode()

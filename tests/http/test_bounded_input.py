@@ -58,9 +58,7 @@ async def prepares(world: World, **fields: Any) -> tuple[Exchange, Request]:
         ),
     ],
 )
-async def test_a_schema_that_cannot_be_compiled_is_a_400_that_says_which(
-    world: World, fields: dict[str, Any], param: str
-) -> None:
+async def test_a_schema_that_cannot_compile_is_a_named_400(world: World, fields: dict[str, Any], param: str) -> None:
     assert (await world.chat(max_tokens=1, **fields).end()).refusal == (400, param)
 
 

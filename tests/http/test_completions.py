@@ -89,22 +89,13 @@ async def test_a_stream(world: World) -> None:
 
 
 @streaming
-async def test_max_tokens_ends_with_length(world: World, stream: bool) -> None:
-    world.model.answers[b"hello"] = b" world"
-    assert await answer(world, stream=stream, max_tokens=3) == {0: (" wo", "length")}
-
-
-@streaming
-async def test_sixteen_tokens_are_the_default(world: World, stream: bool) -> None:
-    world.model.answers[b"hello"] = b"x" * 100
-    assert await answer(world, stream=stream) == {0: ("x" * 16, "length")}
-
-
-@streaming
-async def test_null_max_tokens_goes_on_until_the_context_is_full(stream: bool) -> None:
+@pytest.mark.parametrize(("fields", "n_tokens"), [({"max_tokens": 3}, 3), ({}, 16), ({"max_tokens": None}, 59)])
+async def test_sixteen_tokens_are_the_default_and_null_fills_the_context(
+    stream: bool, fields: dict[str, Any], n_tokens: int
+) -> None:
     async with open_world(n_ctx=64) as world:
         world.model.answers[b"hello"] = b"x" * 100
-        assert await answer(world, stream=stream, max_tokens=None) == {0: ("x" * 59, "length")}
+        assert await answer(world, stream=stream, **fields) == {0: ("x" * n_tokens, "length")}
 
 
 @streaming

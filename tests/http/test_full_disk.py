@@ -59,9 +59,7 @@ def health(client: httpx.Client, process: subprocess.Popen[bytes]) -> int:
 @pytest.mark.parametrize(
     "output", mostly_long([full_disk, reader_gone, None], None), ids=["full disk", "reader gone", "closed"]
 )
-def test_the_server_answers_and_ends_though_nothing_can_be_logged(
-    model_files: dict[str, Path], output: Callable[[], int] | None
-) -> None:
+def test_the_server_serves_though_it_cannot_log(model_files: dict[str, Path], output: Callable[[], int] | None) -> None:
     with serving(model_files["attention"], output=output() if output else None) as (client, process):
         first = client.post("/v1/completions", json=ASKED)
         refused = client.post("/v1/completions", json={"prompt": 5, "nonsense": True})

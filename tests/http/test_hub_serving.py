@@ -102,9 +102,7 @@ def test_a_server_that_is_ended_meanwhile_goes_on_at_the_next_start(
 
 
 @pytest.mark.long
-def test_a_divided_model_is_loaded_from_its_first_part(
-    hub: StandIn, serving: Serving, tmp_path: Path, content: bytes
-) -> None:
+def test_a_divided_model_loads_from_its_first(hub: StandIn, serving: Serving, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "whole.gguf").write_bytes(content)
     hub.add(NAME, divided(tmp_path / "whole.gguf", tmp_path / "tiny-Q8_0.gguf"))
     with serving("--alias", "mine", name=f"{NAME}:q8_0") as server:
@@ -140,9 +138,7 @@ def divided(whole: Path, name: Path) -> dict[str, bytes]:
         (NAME, ("--offline",), "--offline; and user/Tiny is not in the cache"),
     ],
 )
-def test_what_does_not_come_ends_the_server_with_its_reason(
-    serving: Serving, name: str, options: tuple[str, ...], words: str
-) -> None:
+def test_what_does_not_come_ends_the_server(serving: Serving, name: str, options: tuple[str, ...], words: str) -> None:
     with serving(*options, name=name) as server:
         assert server.wait() == 1
     assert words in server.log

@@ -90,9 +90,7 @@ async def test_several_keys_of_one_name_are_one_owner(world: World) -> None:
         ("POST", "/v1/sessions/session/cancel?hold=0.001", None),
     ],
 )
-async def test_no_answer_tells_whether_something_of_another_owner_exists(
-    world: World, method: str, path: str, body: Any
-) -> None:
+async def test_no_answer_tells_whether_others_have_something(world: World, method: str, path: str, body: Any) -> None:
     unknown = await world.begin(method, path, body, headers=BOB).end()
     victim = await running(world, ANN)
     answer = await world.begin(method, path, body, headers=BOB).end()

@@ -301,9 +301,7 @@ async def test_a_source_is_read_once_and_the_engine_gets_its_bytes_and_its_owner
     assert (len(n_read), library.owners) == (2, [""])
 
 
-async def test_pictures_that_do_not_fit_by_their_headers_are_refused_before_they_are_decoded(
-    world: World, library: RecordingLibrary
-) -> None:
+async def test_pictures_too_large_by_header_are_refused_undecoded(world: World, library: RecordingLibrary) -> None:
     library.n_least = 5_000
     for path, body, param in (
         (CHAT, chat(RED_URL), "messages"),
@@ -354,9 +352,7 @@ async def test_a_bad_part_is_refused_in_words(part: dict[str, Any], status: int,
         (RESPONSES, {"role": "assistant", "content": [INPUT]}, "the model's own"),
     ],
 )
-async def test_forms_of_other_dialects_are_refused_in_words(
-    world: World, path: str, body: dict[str, Any], words: str
-) -> None:
+async def test_forms_of_others_are_refused_in_words(world: World, path: str, body: dict[str, Any], words: str) -> None:
     field = "messages" if path == MESSAGES else "input"
     exchange = await world.post(
         path, {field: [{"role": "user"} | body]} | ({"max_tokens": 2} if path == MESSAGES else {})

@@ -361,9 +361,7 @@ async def test_addresses_are_told_apart_and_ports_are_not() -> None:
         (("127.0.0.0/8", "10.0.0.0/24"), "203.0.113.9, 10.0.0.7", "203.0.113.9"),
     ],
 )
-async def test_only_a_trusted_proxy_says_whose_request_it_is(
-    proxies: tuple[str, ...], forwarded_for: str, expected: str
-) -> None:
+async def test_only_a_trusted_proxy_names_a_client(proxies: tuple[str, ...], forwarded_for: str, expected: str) -> None:
     async with open_world(supersede="client-ip", trusted_proxies=proxies) as world:
         entry = await entry_of(world, {}, {"x-forwarded-for": forwarded_for})
         assert entry["supersede"] == f" client-ip {expected} completion"

@@ -72,9 +72,7 @@ def beside_one_that_stays(world: World, **options: Any) -> np.ndarray:
     return generate(context, 1)
 
 
-def test_of_unified_cells_nothing_is_seen_of_others_as_long_as_ones_own_lie_in_order(
-    packaged: World, cells: dict[str, int]
-) -> None:
+def test_in_unified_cells_in_order_nothing_is_seen_of_others(packaged: World, cells: dict[str, int]) -> None:
     options = {"n_ctx": 256} | cells
     np.testing.assert_array_equal(beside_one_that_stays(packaged, **options), alone(packaged, **options))
 

@@ -180,9 +180,7 @@ def test_a_cancelled_member_gets_no_step_ahead(world: World) -> None:
         lambda world, context: context.logits(0),
     ],
 )
-def test_beside_a_step_ahead_every_other_call_is_refused_and_harms_nothing(
-    world: World, call: Callable[[World, Any], object]
-) -> None:
+def test_beside_a_step_ahead_all_other_calls_are_refused(world: World, call: Callable[[World, Any], object]) -> None:
     context, other = two_begun(world, 1)
     tokens = [row.token for row in ok(begin(context, [0]))]
     with pytest.raises(ContextBusy):

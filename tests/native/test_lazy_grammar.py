@@ -92,9 +92,7 @@ def test_the_grammar_holds_from_its_trigger_to_its_end(world: World, greedy: boo
         ("word", "ö<", "größ ö<", 'root ::= "ö<=f"'),
     ],
 )
-def test_the_grammar_reads_from_a_matchs_first_group(
-    world: World, kind: str, trigger: str, before: str, grammar: str
-) -> None:
+def test_the_first_group_begins_the_grammar(world: World, kind: str, trigger: str, before: str, grammar: str) -> None:
     answer = Dictated(world, grammar=grammar, grammar_triggers=((kind, trigger),))
     assert answer.say(before)
     assert answer.choose(3) == "=f"

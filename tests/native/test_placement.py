@@ -128,9 +128,7 @@ def test_a_model_is_measured_with_the_cells_that_were_asked_for(model_files: dic
     assert 0 < by_default.cells < asked.cells
 
 
-def test_a_model_that_is_larger_than_the_whole_memory_is_refused(
-    model_files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_larger_than_memory_is_refused(model_files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     config = EngineConfig(model=model_files["attention"])
     monkeypatch.setattr(measuring, "available_memory", lambda: Memory(total=1_000, available=1_000))
     with pytest.raises(PlacementError, match="does not fit into memory: weights"):

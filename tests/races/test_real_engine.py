@@ -133,9 +133,7 @@ def test_neighbours_of_cancelled_prefills_get_their_tokens_alone(make_real: Call
 
 
 @pytest.mark.parametrize("kind", ["own cells", "own cells, ahead"])
-def test_one_that_is_moved_into_the_place_of_a_cancelled_neighbour_goes_on_as_alone(
-    make_real: Callable[..., Real], kind: str
-) -> None:
+def test_one_moved_into_a_cancelled_neighbours_place_is_as_alone(make_real: Callable[..., Real], kind: str) -> None:
     real = make_real(kind)
     requests: list[Request] = []
     n_steps = count()

@@ -103,9 +103,7 @@ def test_a_hub_without_ranges_sends_all_of_it_again(hub: StandIn) -> None:
 
 
 @pytest.mark.parametrize(("there", "asked"), [(CONTENT + b"more", [None]), (CONTENT, [])], ids=["more", "whole"])
-def test_more_than_the_whole_file_is_begun_anew_and_what_is_whole_is_only_checked(
-    hub: StandIn, there: bytes, asked: list[None]
-) -> None:
+def test_more_than_the_file_is_begun_anew_a_whole_one_checked(hub: StandIn, there: bytes, asked: list[None]) -> None:
     hub.add(NAME, {FILE: CONTENT})
     partial().parent.mkdir(parents=True)
     partial().write_bytes(there)

@@ -96,9 +96,7 @@ def tell_of_copies(driver: Driver, leaver: Tracked, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("n_others", [0, 1])
-def test_an_ending_is_published_before_an_idle_prefix_is_copied(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch, n_others: int
-) -> None:
+def test_an_ending_comes_before_idle_copies(driver: Driver, monkeypatch: pytest.MonkeyPatch, n_others: int) -> None:
     monkeypatch.setattr("pyllmcancel.engine.loop.IDLE_AFTER", TEST_LIMIT)
     monkeypatch.setattr("pyllmcancel.scheduling.prefix_cache.SWAP_AFTER_STEPS", 1000)
     driver.answered([1] * 20, max_tokens=1)

@@ -199,9 +199,7 @@ def test_nobody_else_may_read_it(opened: Stores, path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"), [("user_version = 2", r"version 2.*version 3"), ("application_id = 0", "another program's")]
 )
-def test_a_file_that_is_no_store_of_this_version_is_refused_and_left_as_it_is(
-    opened: Stores, path: Path, change: str, message: str
-) -> None:
+def test_a_file_that_is_no_such_store_is_left_as_it_is(opened: Stores, path: Path, change: str, message: str) -> None:
     store = opened()
     add(store, "a")
     store.close()

@@ -107,9 +107,7 @@ def test_without_a_supervisor_nothing_happens(address: str, caplog: pytest.LogCa
     assert caplog.text == ""
 
 
-def test_a_supervisor_that_has_left_or_does_not_read_is_a_line_in_the_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_supervisor_that_left_or_does_not_read_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "notify"
     Supervision(str(path), None, lambda: "ok").stopping()
     assert (
