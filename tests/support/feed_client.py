@@ -25,7 +25,8 @@ class Told(NamedTuple):
     @property
     def request_id(self) -> str | None:
         """The id of the event's request; None for steps and statistics."""
-        return self.data.get("id") or self.data.get("request", {}).get("id")
+        found: str | None = self.data.get("id") or self.data.get("request", {}).get("id")
+        return found
 
 
 class FeedClient:

@@ -116,7 +116,8 @@ class Exchange:
     async def next_json(self) -> dict[str, Any]:
         event = await self.next_event()
         assert event is not None, "the stream has ended"
-        return json.loads(event)
+        found: dict[str, Any] = json.loads(event)
+        return found
 
     async def end(self) -> Self:
         async with asyncio.timeout(LIMIT):

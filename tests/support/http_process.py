@@ -170,7 +170,8 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
         return until(lambda: self.request(request_id), matches, seconds)
 
     def cancel(self, request_id: str) -> dict[str, Any]:
-        return self.http.post(f"/v1/requests/{request_id}/cancel").json()
+        answer: dict[str, Any] = self.http.post(f"/v1/requests/{request_id}/cancel").json()
+        return answer
 
     def wait_idle(self, seconds: float = LIMIT) -> None:
         until(lambda: self.http.get("/health").json(), lambda seen: seen["waiting"] == seen["running"] == 0, seconds)

@@ -135,10 +135,12 @@ class World(Clients):
     # -- looking ------------------------------------------------------------------------------------------------------
 
     async def requests(self, query: str = "") -> list[dict[str, Any]]:
-        return (await self.get(f"/v1/requests{query}")).json()["data"]
+        listed: list[dict[str, Any]] = (await self.get(f"/v1/requests{query}")).json()["data"]
+        return listed
 
     async def request(self, request_id: str) -> dict[str, Any]:
-        return (await self.get(f"/v1/requests/{request_id}")).json()
+        found: dict[str, Any] = (await self.get(f"/v1/requests/{request_id}")).json()
+        return found
 
     async def ended(self, request_id: str) -> dict[str, Any]:
         """Wait until nothing is computed for a request any more; how it stands then."""

@@ -22,7 +22,8 @@ class Received:
 
     @property
     def fields(self) -> dict[str, Any]:
-        return json.loads(self.body)
+        found: dict[str, Any] = json.loads(self.body)
+        return found
 
 
 class Peer:
