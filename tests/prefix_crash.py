@@ -6,8 +6,6 @@ of a server without the folder, token for token. At the end, the time to the fir
 before and after such a restart.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import signal
@@ -43,8 +41,7 @@ def prompts(seed: int) -> list[str]:
 def ask(url: str, prompt: str, n_predict: int = N_GENERATED) -> dict[str, Any]:
     body = {"prompt": prompt, "n_predict": n_predict, "temperature": 0, "return_tokens": True, "draft_max": 0}
     answer = httpx.post(f"{url}/completion", json=body, timeout=SECONDS).raise_for_status()
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 def leave(url: str, prompt: str, seconds: float) -> None:

@@ -5,8 +5,6 @@ cancelled, a third abandoned, and a third waited for; kills the server with SIGK
 on the same file, and compares with the events that its clients had got.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json
@@ -102,8 +100,7 @@ class Round:
     async def _wait(self, client: httpx.AsyncClient, number: int) -> None:
         name = await self._create(client, number)
         while True:
-            answer = await client.get(f"/v1/responses/{name}")
-            found = answer.raise_for_status().json()
+            found = (await client.get(f"/v1/responses/{name}")).raise_for_status().json()
             if found["status"] in ENDED:
                 self.truth.ended[name] = found
                 return

@@ -8,8 +8,6 @@ With ``--results`` a sweep that was broken off goes on where it was. Exits with 
 disturbed, or if a model ended its process.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -3,8 +3,6 @@
 A model that makes llama.cpp end the process ends this one only.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

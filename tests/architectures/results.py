@@ -20,7 +20,6 @@ class Way:
     stride: int = 1
 
     def options(self) -> list[str]:
-        """Those of ``tests.architectures.one``."""
         flags = {"--unprotected": not self.protected, "--cuts": self.cuts}
         return ["--stride", str(self.stride), *(flag for flag, is_set in flags.items() if is_set)]
 
@@ -37,7 +36,6 @@ class Result:
 
     @classmethod
     def of(cls, model: str, way: Way, found: dict[str, Any]) -> Result:
-        """From what a sweep's process printed."""
         refused, seconds = found.pop("refused", None), found.pop("seconds", math.nan)
         return cls(model, way, seconds, None if refused else Report(**found), refused)
 

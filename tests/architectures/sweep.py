@@ -7,8 +7,6 @@ what the victim left. They must be equal bit for bit, or to an NMSE of 1e-6 if l
 logits in other company, or if nobody knows whether it does on this processor.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -51,8 +49,6 @@ class FailedStepError(Exception):
 
 @dataclass(slots=True)
 class Party:
-    """The logits that the three are judged by."""
-
     neighbour: Logits
     bystander: Logits
     victim: Logits

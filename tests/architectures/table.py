@@ -1,7 +1,5 @@
 """The sweep's results as a page of Markdown."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +36,6 @@ BY_CUTS = (
 
 
 def page(protected: Sequence[Result], unprotected: Sequence[Result], way: Way) -> str:
-    """The page, from the results of the sweeps with and without the rules."""
     reports = [result.report for result in protected if result.report is not None]
     parts = [
         introduction(way, unprotected[0].way.stride if unprotected else 0),

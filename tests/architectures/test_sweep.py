@@ -1,7 +1,5 @@
 """The sweep on a dozen and more architectures, of each memory kind several; all of llama.cpp's are one command."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +24,6 @@ ReportOf = Callable[[str], Report]
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory, model_files: dict[str, Path]) -> Callable[[str], Path]:
-    """Write a toy model, each once."""
     folder, written = tmp_path_factory.mktemp("toys"), {name: model_files[kind] for name, kind in TINY.items()}
 
     def write(name: str) -> Path:
@@ -39,7 +36,6 @@ def toy(tmp_path_factory: pytest.TempPathFactory, model_files: dict[str, Path]) 
 
 @pytest.fixture(scope="module")
 def report_of(toy: Callable[[str], Path]) -> ReportOf:
-    """The protected sweep of a toy, at every node on the CPU; each is made once."""
     reports: dict[str, Report] = {}
 
     def report(name: str) -> Report:
@@ -81,8 +77,7 @@ def test_all_kinds_of_memory_are_swept(report_of: ReportOf) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["mamba2-dense", "jamba-tiny", "granitehybrid-dense"])
 def test_without_the_rules_for_its_memory_kind_others_are_disturbed(toy: Callable[[str], Path], name: str) -> None:
-    report = sweep(toy(name), protected=False, stride=9 * FEWER, chunk=CHUNK)
-    assert report.wrong > 0
+    assert sweep(toy(name), protected=False, stride=9 * FEWER, chunk=CHUNK).wrong > 0
 
 
 def test_a_diffusion_model_is_refused_and_told_why(toy: Callable[[str], Path]) -> None:

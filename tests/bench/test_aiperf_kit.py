@@ -1,7 +1,5 @@
 """The options of AIPerf, and the figures that are read from its files."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

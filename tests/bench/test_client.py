@@ -1,7 +1,5 @@
 """One request: what its times mean, and when it is cut."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -82,9 +80,7 @@ async def test_a_delay_of_zero_hangs_up_at_once_with_the_request_fully_delivered
     assert exchange.first_byte_at is None
 
 
-async def test_the_timer_does_not_start_before_the_whole_body_is_with_the_socket(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
+async def test_the_timer_starts_when_the_socket_has_the_body(server: ScriptedServer, make_client: MakeClient) -> None:
     call = make_client().start(ask(prompt="x" * 16_000_000, cut_after=0.0))
     peer = await server.peer()
     # The server does not read, and the socket takes less than the body. Had the timer started, a delay of zero would
@@ -93,8 +89,7 @@ async def test_the_timer_does_not_start_before_the_whole_body_is_with_the_socket
         await asyncio.sleep(0)
     assert not call.is_over
     assert call.exchange.sent_at is None
-    received = await peer.receive()
-    assert len(received.fields["prompt"]) == 16_000_000
+    assert len((await peer.receive()).fields["prompt"]) == 16_000_000
     exchange = await call.ended()
     assert exchange.outcome is Outcome.CANCELLED
     assert exchange.sent_at is not None
@@ -135,9 +130,7 @@ async def test_a_cut_after_the_end_changes_nothing(begin: Begin) -> None:
     assert exchange.outcome is Outcome.OK
 
 
-async def test_a_cut_before_the_connection_is_there_ends_the_call(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
+async def test_a_cut_before_the_connection_ends_the_call(server: ScriptedServer, make_client: MakeClient) -> None:
     call = make_client().start(ask())
     call.cut()
     exchange = await call.ended()
@@ -146,13 +139,10 @@ async def test_a_cut_before_the_connection_is_there_ends_the_call(
     assert not await call.first_token()
 
 
-async def test_the_head_carries_id_keys_of_superseding_and_api_key(
-    server: ScriptedServer, make_client: MakeClient
-) -> None:
+async def test_the_head_has_the_id_superseding_and_api_keys(server: ScriptedServer, make_client: MakeClient) -> None:
     client = make_client(supersede_headers=("X-Conversation-Id", "X-Other"), api_key="secret")
     call = client.start(ask(supersede="s-1"))
-    peer = await server.peer()
-    headers = (await peer.receive()).headers
+    headers = (await (await server.peer()).receive()).headers
     expected = {"x-request-id": "r-1", "x-conversation-id": "s-1", "x-other": "s-1", "authorization": "Bearer secret"}
     assert expected.items() <= headers.items()
     call.cut()
@@ -166,8 +156,7 @@ async def test_a_chat_asks_with_messages_and_reads_deltas(begin: Begin) -> None:
     assert received.fields["top_k"] == 1
     role = {"choices": [{"delta": {"role": "assistant", "content": None}, "finish_reason": None}]}
     says = {"choices": [{"delta": {"content": "hi"}, "finish_reason": None}]}
-    ends = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
-    peer.send(stream(role, says, ends))
+    peer.send(stream(role, says, {"choices": [{"delta": {}, "finish_reason": "stop"}]}))
     exchange = await call.ended()
     assert (exchange.outcome, len(exchange.token_at), exchange.finish_reason) == (Outcome.OK, 1, "stop")
 

@@ -1,7 +1,5 @@
 """The command against a real server, and what it says when it cannot run."""
 
-from __future__ import annotations
-
 import builtins
 import json
 import subprocess
@@ -83,9 +81,7 @@ def test_a_bad_option_is_refused(options: list[str], capsys: pytest.CaptureFixtu
     assert options[0] in capsys.readouterr().err
 
 
-def test_an_option_can_come_from_the_environment(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_option_is_from_the_environment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PYLLMCANCEL_BENCH_URL", "ftp://elsewhere")
     assert main(["bench", "cancel"]) == 1
     assert "ftp://elsewhere" in capsys.readouterr().err

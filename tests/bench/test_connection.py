@@ -1,7 +1,5 @@
 """A connection of the load generator: what the server sees of it, and when."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

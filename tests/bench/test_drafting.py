@@ -1,7 +1,5 @@
 """The measurement of drafts: texts kept apart, ways to type, requests for edits, statistics and tables."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

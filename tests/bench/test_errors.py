@@ -1,7 +1,5 @@
 """Everything that is no proper answer is an error, counted by name."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 
@@ -75,9 +73,7 @@ async def test_an_improper_answer_is_an_error_of_its_kind(
     [stream(token("a"), SUPERSEDED), whole(SUPERSEDED, "499 Client Closed Request")],
     ids=["a stream", "whole"],
 )
-async def test_a_superseded_answer_is_cancelled_and_not_hung_up_on(
-    server: ScriptedServer, make_client: MakeClient, answer: bytes
-) -> None:
+async def test_a_superseded_answer_is_cancelled(server: ScriptedServer, make_client: MakeClient, answer: bytes) -> None:
     exchange = await exchange_with(server, make_client(), answer)
     assert (exchange.outcome, exchange.error) == (Outcome.CANCELLED, ErrorKind.SUPERSEDED)
     assert exchange.detail == "superseded a newer request"

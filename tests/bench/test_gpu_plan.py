@@ -1,7 +1,5 @@
 """The plan for a GPU: what is measured once is not measured again, and builds are taken from their archives."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -66,9 +64,7 @@ def test_builds_come_back_from_archives_that_are_small_enough(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("cut", ["build", "pack", "install"])
-def test_a_run_that_is_cut_while_it_provides_the_builds_is_made_up_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: str
-) -> None:
+def test_a_run_cut_at_its_builds_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: str) -> None:
     monkeypatch.setattr(products, "BUILD", tmp_path / "build")
     for name in ("PYTHONPATH", "BENCH_PYTHON", "LLAMA_SERVER", "BENCH_PROBE"):
         monkeypatch.setenv(name, "")  # what is set is reset

@@ -1,7 +1,5 @@
 """The load against a scripted server: which requests are made and cut, in the server's own tokens."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """How the servers of the side-by-side runs are found, started and read."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
@@ -35,9 +33,7 @@ def test_every_peer_is_told_the_model_the_port_and_the_threads(name: str) -> Non
     assert "threads 2" in command
 
 
-def test_a_missing_program_is_reported_with_the_place_and_the_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_program_is_reported_with_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMA_SERVER", str(tmp_path / "nowhere"))
     with pytest.raises(NotAvailableError, match=r"nowhere; LLAMA_SERVER names another place"):
         PEERS["llama-server"].command(SETTINGS)

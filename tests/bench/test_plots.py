@@ -1,7 +1,5 @@
 """Plots say what was measured, in one unit, and what their words mean."""
 
-from __future__ import annotations
-
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,7 +8,6 @@ from bench.report import plots
 
 
 def lines_of(axes: Axes) -> list[list[tuple[float, float]]]:
-    """The points of each line that is drawn."""
     points = [list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in axes.lines]  # type: ignore[arg-type]
     return [line for line in points if line]
 

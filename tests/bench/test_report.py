@@ -1,7 +1,5 @@
 """Percentiles, and what a load comes to: the figures, the table and the document."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The work of a process, by the kernel's account of it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -41,7 +39,6 @@ def worker() -> Iterator[subprocess.Popen[str]]:
 
 
 def tell(worker: subprocess.Popen[str]) -> float:
-    """Make it begin or stop to compute; when that had happened."""
     assert worker.stdin is not None
     assert worker.stdout is not None
     worker.stdin.write("\n")
@@ -51,7 +48,6 @@ def tell(worker: subprocess.Popen[str]) -> float:
 
 
 def burn(pid: int, seconds: float) -> None:
-    """Wait until it has used so much CPU time."""
     before = cpu_seconds(pid)
     while cpu_seconds(pid) < before + seconds:
         time.sleep(0.001)

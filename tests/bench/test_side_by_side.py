@@ -1,7 +1,5 @@
 """The side-by-side runs: who has a turn when, what is kept, and figures from what was seen."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

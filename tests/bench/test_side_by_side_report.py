@@ -1,7 +1,5 @@
 """The report of a side-by-side run, from parts written by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -105,8 +103,6 @@ def test_no_aim_is_met_by_a_gap_of_zero(ours: float, theirs: float, expected: Ve
 
 
 class Asked(Results):
-    """Notes which measurements are asked for."""
-
     names: ClassVar[set[str]] = set()
 
     def figures(self, measurement: str, peer: str) -> list[dict[str, Any]]:

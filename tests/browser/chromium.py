@@ -78,7 +78,6 @@ class Tab:
         self.page.on("dialog", self._refuse)
 
     def open(self, view: str = "engine") -> Page:
-        """Go to a view, and wait until the feed is live."""
         self.page.goto(f"/#{view}")
         expect(self.page.get_by_role("banner").get_by_text("live", exact=True)).to_be_visible()
         return self.page

@@ -49,8 +49,6 @@ model = {broken}
 
 
 class Models:
-    """The server, and its processes."""
-
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
 
@@ -68,7 +66,6 @@ class Models:
         self.server.http.post("/models/unload", json={"model": model})
 
     def processes(self, model: str) -> list[int]:
-        """The process of a model, as long as there is one."""
         listed = Path(f"/proc/{self.server.pid}/task/{self.server.pid}/children").read_text().split()
         return [int(pid) for pid in listed if f"--alias={model}" in (words := words_of(pid)) or model in words]
 

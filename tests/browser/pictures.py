@@ -100,7 +100,6 @@ def take_loads(browser: Browser, models: Models, folder: Path) -> list[str]:
 
 
 def take_chat(browser: Browser, server: ServerProcess, folder: Path) -> list[str]:
-    """Take a conversation whose last answer has been stopped."""
     tab = Tab(browser, server.url)
     page = tab.open("chat")
     for question in QUESTIONS:
@@ -116,7 +115,6 @@ def take_chat(browser: Browser, server: ServerProcess, folder: Path) -> list[str
 
 
 def take_engine(browser: Browser, server: ServerProcess, folder: Path) -> list[str]:
-    """Take the engine while clients ask and leave."""
     tab = Tab(browser, server.url)
     page = tab.open("engine")
     with leavers(server):

@@ -33,8 +33,6 @@ WIDER = """() => {
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A colour scheme and a window's size."""
-
     scheme: Scheme
     width: int
     height: int
@@ -49,7 +47,6 @@ LOOKS = [Look(scheme, width, height) for scheme in SCHEMES for width, height in 
 
 
 def what_is_too_wide(page: Page) -> list[str]:
-    """Elements because of which the page would scroll sideways."""
     page.evaluate(DRAWN)
     if page.evaluate("document.scrollingElement.scrollWidth <= innerWidth"):
         return []
@@ -74,7 +71,6 @@ Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaf
 
 
 def enliven(page: Page, view: View) -> None:
-    """Have something to see in a view; the engine's gets it from the load."""
     match view:
         case "engine":
             expect(page.get_by_role("button", name="cancel request").first).to_be_visible()
@@ -97,7 +93,6 @@ CHATS = "**/v1/chat/completions"
 
 
 def say(page: Page, text: str) -> None:
-    """Send a message in the chat."""
     message = page.get_by_role("textbox", name="Message")
     message.fill(text)
     message.press("Enter")
@@ -127,6 +122,5 @@ BRING = """(field, [kind, files, text]) => {
 
 
 def bring(page: Page, kind: str, content: bytes, *, text: str = "", name: str = "a.png") -> None:
-    """Paste or drop a picture into the message."""
     encoded = base64.b64encode(content).decode()
     page.get_by_role("textbox", name="Message").evaluate(BRING, [kind, [[name, "image/png", encoded]], text])

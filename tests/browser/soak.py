@@ -96,6 +96,5 @@ def report(samples: Sequence[Sample], faults: Sequence[str]) -> int:
 
 
 def say(line: str) -> None:
-    """At once: it takes minutes."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

@@ -46,7 +46,6 @@ class Blank(Handler):
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[int]:
-    """Port of another web server on this machine."""
     with serving(ThreadingHTTPServer(("127.0.0.1", 0), Blank)) as pages:
         yield pages.server_port
 
@@ -95,7 +94,6 @@ def visiting(browser: Browser, server: ServerProcess, url: str) -> Iterator[Visi
 
 @pytest.fixture(params=mostly_long(["another site", "another port", "no origin"], "another site"))
 def visit(request: pytest.FixtureRequest, browser: Browser, server: ServerProcess, elsewhere: int) -> Iterator[Visit]:
-    """On a page that is none of the server's."""
     url = {
         "another site": f"http://{EVIL}:{elsewhere}/",
         "another port": f"http://127.0.0.1:{elsewhere}/",

@@ -43,7 +43,6 @@ SLOWLY = """() => import("/page/live.js").then(({ fleet: { first: model } }) => 
 
 @pytest.fixture
 def page(tab: Tab, load: Load) -> Page:
-    """With all of the load's clients in sight."""
     page = tab.open("engine")
     for client in load.clients:
         expect(cancel_button(page, client)).to_have_text("Cancel")
@@ -64,8 +63,7 @@ def assert_only(cancelled: Client, load: Load) -> None:
 def assert_stopped_and_others_go_on(cancelled: Sequence[Client], load: Load) -> None:
     server = load.server
     for client in cancelled:
-        seen = server.wait_for(client.id, status="cancelled")
-        assert seen["cancel_reason"] == "explicit"
+        assert server.wait_for(client.id, status="cancelled")["cancel_reason"] == "explicit"
     for client in load.clients:
         if client not in cancelled:
             before = server.request(client.id)["completion_tokens"]

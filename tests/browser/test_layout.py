@@ -40,9 +40,7 @@ def serious_faults(page: Page) -> list[str]:
 @pytest.mark.long
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_fits_every_window_and_can_be_used_by_all(
-    server: ServerProcess, tab: Tab, view: View, scheme: Scheme
-) -> None:
+def test_a_view_fits_every_window_and_serves_all(server: ServerProcess, tab: Tab, view: View, scheme: Scheme) -> None:
     with under_load(server, SESSIONS):
         page = tab.open(view)
         enliven(page, view)

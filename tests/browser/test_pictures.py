@@ -26,7 +26,6 @@ PNG = png(8, 8)
 
 
 def with_eyes(route: Route) -> None:
-    """Answer as a server whose model takes pictures."""
     response = route.fetch()
     route.fulfill(response=response, json=response.json() | {"modalities": {"vision": True, "audio": False}})
 
@@ -52,11 +51,9 @@ def choose(page: Page, *files: FilePayload) -> None:
 
 
 def sent_by(page: Page, text: str) -> list[dict[str, Any]]:
-    """Say it, and return the parts of the last message that are sent."""
     with page.expect_request("**/v1/chat/completions") as sent:
         say(page, text)
-    parts: list[dict[str, Any]] = sent.value.post_data_json["messages"][-1]["content"]
-    return parts
+    return sent.value.post_data_json["messages"][-1]["content"]
 
 
 def bytes_of(part: dict[str, Any]) -> bytes:
@@ -65,7 +62,6 @@ def bytes_of(part: dict[str, Any]) -> bytes:
 
 
 def size_of(part: dict[str, Any]) -> Size:
-    """Its size, as the server measures it."""
     return check_picture(bytes_of(part), 1 << 25, no_pause)
 
 

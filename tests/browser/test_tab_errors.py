@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-def test_a_tab_notes_errors_dialogs_other_hosts_and_what_the_policy_forbids(
-    server: ServerProcess, browser: Browser
-) -> None:
+def test_a_tab_notes_errors_dialogs_other_hosts_and_forbidden_things(server: ServerProcess, browser: Browser) -> None:
     tab = Tab(browser, server.url)
     page = tab.page
     page.goto("/")

@@ -50,7 +50,6 @@ def rows(page: Page) -> Locator:
 
 
 def newest(page: Page, fate: str) -> None:
-    """Wait until the newest request's fate is this."""
     expect(rows(page).first).to_contain_text(fate)
 
 
@@ -68,9 +67,7 @@ def test_each_key_supersedes_the_one_before_and_tab_accepts_the_newest(page: Pag
 
 @pytest.mark.long
 @pytest.mark.usefixtures("endless")
-def test_superseded_requests_are_seen_here_in_the_engines_list_and_by_the_server(
-    page: Page, server: ServerProcess
-) -> None:
+def test_superseded_requests_are_seen_here_in_the_list_and_by_the_server(page: Page, server: ServerProcess) -> None:
     for key in "abc":
         editor(page).press(key)
         newest(page, "answering")

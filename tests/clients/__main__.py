@@ -10,8 +10,6 @@ Needs the tests' packages, pip, and for the clients of Node node and npm. Prints
 of the server's log that tells of its cancel. Exits with 1 if one of them could not do something.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess
@@ -84,7 +82,6 @@ def run(clients: list[Client], options: argparse.Namespace) -> list[Client]:
 
 
 def say(*lines: str) -> None:
-    """At once: all of them take minutes."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
 

@@ -1,7 +1,5 @@
 """Clients that are programs: a user at a terminal gives them a task, and presses the key that stops them."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The clients: where each comes from, its recipe, and how it is used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ The first model has to answer at length. `cn` is fetched into build/clients. Pic
 python -m tests.browser --install.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile
@@ -42,7 +40,6 @@ Photograph = Callable[[Terminal, str], None]
 
 
 def open_cn(home: Path, server: ServerProcess) -> Terminal:
-    """Start the program with all models of the server in its settings."""
     names = [one["id"] for one in server.http.get("/v1/models").json()["data"]]
     settings = recipe("Continue", server.url, "docs/editors.md")
     settings += "".join(MODEL.format(name=name, url=server.url) for name in names if f"name: {name}" not in settings)
@@ -54,7 +51,6 @@ def open_cn(home: Path, server: ServerProcess) -> Terminal:
 
 
 def visit(terminal: Terminal, server: ServerProcess, model: str, photograph: Photograph) -> None:
-    """A user's way through it."""
     terminal.until_drawn("Model: ", PATIENCE)
     choose(terminal, model, photograph)
     ask(terminal, "Write a long story about a lighthouse.")

@@ -1,7 +1,5 @@
 """The evidence of a client's session, from its requests and from the server's log."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
@@ -31,7 +29,6 @@ class Evidence:
 
     @property
     def faults(self) -> list[str]:
-        """Return what is missing."""
         found = [f"refused: {text}" for text in self.refused]
         if not self.n_requests:
             found.append("sent nothing")
@@ -68,7 +65,6 @@ def evidence(exchanges: Sequence[Exchange], server: ServerProcess, left_at: floa
 
 
 def has_result(exchange: Exchange) -> bool:
-    """Return whether it passes the tool's result to the model."""
     body = exchange.body or {}
     return SAID in json.dumps(tool_results(body.get("messages", body.get("input", []))))
 

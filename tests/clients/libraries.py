@@ -1,7 +1,5 @@
 """Clients that are libraries: a script of ``scripts`` uses them, beside the recipe."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

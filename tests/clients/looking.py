@@ -4,8 +4,6 @@ The first picture is answered shortly. The second one's result comes while the s
 encoding; then the user presses Esc, and the server, when it goes on, has nobody to compute for.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -150,12 +148,10 @@ def conversation_of(body: Body) -> Any:
 
 
 def pictures_in(body: Body | None) -> int:
-    """Return how many pictures the results of tools have."""
     return sum(map(images, tool_results(conversation_of(body)))) if body else 0
 
 
 def images(part: Any) -> int:
-    """Return how many images a part has, at any depth."""
     if isinstance(part, list):
         return sum(map(images, part))
     if isinstance(part, dict):

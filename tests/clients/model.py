@@ -1,7 +1,5 @@
 """A copy of the packaged model with a context that agents' prompts fit into, and answers that go on."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -79,7 +79,6 @@ class Window:
         self.page.evaluate(REMEMBER_CLICKS)
 
     def models(self) -> list[str]:
-        """Open the list of models."""
         self.page.locator("#model-selector-model-button").click()
         options = self.page.get_by_role("option")
         expect(options.first).to_be_visible()
@@ -94,7 +93,6 @@ class Window:
         expect(self.page.get_by_role("button", name="Stop")).to_be_visible()
 
     def stop(self) -> float:
-        """Press the button; return when that was."""
         self.page.get_by_role("button", name="Stop").click()
         return float(self.page.evaluate("window.pressed")) / 1e3
 
@@ -170,7 +168,6 @@ class Visit:
 
 @contextmanager
 def open_webui(folder: Path, server: ServerProcess, *, tasks: bool) -> Iterator[str]:
-    """Start the program; yield its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

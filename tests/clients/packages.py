@@ -1,7 +1,5 @@
 """Where the clients come from: exact versions, from their registries, in a folder that git ignores."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

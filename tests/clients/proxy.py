@@ -1,7 +1,5 @@
 """A proxy that keeps what a client sends, adds what `steering` says, and leaves when the client leaves."""
 
-from __future__ import annotations
-
 import json
 import select
 import socket
@@ -45,7 +43,6 @@ class Exchange:
 
     @property
     def status(self) -> int | None:
-        """None while there is no answer."""
         line = bytes(self.answer).split(b"\r\n", 1)[0].split()
         return int(line[1]) if len(line) > 1 else None
 
@@ -98,7 +95,6 @@ class Connection(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def _relay(self, server: socket.socket, exchange: Exchange) -> None:
-        """Until one of both is gone."""
         while True:
             ready, _, _ = select.select([self.connection, server], [], [])
             if self.connection in ready and not self.connection.recv(65_536):

@@ -1,7 +1,5 @@
 """The recipes of ``docs/clients.md`` and ``docs/editors.md``, for a server that is elsewhere."""
 
-from __future__ import annotations
-
 import re
 
 from tests.support.pages import blocks

@@ -1,7 +1,5 @@
 """A client's session with the server: through a proxy of its own, in folders of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -23,12 +21,7 @@ class Session(AbstractContextManager["Session"]):
     """`home` and `project` are empty, and its environment has nothing of ours but the path of programs."""
 
     def __init__(
-        self,
-        name: str,
-        packages: Environment,
-        server: ServerProcess,
-        folder: Path,
-        steering: Steering = steered,
+        self, name: str, packages: Environment, server: ServerProcess, folder: Path, steering: Steering = steered
     ) -> None:
         self.packages, self.server = packages, server
         self.home, self.project = folder / "home", folder / "project"
@@ -50,7 +43,6 @@ class Session(AbstractContextManager["Session"]):
         self.server.wait_for(exchange.id, PATIENCE, status="finished")
 
     def until_generating(self) -> Exchange:
-        """Wait until the long answer is being generated."""
         exchange = self.until_sent(is_long_turn)
         self.server.wait_for(exchange.id, PATIENCE, completion_tokens=lambda n: n > 5)
         return exchange
@@ -103,7 +95,6 @@ def processes_of(home: Path) -> list[int]:
 
 
 def is_long_turn(exchange: Exchange) -> bool:
-    """Return whether it asks for the long answer."""
     body = exchange.body or {}
     conversation = body.get("messages", body.get("input", []))
     return exchange.stage is Stage.FREE and LONG_PROMPT in json.dumps(conversation)

@@ -3,8 +3,6 @@
 When a program's user stops an answer, the time is taken from the key or the click to the end of the computation.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -84,6 +82,5 @@ def stop_of(server: ServerProcess, request_id: str, pressed: float) -> Stop:
 
 
 def say(*lines: str) -> None:
-    """Print at once: all of it takes minutes."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()

@@ -5,8 +5,6 @@ tool's schema allows nothing else. When its result is there, a schema makes the 
 with `LONG_PROMPT` is left as it is. Titles, for which agents ask beside the conversation, are short likewise.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Mapping
@@ -96,12 +94,7 @@ def with_call(path: str, body: Body, calls: Mapping[str, dict[str, str]] = CALLS
 def exactly(arguments: dict[str, str]) -> dict[str, Any]:
     """A schema that allows these arguments only."""
     properties = {name: {"const": value} for name, value in arguments.items()}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(arguments),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(arguments), "additionalProperties": False}
 
 
 def with_short_answer(path: str, body: Body, answer: dict[str, str]) -> Body:

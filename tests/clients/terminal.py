@@ -1,7 +1,5 @@
 """A program on a terminal of its own: what it draws, and a user at its keys."""
 
-from __future__ import annotations
-
 import fcntl
 import html
 import os
@@ -76,7 +74,6 @@ class Terminal(AbstractContextManager["Terminal"]):
 
     @property
     def drawn(self) -> str:
-        """The screen's lines."""
         with self._lock:
             return "\n".join(line.rstrip() for line in self._screen.display)
 
@@ -101,7 +98,6 @@ class Terminal(AbstractContextManager["Terminal"]):
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def wait(self) -> int:
-        """Wait until the program has ended by itself; its status."""
         return self._process.wait(PATIENCE)
 
     def until_drawn(self, text: str, seconds: float = PATIENCE) -> None:

@@ -1,7 +1,5 @@
 """The Python clients that are installed with the tests, and those that were fetched: `tests.clients` has all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The evidence of a session is found in its requests and in the server's log; missing evidence is named."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Codex and Claude Code, unchanged, with pictures in the results of their tools. Skipped where they are missing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every client has its recipe on the page, and the page says where the server is."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 

@@ -1,7 +1,5 @@
 """A session ends the processes that its client leaves in the background."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

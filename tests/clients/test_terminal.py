@@ -1,7 +1,5 @@
 """A terminal answers what programs ask of it, and its screen is a page with colours."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -5,18 +5,9 @@
 A validator that is not installed is reported, and is not a failure. Exits with 1 if something is wrong.
 """
 
-from __future__ import annotations
-
 import sys
 
-from tests.deploy.validators import (
-    Missing,
-    check_balancer,
-    check_containerfile,
-    check_manifests,
-    check_units,
-    exposure,
-)
+from tests.deploy.validators import Missing, check_balancer, check_containerfile, check_manifests, check_units, exposure
 
 
 def main() -> int:

@@ -1,7 +1,5 @@
 """The content of ``deploy/``, read as its readers read it: the commands, their environments, the manifests."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -69,7 +67,6 @@ def of_manifests() -> Iterator[Command]:
 
 
 def settings(unit: Path) -> list[tuple[str, str]]:
-    """The unit's lines, in order."""
     pairs = (line.split("=", 1) for line in unit.read_text("utf-8").splitlines() if re.match(r"\w+=", line))
     return [(name, value) for name, value in pairs]
 

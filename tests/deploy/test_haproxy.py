@@ -1,7 +1,5 @@
 """HAProxy with its recipe before two servers: names stay on one of them, and a client's leaving arrives."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -67,8 +65,7 @@ def client(stubs: list[Stub], tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def place(client: httpx.Client, headers: dict[str, str], path: str = "/v1/completions") -> str:
-    name: str = client.post(path, headers=headers, content=b"{}").raise_for_status().json()
-    return name
+    return client.post(path, headers=headers, content=b"{}").raise_for_status().json()
 
 
 @pytest.mark.long

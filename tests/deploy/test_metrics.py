@@ -1,7 +1,5 @@
 """How Prometheus finds the servers, and the dashboard that shows what it has: both know a server by its `instance`."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
@@ -30,8 +28,7 @@ def test_the_dashboard_asks_for_the_servers_that_are_chosen() -> None:
 
 
 def test_prometheus_loads_the_alerts() -> None:
-    written = yaml.safe_load((DEPLOY / "prometheus.yml").read_text("utf-8"))
-    assert written["rule_files"] == ["alerts.yml"]
+    assert yaml.safe_load((DEPLOY / "prometheus.yml").read_text("utf-8"))["rule_files"] == ["alerts.yml"]
     (group,) = yaml.safe_load((DEPLOY / "alerts.yml").read_text("utf-8"))["groups"]
     needed = {"alert", "expr", "for", "labels", "annotations"}
     assert all(set(rule) == needed and rule["labels"]["severity"] in ("critical", "warning") for rule in group["rules"])

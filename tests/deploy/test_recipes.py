@@ -1,7 +1,5 @@
 """The recipes name only what exists, and agree with each other; other programs' verdicts, where they are installed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -35,9 +33,7 @@ def known_variables() -> set[str]:
 
 @pytest.fixture(scope="module")
 def server() -> dict[str, Any]:
-    """The pod of the Kubernetes server."""
-    found: dict[str, Any] = manifest("StatefulSet", "pyllmcancel")["spec"]["template"]["spec"]
-    return found
+    return manifest("StatefulSet", "pyllmcancel")["spec"]["template"]["spec"]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda one: f"{one.where} {one.arguments[:2]}")

@@ -1,7 +1,5 @@
 """Other programs' verdicts on the recipes, where they are installed."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -82,7 +80,6 @@ def found(program: str, advice: str) -> str:
 
 
 def output(command: Sequence[str]) -> str:
-    """Return its output; AssertionError if it ends with an error."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return (done.stdout + done.stderr).strip()

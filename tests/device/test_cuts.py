@@ -1,7 +1,5 @@
 """Cuts on a device: where they lie they change no bits, and where the CPU computes the rest, both are stopped."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Models come and go, and a device keeps nothing of them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

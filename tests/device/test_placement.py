@@ -1,7 +1,5 @@
 """A device computes what the other tests take for computed by it. Without these they would pass on the CPU as well."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,6 @@ WITH_OUTPUT = 5
 
 
 def computed(model: Model) -> np.ndarray:
-    """A prompt's logits."""
     context = Context(model, n_ctx=512, n_seq_max=1, n_batch=64, n_threads=N_THREADS)
     context.open(0, PROMPT, Sampler(model, SamplingParams(temperature=0.0)), CancelFlag())
     assert context.step([(0, len(PROMPT))]).status is StepStatus.OK

@@ -1,7 +1,5 @@
 """A server with layers on a device: clients leave in the middle of a prompt, and the next one gets its own answer."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,19 +30,15 @@ def server(model_file: Path) -> Iterator[ServerProcess]:
 
 def answer(server: ServerProcess, prompt: list[int]) -> dict[str, Any]:
     asked = {"prompt": prompt, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
-    found: dict[str, Any] = server.http.post("/v1/completions", json=asked, timeout=PATIENCE).raise_for_status().json()
-    return found
+    return server.http.post("/v1/completions", json=asked, timeout=PATIENCE).raise_for_status().json()
 
 
 def steps_of(server: ServerProcess, request_id: str) -> list[dict[str, Any]]:
-    """The newest first."""
     traced = server.http.get("/v1/steps").json()["data"]
     return [step for step in traced if any(part["request"] == request_id for part in step["sequences"])]
 
 
-def test_clients_that_leave_in_a_prompt_stop_its_step_and_the_next_one_gets_its_own_answer(
-    server: ServerProcess,
-) -> None:
+def test_clients_that_leave_in_a_prompt_stop_its_step_and_the_next_gets_its_own_answer(server: ServerProcess) -> None:
     prompt = long_prompt(200)
     expected = answer(server, prompt)["choices"]
     statuses = []

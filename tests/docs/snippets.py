@@ -1,7 +1,5 @@
 """The blocks of code of README and docs/, and the way in which each is tested."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from enum import StrEnum
@@ -19,8 +17,6 @@ GO_ON = ("serve", "top", "models", "chat")
 
 
 class Way(StrEnum):
-    """The way in which a block is tested."""
-
     RUN = "run"
     CHECKED = "checked: its options, extras and files are known"
     PARSED = "parsed"

@@ -1,7 +1,5 @@
 """The application of ``docs/fastapi.md``, with uvicorn before a server: whoever leaves it has left the server, too."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -27,7 +25,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="module")
 def port(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The application's port."""
     folder = tmp_path_factory.mktemp("gateway")
     (code,) = [block.code for block in blocks("docs/fastapi.md") if block.language == "python"]
     (folder / "gateway.py").write_text(code.replace(THERE, server.url))
@@ -60,9 +57,7 @@ def test_an_answer_is_passed_on(port: int) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
-def test_who_leaves_the_application_has_left_the_server(
-    server: ServerProcess, port: int, stream: bool, phase: str
-) -> None:
+def test_leaving_the_application_leaves_the_server(server: ServerProcess, port: int, stream: bool, phase: str) -> None:
     with RawClient(port) as client:
         prompt = LONG if phase == "prefill" else "def "
         request = client.post(COMPLETIONS, prompt=prompt, max_tokens=50_000, ignore_eos=True, stream=stream)

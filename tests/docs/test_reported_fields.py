@@ -1,7 +1,5 @@
 """The pages on the log and on the feed have every field that the code writes, and no other."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -79,7 +77,6 @@ def fields_of(event: type) -> set[str]:
 
 
 def described(event: str) -> str:
-    """The part of the page about an event."""
     if event == "snapshot":
         return FEED_PAGE.split("## `snapshot`")[1].split("\n## ")[0]
     (row,) = re.findall(rf"^- `{event}`: .*\n(?:  .*\n)*", FEED_PAGE.split("## The other events")[1], re.MULTILINE)

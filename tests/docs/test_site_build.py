@@ -1,7 +1,5 @@
 """The documentation's site is built without a warning: MkDocs warns of links and anchors that lead nowhere."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

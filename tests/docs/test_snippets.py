@@ -4,8 +4,6 @@ Commands that install, or that start a server, are not run: their options, extra
 the blocks that say why they are not run.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os
@@ -193,10 +191,7 @@ class Canceller(threading.Thread):
 
     def run(self) -> None:
         with httpx.Client(base_url=self._url, timeout=LIMIT) as client:
-            live = until(
-                lambda: client.get("/v1/requests", params={"status": "running"}).json()["data"],
-                bool,
-            )
+            live = until(lambda: client.get("/v1/requests", params={"status": "running"}).json()["data"], bool)
             client.post(f"/v1/requests/{live[0]['id']}/cancel").raise_for_status()
 
 
@@ -274,9 +269,7 @@ def test_benchmarks_run(block: Block, server: ServerProcess, environment: dict[s
 
 
 @pytest.mark.parametrize("block", only(STREAMS, *SHELL))
-def test_a_stream_ends_at_ctrl_c(
-    block: Block, server: ServerProcess, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_ctrl_c_ends_a_stream(block: Block, server: ServerProcess, environment: dict[str, str], tmp_path: Path) -> None:
     before = server.log.count("cancelled (disconnect) in decode")
     with shell(block, server, tmp_path, environment) as process:
         assert process.stdout is not None

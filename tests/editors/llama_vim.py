@@ -11,8 +11,6 @@ the same beside a chat from the same address. Then the user presses Esc in an ed
 this is about.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile
@@ -119,7 +117,6 @@ def sent(seen: dict[str, Any], kind: str) -> Sent:
 
 
 def work(vim: Vim) -> None:
-    """A round of a user's work."""
     vim.command("b shapes.py")
     vim.press("Go")
     for text in TYPED:

@@ -4,8 +4,6 @@
 assertions are about the data that the plugin's callbacks read.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -51,8 +49,7 @@ def test_a_suggestion_is_what_the_plugin_reads(server: ServerProcess, sent: dict
 
 @pytest.mark.parametrize("sent", WARM_UPS, ids=ids(WARM_UPS))
 def test_a_warm_up_generates_nothing(server: ServerProcess, sent: dict[str, Any]) -> None:
-    answer = post(server, sent)
-    seen = server.request(answer.headers["X-Request-Id"])
+    seen = server.request(post(server, sent).headers["X-Request-Id"])
     assert (seen["status"], seen["completion_tokens"]) == ("finished", 0)
 
 

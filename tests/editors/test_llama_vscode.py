@@ -1,7 +1,5 @@
 """llama.vscode's requests, as its sources (commit 3938fb3) put them together, and what it reads of the answers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -52,8 +50,7 @@ def test_an_edit(server: ServerProcess) -> None:
 
 def test_its_count_of_a_prompt(server: ServerProcess) -> None:
     """Before each turn of an agent, with the tools; a failure would make it guess."""
-    prompt = post(server, "/apply-template", SENT["template"])["prompt"]
-    assert "List the files." in prompt
+    assert "List the files." in post(server, "/apply-template", SENT["template"])["prompt"]
     tokens = post(server, "/tokenize", SENT["tokenize"])["tokens"]
     assert len(tokens) < len(SENT["tokenize"]["content"]) / 2
 

@@ -4,8 +4,6 @@ The requests have the fields that the editors' sources put together. Each editor
 its sources have them, so that a recipe has no misspelt one.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -29,7 +27,6 @@ MARKS = ["<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"]
 
 
 def recipes(editor: str, server: ServerProcess) -> list[str]:
-    """The editor's blocks of code, for this server."""
     return [block.code.replace(THERE, server.url) for block in blocks(PAGE) if block.heading == editor]
 
 
@@ -40,7 +37,6 @@ def post(server: ServerProcess, url: str, body: dict[str, Any], **headers: str) 
 
 
 def streamed(server: ServerProcess, url: str, body: dict[str, Any], **headers: str) -> list[Any]:
-    """The chunks of a stream that has its proper end."""
     with server.http.stream("POST", url, json=body | {"stream": True}, headers=headers) as answer:
         lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
     assert lines[-1] == "[DONE]"

@@ -1,7 +1,5 @@
 """Vim with llama.vim on a terminal, and a user at its keys."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -53,8 +51,6 @@ let g:llama_config = {{
 
 
 class Vim(AbstractContextManager["Vim"]):
-    """Vim on a terminal of its own, and a user at its keys."""
-
     def __init__(self, program: str, plugin: Path, folder: Path, url: str, files: Sequence[Path]) -> None:
         vimrc, bin_folder, self.bodies = folder / "vimrc", folder / "bin", folder / "bodies"
         bin_folder.mkdir()
@@ -97,13 +93,11 @@ class Vim(AbstractContextManager["Vim"]):
         until(lambda: self._screen.decode("utf-8", "replace"), lambda drawn: any(text in drawn for text in texts))
 
     def type(self, text: str) -> None:
-        """As fast as a user does."""
         for key in text:
             os.write(self._terminal, key.encode())
             time.sleep(1 / KEYS_PER_SECOND)
 
     def press(self, keys: str) -> None:
-        """At once."""
         os.write(self._terminal, keys.encode())
         time.sleep(0.2)
 
@@ -111,7 +105,6 @@ class Vim(AbstractContextManager["Vim"]):
         self.press(f"\x1b:{text}\r")
 
     def sent(self) -> dict[str, dict[str, Any]]:
-        """The bodies of the plugin's requests, by id."""
         return {file.stem: json.loads(file.read_text()) for file in self.bodies.glob("*.json") if file.stat().st_size}
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,5 @@
 """A server of a fake model that pools or ranks, for the tests of its endpoints."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator
@@ -56,11 +54,9 @@ class Site:
         await asyncio.to_thread(self.gate.wait_held)
 
     async def look(self, request_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.begin("GET", f"/v1/requests/{request_id}").end()).json()
-        return found
+        return (await self.begin("GET", f"/v1/requests/{request_id}").end()).json()
 
     async def ended(self, request_id: str) -> dict[str, Any]:
-        """Wait until nothing is computed for a request any more; how it stands then."""
         for request in self.engine.registry.requests():
             if request.id == request_id:
                 async with asyncio.timeout(LIMIT):

@@ -1,7 +1,5 @@
 """A cancel at every graph node of a step: the neighbour gets its embedding, and so does the next request."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
@@ -87,8 +85,7 @@ def test_a_cancel_of_the_only_text_stops_at_once_and_leaves_nothing(real_world: 
     expected = real_world.alone(NEXT)
     embedder = real_world.embedder()
     for poll in range(1, n_polls(real_world) + 1, 3):
-        flag = real_world.open(embedder, 0, VICTIM)
-        embedder.raise_at(poll, flag)
+        embedder.raise_at(poll, real_world.open(embedder, 0, VICTIM))
         result = embedder.step([(0, 60)])
         if result.status is not StepStatus.ABORTED:
             assert poll > 1, "no abort came in the middle of a step"
@@ -135,8 +132,7 @@ def test_a_neighbour_in_the_middle_of_its_text_goes_on_after_an_abort(make_embed
         embedder = world.embedder()
         world.open(embedder, 1, VICTIM)
         ok(embedder.step([(1, 20)]))
-        flag = world.open(embedder, 0, NEXT)
-        embedder.raise_at(poll, flag)
+        embedder.raise_at(poll, world.open(embedder, 0, NEXT))
         result = embedder.step([(0, 25), (1, 10)])
         found.add(result.status)
         n_left = 40 if result.status is StepStatus.ABORTED else 30

@@ -1,7 +1,5 @@
 """The contract of ``_native.pyi``, embedders: kept by the compiled module and by its fake."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 
@@ -74,9 +72,7 @@ def test_a_result_is_read_only_float32_and_the_embedding_of_a_text_has_length_on
 
 
 @pytest.mark.parametrize("name", ["real encoder none", "real decoder none"])
-def test_the_embeddings_of_tokens_are_those_that_are_pooled(
-    make_embed_world: Callable[[str], EmbedWorld], name: str
-) -> None:
+def test_token_embeddings_are_those_that_are_pooled(make_embed_world: Callable[[str], EmbedWorld], name: str) -> None:
     rows = make_embed_world(name).alone(TEXT)
     assert not np.allclose(np.linalg.norm(rows, axis=1), 1.0)
     for pooling, pooled in {Pooling.MEAN: rows.mean(axis=0), Pooling.CLS: rows[0], Pooling.LAST: rows[-1]}.items():
@@ -137,8 +133,7 @@ def test_a_closed_sequence_takes_another_text(world: EmbedWorld) -> None:
 
 def test_a_cancelled_text_gets_no_embedding_and_a_step_of_cancelled_texts_is_aborted(world: EmbedWorld) -> None:
     embedder = world.embedder()
-    flag = world.open(embedder, 0, TEXT)
-    flag.set()
+    world.open(embedder, 0, TEXT).set()
     result = embedder.step([(0, 40)])
     assert result.status is StepStatus.ABORTED
     assert result.rows == []
@@ -219,9 +214,7 @@ def test_a_text_in_parts_is_the_text(make_embed_world: Callable[[str], EmbedWorl
 
 
 @pytest.mark.parametrize("name", ["real encoder mean", "real decoder mean", "real decoder none", "fake none mean"])
-def test_a_text_that_must_be_seen_whole_is_not_taken_in_parts(
-    make_embed_world: Callable[[str], EmbedWorld], name: str
-) -> None:
+def test_a_text_seen_whole_only_is_not_taken_in_parts(make_embed_world: Callable[[str], EmbedWorld], name: str) -> None:
     world = make_embed_world(name)
     embedder = world.embedder()
     world.open(embedder, 0, TEXT)

@@ -1,7 +1,5 @@
 """``/v1/embeddings`` over the verified fake: the answer's shape, the errors, and what a client's leaving does."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections.abc import AsyncIterator
@@ -156,9 +154,7 @@ async def test_without_pooling_there_is_no_openai_form() -> None:
         assert answer.json()["error"]["message"].startswith("this model embeds tokens (--pooling none)")
 
 
-async def test_an_answer_with_too_many_numbers_is_refused_before_they_are_computed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_answer_with_too_many_numbers_is_refused_before_computing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.embeddings.workload.MAX_NUMBERS", 10 * fake_embedder.N_EMBD)
     async with open_site(Pooling.NONE) as site:
         fits, refused = [await site.begin("POST", "/embeddings", {"input": ["a"] * n}).end() for n in (10, 11)]

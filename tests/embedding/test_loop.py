@@ -1,7 +1,5 @@
 """The loop of a model that pools, on the verified fake: what shares a step, and what a cancel does to it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -112,7 +110,6 @@ def make_rig() -> Iterator[Callable[..., Rig]]:
 
 @pytest.fixture
 def rig(make_rig: Callable[..., Rig]) -> Rig:
-    """An encoder: a text is computed whole."""
     return make_rig()
 
 
@@ -205,9 +202,7 @@ def test_owners_have_equal_shares_of_a_step_for_their_long_texts(make_rig: Calla
 
 
 @pytest.mark.parametrize(("gpu", "n_texts"), [(False, 2), (True, 6)])
-def test_on_a_gpu_the_first_step_is_as_large_as_a_step_may_be(
-    make_rig: Callable[..., Rig], *, gpu: bool, n_texts: int
-) -> None:
+def test_on_a_gpu_the_first_step_is_as_large_as_any(make_rig: Callable[..., Rig], *, gpu: bool, n_texts: int) -> None:
     rig = make_rig(n_batch=256, gpu=gpu)
     rig.submit(*(text(1 + n, 30) for n in range(6)))
     assert len(rig.held()) == n_texts

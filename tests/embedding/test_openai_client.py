@@ -1,7 +1,5 @@
 """The official ``openai`` client against a real process that serves a model which pools."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator
@@ -110,9 +108,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_list_stops_the_computation(
 
 
 @pytest.mark.anyio
-async def test_a_cancelled_task_is_cancelled_and_its_neighbour_is_not(
-    server: ServerProcess, expected: np.ndarray
-) -> None:
+async def test_a_cancelled_task_is_cancelled_and_no_neighbour_is(server: ServerProcess, expected: np.ndarray) -> None:
     mine = fresh_id()
     async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
         options: dict[str, Any] = {"model": "any", "extra_headers": {"X-Request-Id": mine}}

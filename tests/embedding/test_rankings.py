@@ -1,7 +1,5 @@
 """``/v1/rerank`` over the verified fake: the forms of the answer, the tokens of pairs, the errors, and cancels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import AsyncIterator
 from typing import Any
@@ -22,7 +20,6 @@ DOCUMENTS = ["one", "two", "three", "four", "five"]
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    """A server of a model that ranks."""
     async with open_site(Pooling.RANK) as opened:
         yield opened
 
@@ -183,10 +180,7 @@ async def test_a_pair_that_is_too_long_says_how_long_it_may_be(site: Site) -> No
     assert (error["code"], error["n_prompt_tokens"], error["n_ctx"]) == ("context_length_exceeded", 65, 64)
 
 
-async def test_the_query_counts_in_every_pair_and_is_not_repeated_on_the_event_loop(
-    site: Site,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_query_counts_in_each_pair_and_is_tokenized_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.server.embeddings.ranking.MAX_PAIR_TOKENS", 1000)
     body = {"query": "q" * 40, "documents": ["d"] * 200}
     assert len(str(body)) < INLINE_BODY

@@ -1,7 +1,5 @@
 """Models that pool, on the compiled engine: what they are loaded as, and cancels among many texts."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any
@@ -34,9 +32,7 @@ def load(path: Path, **config: Any) -> Engine:
 
 
 @pytest.mark.parametrize(("kind", "pooling"), [("encoder", Pooling.MEAN), ("decoder", Pooling.LAST)])
-def test_a_model_that_pools_is_served_as_its_file_says(
-    embedder_files: dict[str, Path], kind: str, pooling: Pooling
-) -> None:
+def test_a_pooling_model_is_served_as_it_says(embedder_files: dict[str, Path], kind: str, pooling: Pooling) -> None:
     with load(embedder_files[kind]) as engine:
         assert isinstance(engine.workload, Embedding)
         assert engine.workload.pooling is pooling
@@ -122,9 +118,7 @@ def test_an_encoder_cannot_be_made_to_generate(embedder_files: dict[str, Path]) 
         Engine.load(EngineConfig(model=embedder_files["encoder"], threads=N_THREADS, pooling="none"))
 
 
-def test_a_text_beyond_the_positions_of_an_encoder_is_refused_and_the_longest_is_not(
-    embedder_files: dict[str, Path],
-) -> None:
+def test_a_text_beyond_an_encoders_positions_is_refused_and_the_longest_is_not(embedder_files: dict[str, Path]) -> None:
     with load(embedder_files["encoder"]) as engine:
         assert engine.n_ctx == N_BERT_CONTEXT
         assert engine.embed([[9] * N_BERT_CONTEXT]).shape == (1, engine.n_embd)
@@ -154,7 +148,6 @@ class Holder(RecordingSink):
 
 
 def results(engine: Engine, texts: list[str]) -> list[np.ndarray]:
-    """The embeddings of texts, or their scores."""
     sink = RecordingSink()
     engine.submit_texts([engine.text_tokens(text) for text in texts], sink).ended.result(TEST_LIMIT)
     found = {delta.index: delta.embedding for delta in sink.deltas if isinstance(delta, Embedded)}
@@ -162,9 +155,7 @@ def results(engine: Engine, texts: list[str]) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "ranker", "decoding-ranker"])
-def test_a_cancel_in_a_list_of_five_hundred_ends_it_early_and_the_neighbour_gets_its_own(
-    embedder_files: dict[str, Path], kind: str
-) -> None:
+def test_a_cancel_in_five_hundred_texts_is_early_and_harms_nobody(embedder_files: dict[str, Path], kind: str) -> None:
     with load(embedder_files[kind]) as engine:
         expected = results(engine, TEXTS[:3])
         n_before = engine.trace.n_steps

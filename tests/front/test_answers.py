@@ -1,7 +1,5 @@
 """An answer on its way to a client whose connection has failed, or that does not read."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

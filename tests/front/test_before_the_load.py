@@ -1,7 +1,5 @@
 """Holds, superseding, deadlines and streams that go on, where the model is not loaded yet."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any
@@ -150,9 +148,7 @@ async def test_a_load_that_takes_longer_than_a_stream_goes_on_without_its_client
     assert f"request {COMPLETIONS} mine" not in world.log_of("a")
 
 
-async def test_a_process_that_does_not_answer_in_time_is_left_by_a_stream_without_a_client(
-    tmp_path: Path, world: RouterWorld
-) -> None:
+async def test_a_silent_process_is_left_by_a_stream_without_a_client(tmp_path: Path, world: RouterWorld) -> None:
     (tmp_path / "a.unseen").touch()
     body = {"model": "a", "stream": True, "until": "never", "keep_going": 0.01}
     request = world.begin("POST", COMPLETIONS, body, headers={"x-request-id": "mine"})

@@ -1,7 +1,5 @@
 """The fields that choose a request's way, found without parsing the rest."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cancels that meet the end of a process, a request that comes meanwhile, or a family of which only the front knows."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -91,9 +89,7 @@ async def test_a_request_that_outlives_its_client_is_sent_again(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("second", mostly_long(["loads", "unseen"], "unseen"))
-async def test_a_response_in_the_background_that_moves_is_found_and_cancelled(
-    tmp_path: Path, world: RouterWorld, second: str
-) -> None:
+async def test_a_background_response_is_moved_and_cancelled(tmp_path: Path, world: RouterWorld, second: str) -> None:
     asked = {"model": "a", "input": "hello", "background": True}
     assert (await world.post("/v1/responses", asked, headers={"x-request-id": "mine"})).status == 200
     assert (await world.get("/v1/responses/resp_mine")).status == 200
@@ -125,9 +121,7 @@ async def test_a_request_whose_answer_is_complete_is_not_computed_again(world: R
     assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 1
 
 
-async def test_a_request_that_moves_after_its_client_has_left_is_kept_as_long_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_request_that_moves_after_its_client_left_is_kept_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
     async def send(_: Any) -> None: ...
 
     def later(seconds: float) -> None:
@@ -167,9 +161,7 @@ async def test_an_error_that_no_client_waits_for_is_logged(
 
 
 @pytest.mark.long
-async def test_a_sessions_request_that_arrived_before_its_cancel_is_cancelled_though_its_body_comes_later(
-    world: RouterWorld,
-) -> None:
+async def test_a_sessions_request_from_before_its_cancel_is_cancelled_when_its_body_comes(world: RouterWorld) -> None:
     stream = world.complete("a", "known", session_id="turn", stream=True, until="never")
     await stream.next_event()
     late = world.begin("POST", COMPLETIONS, content=None)
@@ -246,16 +238,13 @@ async def test_a_refused_request_leaves_no_trace_and_its_id_is_free(tmp_path: Pa
 
 @pytest.mark.long
 async def test_an_id_in_use_is_refused_whatever_the_model(world: RouterWorld) -> None:
-    stream = world.stream("a", "mine")
-    await stream.next_event()
+    await world.stream("a", "mine").next_event()
     refused = await world.complete("b", "mine").end()
     assert (refused.status, refused.json()["error"]["param"]) == (400, "id")
     assert world.starts("b") == 0
 
 
-async def test_a_complete_answer_that_a_cancel_overtook_does_not_look_complete(
-    tmp_path: Path, world: RouterWorld
-) -> None:
+async def test_a_complete_answer_that_a_cancel_overtook_looks_cut(tmp_path: Path, world: RouterWorld) -> None:
     """The process had ended the stream before it heard of the cancel."""
     stream = world.stream("a", "mine", until="done")
     await stream.next_event()
@@ -327,8 +316,7 @@ async def test_a_request_whose_client_does_not_read_ends_all_the_same(world: Rou
     else:
         assert (await world.complete("a", "newer", supersede="editor").end()).status == 200
         await world.until(lambda: [one.id for one in world.requests.registry.requests()] == [])
-    told = (await world.get("/v1/requests/mine")).json()
-    assert told["status"] == "cancelled"
+    assert (await world.get("/v1/requests/mine")).json()["status"] == "cancelled"
     stream.read_on()
     await stream.end()
     assert '"error"' in stream.events[-1]

@@ -1,7 +1,5 @@
 """The feeds of several models: one stream, whichever models come and go; and llama-server's events of loads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from functools import partial
@@ -29,7 +27,6 @@ def told(feed: Exchange, kind: str) -> list[dict[str, Any]]:
 
 
 def states(feed: Exchange) -> dict[str, str]:
-    """The states of all models, by the last event that lists them."""
     events = told(feed, "models")
     return {one["id"]: one["status"]["value"] for one in events[-1]["models"]} if events else {}
 
@@ -107,9 +104,7 @@ async def test_types_choose_whose_events_come(tmp_path: Path) -> None:
     ("query", "status", "code"),
     [("replica=no", 404, "unknown_replica"), ("types=no", 400, "unknown_type"), ("owner=bob", 403, "admin_only")],
 )
-async def test_a_reader_who_asks_for_what_is_not_there_is_refused(
-    tmp_path: Path, query: str, status: int, code: str
-) -> None:
+async def test_a_reader_of_what_is_not_there_is_refused(tmp_path: Path, query: str, status: int, code: str) -> None:
     async with open_router(tmp_path, "a") as world:
         answer = await world.get(f"{EVENTS}?{query}")
         assert (answer.status, answer.json()["error"]["code"]) == (status, code)

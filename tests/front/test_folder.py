@@ -1,7 +1,5 @@
 """The folder of the sockets: private, removed in the end, and after a server that was killed by the next one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -68,9 +66,7 @@ def test_what_is_not_an_abandoned_folder_stays(tmp_path: Path) -> None:
         assert (tmp_path / folders.LOCK).exists()
 
 
-def test_a_folder_that_another_server_removed_before_it_was_locked_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_removed_before_it_was_locked_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
 
     def first_is_removed(lock: IO[str]) -> bool:

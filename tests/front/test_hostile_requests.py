@@ -1,7 +1,5 @@
 """Hostile and clumsy clients of the router, and a machine without reserves."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import gc
@@ -55,9 +53,7 @@ def refuse_connections(monkeypatch: pytest.MonkeyPatch, number: int) -> asyncio.
     return tried
 
 
-async def test_without_file_descriptors_a_request_is_refused_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_file_descriptors_requests_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_router(tmp_path, "a") as world:
         assert (await world.complete("a").end()).status == 200
         with monkeypatch.context() as patched:
@@ -110,17 +106,14 @@ async def test_a_long_body_is_kept_while_it_is_answered_only_if_there_is_room(
     monkeypatch.setattr("pyllmcancel.front.router.read_body", read_body)
     async with open_router(tmp_path, "a") as world:
         monkeypatch.setattr(world.app.state.router, "_bodies", Shares(0, several=False))
-        stream = world.complete("a", stream=True, until="end", more="x" * length)
-        await stream.next_event()
+        await world.complete("a", stream=True, until="end", more="x" * length).next_event()
         gc.collect()
         assert n_kept == (length < SMALL_BODY)
 
 
 @pytest.mark.parametrize("by", ["path", "query", "id"])
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "beside a loaded model"])
-async def test_a_stream_is_deleted_while_its_request_waits_for_its_model(
-    tmp_path: Path, by: str, *, others: bool
-) -> None:
+async def test_a_stream_is_deleted_while_its_request_awaits_its_model(tmp_path: Path, by: str, *, others: bool) -> None:
     path = {"path": "/v1/stream/my/trip", "query": "/v1/stream?conv_id=my%2Ftrip", "id": "/v1/stream/mine"}[by]
     async with open_router(tmp_path, "a", "b") as world:
         if others:

@@ -1,7 +1,5 @@
 """``pyllmcancel models status``, ``load``, ``unload`` and ``restart``, against a server that answers as it was told."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

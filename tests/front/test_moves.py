@@ -1,7 +1,5 @@
 """Answers that go on elsewhere when their process is killed, stopped or ended: nobody notices, whatever the dialect."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -239,8 +237,7 @@ def test_a_response_in_the_background_goes_on(crowd: ServerProcess) -> None:
     all_serve(crowd)  # also the one that was lost, which has stored the beginning
 
     def response() -> dict[str, Any]:
-        found: dict[str, Any] = crowd.http.get(f"/v1/responses/{made['id']}").json()
-        return found
+        return crowd.http.get(f"/v1/responses/{made['id']}").json()
 
     found = until(response, lambda one: one["status"] not in ("queued", "in_progress"))
     assert (found["status"], stable(found["output"])) == (expected["status"], stable(expected["output"]))
@@ -276,6 +273,5 @@ def test_what_has_killed_two_processes_is_not_tried_a_third_time(pair: ServerPro
         replica, _ = lose(pair, request_id)
         pair.wait_for(request_id, replica=lambda name: name not in (None, replica))
         lose(pair, request_id)
-        told = json.loads(events(client.answer())[-1])
-        assert told["error"]["code"] == "model_ended"
+        assert json.loads(events(client.answer())[-1])["error"]["code"] == "model_ended"
     assert pair.request(request_id)["finish_reason"] == "error"

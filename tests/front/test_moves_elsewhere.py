@@ -1,7 +1,5 @@
 """Answers that move between workers which come and go: registered ones, with settings of their own."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -30,7 +28,6 @@ def front(tmp_path: Path) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def add(front: ServerProcess, tmp_path: Path) -> Iterator[Add]:
-    """Start a worker, and wait until the front uses it."""
     model = write_patient_model(tmp_path / "stdlib.gguf")
     common = ("--model", str(model), "--worker-key", str(tmp_path / "secret"), "--spec-type", "none")
     with ExitStack() as stack:

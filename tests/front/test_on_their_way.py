@@ -1,7 +1,5 @@
 """Requests that were sent to a process which has not seen them yet: they are listed and cancelled all the same."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
@@ -74,9 +72,7 @@ async def test_a_cancel_between_the_load_and_the_sending_counts(world: RouterWor
 
 
 @pytest.mark.long
-async def test_a_cancel_does_not_wait_for_a_process_that_has_nothing_to_do_with_it(
-    tmp_path: Path, world: RouterWorld
-) -> None:
+async def test_a_cancel_does_not_wait_for_a_process_that_has_no_part_in_it(tmp_path: Path, world: RouterWorld) -> None:
     assert (await world.complete("b").end()).status == 200
     stream = world.stream("a", "mine")
     await stream.next_event()

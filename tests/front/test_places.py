@@ -1,7 +1,5 @@
 """Which process of a model gets a request: by its names, or by the work that is waiting."""
 
-from __future__ import annotations
-
 from pyllmcancel.front.model import Claim, Model, Name, State, Ticket
 from pyllmcancel.front.places import ID, KEY, SESSION, Places, names_of
 from pyllmcancel.front.requests import FrontRequest

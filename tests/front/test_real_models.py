@@ -1,7 +1,5 @@
 """Two models of one machine, with all their real processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator
@@ -12,14 +10,7 @@ from typing import Any
 import pytest
 
 from tests.clients.model import write_patient_model
-from tests.support.http_process import (
-    START_LIMIT,
-    RawClient,
-    ServerProcess,
-    assert_ends_soon,
-    fresh_id,
-    until,
-)
+from tests.support.http_process import START_LIMIT, RawClient, ServerProcess, assert_ends_soon, fresh_id, until
 from tests.support.threads import N_THREADS
 
 pytestmark = pytest.mark.long
@@ -55,9 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def status_of(server: ServerProcess, model: str) -> str:
-    answer = server.http.get(f"/v1/models/{model}").json()
-    found: str = answer["status"]["value"]
-    return found
+    return server.http.get(f"/v1/models/{model}").json()["status"]["value"]
 
 
 def model_pids(parent: int) -> list[int]:
@@ -75,8 +64,7 @@ def test_a_client_that_leaves_ends_its_computation_and_no_other(server: ServerPr
         mine = client.post(model="one", **endless())
         other = neighbour.post(model="other", max_tokens=4)
         server.wait_for(mine, completion_tokens=lambda n: n > 0)
-        left_at = client.leave("close")
-        assert_ends_soon(server, mine, left_at, "decode")
+        assert_ends_soon(server, mine, client.leave("close"), "decode")
         assert neighbour.answer().status == 200
         assert server.wait_for(other, status="finished")["replica"] == "other"
 
@@ -122,5 +110,4 @@ def test_a_killed_process_comes_back_and_goes_on(server: ServerProcess) -> None:
         until(lambda: status_of(server, "other"), lambda status: status == "loaded", START_LIMIT)
         first = server.http.get(f"/v1/requests/{mine}").json()["completion_tokens"]
         server.wait_for(mine, status="running", completion_tokens=lambda n: n > first)
-        left_at = client.leave("close")
-        assert_ends_soon(server, mine, left_at, "decode")
+        assert_ends_soon(server, mine, client.leave("close"), "decode")

@@ -1,7 +1,5 @@
 """Two replicas of one model, with their real processes: what is named is found, on whichever it is."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -38,14 +36,11 @@ def server(supervisor: socket.socket, tmp_path_factory: pytest.TempPathFactory) 
 
 def replicas(server: ServerProcess) -> list[dict[str, Any]]:
     (entry,) = server.http.get("/v1/models").json()["data"]
-    found: list[dict[str, Any]] = entry["replicas"]
-    return found
+    return entry["replicas"]
 
 
 def place(server: ServerProcess, request_id: str) -> str:
-    """The replica of a request, when it runs."""
-    name: str = server.wait_for(request_id, status="running")["replica"]
-    return name
+    return server.wait_for(request_id, status="running")["replica"]
 
 
 def test_the_supervisor_is_told_once_by_the_process_in_front(server: ServerProcess, supervisor: socket.socket) -> None:

@@ -1,7 +1,5 @@
 """A front whose workers are servers of their own, over TCP: one is named, with TLS, and one registers itself."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import ssl
@@ -39,7 +37,6 @@ class Site(NamedTuple):
         return sorted(one["name"] for one in replicas if one["status"]["value"] == "loaded")
 
     def live(self) -> list[int]:
-        """The numbers of requests that each worker has."""
         told = [one.get("/health", headers=HEADERS).json() for one in (self.named, self.registered)]
         return [one["waiting"] + one["running"] for one in told]
 

@@ -1,7 +1,5 @@
 """The reason why a model could not be loaded, as its process's log has it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Several processes of one model behind one address."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Requests through the router: to the model that they name, through its load, and away again."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -28,8 +26,7 @@ async def test_a_request_reaches_the_model_that_it_names(world: RouterWorld) -> 
     assert told["headers"]["x-request-id"] == first.headers["x-request-id"] == "mine"
     assert told["headers"]["x-forwarded-for"] == "127.0.0.1"
     assert int(first.headers["x-model-load-ms"]) >= 0
-    second = await world.complete("b").end()
-    assert "x-model-load-ms" not in second.headers
+    assert "x-model-load-ms" not in (await world.complete("b").end()).headers
     assert world.starts("a") == 0
 
 
@@ -149,9 +146,7 @@ async def test_too_many_requests_that_wait_are_refused(tmp_path: Path) -> None:
         assert (second.status, second.json()["error"]["code"]) == (429, "queue_full")
 
 
-async def test_a_process_that_dies_ends_its_own_requests_only_and_comes_back(
-    tmp_path: Path, world: RouterWorld
-) -> None:
+async def test_a_process_that_dies_ends_only_its_own_requests_and_is_back(tmp_path: Path, world: RouterWorld) -> None:
     mine, other = world.stream("a"), world.stream("b", until="end")
     await mine.next_event()
     await other.next_event()
@@ -160,8 +155,7 @@ async def test_a_process_that_dies_ends_its_own_requests_only_and_comes_back(
     assert '"code": "model_ended"' in mine.events[-1]
     assert "[DONE]" not in mine.events
     await world.until(lambda: world.starts("a") == 2)
-    after = await world.complete("a").end()
-    assert after.status == 200
+    assert (await world.complete("a").end()).status == 200
     assert world.starts("a") == 2
     (tmp_path / "end").touch()
     assert (await other.end()).events[-1] == "[DONE]"
@@ -186,9 +180,7 @@ async def test_a_request_that_a_killed_process_has_not_read_is_answered_by_the_n
 
 
 @pytest.mark.long
-async def test_a_request_of_which_nothing_was_delivered_is_computed_by_the_next_process(
-    tmp_path: Path, world: RouterWorld
-) -> None:
+async def test_a_request_with_nothing_delivered_is_computed_by_another(tmp_path: Path, world: RouterWorld) -> None:
     assert (await world.complete("a").end()).status == 200
     (tmp_path / "a.unseen").touch()
     request = world.complete("a", "mine")
@@ -303,8 +295,7 @@ async def test_an_idle_model_sleeps_and_wakes(world: RouterWorld) -> None:
     assert (await world.complete("a", keep_alive=0).end()).status == 200
     await world.until_state("a", State.UNLOADED)
     assert await world.status("a") == {"value": "sleeping"}
-    woken = await world.complete("a", keep_alive="5m").end()
-    assert "x-model-load-ms" in woken.headers
+    assert "x-model-load-ms" in (await world.complete("a", keep_alive="5m").end()).headers
     assert world.keeper.model("a").idle_after == 300.0
     bad = await world.complete("a", keep_alive="soon").end()
     assert (bad.status, bad.json()["error"]["param"]) == (400, "keep_alive")
@@ -340,8 +331,7 @@ async def test_the_list_is_read_again(world: RouterWorld) -> None:
     world.specs.append(type(removed)(name="c", path=None, options=()))
     assert (await world.complete("c").end()).status == 200  # found without being asked
     assert (await world.complete("b").end()).status == 200  # what is loaded stays
-    ids = {one["id"] for one in (await world.get("/models?reload=1")).json()["data"]}
-    assert ids == {"a", "c"}
+    assert {one["id"] for one in (await world.get("/models?reload=1")).json()["data"]} == {"a", "c"}
     await running.end()
     assert '"error"' in running.events[-1]
     assert (await world.complete("b").end()).status == 404

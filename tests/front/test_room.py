@@ -1,7 +1,5 @@
 """Models that cannot be loaded take no other model's room, and cells count before the first load."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal
@@ -108,9 +106,7 @@ async def test_a_file_is_looked_at_beside_the_event_loop(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("cause", mostly_long(["a line", "an error"], "a line"))
-async def test_a_log_that_cannot_be_read_leaves_no_model_hanging(
-    tmp_path: Path, cause: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unreadable_log_hangs_no_model(tmp_path: Path, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_router(tmp_path, "a") as world:
         if cause == "an error":
             monkeypatch.setattr(Keeper, "_reason_of", lambda *_, **__: 1 / 0)
@@ -144,9 +140,7 @@ async def test_one_model_that_cannot_be_started_holds_up_no_other(tmp_path: Path
 
 @pytest.mark.long
 @pytest.mark.parametrize("way", ["removed", "too large"])
-async def test_a_model_of_the_start_that_never_comes_does_not_keep_the_server_from_being_ready(
-    tmp_path: Path, way: str
-) -> None:
+async def test_a_model_of_the_start_that_never_comes_keeps_no_server_from_being_ready(tmp_path: Path, way: str) -> None:
     spec = {"starts": True} | file_of(tmp_path, "a")
     if way == "too large":
         (tmp_path / "a.needs").write_text(json.dumps({"weights": 4, "cells": 9 << 30}))

@@ -1,7 +1,5 @@
 """The way past FastAPI: only for paths that no route of the front has."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

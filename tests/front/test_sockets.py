@@ -61,7 +61,6 @@ class RawClient:
             return (await self.reader.readuntil(b"\r\n\r\n")).lower()
 
     async def chunks(self) -> list[bytes]:
-        """Read a whole body; each chunk as it was sent."""
         found = []
         async with asyncio.timeout(LIMIT):
             while size := int(await self.reader.readline(), 16):

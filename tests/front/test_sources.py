@@ -1,7 +1,5 @@
 """Where the models come from: options, a folder, and a file of presets."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import os
@@ -28,7 +26,6 @@ def read(*given: str) -> Catalog:
 
 
 def children(folder: Path, *given: str) -> list[argparse.Namespace]:
-    """The options of each model's process."""
     arguments = parsed(*given)
     sources = Sources(arguments, arguments.given, arguments.parser)
     commands = [
@@ -165,9 +162,7 @@ sleep-idle-seconds = 60
 
 
 @pytest.mark.parametrize(("name", "text"), [("preset.ini", INI), ("preset.toml", TOML)])
-def test_a_preset_names_models_and_configures_those_of_the_folder(
-    tmp_path: Path, folder: Path, name: str, text: str
-) -> None:
+def test_a_preset_names_models_and_configures_the_folders(tmp_path: Path, folder: Path, name: str, text: str) -> None:
     path = gguf(tmp_path / "file.gguf")
     preset = tmp_path / name
     preset.write_text(text.format(path=path))
@@ -252,9 +247,7 @@ def test_the_only_model_has_its_alias_and_is_loaded_at_the_start(tmp_path: Path)
     assert (spec.name, spec.aliases, spec.starts) == ("mine", ("other", "one"), True)
 
 
-def test_replicas_are_processes_of_one_model_that_divide_the_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replicas_are_one_models_processes_and_divide_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.cli.router_options.default_threads", lambda: 5)
     path = gguf(tmp_path / "m.gguf")
     catalog = read(str(path), "--replicas", "2")

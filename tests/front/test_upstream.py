@@ -1,7 +1,5 @@
 """Answers of workers, however they are cut on their way, and connections to workers."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket

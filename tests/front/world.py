@@ -1,7 +1,5 @@
 """The router over fake processes, which a test holds in their loads and lets die."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import sys
@@ -142,19 +140,16 @@ class RouterWorld(Clients):
 
     async def status(self, name: str) -> dict[str, Any]:
         listed = (await self.get("/v1/models")).json()["data"]
-        found: dict[str, Any] = next(one for one in listed if one["id"] == name)["status"]
-        return found
+        return next(one for one in listed if one["id"] == name)["status"]
 
     async def waits(self, request_id: str) -> None:
-        """Wait until a request waits for its model."""
         await self.until(
             lambda: any((one.id, one.status) == (request_id, "loading") for one in self.requests.registry.requests())
         )
 
     @property
     def requests(self) -> FrontRequests:
-        found: FrontRequests = self.app.state.router.requests
-        return found
+        return self.app.state.router.requests
 
 
 @asynccontextmanager

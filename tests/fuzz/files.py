@@ -1,7 +1,5 @@
 """Files that a server reads: prefixes that it kept on disk, and the models that a preset names."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 import zlib

@@ -4,8 +4,6 @@
 the ones that ended it, or raised what the loader should have said itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import re
@@ -29,7 +27,6 @@ NO_TEXT = b"\xff\xfe\x00\xc3("
 
 
 def bases(folder: Path) -> Iterator[tuple[str, GgufBytes]]:
-    """Small models of many kinds, by name."""
     writers = {
         "tiny-llama": tiny_models.write_tiny_llama,
         "tiny-gemma2": tiny_models.write_tiny_sliding_window,

@@ -1,7 +1,5 @@
 """Load a model file in a process of its own, use it as the engine would, and tell how that went."""
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import json

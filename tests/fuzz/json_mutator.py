@@ -3,8 +3,6 @@
 The words are those of the corpus: each value and each field's name of its files may take the place of another.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable
@@ -92,7 +90,6 @@ def places(root: list[Any]) -> Iterable[Place]:
 
 
 def read(text: bytes) -> Any:
-    """Return the value; None for a text that is no JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -8,8 +8,6 @@ breaks something is written to ``build/fuzz`` and, with its fix, belongs into th
 ``tests/unit/test_fuzz_corpus.py`` tries it from then on.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil
@@ -69,7 +67,6 @@ SANITIZE = (
 
 
 def build_native(target: str) -> Path:
-    """Compile a target with clang; returns the program."""
     suffix = next((suffix for suffix in ("", "-19", "-16", "-14") if shutil.which(f"clang++{suffix}")), None)
     if suffix is None:
         raise SystemExit("fuzz: clang is missing; see CONTRIBUTING.md")

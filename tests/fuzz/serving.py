@@ -1,7 +1,5 @@
 """A whole server over the fake engine, and exchanges with it from code that is not asynchronous."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Coroutine
@@ -63,7 +61,6 @@ def serving() -> Serving:
 
 
 def close() -> None:
-    """Stop the server, if one was made."""
     if serving.cache_info().currsize:
         serving().close()
         serving.cache_clear()

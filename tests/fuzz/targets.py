@@ -4,8 +4,6 @@ should be.
 A target refuses politely whatever the code it calls refuses politely; everything else that is raised is a find.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import tempfile
@@ -194,7 +192,6 @@ def guidance() -> BoundedGuidance:
 
 
 def close() -> None:
-    """End the processes and threads of all targets."""
     close_serving()
     if guidance.cache_info().currsize:
         guidance().close()

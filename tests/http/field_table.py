@@ -1,7 +1,5 @@
 """Reads the table of fields, beside this file: one row each, with a usual value and what becomes of it."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

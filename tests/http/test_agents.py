@@ -4,8 +4,6 @@ agent's session ends the requests of its sub-agents, and of nobody else.
 Each agent was asked to start two sub-agents; their requests went on until the user pressed Esc, or beyond that.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

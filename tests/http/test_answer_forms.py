@@ -1,7 +1,5 @@
 """``response_format``, ``json_schema`` and ``grammar``: the form that an answer must have."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -15,12 +13,7 @@ streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stre
 
 
 def closed_object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 SURE = closed_object({"sure": {"type": "boolean"}, "why": {"enum": ["é", "n"]}})
@@ -31,7 +24,6 @@ def schema_format(schema: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 async def text_of(world: World, *, stream: bool = False, **fields: Any) -> tuple[str, str]:
-    """Text and finish reason."""
     exchange = await world.chat(stream=stream, **fields).end()
     assert exchange.status == 200, exchange.body
     if not stream:
@@ -43,9 +35,7 @@ async def text_of(world: World, *, stream: bool = False, **fields: Any) -> tuple
 
 @streaming
 @pytest.mark.parametrize("fields", [{}, {"strict": True}, {"strict": False}, {"strict": None, "description": "x"}])
-async def test_a_schema_is_obeyed_whatever_the_model_would_say(
-    world: World, fields: dict[str, Any], stream: bool
-) -> None:
+async def test_a_schema_is_obeyed_whatever_the_model_says(world: World, fields: dict[str, Any], stream: bool) -> None:
     for seed in range(3):
         text, reason = await text_of(
             world, stream=stream, response_format=schema_format(SURE, **fields), temperature=5, seed=seed

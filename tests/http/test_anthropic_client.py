@@ -1,7 +1,5 @@
 """The official ``anthropic`` client, sync and async: its types read every answer, and what it leaves is cancelled."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,7 +31,6 @@ def client(server: ServerProcess) -> Iterator[anthropic.Anthropic]:
 
 
 def named(request_id: str, key: str | None = None) -> dict[str, Any]:
-    """The option of a call that is looked for afterwards."""
     return {"extra_headers": {"X-Request-Id": request_id} | ({"X-Supersede": key} if key else {})}
 
 
@@ -69,8 +66,7 @@ def test_a_tool_is_called_and_its_result_is_sent_back(client: anthropic.Anthropi
     assert call.input["days"] in (1, 2)
     result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "sunny"}]}
     turns: Any = [*HELLO, {"role": "assistant", "content": message.content}, {"role": "user", "content": [result]}]
-    answer = client.messages.create(messages=turns, **asked | {"max_tokens": 4})
-    assert answer.usage.output_tokens == 4
+    assert client.messages.create(messages=turns, **asked | {"max_tokens": 4}).usage.output_tokens == 4
 
 
 def test_a_schema_is_obeyed(client: anthropic.Anthropic) -> None:

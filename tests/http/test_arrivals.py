@@ -1,7 +1,5 @@
 """Requests from the reading of their heads on: listed once, cancelled in any moment, refused without a trace."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

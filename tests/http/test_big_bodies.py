@@ -1,7 +1,5 @@
 """Bodies that are made to hurt: refused before any work, or worked on by threads, and given up with their clients."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json
@@ -199,9 +197,7 @@ async def test_a_short_body_is_worked_on_at_once() -> None:
 
 
 @pytest.mark.parametrize("path", [CHAT, "/apply-template", "/v1/chat/completions/input_tokens"])
-async def test_templates_are_rendered_by_workers_however_short_the_chat(
-    world: World, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_templates_are_rendered_by_workers(world: World, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     template = world.app.state.server.chat_template
     threads, apply = [], template.apply
 
@@ -210,8 +206,7 @@ async def test_templates_are_rendered_by_workers_however_short_the_chat(
         return apply(*arguments)
 
     monkeypatch.setattr(template, "apply", recorded)
-    body = {"messages": [USER], "max_tokens": 1}
-    assert (await world.post(path, body)).status == 200
+    assert (await world.post(path, {"messages": [USER], "max_tokens": 1})).status == 200
     assert threads
     assert threading.get_ident() not in threads
 
@@ -485,9 +480,7 @@ async def nothing(scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_over_a_socket_the_answer_arrives_whole_though_the_client_sends_all_first(
-    server: ServerProcess, chunked: bool
-) -> None:
+def test_over_a_socket_the_answer_is_whole_though_all_is_sent_first(server: ServerProcess, chunked: bool) -> None:
     n_bytes = 9 << 20
     length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {n_bytes}"
     head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\n{length}\r\n\r\n".encode()

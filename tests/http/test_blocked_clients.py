@@ -1,7 +1,5 @@
 """A client that does not read blocks ``send``; its request can be cancelled all the same."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 
@@ -31,9 +29,7 @@ async def test_leaving_is_noticed_while_send_blocks(world: World) -> None:
     assert not exchange.task.done(), "send still blocks: the computation has ended without it"
 
 
-async def test_a_cancel_ends_the_computation_while_send_blocks_and_the_client_is_told_when_it_reads(
-    world: World,
-) -> None:
+async def test_a_cancel_ends_the_computation_while_send_blocks_and_is_told_when_the_client_reads(world: World) -> None:
     exchange = await blocked_in_mid_stream(world)
     assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
     exchange.read_on()

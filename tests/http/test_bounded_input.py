@@ -1,7 +1,5 @@
 """Schemas and templates that would never end: listed and cancelled like any request, and no other waits for them."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.requests.request import Request
-from tests.support import fake_native
+from tests.support.chat_models import Templated
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world
 from tests.support.marks import mostly_long
@@ -24,12 +22,6 @@ LOOPS = "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% en
 
 def tool(name: str, parameters: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "parameters": parameters, **fields}}
-
-
-class Templated(fake_native.Model):
-    def __init__(self, template: str) -> None:
-        super().__init__()
-        self.chat_template = template
 
 
 async def prepares(world: World, **fields: Any) -> tuple[Exchange, Request]:
@@ -66,9 +58,7 @@ async def prepares(world: World, **fields: Any) -> tuple[Exchange, Request]:
         ),
     ],
 )
-async def test_a_schema_that_cannot_be_compiled_is_a_400_that_says_which(
-    world: World, fields: dict[str, Any], param: str
-) -> None:
+async def test_a_schema_that_cannot_compile_is_a_named_400(world: World, fields: dict[str, Any], param: str) -> None:
     assert (await world.chat(max_tokens=1, **fields).end()).refusal == (400, param)
 
 

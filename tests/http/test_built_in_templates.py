@@ -1,7 +1,5 @@
 """``--chat-template NAME``, and ``--no-jinja``: templates that llama.cpp has built in."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`--cache-disk` of real servers: what survives a kill, and folders that cannot be used."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -38,8 +36,7 @@ def serve(long_model: Path, folder: Path) -> Iterator[Serve]:
 
 def ask(server: ServerProcess, prompt: list[int], **headers: str) -> dict[str, Any]:
     body = {"prompt": prompt, "n_predict": 4, "temperature": 0, "return_tokens": True, "draft_max": 0}
-    answer: dict[str, Any] = server.http.post("/completion", json=body, headers=headers).raise_for_status().json()
-    return answer
+    return server.http.post("/completion", json=body, headers=headers).raise_for_status().json()
 
 
 def value_of(server: ServerProcess, name: str) -> float:

@@ -1,7 +1,5 @@
 """``POST /v1/requests/{id}/cancel`` and ``POST /v1/sessions/{id}/cancel``: what they do, and what they say of it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -19,14 +17,12 @@ targets = pytest.mark.parametrize("target", ["requests/mine", "sessions/session"
 
 
 async def cancel(world: World, target: str = "requests/mine") -> dict[str, Any]:
-    exchange = await world.served(f"/v1/{target}/cancel")
-    answer = said(exchange)
+    answer = said(await world.served(f"/v1/{target}/cancel"))
     assert set(answer) == FIELDS
     return answer
 
 
 def said(exchange: Exchange) -> dict[str, Any]:
-    """Return the report on the one request, by either endpoint."""
     answer: dict[str, Any] = exchange.json()
     if "session" in answer:
         assert (answer["session"], answer["descendants"], answer["hold_seconds"]) == ("session", True, None)
@@ -103,9 +99,7 @@ async def test_it_waits_for_the_end_of_work_for_a_request_that_is_not_accepted_a
 
 
 @targets
-async def test_while_a_survivors_step_goes_on_it_waits_and_with_wait_false_it_does_not(
-    world: World, target: str
-) -> None:
+async def test_while_a_survivors_step_goes_on_it_waits_with_wait_false_it_does_not(world: World, target: str) -> None:
     await world.running_stream("neighbour")
     await world.submitted("mine", max_tokens=50, ignore_eos=True, headers=MINE)
     await world.step(3)
@@ -209,12 +203,7 @@ async def test_a_held_id_is_cancelled_on_arrival_and_only_once(world: World, str
 async def test_a_held_session_has_its_next_requests_cancelled_on_arrival_and_no_others(world: World) -> None:
     held = await world.post("/v1/sessions/editor/cancel?hold=30")
     assert held.status == 202
-    assert held.json() == {
-        "session": "editor",
-        "descendants": True,
-        "requests": [],
-        "hold_seconds": 30.0,
-    }
+    assert held.json() == {"session": "editor", "descendants": True, "requests": [], "hold_seconds": 30.0}
     assert (await world.complete(max_tokens=1, headers={"X-Session-Id": "another"}).end()).status == 200
     exchange = await world.complete(headers={"X-Session-Id": "editor"}).end()
     assert exchange.json()["error"]["code"] == "explicit"

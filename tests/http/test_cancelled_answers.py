@@ -1,7 +1,5 @@
 """The answer to the client of a cancelled request: never anything that looks complete."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -109,8 +107,7 @@ async def test_a_cancel_between_the_last_token_and_the_end_keeps_that_token_back
     exchange = await world.complete(max_tokens=2, stream=stream, headers=MINE).end()
     assert_answer(exchange, "explicit", (5, 2), stream=stream)
     if stream:
-        texts = [json.loads(event)["choices"][0]["text"] for event in exchange.events[:-1]]
-        assert texts == ["a"]
+        assert [json.loads(event)["choices"][0]["text"] for event in exchange.events[:-1]] == ["a"]
 
 
 @streaming
@@ -224,9 +221,7 @@ async def test_a_drain_lets_a_request_finish(world: World) -> None:
 
 
 @streaming
-async def test_a_failed_computation_is_an_error_with_usage_and_the_neighbour_goes_on(
-    world: World, stream: bool
-) -> None:
+async def test_a_failed_computation_is_an_error_with_usage_and_neighbours_go_on(world: World, stream: bool) -> None:
     neighbour = await world.running_stream("neighbour", max_tokens=3)
     world.context.faults[tuple(b"hello")] = StepStatus.FAILED_COMPUTE
     exchange = await world.submitted("mine", stream=stream, headers=MINE)

@@ -1,7 +1,5 @@
 """The shapes of ``/v1/chat/completions``, whole and in chunks, and what becomes of the messages."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any
@@ -9,8 +7,8 @@ from typing import Any
 import pytest
 
 from pyllmcancel.server.openai.answer import FINGERPRINT
-from tests.support import fake_model, fake_native
-from tests.support.chat_models import Says
+from tests.support import fake_model
+from tests.support.chat_models import Says, Templated
 from tests.support.http_world import World, open_world
 
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -57,12 +55,7 @@ async def test_a_stream_opens_with_the_role_before_anything_is_computed(world: W
             "model": "fake-model",
             "system_fingerprint": FINGERPRINT,
             "choices": [
-                {
-                    "index": index,
-                    "delta": {"role": "assistant", "content": ""},
-                    "logprobs": None,
-                    "finish_reason": None,
-                }
+                {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
             ],
         }
     world.gate.open()
@@ -92,9 +85,7 @@ async def test_logprobs(world: World, stream: bool) -> None:
 
 @streaming
 @pytest.mark.parametrize("asked", [False, True])
-async def test_logprobs_of_an_answer_without_a_token_are_empty_if_they_were_asked_for(
-    stream: bool, asked: bool
-) -> None:
+async def test_logprobs_of_an_answer_without_tokens_are_empty_if_they_were_asked_for(stream: bool, asked: bool) -> None:
     async with open_world(model=Says("")) as world:
         exchange = await world.chat(logprobs=asked, stream=stream).end()
         parts = [json.loads(event) for event in exchange.events[:-1]] if stream else [exchange.json()]
@@ -128,14 +119,6 @@ async def test_all_names_of_the_limit(world: World, limits: dict[str, int], expe
     (choice,) = (await world.chat(**limits).end()).json()["choices"]
     assert choice["message"]["content"] == expected
     assert choice["finish_reason"] == ("stop" if expected == "Hi there" else "length")
-
-
-class Templated(fake_native.Model):
-    """A model that brings a chat template."""
-
-    def __init__(self, template: str) -> None:
-        super().__init__()
-        self.chat_template = template
 
 
 async def prompt_of(world: World, messages: list[dict[str, Any]]) -> tuple[int, Any]:

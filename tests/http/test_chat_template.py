@@ -1,7 +1,5 @@
 """Chat templates come with model files, from anywhere: what they are given, and what becomes of what they do wrong."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from typing import Any
@@ -29,8 +27,7 @@ def rendered(source: str, messages: list[dict[str, Any]] = MESSAGES, **inputs: A
     """In this process: what is written here has an end."""
     functions = Functions()
     functions.open_template(source, "<s>", "</s>", "")
-    prompt: str = json.loads(functions.apply_template({"messages": messages, **inputs}))["prompt"]
-    return prompt
+    return json.loads(functions.apply_template({"messages": messages, **inputs}))["prompt"]
 
 
 def test_the_generation_prompt_can_be_left_out() -> None:

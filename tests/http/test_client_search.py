@@ -1,7 +1,5 @@
 """A search for tools that the client of /v1/responses runs, as Codex has one: the model calls it as a function."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

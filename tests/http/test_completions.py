@@ -1,7 +1,5 @@
 """``/v1/completions``: answers, echo, best_of, suffix, logprobs; and timings and progress, of chats too."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable
@@ -25,7 +23,6 @@ def chunks(exchange: Exchange) -> list[dict[str, Any]]:
 
 
 async def answer(world: World, *, stream: bool, **fields: Any) -> dict[int, tuple[str, str]]:
-    """Text and finish reason of each choice."""
     exchange = await world.complete(stream=stream, **fields).end()
     assert exchange.status == 200, exchange.body
     found: dict[int, tuple[str, str]] = {}
@@ -92,22 +89,13 @@ async def test_a_stream(world: World) -> None:
 
 
 @streaming
-async def test_max_tokens_ends_with_length(world: World, stream: bool) -> None:
-    world.model.answers[b"hello"] = b" world"
-    assert await answer(world, stream=stream, max_tokens=3) == {0: (" wo", "length")}
-
-
-@streaming
-async def test_sixteen_tokens_are_the_default(world: World, stream: bool) -> None:
-    world.model.answers[b"hello"] = b"x" * 100
-    assert await answer(world, stream=stream) == {0: ("x" * 16, "length")}
-
-
-@streaming
-async def test_null_max_tokens_goes_on_until_the_context_is_full(stream: bool) -> None:
+@pytest.mark.parametrize(("fields", "n_tokens"), [({"max_tokens": 3}, 3), ({}, 16), ({"max_tokens": None}, 59)])
+async def test_sixteen_tokens_are_the_default_and_null_fills_the_context(
+    stream: bool, fields: dict[str, Any], n_tokens: int
+) -> None:
     async with open_world(n_ctx=64) as world:
         world.model.answers[b"hello"] = b"x" * 100
-        assert await answer(world, stream=stream, max_tokens=None) == {0: ("x" * 59, "length")}
+        assert await answer(world, stream=stream, **fields) == {0: ("x" * n_tokens, "length")}
 
 
 @streaming
@@ -506,9 +494,7 @@ async def test_a_verbose_answer_tells_what_was_read_and_written(world: World, pa
 
 @PATHS
 @pytest.mark.parametrize(("fields", "is_told"), [({}, True), ({"verbose": False}, False)])
-async def test_a_verbose_server_tells_it_where_a_request_does_not_say(
-    path: str, fields: dict[str, Any], is_told: bool
-) -> None:
+async def test_a_verbose_server_says_it_where_no_request_does(path: str, fields: dict[str, Any], is_told: bool) -> None:
     async with open_world(verbose=True) as world:
         assert ("__verbose" in (await begin(world, path, max_tokens=1, **fields).end()).json()) is is_told
 

@@ -1,7 +1,5 @@
 """From messages to the prompt's text: roles, tools and variables, for templates that know them and that do not."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A client that leaves, in every phase of its request, streaming and not, ends its own request and no other."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 
@@ -20,9 +18,7 @@ async def assert_cancelled(world: World, phase: str, completion_tokens: int = 0)
     assert seen["completion_tokens"] == completion_tokens
 
 
-async def test_before_the_body_is_complete_nothing_is_accepted(
-    world: World, stream: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_the_whole_body_no_request(world: World, stream: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="pyllmcancel.access")
     exchange = world.begin("POST", COMPLETIONS, content=None, headers=MINE)
     exchange.body_arrives(b'{"prompt": "hel', more=True)
@@ -35,8 +31,7 @@ async def test_before_the_body_is_complete_nothing_is_accepted(
 
 async def test_before_submit_the_request_is_accepted_and_cancelled(world: World, stream: bool) -> None:
     world.hold()
-    exchange = world.complete(stream=stream, headers=MINE)
-    await exchange.left()
+    await world.complete(stream=stream, headers=MINE).left()
     seen = await world.ended("mine")
     assert (seen["status"], seen["cancel_reason"]) == ("cancelled", "disconnect")
     assert seen["completion_tokens"] == 0
@@ -45,23 +40,20 @@ async def test_before_submit_the_request_is_accepted_and_cancelled(world: World,
 async def test_in_the_queue_it_is_dropped_without_a_launch_and_the_neighbour_goes_on(stream: bool) -> None:
     async with open_world(parallel=1) as world:
         neighbour = await world.running_stream("neighbour", max_tokens=4)
-        exchange = await world.submitted("mine", stream=stream, headers=MINE)
-        await exchange.left()
+        await (await world.submitted("mine", stream=stream, headers=MINE)).left()
         # The neighbour's step is held all the while: the cancel did not wait for it.
         await assert_cancelled(world, "waiting")
         await world.step(4)
         await neighbour.end()
         assert neighbour.events[-1] == "[DONE]"
         text = "".join(json.loads(event)["choices"][0]["text"] for event in neighbour.events[:-1])
-        expected = bytes(world.model.greedy(b"neighbour", 4)).decode("utf-8", "replace")
-        assert text == expected
+        assert text == bytes(world.model.greedy(b"neighbour", 4)).decode("utf-8", "replace")
         steps = (await world.get("/v1/steps")).json()["data"]
         assert {sequence["request"] for step in steps for sequence in step["sequences"]} == {"neighbour"}
 
 
 async def test_in_prefill_the_step_is_aborted(world: World, stream: bool) -> None:
-    exchange = await world.computing(stream=stream, headers=MINE)
-    await exchange.left()
+    await (await world.computing(stream=stream, headers=MINE)).left()
     await assert_cancelled(world, "prefill")
     steps = (await world.get("/v1/steps")).json()["data"]
     assert [step["status"] for step in steps] == ["aborted"]

@@ -1,7 +1,5 @@
 """``serve`` with a draft model or heads: the answers are those without, and what cannot draft is said at the start."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Drafts as clients see them: the tokens are the same, and answers, lists and metrics say how many were drafted."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 
@@ -29,8 +27,7 @@ async def completed(world: World, prompt: str = PROMPT, **fields: Any) -> Exchan
 
 
 def text(exchange: Exchange) -> str:
-    said: str = exchange.json()["choices"][0]["text"]
-    return said
+    return exchange.json()["choices"][0]["text"]
 
 
 def counts(exchange: Exchange) -> tuple[int, int]:
@@ -46,8 +43,7 @@ def predicted(exchange: Exchange) -> tuple[int, int]:
 
 async def n_computed(world: World) -> int:
     """The number of steps so far."""
-    n_steps: int = (await world.get("/v1/steps")).json()["n_steps"]
-    return n_steps
+    return (await world.get("/v1/steps")).json()["n_steps"]
 
 
 async def test_an_answer_that_is_asked_again_is_known(world: World) -> None:
@@ -205,9 +201,7 @@ async def test_a_prediction_longer_than_the_context_is_cut() -> None:
         assert len(made[0].params.prediction) == 512
 
 
-async def test_a_list_of_requests_and_the_log_say_what_was_drafted(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_list_and_the_log_say_what_was_drafted(world: World, caplog: pytest.LogCaptureFixture) -> None:
     known(world)
     await completed(world)
     n = len(ANSWER) + 1

@@ -1,7 +1,5 @@
 """A server whose engine dies ends, with a status that a supervisor understands, after every client got an answer."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

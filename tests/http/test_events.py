@@ -1,7 +1,5 @@
 """``GET /v1/events``: what readers are told, in which order, and how a stream of it begins, goes on and ends."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -23,7 +21,6 @@ def named(request_id: str, **headers: str) -> dict[str, str]:
 
 
 def of(events: list[Told], request_id: str) -> list[str]:
-    """Return the events of one request."""
     return [event.type for event in events if event.request_id == request_id]
 
 

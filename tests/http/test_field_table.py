@@ -1,7 +1,5 @@
 """Each field of chats and completions has the effect that docs/fields.md says."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

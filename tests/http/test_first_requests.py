@@ -3,8 +3,6 @@
 Not by the clock, which a busy machine would decide: the server says what is made, imported, read or started later.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Iterator

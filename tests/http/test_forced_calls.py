@@ -3,8 +3,6 @@
 The weights are those of the packaged model, which knows nothing of any of these forms.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from itertools import islice
@@ -95,10 +93,6 @@ def test_a_call_can_be_forced(client: openai.OpenAI, choice: Any, names: set[str
 @pytest.mark.long
 def test_a_call_that_is_cut_says_so(client: openai.OpenAI) -> None:
     (answer,) = client.chat.completions.create(
-        model="any",
-        messages=[{"role": "user", "content": "hi"}],
-        tools=TOOLS,
-        tool_choice="required",
-        max_tokens=3,
+        model="any", messages=[{"role": "user", "content": "hi"}], tools=TOOLS, tool_choice="required", max_tokens=3
     ).choices
     assert answer.finish_reason == "length"

@@ -1,7 +1,5 @@
 """Conversations that began on Anthropic's or OpenAI's servers go on here: with hosted tools, and what these did."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -35,7 +33,6 @@ async def message(world: World, *messages: dict[str, Any], **fields: Any) -> Exc
 
 
 def prompt_of(made: list[Request]) -> str:
-    """Return the last prompt that the model got."""
     return bytes(made[-1].choices[0].prompt).decode()
 
 
@@ -47,9 +44,7 @@ def ignored(exchange: Exchange) -> str:
     ("tools", "is_shown"),
     [([FIND, READ], True), ([READ], True), ([FIND], False)],
 )
-async def test_a_tool_that_a_search_has_found_is_shown(
-    world: World, tools: list[dict[str, Any]], is_shown: bool
-) -> None:
+async def test_a_tool_that_a_search_found_is_shown(world: World, tools: list[dict[str, Any]], is_shown: bool) -> None:
     made = accepted(world)
     asked = (USER, {"role": "assistant", "content": [CALL]}, result(FOUND))
     exchange = await message(world, *asked, tools=tools)

@@ -1,7 +1,5 @@
 """A worker and its front: whom it believes, what the front asks it, and the link of a request."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -164,7 +162,6 @@ class Line:
         yield
 
     async def until(self, kind: bytes) -> Any:
-        """Return the content of the first frame of this kind."""
         async with asyncio.timeout(30.0):
             while not (found := [content for one, content in self.frames if one == kind]):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)

@@ -1,7 +1,5 @@
 """Logs that cannot be written, as on a full disk, cost no client its answer."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -36,8 +34,7 @@ def serving(model: Path, *options: str, output: int | None) -> Iterator[tuple[ht
     port = free_port()
     fixed = f"-m pyllmcancel serve --port {port} --threads 1 --model".split()
     command = [sys.executable, *fixed, str(model)]
-    closes = 'exec "$@" >&- 2>&-'
-    shell = ["sh", "-c", closes, "sh"] if output is None else []
+    shell = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh"] if output is None else []
     process = subprocess.Popen([*shell, *command, *options], stdout=output, stderr=output)
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=LIMIT) as client:
@@ -62,9 +59,7 @@ def health(client: httpx.Client, process: subprocess.Popen[bytes]) -> int:
 @pytest.mark.parametrize(
     "output", mostly_long([full_disk, reader_gone, None], None), ids=["full disk", "reader gone", "closed"]
 )
-def test_the_server_answers_and_ends_though_nothing_can_be_logged(
-    model_files: dict[str, Path], output: Callable[[], int] | None
-) -> None:
+def test_the_server_serves_though_it_cannot_log(model_files: dict[str, Path], output: Callable[[], int] | None) -> None:
     with serving(model_files["attention"], output=output() if output else None) as (client, process):
         first = client.post("/v1/completions", json=ASKED)
         refused = client.post("/v1/completions", json={"prompt": 5, "nonsense": True})

@@ -1,7 +1,5 @@
 """A client that closes its socket while the event loop is busy elsewhere: the next step begins without it."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterator
@@ -44,7 +42,6 @@ def accepted(world: World, request_id: str) -> Request:
 
 
 def everything_from(client: RawClient) -> bytes:
-    """Return the data that still come until the server closes the connection."""
     received = b""
     with suppress(ConnectionResetError):
         while piece := client.socket.recv(65_536):
@@ -55,9 +52,7 @@ def everything_from(client: RawClient) -> bytes:
 @pytest.mark.parametrize("way", WAYS_TO_LEAVE)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("n_steps", [0, 2], ids=["prefill", "decode"])
-def test_a_busy_event_loop_is_not_waited_for(
-    way: str, stream: bool, n_steps: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_busy_event_loop_is_awaited(way: str, stream: bool, n_steps: int, caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.hold()
     with serving(world) as port, RawClient(port) as client:

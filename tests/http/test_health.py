@@ -1,7 +1,5 @@
 """``/health``: 200 when requests can be served, else 503 with the reason; and how the application starts and stops."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """``pyllmcancel serve -hf``: a server whose model is on its way, that is ended meanwhile, and that has no hub."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,9 +59,7 @@ def url_of(server: ServerProcess) -> str:
     return server.wait_for_log(r"running on (http://127\.0\.0\.1:\d+)")[1]
 
 
-def test_while_the_model_comes_health_says_so_and_then_it_is_served(
-    hub: StandIn, serving: Serving, content: bytes
-) -> None:
+def test_while_the_model_comes_health_says_so_then_it_serves(hub: StandIn, serving: Serving, content: bytes) -> None:
     hub.faults.append(hub.silent(len(content) // 2 // CHUNK * CHUNK))
     with serving() as server, httpx.Client(base_url=url_of(server), timeout=LIMIT) as http:
         assert hub.reached.wait(LIMIT)
@@ -106,9 +102,7 @@ def test_a_server_that_is_ended_meanwhile_goes_on_at_the_next_start(
 
 
 @pytest.mark.long
-def test_a_divided_model_is_loaded_from_its_first_part(
-    hub: StandIn, serving: Serving, tmp_path: Path, content: bytes
-) -> None:
+def test_a_divided_model_loads_from_its_first(hub: StandIn, serving: Serving, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "whole.gguf").write_bytes(content)
     hub.add(NAME, divided(tmp_path / "whole.gguf", tmp_path / "tiny-Q8_0.gguf"))
     with serving("--alias", "mine", name=f"{NAME}:q8_0") as server:
@@ -144,9 +138,7 @@ def divided(whole: Path, name: Path) -> dict[str, bytes]:
         (NAME, ("--offline",), "--offline; and user/Tiny is not in the cache"),
     ],
 )
-def test_what_does_not_come_ends_the_server_with_its_reason(
-    serving: Serving, name: str, options: tuple[str, ...], words: str
-) -> None:
+def test_what_does_not_come_ends_the_server(serving: Serving, name: str, options: tuple[str, ...], words: str) -> None:
     with serving(*options, name=name) as server:
         assert server.wait() == 1
     assert words in server.log

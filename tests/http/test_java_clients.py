@@ -5,8 +5,6 @@ The JDK's were recorded from OpenJDK 17.0.15's `HttpClient`. LangChain4j 1.20 ca
 AI 2.0.1 uses OkHttp through OpenAI's library: its request is built as OkHttp's `BridgeInterceptor` says.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import time
@@ -41,7 +39,6 @@ class Java:
         self.answers = self.socket.makefile("rb")
 
     def ask(self, **fields: object) -> str:
-        """Send a chat; its id."""
         name = fresh_id()
         chat = {"model": "stdlib-coder", "messages": [{"role": "user", "content": "hello"}], "stream": True}
         body = json.dumps(chat | fields).encode()
@@ -57,7 +54,6 @@ class Java:
         return name
 
     def answer(self) -> bytes:
-        """Return the status line of the answer, which must be complete."""
         status = self.answers.readline()
         while (line := self.answers.readline()) != b"\r\n":
             assert not line.lower().startswith(b"upgrade"), line

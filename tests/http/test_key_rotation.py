@@ -1,7 +1,5 @@
 """SIGHUP: the file of keys is read again, and nothing else changes."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """LangChain's class for OpenAI's API: it streams a chat, binds tools, and what it leaves is cancelled."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import pytest
@@ -64,9 +62,7 @@ async def test_a_task_that_is_cancelled_is_cancelled(server: ServerProcess, stre
 @pytest.mark.long
 @pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
 @pytest.mark.parametrize("method", ["json_schema", "function_calling"])
-def test_structured_output(
-    server: ServerProcess, method: Literal["json_schema", "function_calling"], responses: bool
-) -> None:
+def test_structured(server: ServerProcess, method: Literal["json_schema", "function_calling"], responses: bool) -> None:
     # Strict: a model of random weights would go on inventing properties.
     model = chat(server, fresh_id(), max_tokens=300, responses=responses)
     answer = model.with_structured_output(Verdict, method=method, strict=True).invoke("hello")
@@ -75,8 +71,7 @@ def test_structured_output(
 
 @pytest.mark.long
 def test_a_conversation_goes_on_from_a_stored_response(server: ServerProcess) -> None:
-    model = chat(server, fresh_id(), max_tokens=3, responses=True)
-    first = model.invoke("hello")
+    first = chat(server, fresh_id(), max_tokens=3, responses=True).invoke("hello")
     following = chat(server, fresh_id(), max_tokens=3, responses=True)
     second = following.invoke("and then?", previous_response_id=first.response_metadata["id"])
     assert second.usage_metadata is not None

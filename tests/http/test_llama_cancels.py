@@ -1,7 +1,5 @@
 """llama-server's endpoints are cancelled as all others are; a cancelled answer never looks complete there either."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -28,7 +26,6 @@ def ask(world: World, path: str, headers: dict[str, str], **fields: Any) -> Exch
 
 
 async def decoding(world: World, path: str, headers: dict[str, str], **fields: Any) -> Exchange:
-    """A request that has a token, and whose next step is held."""
     world.hold()
     exchange = ask(world, path, headers, **fields)
     await world.step(2)
@@ -52,8 +49,7 @@ def assert_cut(exchange: Exchange, stream: bool, status: int, reason: str, kind:
 
 
 async def test_leaving_cancels(world: World, path: str, stream: bool) -> None:
-    exchange = await decoding(world, path, MINE, stream=stream)
-    exchange.leave()
+    (await decoding(world, path, MINE, stream=stream)).leave()
     await world.cancelling("mine")
     world.gate.open()
     seen = await world.ended("mine")

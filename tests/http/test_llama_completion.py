@@ -1,7 +1,5 @@
 """llama-server's ``/completion`` and ``/infill``: the shapes of answers, effects of fields, and editors' requests."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -44,12 +42,7 @@ async def test_a_whole_answer(world: World, path: str) -> None:
     assert (whole["prompt"], whole["has_new_line"], whole["truncated"]) == ("hello", True, False)
     assert (whole["timings"]["prompt_n"], whole["timings"]["predicted_n"], whole["timings"]["cache_n"]) == (5, 8, 0)
     settings = whole["generation_settings"]
-    assert (settings["temperature"], settings["seed"], settings["n_predict"], settings["stream"]) == (
-        0.0,
-        7,
-        -1,
-        False,
-    )
+    assert (settings["temperature"], settings["seed"], settings["n_predict"], settings["stream"]) == (0.0, 7, -1, False)
 
 
 async def test_a_stream_ends_with_its_final_event_and_without_done(world: World) -> None:
@@ -190,9 +183,7 @@ async def test_answers_and_events_are_as_the_openapi_page_describes_them(world: 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_when_one_of_two_answers_is_done_and_the_other_cut_neither_looks_complete(
-    world: World, stream: bool
-) -> None:
+async def test_when_one_of_two_answers_is_done_and_one_cut_neither_looks_complete(world: World, stream: bool) -> None:
     world.hold()
     world.model.answers[b"short"] = b"a"
     body = {"prompt": ["short", "hello"], "n_predict": 100, "temperature": 0, "stream": stream}

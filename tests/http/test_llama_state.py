@@ -1,7 +1,5 @@
 """llama-server's endpoints about texts, tokens and the server itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -74,11 +72,7 @@ async def test_props_tell_what_is_served() -> None:
         assert (props["bos_token"], props["eos_token"]) == ("", "<eos>")
         assert not any(props["modalities"].values())
         defaults = props["default_generation_settings"]
-        assert (defaults["n_ctx"], defaults["params"]["temperature"], defaults["params"]["seed"]) == (
-            512,
-            0.8,
-            -1,
-        )
+        assert (defaults["n_ctx"], defaults["params"]["temperature"], defaults["params"]["seed"]) == (512, 0.8, -1)
 
 
 async def test_requests_that_say_nothing_are_sampled_as_the_models_file_advises() -> None:

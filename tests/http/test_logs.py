@@ -1,7 +1,5 @@
 """The log of a server: each line that belongs to a request has its id, and endings have facts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

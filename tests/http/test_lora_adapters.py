@@ -1,7 +1,5 @@
 """LoRA adapters over HTTP: `lora` of every dialect's bodies, and ``/lora-adapters``."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``/v1/messages``: Anthropic's answers and errors, its blocks, and the cancels that every other endpoint has."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -40,8 +38,7 @@ def told(answer: dict[str, Any], exchange: Exchange, kind: str) -> dict[str, Any
     assert set(answer) - {"usage"} == {"type", "error", "request_id"}
     assert (answer["type"], answer["error"]["type"]) == ("error", kind)
     assert answer["request_id"] == exchange.headers["request-id"] == exchange.headers["x-request-id"]
-    error: dict[str, Any] = answer["error"]
-    return error
+    return answer["error"]
 
 
 # -- answers ----------------------------------------------------------------------------------------------------------
@@ -71,8 +68,7 @@ async def test_a_message_has_the_id_of_its_request_and_its_usage(world: World) -
 
 async def test_a_stream_says_what_the_whole_answer_says(world: World) -> None:
     whole = (await ask(world, temperature=0).end()).json()
-    exchange = await ask(world, temperature=0, stream=True).end()
-    events = exchange.named_events()
+    events = (await ask(world, temperature=0, stream=True).end()).named_events()
     assert [event["type"] for event in events[:3]] == ["message_start", "ping", "content_block_start"]
     assert [event["type"] for event in events[-3:]] == ["content_block_stop", "message_delta", "message_stop"]
     text = "".join(event["delta"].get("text", "") for event in events if "delta" in event)
@@ -322,7 +318,6 @@ def added_up(exchange: Exchange) -> dict[str, Any]:
 
 
 def calls_of(message: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Names and inputs."""
     return [(block["name"], block["input"]) for block in message["content"] if block["type"] == "tool_use"]
 
 

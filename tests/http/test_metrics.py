@@ -1,7 +1,5 @@
 """``/metrics``: names, values that are written where the computation ends, and the dashboard that asks for them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import platform
@@ -215,8 +213,7 @@ async def test_each_owners_waiting_is_its_own() -> None:
             request = world.engine.submit([[7] * 5], params, sink, owner=owner)
             await asyncio.wrap_future(request.ended)
         seen = await metrics(world)
-        counts = [seen[f"queue_seconds_count:{owner}"] for owner in ("alice", "bob", "-")]
-        assert counts == [1, 2, 0]
+        assert [seen[f"queue_seconds_count:{owner}"] for owner in ("alice", "bob", "-")] == [1, 2, 0]
 
 
 async def test_slots_and_cells_in_use() -> None:
@@ -320,12 +317,10 @@ Labels = dict[str, set[str]]
 
 
 def read_dashboard() -> dict[str, Any]:
-    dashboard: dict[str, Any] = json.loads(DASHBOARD.read_text())
-    return dashboard
+    return json.loads(DASHBOARD.read_text())
 
 
 def targets() -> Iterator[tuple[str, str, str]]:
-    """Panel, expression and legend of each query."""
     for panel in read_dashboard()["panels"]:
         for target in panel["targets"]:
             yield panel["title"], target["expr"], target["legendFormat"]

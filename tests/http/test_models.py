@@ -1,7 +1,5 @@
 """Names of the model: what is listed, what is served, and what an answer calls it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Null, and nothing where something would be needed, mean "not given": in every optional field of every body."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -191,7 +189,6 @@ def within(value: Any, sent: Any) -> Iterator[tuple[type[Sent], dict[str, Any]]]
 
 
 def optional(kind: type[Sent]) -> list[str]:
-    """Its optional fields, by the names that clients use."""
     return [name for name, field in wire_fields(kind).items() if not field.is_required() and name not in kind.null_says]
 
 

@@ -3,8 +3,6 @@
 What it gets for each of its parameters is in `test_openai_parameters`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The official ``openai`` client against a real server and the packaged model: what each parameter gets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Literal
 

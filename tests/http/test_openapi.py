@@ -1,7 +1,5 @@
 """The OpenAPI page tells the truth: its examples run, and answers are what it says they are."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -71,8 +69,7 @@ def check_exchange(path: str, method: str, exchange: Exchange) -> None:
 async def test_every_example_of_the_page_runs_and_is_answered_as_described(world: World, path: str, name: str) -> None:
     world.model.special_tokens = world.model.special_tokens | {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
     body = page_of()["paths"][path]["post"]["requestBody"]["content"]["application/json"]
-    exchange = await world.served(path, body["examples"][name]["value"])
-    check_exchange(path, "post", exchange)
+    check_exchange(path, "post", await world.served(path, body["examples"][name]["value"]))
 
 
 @pytest.mark.parametrize("path", mostly_long([COMPLETIONS, CHAT, MESSAGES, "/completion"], COMPLETIONS))

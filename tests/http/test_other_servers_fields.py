@@ -1,7 +1,5 @@
 """Fields of llama-server, vLLM and Ollama on OpenAI's two endpoints: what `field_table.json` does not say of them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -24,7 +22,6 @@ async def ask(world: World, path: str, **fields: Any) -> Exchange:
 
 
 async def choice_of(world: World, path: str, **fields: Any) -> tuple[str, str]:
-    """Text and finish reason."""
     exchange = await ask(world, path, **fields)
     assert exchange.status == 200, exchange.body
     assert "x-ignored-fields" not in exchange.headers, exchange.headers
@@ -33,7 +30,6 @@ async def choice_of(world: World, path: str, **fields: Any) -> tuple[str, str]:
 
 
 def say(world: World, path: str, answer: bytes) -> None:
-    """Return the model's answer."""
     prompt = PROMPT if path == COMPLETIONS else b"<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
     world.model.answers[prompt] = answer
 

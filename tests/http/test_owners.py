@@ -1,7 +1,5 @@
 """Owners do not meet: what one names, another can neither see, cancel, supersede, hold nor squat."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import deque
@@ -92,9 +90,7 @@ async def test_several_keys_of_one_name_are_one_owner(world: World) -> None:
         ("POST", "/v1/sessions/session/cancel?hold=0.001", None),
     ],
 )
-async def test_no_answer_tells_whether_something_of_another_owner_exists(
-    world: World, method: str, path: str, body: Any
-) -> None:
+async def test_no_answer_tells_whether_others_have_something(world: World, method: str, path: str, body: Any) -> None:
     unknown = await world.begin(method, path, body, headers=BOB).end()
     victim = await running(world, ANN)
     answer = await world.begin(method, path, body, headers=BOB).end()
@@ -233,8 +229,7 @@ async def test_a_cached_prefix_is_its_owners(world: World) -> None:
 
     async def cached(who: dict[str, str]) -> int:
         answer = await world.begin("POST", "/v1/completions", {"prompt": "a" * 200, "max_tokens": 2}, headers=who).end()
-        n_cached: int = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
-        return n_cached
+        return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
 
     assert await cached(ANN) == 0
     assert await cached(BOB) == 0

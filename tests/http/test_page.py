@@ -1,7 +1,5 @@
 """The page's files: they need no key, can run nothing but themselves, and name nothing elsewhere."""
 
-from __future__ import annotations
-
 import re
 from email.message import Message
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Web pages of others: names that are not the server's get 421, pages that nobody has allowed 403."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

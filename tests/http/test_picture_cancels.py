@@ -1,7 +1,5 @@
 """Requests with pictures while these are encoded: cancels take effect at once, and without an effect on others."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from base64 import b64encode

@@ -1,18 +1,14 @@
 """Pictures on the real core: a server with a projector of random weights, asked in several dialects."""
 
-from __future__ import annotations
-
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 
 from tests.support.http_process import LIMIT, ServerProcess
 from tests.support.media_files import data_url, gif, png
 from tests.support.toy_projectors import write_pair
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PICTURE = png(100, 60)
 

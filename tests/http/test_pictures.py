@@ -1,7 +1,5 @@
 """Pictures and sounds in bodies: what reaches the engine of each dialect's forms, and what is refused, and how."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from base64 import b64encode
@@ -19,11 +17,13 @@ from pyllmcancel.server.limits import PREPARERS
 from pyllmcancel.server.media import sources
 from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.media.settings import MediaSettings
+from tests.support import media_library
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, open_world
 from tests.support.media_files import data_url, gif, mp3, png, wav
-from tests.support.media_library import RecordingLibrary
+from tests.support.media_library import RecordingLibrary, seeing
 
+world, library = media_library.world, media_library.library
 CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
 RESPONSES = "/v1/responses"
@@ -41,35 +41,12 @@ SEEN = f"[image of {len(RED)}]"
 CALL = {"id": "c", "type": "function", "function": {"name": "screenshot", "arguments": "{}"}}
 
 
-@asynccontextmanager
-async def seeing(*modalities: Modality, **options: Any) -> AsyncIterator[tuple[World, RecordingLibrary]]:
-    """A server whose model takes pictures and sounds."""
-    async with open_world(n_ctx=4096, **options) as world:
-        library = RecordingLibrary(world.model, *modalities)
-        world.engine.media = library  # type: ignore[assignment]
-        yield world, library
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with seeing() as (opened, _):
-        yield opened
-
-
-@pytest.fixture
-def library(world: World) -> RecordingLibrary:
-    """Engine-side record of what was asked for."""
-    assert isinstance(world.engine.media, RecordingLibrary)
-    return world.engine.media
-
-
 def chat(*content: Any, **fields: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": list(content)}], "max_tokens": 2} | fields
 
 
 def error_of(exchange: Exchange) -> dict[str, Any]:
-    found: dict[str, Any] = exchange.json()["error"]
-    return found
+    return exchange.json()["error"]
 
 
 # -- forms ------------------------------------------------------------------------------------------------------------
@@ -172,8 +149,7 @@ async def test_a_stored_response_goes_on_with_its_pictures(world: World, library
 
 
 async def marker_of(world: World) -> str:
-    marker: str = (await world.get("/props")).json()["media_marker"]
-    return marker
+    return (await world.get("/props")).json()["media_marker"]
 
 
 async def test_a_prompt_has_a_picture_at_the_servers_marker(world: World, library: RecordingLibrary) -> None:
@@ -325,9 +301,7 @@ async def test_a_source_is_read_once_and_the_engine_gets_its_bytes_and_its_owner
     assert (len(n_read), library.owners) == (2, [""])
 
 
-async def test_pictures_that_do_not_fit_by_their_headers_are_refused_before_they_are_decoded(
-    world: World, library: RecordingLibrary
-) -> None:
+async def test_pictures_too_large_by_header_are_refused_undecoded(world: World, library: RecordingLibrary) -> None:
     library.n_least = 5_000
     for path, body, param in (
         (CHAT, chat(RED_URL), "messages"),
@@ -378,9 +352,7 @@ async def test_a_bad_part_is_refused_in_words(part: dict[str, Any], status: int,
         (RESPONSES, {"role": "assistant", "content": [INPUT]}, "the model's own"),
     ],
 )
-async def test_forms_of_other_dialects_are_refused_in_words(
-    world: World, path: str, body: dict[str, Any], words: str
-) -> None:
+async def test_forms_of_others_are_refused_in_words(world: World, path: str, body: dict[str, Any], words: str) -> None:
     field = "messages" if path == MESSAGES else "input"
     exchange = await world.post(
         path, {field: [{"role": "user"} | body]} | ({"max_tokens": 2} if path == MESSAGES else {})
@@ -403,9 +375,7 @@ async def test_a_projector_without_eyes_takes_sounds_only() -> None:
         assert (exchange.status, "takes no pictures" in error_of(exchange)["message"]) == (400, True)
 
 
-async def test_a_picture_that_the_decoder_refuses_is_named_by_its_place(
-    world: World, library: RecordingLibrary
-) -> None:
+async def test_a_picture_that_the_decoder_refuses_is_named_by_place(world: World, library: RecordingLibrary) -> None:
 
     def refuse(_pause: Pause) -> None:
         raise MediaError("it has no pixels", 1)
@@ -426,8 +396,7 @@ async def test_a_conversation_with_pictures_is_not_truncated(world: World) -> No
 async def test_a_file_below_the_folder_is_read(tmp_path: Path) -> None:
     (tmp_path / "red.png").write_bytes(RED)
     async with seeing(media=MediaSettings(path=tmp_path)) as (world, library):
-        part = image("file://red.png")
-        assert (await world.post(CHAT, chat(part))).status == 200
+        assert (await world.post(CHAT, chat(image("file://red.png")))).status == 200
         assert SEEN in library.prompt
         exchange = await world.post(CHAT, chat(image("file://../x")))
         assert (exchange.status, "there is no file" in error_of(exchange)["message"]) == (400, True)

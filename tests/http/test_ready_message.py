@@ -1,7 +1,5 @@
 """The lines of a server that is ready can be pasted, and do what they say."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Answers that repeat themselves: their ends in each dialect, and what of them is left."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -64,9 +62,7 @@ async def test_a_whole_answer_says_why_it_ended_and_lacks_the_last_two_periods(p
     ("option", "field", "text"),
     [(0, 32, STREAMED), (32, None, STREAMED), (32, 0, ANSWER[:200].decode()), (32, False, ANSWER[:200].decode())],
 )
-async def test_the_field_goes_before_the_option_and_a_stream_keeps_what_was_sent(
-    option: int, field: object, text: str
-) -> None:
+async def test_the_field_goes_before_the_option_and_streams_keep_it(option: int, field: object, text: str) -> None:
     async with open_world(n_ctx=512, repetition_limit=option) as world:
         teach(world)
         given = {} if field is None else {"repetition_limit": field}

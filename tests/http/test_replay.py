@@ -1,7 +1,5 @@
 """Requests of real clients, from the files in replay/: each is served as it is, streamed as it asks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``/v1/requests`` and ``/v1/steps``: what can be seen from outside; and every response names its request."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -113,9 +111,7 @@ async def test_a_number_of_steps_out_of_range_is_refused(world: World, last: str
     assert (await world.get(f"/v1/steps?last={last}")).refusal == (400, "last")
 
 
-async def test_the_steps_of_a_batch_show_where_each_request_stands_and_who_leaves(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_the_steps_of_a_batch_show_where_each_request_is_and_who_leaves(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "pyllmcancel.engine")
     async with open_world(parallel=2) as world:
         world.hold()

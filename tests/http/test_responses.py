@@ -1,7 +1,5 @@
 """``POST /v1/responses``: what is asked of the model, and how it is told, as OpenAI's client reads it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -61,8 +59,7 @@ async def test_a_stream_is_the_same_in_events() -> None:
             "response.output_item.added",
             "response.content_part.added",
         ]
-        final = accumulated(events)
-        assert final.output_text == "It is 4."
+        assert accumulated(events).output_text == "It is 4."
         told = events[-1]["response"]
         assert told["output"] == output_of(events)
         assert [item["content"] for item in told["output"]] == [item["content"] for item in whole["output"]]
@@ -72,56 +69,53 @@ async def test_a_stream_is_the_same_in_events() -> None:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_an_answer_that_is_cut_is_incomplete(streams: bool) -> None:
-    async with open_world() as world:
-        fields = {"max_output_tokens": 3, "temperature": 0}
-        found = (await stream(world, **fields))[-1] if streams else {"response": await answer(world, **fields)}
-        response = found["response"]
-        assert found.get("type", "response.incomplete") == "response.incomplete"
-        assert (response["status"], response["completed_at"]) == ("incomplete", None)
-        assert response["incomplete_details"] == {"reason": "max_output_tokens"}
-        assert [item["status"] for item in response["output"]] == ["incomplete"]
-        assert response["usage"]["output_tokens"] == 3
+async def test_an_answer_that_is_cut_is_incomplete(world: World, streams: bool) -> None:
+    fields = {"max_output_tokens": 3, "temperature": 0}
+    found = (await stream(world, **fields))[-1] if streams else {"response": await answer(world, **fields)}
+    response = found["response"]
+    assert found.get("type", "response.incomplete") == "response.incomplete"
+    assert (response["status"], response["completed_at"]) == ("incomplete", None)
+    assert response["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert [item["status"] for item in response["output"]] == ["incomplete"]
+    assert response["usage"]["output_tokens"] == 3
 
 
 @pytest.mark.parametrize(
     ("reason", "status"),
     [("explicit", "cancelled"), ("superseded", "cancelled"), ("deadline", "failed"), ("shutdown", "failed")],
 )
-async def test_a_stream_that_breaks_off_does_not_look_complete(reason: str, status: str) -> None:
-    async with open_world() as world:
-        world.hold()
-        body = {"input": "hello", "stream": True, "supersede": "key"}
-        asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
-        await world.held()
-        await world.bring_about(reason)
-        await world.cancelling("mine")
-        world.gate.open()
-        events = checked_events(await asked.end())
-        error, last = events[-2:]
-        response = last["response"]
-        assert (error["type"], error["code"]) == ("error", reason)
-        assert (last["type"], response["status"], response["id"]) == ("response.failed", status, "resp_mine")
-        assert response["error"]["message"] == error["message"]
-        assert accumulated(events) is None
+async def test_a_stream_that_breaks_off_does_not_look_complete(world: World, reason: str, status: str) -> None:
+    world.hold()
+    body = {"input": "hello", "stream": True, "supersede": "key"}
+    asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
+    await world.held()
+    await world.bring_about(reason)
+    await world.cancelling("mine")
+    world.gate.open()
+    events = checked_events(await asked.end())
+    error, last = events[-2:]
+    response = last["response"]
+    assert (error["type"], error["code"]) == ("error", reason)
+    assert (last["type"], response["status"], response["id"]) == ("response.failed", status, "resp_mine")
+    assert response["error"]["message"] == error["message"]
+    assert accumulated(events) is None
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-async def test_an_answer_in_one_piece_that_is_cancelled_is_an_error(leaves: bool) -> None:
-    async with open_world() as world:
-        world.hold()
-        asked = world.begin("POST", RESPONSES, {"input": "hello"}, headers={"x-request-id": "mine"})
-        await world.held()
-        if leaves:
-            asked.leave()
-        else:
-            await world.post("/v1/requests/mine/cancel?wait=false")
-        await world.cancelling("mine")
-        world.gate.open()
-        if leaves:
-            assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
-        else:
-            assert ((await asked.end()).status, asked.json()["error"]["code"]) == (499, "explicit")
+async def test_an_answer_in_one_piece_that_is_cancelled_is_an_error(world: World, leaves: bool) -> None:
+    world.hold()
+    asked = world.begin("POST", RESPONSES, {"input": "hello"}, headers={"x-request-id": "mine"})
+    await world.held()
+    if leaves:
+        asked.leave()
+    else:
+        await world.post("/v1/requests/mine/cancel?wait=false")
+    await world.cancelling("mine")
+    world.gate.open()
+    if leaves:
+        assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
+    else:
+        assert ((await asked.end()).status, asked.json()["error"]["code"]) == (499, "explicit")
 
 
 async def test_logprobs_are_of_the_text() -> None:
@@ -159,8 +153,7 @@ async def test_reasoning_comes_back_as_it_was_given() -> None:
     model = Says("<think>Two and two.</think>It is 4.")
     async with open_world(model=model) as world:
         fields = {"include": ["reasoning.encrypted_content"], "store": False}
-        first = await answer(world, **fields)
-        reasoning, message = first["output"]
+        reasoning, message = (await answer(world, **fields))["output"]
         assert reasoning["encrypted_content"]
     async with open_world(model=model) as world:
         kept = {key: value for key, value in reasoning.items() if key != "content"}
@@ -248,26 +241,19 @@ async def test_a_call_is_asked_for(choice: Any) -> None:
         {"type": "shell"},
     ],
 )
-async def test_hosted_tools_are_ignored_beside_the_clients_own(hosted: dict[str, Any]) -> None:
-    async with open_world() as world:
-        tools = [WEATHER, hosted]
-        exchange = await world.served(RESPONSES, {"input": "hello", "tools": tools, "max_output_tokens": 1})
-        assert exchange.headers["x-ignored-fields"] == "tools[1]"
-        assert checked(exchange.json())["tools"] == tools
+async def test_hosted_tools_are_ignored_beside_the_clients_own(world: World, hosted: dict[str, Any]) -> None:
+    tools = [WEATHER, hosted]
+    exchange = await world.served(RESPONSES, {"input": "hello", "tools": tools, "max_output_tokens": 1})
+    assert exchange.headers["x-ignored-fields"] == "tools[1]"
+    assert checked(exchange.json())["tools"] == tools
 
 
-async def test_a_schema_shapes_the_text() -> None:
-    async with open_world() as world:
-        schema = {
-            "type": "object",
-            "properties": {"a": {"enum": [1, 2]}},
-            "required": ["a"],
-            "additionalProperties": False,
-        }
-        text = {"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": True}}
-        found = await answer(world, text=text, temperature=5)
-        assert json.loads(found["output"][0]["content"][0]["text"])["a"] in (1, 2)
-        assert found["text"]["format"] == text["format"]
+async def test_a_schema_shapes_the_text(world: World) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
+    text = {"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": True}}
+    found = await answer(world, text=text, temperature=5)
+    assert json.loads(found["output"][0]["content"][0]["text"])["a"] in (1, 2)
+    assert found["text"]["format"] == text["format"]
 
 
 # -- the conversation -------------------------------------------------------------------------------------------------
@@ -345,13 +331,12 @@ async def test_items_become_the_messages_of_a_chat() -> None:
         ({"input": "hello " * 2000}, "input", "tokens"),
     ],
 )
-async def test_what_cannot_be_served_is_refused_by_name(fields: dict[str, Any], param: str, words: str) -> None:
-    async with open_world() as world:
-        exchange = await world.post(RESPONSES, {"input": "hello"} | fields)
-        error = exchange.json()["error"]
-        assert (exchange.status, error["param"]) == (400, param), error
-        assert words in error["message"]
-        assert await world.requests() == []
+async def test_what_cannot_be_served_is_refused(world: World, fields: dict[str, Any], param: str, words: str) -> None:
+    exchange = await world.post(RESPONSES, {"input": "hello"} | fields)
+    error = exchange.json()["error"]
+    assert (exchange.status, error["param"]) == (400, param), error
+    assert words in error["message"]
+    assert await world.requests() == []
 
 
 async def test_an_effort_that_the_model_knows_nothing_of_is_passed_over() -> None:

@@ -1,7 +1,5 @@
 """Responses in the background of a real server: they outlive their clients and, once stored, the server."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -38,13 +36,11 @@ def serve(long_model: Path, store: Path) -> Iterator[Serve]:
 
 def create(server: ServerProcess, **fields: Any) -> str:
     answer = server.http.post("/v1/responses", json={"input": "hello", "background": True} | fields)
-    name: str = answer.raise_for_status().json()["id"]
-    return name
+    return answer.raise_for_status().json()["id"]
 
 
 def status(server: ServerProcess, name: str) -> str:
-    found: str = server.http.get(f"/v1/responses/{name}").raise_for_status().json()["status"]
-    return found
+    return server.http.get(f"/v1/responses/{name}").raise_for_status().json()["status"]
 
 
 def until_ended(server: ServerProcess, name: str) -> str:
@@ -65,9 +61,7 @@ def test_a_drain_lets_it_finish(serve: Serve) -> None:
 
 
 @pytest.mark.long
-def test_a_file_in_use_ends_the_second_server_with_a_message(
-    serve: Serve, store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_in_use_ends_the_second_server(serve: Serve, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = serve()
     name = create(server, **LONG)
     assert main(["serve", "--port", "0", "--store", str(store)]) == 2

@@ -1,7 +1,5 @@
 """Responses that are asked for after they were created: in the store, and in the background."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from typing import Any
@@ -66,53 +64,49 @@ async def test_a_response_is_there_afterwards_as_it_was_given(streams: bool) -> 
         assert await get(world) == found
 
 
-async def test_a_cancelled_stream_is_kept_as_cancelled() -> None:
-    async with open_world() as world:
-        world.hold()
-        body = {"input": "hello", "stream": True, "temperature": 0, "ignore_eos": True}
-        asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
-        await world.step(3)
-        await world.held()
-        await get(world, status=404)
-        asked.leave()
-        await world.cancelling("mine")
-        world.gate.open()
-        await asked.end()
-        found = checked(await get(world))
-        assert (found["status"], found["completed_at"]) == ("cancelled", None)
-        assert [item["status"] for item in found["output"]] == ["incomplete"]
-        assert found["usage"]["output_tokens"] > 0
+async def test_a_cancelled_stream_is_kept_as_cancelled(world: World) -> None:
+    world.hold()
+    body = {"input": "hello", "stream": True, "temperature": 0, "ignore_eos": True}
+    asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
+    await world.step(3)
+    await world.held()
+    await get(world, status=404)
+    asked.leave()
+    await world.cancelling("mine")
+    world.gate.open()
+    await asked.end()
+    found = checked(await get(world))
+    assert (found["status"], found["completed_at"]) == ("cancelled", None)
+    assert [item["status"] for item in found["output"]] == ["incomplete"]
+    assert found["usage"]["output_tokens"] > 0
 
 
-async def test_a_deleted_response_is_gone() -> None:
-    async with open_world() as world:
-        await create(world)
-        exchange = await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()
-        assert exchange.json() == {"id": "resp_mine", "object": "response", "deleted": True}
-        await get(world, status=404)
-        assert (await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()).status == 404
+async def test_a_deleted_response_is_gone(world: World) -> None:
+    await create(world)
+    exchange = await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()
+    assert exchange.json() == {"id": "resp_mine", "object": "response", "deleted": True}
+    await get(world, status=404)
+    assert (await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()).status == 404
 
 
-async def test_an_id_is_not_used_twice() -> None:
-    async with open_world() as world:
-        first = await create(world)
-        assert (await create(world, status=400))["param"] == "X-Request-Id"
-        assert (await create(world, status=400, background=True))["param"] == "X-Request-Id"
-        assert await get(world) == first
+async def test_an_id_is_not_used_twice(world: World) -> None:
+    first = await create(world)
+    assert (await create(world, status=400))["param"] == "X-Request-Id"
+    assert (await create(world, status=400, background=True))["param"] == "X-Request-Id"
+    assert await get(world) == first
 
 
-async def test_what_comes_too_late_for_its_id_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_world() as world:
-        first = await create(world)
+async def test_what_comes_too_late_for_its_id_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = await create(world)
 
-        async def is_not_there_yet(*_names: str) -> bool:
-            return False
+    async def is_not_there_yet(*_names: str) -> bool:
+        return False
 
-        desk = world.app.state.responses
-        monkeypatch.setattr(desk, "exists", is_not_there_yet)
-        assert (await create(world, status=400, background=True))["param"] == "X-Request-Id"
-        await asyncio.gather(*desk._live._tasks)
-        assert await get(world) == first
+    desk = world.app.state.responses
+    monkeypatch.setattr(desk, "exists", is_not_there_yet)
+    assert (await create(world, status=400, background=True))["param"] == "X-Request-Id"
+    await asyncio.gather(*desk._live._tasks)
+    assert await get(world) == first
 
 
 async def test_owners_do_not_meet() -> None:
@@ -195,21 +189,19 @@ async def test_a_reference_stands_for_its_item() -> None:
 
 
 @pytest.mark.parametrize("item_id", ["msg_other_0", "msg_a_7", "something"])
-async def test_a_reference_to_nothing_is_refused(item_id: str) -> None:
-    async with open_world() as world:
-        await create(world, "a")
-        error = await create(world, "b", 404, input=[{"id": item_id}])
-        assert (error["param"], item_id in error["message"]) == ("input", True)
+async def test_a_reference_to_nothing_is_refused(world: World, item_id: str) -> None:
+    await create(world, "a")
+    error = await create(world, "b", 404, input=[{"id": item_id}])
+    assert (error["param"], item_id in error["message"]) == ("input", True)
 
 
-async def test_an_unknown_previous_response_is_refused() -> None:
-    async with open_world() as world:
-        error = await create(world, status=404, previous_response_id="resp_other")
-        assert (error["param"], error["code"]) == ("previous_response_id", "previous_response_not_found")
-        await in_background(world, "a", max_output_tokens=3)
-        error = await create(world, "b", 400, previous_response_id="resp_a")
-        assert error["code"] == "previous_response_not_ended"
-        world.gate.open()
+async def test_an_unknown_previous_response_is_refused(world: World) -> None:
+    error = await create(world, status=404, previous_response_id="resp_other")
+    assert (error["param"], error["code"]) == ("previous_response_id", "previous_response_not_found")
+    await in_background(world, "a", max_output_tokens=3)
+    error = await create(world, "b", 400, previous_response_id="resp_a")
+    assert error["code"] == "previous_response_not_ended"
+    world.gate.open()
 
 
 async def test_input_items_are_listed_in_pages() -> None:
@@ -262,67 +254,63 @@ async def test_an_id_may_end_in_a_word_of_the_api_if_its_slash_is_encoded(word: 
 # -- in the background ------------------------------------------------------------------------------------------------
 
 
-async def test_a_response_in_the_background_comes_although_nobody_waits() -> None:
-    async with open_world() as world:
-        found = await in_background(world)
-        assert found["status"] in ("queued", "in_progress")
-        assert (found["background"], found["output"], found["usage"]) == (True, [], None)
-        await world.step(3)
-        running = checked(await get(world))
-        assert running["status"] == "in_progress"
-        world.gate.open()
-        ended = await until_ended(world)
-        assert (ended["status"], ended["usage"]["output_tokens"]) == ("incomplete", 30)
-        assert ended["output"][0]["content"][0]["text"].startswith(running["output"][0]["content"][0]["text"])
+async def test_a_response_in_the_background_comes_although_nobody_waits(world: World) -> None:
+    found = await in_background(world)
+    assert found["status"] in ("queued", "in_progress")
+    assert (found["background"], found["output"], found["usage"]) == (True, [], None)
+    await world.step(3)
+    running = checked(await get(world))
+    assert running["status"] == "in_progress"
+    world.gate.open()
+    ended = await until_ended(world)
+    assert (ended["status"], ended["usage"]["output_tokens"]) == ("incomplete", 30)
+    assert ended["output"][0]["content"][0]["text"].startswith(running["output"][0]["content"][0]["text"])
 
 
-async def test_leaving_does_not_cancel_it() -> None:
-    async with open_world() as world:
-        world.hold()
-        body = {"input": "hello", "background": True, "stream": True, "max_output_tokens": 5, "ignore_eos": True}
-        asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
-        await world.held()
-        await asked.until_body(b"response.queued")
-        await asked.left()
-        world.gate.open()
-        assert (await until_ended(world))["usage"]["output_tokens"] == 5
-        assert (await world.request("mine"))["status"] == "finished"
+async def test_leaving_does_not_cancel_it(world: World) -> None:
+    world.hold()
+    body = {"input": "hello", "background": True, "stream": True, "max_output_tokens": 5, "ignore_eos": True}
+    asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
+    await world.held()
+    await asked.until_body(b"response.queued")
+    await asked.left()
+    world.gate.open()
+    assert (await until_ended(world))["usage"]["output_tokens"] == 5
+    assert (await world.request("mine"))["status"] == "finished"
 
 
-async def test_a_cancel_stops_it_and_says_how_it_stands() -> None:
-    async with open_world() as world:
-        await in_background(world)
-        await world.step(2)
-        await world.held()
-        asked = asyncio.create_task(cancel(world))
-        await world.cancelling("mine")
-        world.gate.open()
-        answer = await asked
-        found = checked(answer.json())
-        assert (answer.status, found["status"], found["id"]) == (200, "cancelled", "resp_mine")
-        assert (await world.ended("mine"))["cancel_reason"] == "explicit"
-        again = await cancel(world)
-        assert (again.status, again.json()) == (200, found)
-        assert await get(world) == found
+async def test_a_cancel_stops_it_and_says_how_it_stands(world: World) -> None:
+    await in_background(world)
+    await world.step(2)
+    await world.held()
+    asked = asyncio.create_task(cancel(world))
+    await world.cancelling("mine")
+    world.gate.open()
+    answer = await asked
+    found = checked(answer.json())
+    assert (answer.status, found["status"], found["id"]) == (200, "cancelled", "resp_mine")
+    assert (await world.ended("mine"))["cancel_reason"] == "explicit"
+    again = await cancel(world)
+    assert (again.status, again.json()) == (200, found)
+    assert await get(world) == found
 
 
 @pytest.mark.parametrize("reason", ["explicit", "deadline", "shutdown"])
-async def test_whatever_ends_it_that_is_stored_with_its_events(reason: str) -> None:
-    async with open_world() as world:
-        await in_background(world, timeout=60)
-        await world.step(2)
-        await world.held()
-        following = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true")
-        await following.until_body(b"output_text.delta")
-        await world.bring_about(reason)
-        await world.cancelling("mine")
-        world.gate.open()
-        events = checked_events(await following.end())
-        error, last = events[-2:]
-        assert (error["type"], error["code"], last["type"]) == ("error", reason, "response.failed")
-        assert await until_ended(world) == last["response"]
-        assert last["response"]["status"] == ("cancelled" if reason == "explicit" else "failed")
-        assert checked_events(await world.get(f"{RESPONSES}/resp_mine?stream=true")) == events
+async def test_whatever_ends_it_that_is_stored_with_its_events(world: World, reason: str) -> None:
+    await in_background(world, timeout=60)
+    await world.step(2)
+    await world.held()
+    following = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true")
+    await following.until_body(b"output_text.delta")
+    await world.bring_about(reason)
+    await world.cancelling("mine")
+    world.gate.open()
+    events = checked_events(await following.end())
+    error, last = events[-2:]
+    assert (error["type"], error["code"], last["type"]) == ("error", reason, "response.failed")
+    assert await until_ended(world) == last["response"]
+    assert last["response"]["status"] == ("cancelled" if reason == "explicit" else "failed")
+    assert checked_events(await world.get(f"{RESPONSES}/resp_mine?stream=true")) == events
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -337,36 +325,33 @@ async def test_a_cancel_of_what_has_ended_is_refused_as_openai_does(background: 
         assert (await cancel(world, "resp_other")).status == 404
 
 
-async def test_what_runs_is_not_deleted() -> None:
-    async with open_world() as world:
-        await in_background(world)
-        answer = await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()
-        assert (answer.status, answer.json()["error"]["message"]) == (400, "Cannot delete an in-flight response.")
-        world.gate.open()
-        await until_ended(world)
-        assert (await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()).status == 200
+async def test_what_runs_is_not_deleted(world: World) -> None:
+    await in_background(world)
+    answer = await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()
+    assert (answer.status, answer.json()["error"]["message"]) == (400, "Cannot delete an in-flight response.")
+    world.gate.open()
+    await until_ended(world)
+    assert (await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()).status == 200
 
 
-async def test_a_background_response_has_no_pause_for_want_of_a_reader() -> None:
-    async with open_world() as world:
-        body = {"input": "x", "background": True, "stream": True, "max_output_tokens": 600, "ignore_eos": True}
-        world.hold()
-        asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
-        await world.held()
-        await asked.until_headers()
-        asked.stop_reading()
-        world.gate.open()
-        assert (await until_ended(world))["usage"]["output_tokens"] == 600
-        asked.read_on()
-        assert accumulated(checked_events(await asked.end())) is None
+async def test_a_background_response_has_no_pause_for_want_of_a_reader(world: World) -> None:
+    body = {"input": "x", "background": True, "stream": True, "max_output_tokens": 600, "ignore_eos": True}
+    world.hold()
+    asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
+    await world.held()
+    await asked.until_headers()
+    asked.stop_reading()
+    world.gate.open()
+    assert (await until_ended(world))["usage"]["output_tokens"] == 600
+    asked.read_on()
+    assert accumulated(checked_events(await asked.end())) is None
 
 
-async def test_what_is_not_to_be_stored_is_not_and_does_not_run_in_the_background() -> None:
-    async with open_world() as world:
-        assert (await create(world, status=400, background=True, store=False))["param"] == "background"
-        assert await world.requests() == []
-        assert not (await create(world, store=False))["store"]
-        assert (await get(world, status=404))["message"] == "Response with id 'resp_mine' not found."
+async def test_what_is_not_to_be_stored_is_not_and_does_not_run_in_the_background(world: World) -> None:
+    assert (await create(world, status=400, background=True, store=False))["param"] == "background"
+    assert await world.requests() == []
+    assert not (await create(world, store=False))["store"]
+    assert (await get(world, status=404))["message"] == "Response with id 'resp_mine' not found."
 
 
 async def test_a_full_queue_refuses_it_and_keeps_nothing() -> None:
@@ -408,28 +393,26 @@ async def test_a_stream_goes_on_where_it_was_left() -> None:
         assert (await world.get(f"{RESPONSES}/resp_mine?stream=true&starting_after=10000")).body == b""
 
 
-async def test_a_client_may_leave_at_any_turn_of_the_loop() -> None:
-    async with open_world() as world:
-        await in_background(world)
-        await world.step(2)
-        await world.held()
-        for n_turns in range(40):
-            following = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true")
-            for _ in range(n_turns):
-                await asyncio.sleep(0)
-            await following.left()
-        world.gate.open()
-        assert (await until_ended(world))["status"] == "incomplete"  # it had all its tokens
+async def test_a_client_may_leave_at_any_turn_of_the_loop(world: World) -> None:
+    await in_background(world)
+    await world.step(2)
+    await world.held()
+    for n_turns in range(40):
+        following = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true")
+        for _ in range(n_turns):
+            await asyncio.sleep(0)
+        await following.left()
+    world.gate.open()
+    assert (await until_ended(world))["status"] == "incomplete"  # it had all its tokens
 
 
-async def test_events_that_do_not_come_are_waited_for_until_the_end() -> None:
-    async with open_world() as world:
-        await in_background(world, max_output_tokens=3)
-        late = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true&starting_after=10000")
-        await late.until_headers()
-        world.gate.open()
-        assert (await late.end()).body == b""
-        assert (await until_ended(world))["status"] == "incomplete"
+async def test_events_that_do_not_come_are_waited_for_until_the_end(world: World) -> None:
+    await in_background(world, max_output_tokens=3)
+    late = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true&starting_after=10000")
+    await late.until_headers()
+    world.gate.open()
+    assert (await late.end()).body == b""
+    assert (await until_ended(world))["status"] == "incomplete"
 
 
 async def test_logprobs_and_reasoning_are_told_once_more() -> None:
@@ -441,18 +424,16 @@ async def test_logprobs_and_reasoning_are_told_once_more() -> None:
         assert checked_events(await world.get(f"{RESPONSES}/resp_mine?stream=true")) == live
 
 
-async def test_one_that_was_not_in_the_background_has_no_events_to_tell() -> None:
-    async with open_world() as world:
-        await create(world)
-        error = await get(world, "resp_mine?stream=true", 400)
-        assert error["message"] == "This response cannot be streamed because it was not created with background=true."
+async def test_one_that_was_not_in_the_background_has_no_events_to_tell(world: World) -> None:
+    await create(world)
+    error = await get(world, "resp_mine?stream=true", 400)
+    assert error["message"] == "This response cannot be streamed because it was not created with background=true."
 
 
 # -- no room ----------------------------------------------------------------------------------------------------------
 
 
 def fill(world: World) -> None:
-    """From now on the store cannot grow."""
     store = world.app.state.responses.store
     (pages,) = store._commits._connection.execute("PRAGMA page_count").fetchone()
     store._commits._connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -462,37 +443,35 @@ def fill(world: World) -> None:
 LONG = {"tools": [{"type": "web_search", "note": "x" * 100_000}]}
 
 
-async def test_a_full_disk_fails_what_is_to_be_stored_and_nothing_else() -> None:
-    async with open_world() as world:
-        old = await create(world, "old")
-        assert "stores" not in (await world.get("/health")).json()
-        fill(world)
-        assert (await create(world, "a", 507, **LONG))["code"] == "storage_full"
-        told = await world.get("/health")
-        assert (told.status, told.json()["status"], told.json()["stores"]) == (200, "ok", False)
-        check_exchange("/health", "get", told)
-        world.hold()  # or it may have come to its end before the disk says no
-        assert (await create(world, "b", 507, background=True, **LONG))["code"] == "storage_full"
-        world.gate.open()
-        body = {"input": "hello", "stream": True, "max_output_tokens": 3} | LONG
-        events = checked_events(await world.post(RESPONSES, body, headers={"x-request-id": "c"}))
-        assert [event.get("code") for event in events[-2:]] == ["storage_full", None]
-        assert events[-1]["response"]["status"] == "failed"
-        for name in "abc":
-            await get(world, f"resp_{name}", 404)
-        assert await get(world, "resp_old") == old
-        await create(world, "d", store=False, **LONG)
-        assert (await world.ended("b"))["status"] == "cancelled"
+async def test_a_full_disk_fails_what_is_to_be_stored_and_nothing_else(world: World) -> None:
+    old = await create(world, "old")
+    assert "stores" not in (await world.get("/health")).json()
+    fill(world)
+    assert (await create(world, "a", 507, **LONG))["code"] == "storage_full"
+    told = await world.get("/health")
+    assert (told.status, told.json()["status"], told.json()["stores"]) == (200, "ok", False)
+    check_exchange("/health", "get", told)
+    world.hold()  # or it may have come to its end before the disk says no
+    assert (await create(world, "b", 507, background=True, **LONG))["code"] == "storage_full"
+    world.gate.open()
+    body = {"input": "hello", "stream": True, "max_output_tokens": 3} | LONG
+    events = checked_events(await world.post(RESPONSES, body, headers={"x-request-id": "c"}))
+    assert [event.get("code") for event in events[-2:]] == ["storage_full", None]
+    assert events[-1]["response"]["status"] == "failed"
+    for name in "abc":
+        await get(world, f"resp_{name}", 404)
+    assert await get(world, "resp_old") == old
+    await create(world, "d", store=False, **LONG)
+    assert (await world.ended("b"))["status"] == "cancelled"
 
 
-async def test_an_end_that_cannot_be_stored_is_a_failure() -> None:
-    async with open_world() as world:
-        await in_background(world, max_output_tokens=300)
-        fill(world)
-        world.gate.open()
-        found = await until_ended(world)
-        assert (found["status"], found["error"]["code"]) == ("failed", "server_error")
-        assert "stored" in found["error"]["message"]
+async def test_an_end_that_cannot_be_stored_is_a_failure(world: World) -> None:
+    await in_background(world, max_output_tokens=300)
+    fill(world)
+    world.gate.open()
+    found = await until_ended(world)
+    assert (found["status"], found["error"]["code"]) == ("failed", "server_error")
+    assert "stored" in found["error"]["message"]
 
 
 # -- what is damaged --------------------------------------------------------------------------------------------------
@@ -520,35 +499,38 @@ NO_ITEM = """'[{"id": "msg_bad_i0", "type": "message", "role": "SECRET"}]'"""
         ("log", NO_TEXT, ["?stream=true"], []),
     ],
 )
-async def test_what_is_damaged_costs_its_own_response_and_is_told_to_nobody(
-    column: str, value: str, paths: list[str], bodies: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+async def test_what_is_damaged_costs_its_own_response_and_is_told_to_nobody(  # noqa: PLR0917
+    world: World,
+    column: str,
+    value: str,
+    paths: list[str],
+    bodies: list[dict[str, Any]],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with open_world() as world:
-        await in_background(world, "bad")
-        world.gate.open()
-        await until_ended(world, "bad")
-        good = await create(world, "good")
-        await damage(world, column, value)
-        errors = [await get(world, f"resp_bad{path}", 500) for path in paths]
-        errors += [await create(world, f"next-{number}", 500, **body) for number, body in enumerate(bodies)]
-        assert {error["code"] for error in errors} == {"response_damaged"}
-        assert "SECRET" not in str(errors) + caplog.text
-        assert await get(world, "resp_good") == good
-        assert (await world.begin("DELETE", f"{RESPONSES}/resp_bad").end()).status == 200
+    await in_background(world, "bad")
+    world.gate.open()
+    await until_ended(world, "bad")
+    good = await create(world, "good")
+    await damage(world, column, value)
+    errors = [await get(world, f"resp_bad{path}", 500) for path in paths]
+    errors += [await create(world, f"next-{number}", 500, **body) for number, body in enumerate(bodies)]
+    assert {error["code"] for error in errors} == {"response_damaged"}
+    assert "SECRET" not in str(errors) + caplog.text
+    assert await get(world, "resp_good") == good
+    assert (await world.begin("DELETE", f"{RESPONSES}/resp_bad").end()).status == 200
 
 
-async def test_a_response_that_ended_with_its_server_has_events_too() -> None:
-    async with open_world() as world:
-        await in_background(world, "bad")
-        world.gate.open()
-        await until_ended(world, "bad")
-        await damage(world, "status", f"'{LOST}', log = NULL")
-        found = await get(world, "resp_bad")
-        assert (found["status"], found["error"]) == ("failed", ENDED_WITH_SERVER)
-        events = checked_events(await world.get(f"{RESPONSES}/resp_bad?stream=true"))
-        kinds = [event["type"] for event in events]
-        begun = ["response.created", "response.queued", "response.in_progress"]
-        assert kinds == [*begun, "error", "response.failed"]
-        assert {event["message"] for event in events if "message" in event} == {ENDED_WITH_SERVER["message"]}
-        tail = await world.get(f"{RESPONSES}/resp_bad?stream=true&starting_after=3")
-        assert checked_events(tail, 4) == events[4:]
+async def test_a_response_that_ended_with_its_server_has_events_too(world: World) -> None:
+    await in_background(world, "bad")
+    world.gate.open()
+    await until_ended(world, "bad")
+    await damage(world, "status", f"'{LOST}', log = NULL")
+    found = await get(world, "resp_bad")
+    assert (found["status"], found["error"]) == ("failed", ENDED_WITH_SERVER)
+    events = checked_events(await world.get(f"{RESPONSES}/resp_bad?stream=true"))
+    kinds = [event["type"] for event in events]
+    begun = ["response.created", "response.queued", "response.in_progress"]
+    assert kinds == [*begun, "error", "response.failed"]
+    assert {event["message"] for event in events if "message" in event} == {ENDED_WITH_SERVER["message"]}
+    tail = await world.get(f"{RESPONSES}/resp_bad?stream=true&starting_after=3")
+    assert checked_events(tail, 4) == events[4:]

@@ -1,7 +1,5 @@
 """The meaning of ``serve``'s options: the configuration that they make."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sessions group, and supersede keys supersede: where they come from, what is listed, and what a cancel reaches."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Any
@@ -11,8 +9,6 @@ import pytest
 from pyllmcancel.server.limits import INLINE_BODY
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
-
-GAP_TOKENS = {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
 
 
 def member(world: World, name: str, session: str, parent: str | None = None, **fields: Any) -> Exchange:
@@ -90,9 +86,7 @@ async def test_a_cancel_ends_all_requests_of_a_session_and_its_descendants_and_n
         assert (await world.get("/v1/sessions?live=true")).json()["data"] == []
 
 
-async def test_a_cancel_reaches_a_request_whose_prompt_is_being_tokenized(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancel_reaches_a_request_being_tokenized(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not accepted yet: a worker reads its long prompt."""
     reading, may_end = threading.Event(), threading.Event()
     tokenize = world.model.tokenize
@@ -241,8 +235,7 @@ async def entry_of(
     options = {"client": client} if client is not None else {}
     exchange = await world.begin("POST", path, BODIES[path] | fields, headers=headers, **options).end()
     assert exchange.status == 200, exchange.body
-    entry: dict[str, Any] = (await world.requests())[0]
-    return entry
+    return (await world.requests())[0]
 
 
 @pytest.mark.parametrize(
@@ -368,9 +361,7 @@ async def test_addresses_are_told_apart_and_ports_are_not() -> None:
         (("127.0.0.0/8", "10.0.0.0/24"), "203.0.113.9, 10.0.0.7", "203.0.113.9"),
     ],
 )
-async def test_only_a_trusted_proxy_says_whose_request_it_is(
-    proxies: tuple[str, ...], forwarded_for: str, expected: str
-) -> None:
+async def test_only_a_trusted_proxy_names_a_client(proxies: tuple[str, ...], forwarded_for: str, expected: str) -> None:
     async with open_world(supersede="client-ip", trusted_proxies=proxies) as world:
         entry = await entry_of(world, {}, {"x-forwarded-for": forwarded_for})
         assert entry["supersede"] == f" client-ip {expected} completion"

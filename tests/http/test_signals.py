@@ -1,7 +1,5 @@
 """SIGTERM and SIGINT: every client that is served gets a proper ending, and the process ends in time."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -73,9 +71,7 @@ def test_what_is_live_gets_its_proper_ending_and_the_process_is_gone(long_model:
 
 @pytest.mark.long
 @signals
-def test_an_idle_server_is_gone_at_once_and_its_supervisor_knows(
-    long_model: Path, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_an_idle_server_ends_at_once_and_says_so(long_model: Path, tmp_path: Path, number: signal.Signals) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(str(tmp_path / "notify"))
         supervisor.settimeout(LIMIT)
@@ -124,8 +120,7 @@ def test_no_new_request_is_taken_on_a_kept_connection_while_it_drains(long_model
     with serving(long_model) as server, RawClient(server.port) as busy, RawClient(server.port) as kept:
         kept.post(max_tokens=1)
         kept.answer().read()
-        mine = busy.post()
-        server.wait_for(mine, completion_tokens=lambda n: n > 0)
+        server.wait_for(busy.post(), completion_tokens=lambda n: n > 0)
         server.signal()
         assert kept.is_closed_by_server()
         assert busy.answer().status == 503
@@ -136,9 +131,7 @@ def test_no_new_request_is_taken_on_a_kept_connection_while_it_drains(long_model
 @pytest.mark.parametrize(
     ("first", "second"), [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)], ids=["int", "term"]
 )
-def test_a_second_signal_does_not_wait_for_the_drain(
-    long_model: Path, first: signal.Signals, second: signal.Signals
-) -> None:
+def test_a_second_signal_awaits_no_drain(long_model: Path, first: signal.Signals, second: signal.Signals) -> None:
     with serving(long_model, drain=60.0) as server, RawClient(server.port) as client:
         mine = client.post()
         server.wait_for(mine, completion_tokens=lambda n: n > 0)

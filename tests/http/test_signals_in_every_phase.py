@@ -4,8 +4,6 @@ A server that has come to the phase says so in a line, and stays there until the
 load, between two steps. No test waits for a time.
 """
 
-from __future__ import annotations
-
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -197,9 +195,7 @@ def drain(server: ServerProcess, stack: ExitStack) -> None:
 
 @pytest.mark.parametrize("phase", mostly_long([idle, prefill, decode], decode))
 @signals
-def test_while_it_serves(
-    long_model: Path, phase: Callable[[ServerProcess, ExitStack], None], number: signal.Signals
-) -> None:
+def test_it_serves(long_model: Path, phase: Callable[[ServerProcess, ExitStack], None], number: signal.Signals) -> None:
     with begun(long_model, "", "--drain", "0") as process, ExitStack() as stack:
         server = process.started()
         phase(server, stack)

@@ -1,7 +1,5 @@
 """`POST /slots/{id}?action=save|restore|erase`, as llama-server's clients use it, and what it refuses."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat
@@ -47,11 +45,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def ask(
     world: World, prompt: str, slot: int | None = None, key: str | None = None, **fields: Any
 ) -> dict[str, Any]:
-    """The timings of a completion."""
     body = {"prompt": prompt, "n_predict": 8, "temperature": 0} | ({} if slot is None else {"id_slot": slot}) | fields
-    exchange = await world.served("/completion", body, headers=bearer(key))
-    timings: dict[str, Any] = exchange.json()["timings"]
-    return timings
+    return (await world.served("/completion", body, headers=bearer(key))).json()["timings"]
 
 
 async def act(
@@ -121,9 +116,7 @@ async def test_a_busy_slot_is_saved_when_its_request_has_ended(world: World, tmp
 
 @pytest.mark.parametrize("filename", BAD_NAMES)
 @pytest.mark.parametrize("action", ["save", "restore"])
-async def test_a_name_that_leaves_the_folder_is_refused(
-    world: World, tmp_path: Path, filename: str, action: str
-) -> None:
+async def test_a_name_outside_the_folder_is_refused(world: World, tmp_path: Path, filename: str, action: str) -> None:
     status, answer = await act(world, action, 0, filename)
     assert (status, answer["error"]["param"]) == (400, "filename")
     assert files_in(tmp_path) == []

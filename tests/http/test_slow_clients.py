@@ -1,7 +1,5 @@
 """Clients that bring half a request, or none, and come in numbers: no other client and no log line shows it."""
 
-from __future__ import annotations
-
 import json
 import resource
 import signal
@@ -50,9 +48,7 @@ def test_a_connection_that_brings_nothing_is_closed(impatient: ServerProcess) ->
 
 @pytest.mark.long
 @pytest.mark.parametrize("more", [b"", b"GET /hea"], ids=["nothing", "half a head"])
-def test_a_connection_that_was_served_is_closed_when_its_next_request_does_not_come(
-    impatient: ServerProcess, more: bytes
-) -> None:
+def test_a_served_connection_is_closed_when_no_next_request_comes(impatient: ServerProcess, more: bytes) -> None:
     with RawClient(impatient.port) as client:
         client.socket.sendall(HEALTH)
         answer = client.answer()
@@ -79,9 +75,7 @@ def test_an_answer_may_take_longer_than_any_of_these_times(impatient: ServerProc
     ("method", "path", "status"),
     [("GET", "/health", 200), ("GET", "/metrics", 200), ("GET", "/", 200), ("POST", "/", 405)],
 )
-def test_public_paths_answer_before_a_body_comes_and_wait_for_none(
-    server: ServerProcess, method: str, path: str, status: int
-) -> None:
+def test_public_paths_answer_before_a_body_comes(server: ServerProcess, method: str, path: str, status: int) -> None:
     with RawClient(server.port) as client:
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
         client.socket.sendall(head.encode() + b"x")
@@ -93,7 +87,6 @@ def test_public_paths_answer_before_a_body_comes_and_wait_for_none(
 
 @pytest.fixture(scope="module")
 def crowded(long_model: Path) -> Iterator[ServerProcess]:
-    """A server with three places."""
     options = ("--max-connections", "3", "--max-connections-per-address", "3", "--ctx-size", str(CONTEXT))
     with ServerProcess("--model", str(long_model), *options) as process:
         yield process.started()

@@ -1,10 +1,9 @@
 """Sounds on the real core: a server with a projector of random weights that hears, asked by OpenAI's own client."""
 
-from __future__ import annotations
-
 import io
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -14,9 +13,6 @@ from tests.support.media_files import noise_wav
 from tests.support.toy_projectors import write_pair
 
 pytestmark = pytest.mark.long
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_sound_is_heard_in_chats_and_transcriptions_and_a_cancel_ends_its_encoding(tmp_path: Path) -> None:

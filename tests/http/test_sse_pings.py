@@ -1,7 +1,5 @@
 """Comments in streams that have nothing to say: they keep proxies from closing, and hold nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 
@@ -95,8 +93,7 @@ async def test_a_cancel_during_the_silence_ends_the_stream_with_its_error() -> N
 
 async def test_an_interval_of_0_sends_none() -> None:
     async with open_world(parallel=1, sse_ping_interval=0.0) as world:
-        exchange = await held_in(world, "prefill")
-        await exchange.until_headers()
+        await (await held_in(world, "prefill")).until_headers()
         assert pingers() == []
 
 

@@ -1,7 +1,5 @@
 """Clients that stop reading without closing: generation pauses, and after a while they are cancelled as stalled."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -61,7 +59,6 @@ def test_one_that_stops_at_the_first_byte_is_cancelled_as_stalled(strict: Server
 
 
 def everything(client: RawClient) -> bytes:
-    """Return the data that still come until the connection is closed."""
     received = b""
     try:
         while piece := client.socket.recv(65_536):
@@ -81,8 +78,7 @@ def test_its_slot_is_anothers_while_it_is_paused(long_model: Path) -> None:
         gauge = re.search(r"^pyllmcancel_requests_paused (\S+)$", server.http.get("/metrics").text, re.MULTILINE)
         assert gauge is not None
         assert float(gauge[1]) == 1.0
-        answer = server.http.post(COMPLETIONS, json={"prompt": "another", "max_tokens": 3})
-        assert answer.status_code == 200
+        assert server.http.post(COMPLETIONS, json={"prompt": "another", "max_tokens": 3}).status_code == 200
         assert server.request(request_id)["completion_tokens"] == paused["completion_tokens"]
         assert server.cancel(request_id)["outcome"] == "cancelled"
 

@@ -1,7 +1,5 @@
 """Starting the server: options, their environment variables, and models that cannot be served."""
 
-from __future__ import annotations
-
 import argparse
 import socket
 import subprocess
@@ -61,8 +59,7 @@ def test_help_explains_every_option_and_names_its_variable(capsys: pytest.Captur
 def test_an_option_from_the_environment_and_the_command_line_wins(
     monkeypatch: pytest.MonkeyPatch, variable: str, text: str, name: str, value: Any
 ) -> None:
-    default = getattr(serve_parser().parse_args(["serve"]), name)
-    assert default != value
+    assert getattr(serve_parser().parse_args(["serve"]), name) != value
     monkeypatch.setenv(f"PYLLMCANCEL_{variable}", text)
     assert getattr(serve_parser().parse_args(["serve"]), name) == value
     option = "--" + variable.lower().replace("_", "-")
@@ -131,8 +128,7 @@ def test_options_reach_the_server(long_model: Path) -> None:
         (model,) = server.http.get("/v1/models").json()["data"]
         assert (model["id"], model["meta"]["n_ctx"]) == ("from the command line", 512)
         body = {"prompt": "x" * 400, "user": "me", "max_tokens": 100, "timeout": 0.001}
-        answer = server.http.post("/v1/completions", json=body)
-        assert answer.status_code == 504
+        assert server.http.post("/v1/completions", json=body).status_code == 504
         assert server.http.get("/v1/requests").json()["data"][0]["supersede"] == " user me completion"
         assert "secret" not in server.log
 

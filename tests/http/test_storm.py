@@ -3,8 +3,6 @@
 ``python -m bench.scenarios storm`` has twenty thousand requests of the same kind.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

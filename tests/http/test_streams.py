@@ -1,28 +1,23 @@
 """Streams that go on when their readers leave, and are read again from any place."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from starlette.types import Scope
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.request import NO_OWNER
+from pyllmcancel.server.http.exchange import Exchange as Facts
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.streams import kept as kept_module
+from pyllmcancel.server.streams.kept import KeptAnswer
 from tests.support.chat_models import Says
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world, unnamed
-
-if TYPE_CHECKING:
-    from starlette.types import Scope
-
-    from pyllmcancel.server.http.exchange import Exchange as Facts
-    from pyllmcancel.server.streams.kept import KeptAnswer
 
 NAME = "conversation/1::model:Q8"
 ENDED = "data: [DONE]\n\n"
@@ -51,30 +46,26 @@ def found(world: World, name: str = NAME, owner: str = NO_OWNER) -> KeptAnswer:
 
 
 async def written(world: World, name: str = NAME) -> bytes:
-    """The whole stream, after its end."""
     return (await read(world, name).end()).body
 
 
 # -- leaving is not cancelling ----------------------------------------------------------------------------------------
 
 
-async def test_an_answer_goes_on_when_its_reader_leaves_and_is_read_again_as_it_was() -> None:
-    async with open_world() as world:
-        world.hold()
-        first = ask(world)
-        await world.step(2)
-        await first.until_body(b"data: ")
-        await first.left()
-        world.gate.open()
-        again = (await read(world).end()).body
-        assert again.startswith(first.body)
-        assert again.decode().endswith(ENDED)
-        assert (await world.ended("mine"))["status"] == "finished"
+async def test_an_answer_goes_on_when_its_reader_leaves_and_is_read_again_as_it_was(world: World) -> None:
+    world.hold()
+    first = ask(world)
+    await world.step(2)
+    await first.until_body(b"data: ")
+    await first.left()
+    world.gate.open()
+    again = (await read(world).end()).body
+    assert again.startswith(first.body)
+    assert again.decode().endswith(ENDED)
+    assert (await world.ended("mine"))["status"] == "finished"
 
 
-async def test_a_client_that_leaves_before_its_request_is_submitted_finds_the_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_client_that_leaves_before_its_submission_finds_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
     submit = "pyllmcancel.server.generate.submit"
     from pyllmcancel.server import generate
@@ -114,53 +105,48 @@ async def test_every_streaming_dialect_is_read_again(path: str) -> None:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-async def test_any_number_of_readers_read_from_any_place_live() -> None:
-    async with open_world() as world:
-        world.hold()
-        first = ask(world)
-        await world.step(2)
-        await first.until_body(b"data: ")
-        n_sent = len(first.body)
-        readers = [read(world, start=place) for place in (0, 1, n_sent - 1, n_sent)]
-        for reader in readers:
-            await reader.until_headers()
-        world.gate.open()
-        for exchange in (first, *readers):
-            await exchange.end()
-        for reader, place in zip(readers, (0, 1, n_sent - 1, n_sent), strict=True):
-            assert reader.body == first.body[place:]
-            assert reader.headers["content-type"].startswith("text/event-stream")
+async def test_any_number_of_readers_read_from_any_place_live(world: World) -> None:
+    world.hold()
+    first = ask(world)
+    await world.step(2)
+    await first.until_body(b"data: ")
+    n_sent = len(first.body)
+    readers = [read(world, start=place) for place in (0, 1, n_sent - 1, n_sent)]
+    for reader in readers:
+        await reader.until_headers()
+    world.gate.open()
+    for exchange in (first, *readers):
+        await exchange.end()
+    for reader, place in zip(readers, (0, 1, n_sent - 1, n_sent), strict=True):
+        assert reader.body == first.body[place:]
+        assert reader.headers["content-type"].startswith("text/event-stream")
 
 
-async def test_the_name_may_be_in_the_query_as_in_llama_server() -> None:
-    async with open_world() as world:
-        first = await ask(world).end()
-        query = "conv_id=conversation%2F1%3A%3Amodel%3AQ8"
-        assert (await world.get(f"/v1/stream?{query}&from=3")).body == first.body[3:]
-        assert (await world.begin("DELETE", f"/v1/stream?{query}").end()).status == 204
-        assert (await world.get(f"/v1/stream?{query}")).status == 404
+async def test_the_name_may_be_in_the_query_as_in_llama_server(world: World) -> None:
+    first = await ask(world).end()
+    query = "conv_id=conversation%2F1%3A%3Amodel%3AQ8"
+    assert (await world.get(f"/v1/stream?{query}&from=3")).body == first.body[3:]
+    assert (await world.begin("DELETE", f"/v1/stream?{query}").end()).status == 204
+    assert (await world.get(f"/v1/stream?{query}")).status == 404
 
 
-async def test_an_ended_stream_is_read_from_its_end() -> None:
-    async with open_world() as world:
-        first = await ask(world).end()
-        assert (await read(world, start=len(first.body)).end()).body == b""
+async def test_an_ended_stream_is_read_from_its_end(world: World) -> None:
+    first = await ask(world).end()
+    assert (await read(world, start=len(first.body)).end()).body == b""
 
 
 @pytest.mark.parametrize("start", ["-1", "1e3", "x", "9" * 30, "1000000"])
-async def test_a_place_that_is_none_is_refused(start: str) -> None:
-    async with open_world() as world:
-        await ask(world).end()
-        exchange = await read(world, start=start).end()
-        assert exchange.status == 400
-        assert exchange.json()["error"]["param"] == "from"
+async def test_a_place_that_is_none_is_refused(world: World, start: str) -> None:
+    await ask(world).end()
+    exchange = await read(world, start=start).end()
+    assert exchange.status == 400
+    assert exchange.json()["error"]["param"] == "from"
 
 
-async def test_unknown_streams_are_not_found() -> None:
-    async with open_world() as world:
-        assert (await read(world, "unknown").end()).failure == (404, "stream_not_found")
-        assert (await read(world, "x" * 9_000).end()).status == 400
-        assert (await world.get("/v1/stream")).status == 400
+async def test_unknown_streams_are_not_found(world: World) -> None:
+    assert (await read(world, "unknown").end()).failure == (404, "stream_not_found")
+    assert (await read(world, "x" * 9_000).end()).status == 400
+    assert (await world.get("/v1/stream")).status == 400
 
 
 @pytest.mark.parametrize(
@@ -169,16 +155,14 @@ async def test_unknown_streams_are_not_found() -> None:
     + [({"conversation": None} | one, "keep_going") for one in ({"keep_going": 0}, {"keep_going": "yes"})]
     + [({"conversation": None, "keep_going": True, "stream": False}, "keep_going")],
 )
-async def test_an_answer_that_cannot_be_kept_is_refused_and_not_computed(fields: dict[str, Any], param: str) -> None:
-    async with open_world() as world:
-        assert (await ask(world, **fields).end()).refusal == (400, param)
-        assert await world.requests() == []
+async def test_an_answer_that_cannot_be_kept_is_not_computed(world: World, fields: dict[str, Any], param: str) -> None:
+    assert (await ask(world, **fields).end()).refusal == (400, param)
+    assert await world.requests() == []
 
 
-async def test_an_answer_in_one_piece_has_no_stream() -> None:
-    async with open_world() as world:
-        assert (await ask(world, stream=False).end()).status == 200
-        assert (await read(world).end()).status == 404
+async def test_an_answer_in_one_piece_has_no_stream(world: World) -> None:
+    assert (await ask(world, stream=False).end()).status == 200
+    assert (await read(world).end()).status == 404
 
 
 async def test_a_server_can_keep_nothing() -> None:
@@ -212,29 +196,27 @@ async def check_broken_off(world: World, reader: Exchange, reason: CancelReason)
 
 
 @pytest.mark.parametrize("reason", [CancelReason.EXPLICIT, CancelReason.DEADLINE, CancelReason.SHUTDOWN])
-async def test_whatever_ends_it_its_readers_are_told_now_and_later(reason: CancelReason) -> None:
-    async with open_world() as world:
-        await unread(world, timeout=60)
-        reader = await read(world).until_body(b"data: ")
-        await world.bring_about(reason)
-        await world.cancelling("mine")
-        world.gate.open()
-        await check_broken_off(world, reader, reason)
-        await check_broken_off(world, read(world), reason)
+async def test_whatever_ends_it_its_readers_are_told_now_and_later(world: World, reason: CancelReason) -> None:
+    await unread(world, timeout=60)
+    reader = await read(world).until_body(b"data: ")
+    await world.bring_about(reason)
+    await world.cancelling("mine")
+    world.gate.open()
+    await check_broken_off(world, reader, reason)
+    await check_broken_off(world, read(world), reason)
 
 
-async def test_deleting_cancels_and_forgets_it_and_its_readers_are_told() -> None:
-    async with open_world() as world:
-        await unread(world)
-        reader = await read(world).until_body(b"data: ")
-        deleting = world.begin("DELETE", f"/v1/stream/{NAME}")
-        await world.cancelling("mine")
-        assert (await read(world).end()).status == 404
-        assert (await deleting.end()).status == 204
-        assert (await world.request("mine"))["times"]["ended"] is not None
-        world.gate.open()
-        await check_broken_off(world, reader, CancelReason.EXPLICIT)
-        assert await delete(world) == 204
+async def test_deleting_cancels_and_forgets_it_and_its_readers_are_told(world: World) -> None:
+    await unread(world)
+    reader = await read(world).until_body(b"data: ")
+    deleting = world.begin("DELETE", f"/v1/stream/{NAME}")
+    await world.cancelling("mine")
+    assert (await read(world).end()).status == 404
+    assert (await deleting.end()).status == 204
+    assert (await world.request("mine"))["times"]["ended"] is not None
+    world.gate.open()
+    await check_broken_off(world, reader, CancelReason.EXPLICIT)
+    assert await delete(world) == 204
 
 
 async def test_nobody_who_reads_for_long_cancels_it() -> None:
@@ -251,23 +233,20 @@ async def test_nobody_who_reads_for_long_cancels_it() -> None:
         assert (await world.request("mine"))["cancel_reason"] == "disconnect"
 
 
-async def test_a_reader_that_comes_back_in_time_keeps_it_alive() -> None:
-    async with open_world() as world:
-        await unread(world)
-        kept = found(world)
-        kept._seconds = 0.0  # from now on every moment without a reader is too long
-        with kept.reading():
-            await asyncio.sleep(0.01)  # the event loop's timers have had their turn
-            assert not kept.request.cancellation.requested
-            reader = await read(world).until_body(b"data: ")
-        world.gate.open()
-        await reader.end()
-        assert reader.body.decode().endswith(ENDED)
+async def test_a_reader_that_comes_back_in_time_keeps_it_alive(world: World) -> None:
+    await unread(world)
+    kept = found(world)
+    kept._seconds = 0.0  # from now on every moment without a reader is too long
+    with kept.reading():
+        await asyncio.sleep(0.01)  # the event loop's timers have had their turn
+        assert not kept.request.cancellation.requested
+        reader = await read(world).until_body(b"data: ")
+    world.gate.open()
+    await reader.end()
+    assert reader.body.decode().endswith(ENDED)
 
 
-async def test_a_client_that_left_while_its_model_was_loaded_is_gone_since_then(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_client_that_left_while_its_model_loaded_is_gone_since_then(monkeypatch: pytest.MonkeyPatch) -> None:
     left_at = time.monotonic() - 300.0
 
     def of_one_that_left(scope: Scope) -> Facts:
@@ -277,8 +256,7 @@ async def test_a_client_that_left_while_its_model_was_loaded_is_gone_since_then(
 
     monkeypatch.setattr("pyllmcancel.server.origin.exchange_of", of_one_that_left)
     async with open_world(stream_keep=600.0) as world:
-        late = await ask(world, "late", keep_going=299.0).end()
-        assert late.status == 499
+        assert (await ask(world, "late", keep_going=299.0).end()).status == 499
         world.hold()
         asked = ask(world)
         await world.step(2)
@@ -293,50 +271,45 @@ async def test_a_client_that_left_while_its_model_was_loaded_is_gone_since_then(
         assert (await world.ended("mine"))["status"] == "finished"
 
 
-async def test_it_is_forgotten_when_it_has_been_kept_long_enough() -> None:
-    async with open_world() as world:
-        gone = asyncio.Event()
-        streams = world.app.state.server.streams
-        forget = streams.forget
+async def test_it_is_forgotten_when_it_has_been_kept_long_enough(world: World) -> None:
+    gone = asyncio.Event()
+    streams = world.app.state.server.streams
+    forget = streams.forget
 
-        def forgotten(kept: KeptAnswer) -> None:
-            forget(kept)
-            gone.set()
+    def forgotten(kept: KeptAnswer) -> None:
+        forget(kept)
+        gone.set()
 
-        streams.forget = forgotten
-        await ask(world, conversation=None, keep_going=0.01).end()
-        await asyncio.wait_for(gone.wait(), LIMIT)
-        assert (await read(world, "mine").end()).status == 404
+    streams.forget = forgotten
+    await ask(world, conversation=None, keep_going=0.01).end()
+    await asyncio.wait_for(gone.wait(), LIMIT)
+    assert (await read(world, "mine").end()).status == 404
 
 
 # -- superseding ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("headers", "by"), [({}, "newer"), ({"x-supersede": "a key of its own"}, None)])
-async def test_a_newer_request_of_the_conversation_supersedes_the_older(
-    headers: dict[str, str], by: str | None
-) -> None:
-    async with open_world() as world:
-        await unread(world)
-        reader = await read(world).until_body(b"data: ")
-        newer = ask(world, "newer", headers=headers)
-        await world.cancelling("mine")
-        world.gate.open()
-        await newer.end()
-        await check_broken_off(world, reader, CancelReason.SUPERSEDED)
-        assert (await world.request("mine"))["superseded_by"] == by
-        assert await written(world) == newer.body
-        assert (await read(world, "mine").end()).status == 404
+async def test_a_conversations_newer_request_supersedes(world: World, headers: dict[str, str], by: str | None) -> None:
+    await unread(world)
+    reader = await read(world).until_body(b"data: ")
+    newer = ask(world, "newer", headers=headers)
+    await world.cancelling("mine")
+    world.gate.open()
+    await newer.end()
+    await check_broken_off(world, reader, CancelReason.SUPERSEDED)
+    assert (await world.request("mine"))["superseded_by"] == by
+    assert await written(world) == newer.body
+    assert (await read(world, "mine").end()).status == 404
 
 
-async def test_a_request_that_is_refused_leaves_the_older_one_alone() -> None:
-    async with open_world() as world:
-        await unread(world)
-        assert (await ask(world, "newer", max_tokens="x").end()).status == 400
-        assert (await ask(world, "newer", prompt="word " * 5_000).end()).status == 400
-        assert not found(world).request.cancellation.requested
-        world.gate.open()
-        assert (await written(world)).decode().endswith(ENDED)
+async def test_a_request_that_is_refused_leaves_the_older_one_alone(world: World) -> None:
+    await unread(world)
+    assert (await ask(world, "newer", max_tokens="x").end()).status == 400
+    assert (await ask(world, "newer", prompt="word " * 5_000).end()).status == 400
+    assert not found(world).request.cancellation.requested
+    world.gate.open()
+    assert (await written(world)).decode().endswith(ENDED)
 
 
 # -- bounds -----------------------------------------------------------------------------------------------------------
@@ -418,38 +391,36 @@ async def test_a_stream_is_its_owner_s() -> None:
 # -- looking ----------------------------------------------------------------------------------------------------------
 
 
-async def test_lookup_tells_of_the_streams_of_known_conversations() -> None:
-    async with open_world() as world:
-        first = await ask(world).end()
-        (entry,) = (await world.post("/v1/streams/lookup", {"conversation_ids": ["conversation/1", "x"]})).json()
-        assert entry | {"started_at": 0, "completed_at": 0} == {
-            "conversation_id": NAME,
-            "request_id": "mine",
-            "is_done": True,
-            "readers": 0,
-            "total_bytes": len(first.body),
-            "dropped_bytes": 0,
-            "started_at": 0,
-            "completed_at": 0,
-        }
-        assert 0 < entry["started_at"] <= entry["completed_at"]
-        assert (await world.post("/v1/streams/lookup", {"conversation_ids": []})).json() == []
-        assert (await world.post("/v1/streams/lookup", {"conversation_ids": "x"})).status == 400
+async def test_lookup_tells_of_the_streams_of_known_conversations(world: World) -> None:
+    first = await ask(world).end()
+    (entry,) = (await world.post("/v1/streams/lookup", {"conversation_ids": ["conversation/1", "x"]})).json()
+    assert entry | {"started_at": 0, "completed_at": 0} == {
+        "conversation_id": NAME,
+        "request_id": "mine",
+        "is_done": True,
+        "readers": 0,
+        "total_bytes": len(first.body),
+        "dropped_bytes": 0,
+        "started_at": 0,
+        "completed_at": 0,
+    }
+    assert 0 < entry["started_at"] <= entry["completed_at"]
+    assert (await world.post("/v1/streams/lookup", {"conversation_ids": []})).json() == []
+    assert (await world.post("/v1/streams/lookup", {"conversation_ids": "x"})).status == 400
 
 
-async def test_requests_and_metrics_show_that_nobody_reads() -> None:
-    async with open_world() as world:
-        await unread(world)
-        (entry,) = await world.requests()
-        assert entry["readers"] == 0
-        assert "pyllmcancel_streams_unread 1.0" in (await world.get("/metrics")).body.decode()
-        reader = await read(world).until_headers()
-        assert (await world.request("mine"))["readers"] == 1
-        world.gate.open()
-        await reader.end()
-        shown = (await world.get("/metrics")).body.decode()
-        assert "pyllmcancel_streams_unread 0.0" in shown
-        assert "pyllmcancel_streams_kept 1.0" in shown
+async def test_requests_and_metrics_show_that_nobody_reads(world: World) -> None:
+    await unread(world)
+    (entry,) = await world.requests()
+    assert entry["readers"] == 0
+    assert "pyllmcancel_streams_unread 1.0" in (await world.get("/metrics")).body.decode()
+    reader = await read(world).until_headers()
+    assert (await world.request("mine"))["readers"] == 1
+    world.gate.open()
+    await reader.end()
+    shown = (await world.get("/metrics")).body.decode()
+    assert "pyllmcancel_streams_unread 0.0" in shown
+    assert "pyllmcancel_streams_kept 1.0" in shown
 
 
 async def test_an_unexpected_failure_ends_the_stream_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """Agents' requests to a server whose chat template is strict: every dialect is served."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

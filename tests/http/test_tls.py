@@ -1,7 +1,5 @@
 """``--ssl-key-file`` and ``--ssl-cert-file``: the same server behind TLS, where leaving is noticed as without."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import ssl
@@ -40,8 +38,7 @@ def client(certificate: tuple[Path, Path], long_model: Path) -> Iterator[httpx.C
 
 
 def test_it_serves(client: httpx.Client) -> None:
-    answer = client.post("/v1/completions", json={"prompt": "hello", "max_tokens": 2})
-    assert answer.status_code == 200
+    assert client.post("/v1/completions", json={"prompt": "hello", "max_tokens": 2}).status_code == 200
 
 
 @pytest.mark.long

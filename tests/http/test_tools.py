@@ -1,7 +1,5 @@
 """Tools: how they reach the model, what it may answer, how its calls are told, and schemas that no grammar follows."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
@@ -30,7 +28,6 @@ TOOLS = [WEATHER, NOW]
 
 
 async def message_of(world: World, *, stream: bool = False, **fields: Any) -> dict[str, Any]:
-    """The message, put together from all chunks, with its finish reason."""
     exchange = await world.chat(stream=stream, **{"max_tokens": 500} | fields).end()
     assert exchange.status == 200, exchange.body
     if not stream:
@@ -54,7 +51,6 @@ async def message_of(world: World, *, stream: bool = False, **fields: Any) -> di
 
 
 def called(message: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Names and arguments of the calls."""
     ids = [call["id"] for call in message["tool_calls"]]
     assert len(set(ids)) == len(ids)
     assert all(call["type"] == "function" for call in message["tool_calls"])

@@ -1,7 +1,5 @@
 """``--otel``: one trace for each request, that goes on its client's, and stops nobody."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterator, Sequence
@@ -194,11 +192,7 @@ async def test_a_collector_that_is_stuck_stops_nobody_and_what_waits_for_it_is_b
 
 class Failing(SpanExporter):
     def __init__(self) -> None:
-        self.results = [
-            *[SpanExportResult.FAILURE] * 3,
-            *[SpanExportResult.SUCCESS] * 2,
-            SpanExportResult.FAILURE,
-        ]
+        self.results = [*[SpanExportResult.FAILURE] * 3, *[SpanExportResult.SUCCESS] * 2, SpanExportResult.FAILURE]
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         return self.results.pop(0)

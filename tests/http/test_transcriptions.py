@@ -1,9 +1,5 @@
 """Transcriptions: forms with a sound, their answers in every form, refusals, and cancels."""
 
-from __future__ import annotations
-
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -11,13 +7,15 @@ import pytest
 
 from pyllmcancel.media.values import Modality
 from pyllmcancel.server.media.settings import MediaSettings
+from tests.support import media_library
 from tests.support.fake_media import ROWS
 from tests.support.fake_native import MediaEncoder
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, open_world
 from tests.support.media_files import png, wav
-from tests.support.media_library import RecordingLibrary
+from tests.support.media_library import RecordingLibrary, seeing
 
+world, library = media_library.world, media_library.library
 PATH = "/v1/audio/transcriptions"
 SOUND = wav(1.5)
 FILE = ("file", ("a.wav", SOUND, "audio/wav"))
@@ -27,26 +25,6 @@ def form(*parts: tuple[str, Any], **fields: Any) -> dict[str, Any]:
     """Return the content and the headers of a form with a sound, unless `parts` says otherwise."""
     request = httpx.Request("POST", "http://x", data=fields, files=parts or (FILE,))
     return {"content": request.read(), "headers": {"content-type": request.headers["content-type"]}}
-
-
-@asynccontextmanager
-async def hearing(*modalities: Modality, **options: Any) -> AsyncIterator[tuple[World, RecordingLibrary]]:
-    async with open_world(n_ctx=4096, **options) as world:
-        library = RecordingLibrary(world.model, *modalities)
-        world.engine.media = library  # type: ignore[assignment]
-        yield world, library
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with hearing() as (opened, _):
-        yield opened
-
-
-@pytest.fixture
-def library(world: World) -> RecordingLibrary:
-    assert isinstance(world.engine.media, RecordingLibrary)
-    return world.engine.media
 
 
 async def asked(world: World, *parts: tuple[str, Any], path: str = PATH, **fields: Any) -> Exchange:
@@ -128,7 +106,7 @@ async def test_fields_of_a_form_have_their_types(world: World) -> None:
     ],
 )
 async def test_a_bad_sound_is_refused_as_the_file(content: bytes, status: int, words: str) -> None:
-    async with hearing(media=MediaSettings(max_seconds=3.0, max_bytes=200_000)) as (world, library):
+    async with seeing(media=MediaSettings(max_seconds=3.0, max_bytes=200_000)) as (world, library):
         refused = await asked(world, ("file", ("a.wav", content)), response_format="verbose_json")
         error = refused.json()["error"]
         assert (refused.status, error["param"]) == (status, "file")
@@ -139,7 +117,7 @@ async def test_a_bad_sound_is_refused_as_the_file(content: bytes, status: int, w
 async def test_a_form_that_is_none_is_refused() -> None:
     whole = form(model="m")
     header = whole["headers"]["content-type"]
-    async with hearing() as (world, _):
+    async with seeing() as (world, _):
         for content, kind, status, code in (
             (b"{}", "application/json", 415, "unsupported_media_type"),
             (whole["content"], "multipart/form-data", 415, "unsupported_media_type"),
@@ -152,12 +130,12 @@ async def test_a_form_that_is_none_is_refused() -> None:
             assert (await world.post(PATH, **(sent if kind else form(("note", (None, "x")))))).failure == (status, code)
         many = await asked(world, FILE, **{f"field{n}": "x" for n in range(70)})
         assert (many.status, "more than 64 fields" in many.json()["error"]["message"]) == (400, True)
-    async with hearing(max_body=10_000) as (world, _):
+    async with seeing(max_body=10_000) as (world, _):
         assert (await asked(world)).status == 413
 
 
 async def test_a_model_that_does_not_hear_says_so() -> None:
-    async with hearing(Modality.VISION) as (world, _):
+    async with seeing(Modality.VISION) as (world, _):
         refused = await asked(world)
         error = refused.json()["error"]
         assert (refused.status, error["param"]) == (400, "file")

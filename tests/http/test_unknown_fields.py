@@ -1,7 +1,5 @@
 """``--unknown-fields``: what becomes of fields that have no effect, and what is refused whatever it says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Invalid requests are refused in words, with the field's name, before any event; and other errors have that shape."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -37,8 +35,7 @@ def assert_refused(exchange: Exchange, param: str | None, code: str | None = Non
     assert error["request_id"] == exchange.headers["x-request-id"]
     if code is not None:
         assert error["code"] == code
-    message: str = error["message"]
-    return message
+    return error["message"]
 
 
 # By path and field: what is no value of it.
@@ -288,9 +285,7 @@ async def test_llama_servers_error_of_a_context_that_is_too_small_has_its_type_a
         ("PUT", "/v1/requests/mine", "DELETE, GET"),
     ],
 )
-async def test_a_wrong_method_is_405_and_the_answer_says_what_is_allowed(
-    world: World, method: str, path: str, allowed: str
-) -> None:
+async def test_a_wrong_method_is_a_405_with_those_allowed(world: World, method: str, path: str, allowed: str) -> None:
     exchange = await world.begin(method, path).end()
     error_of(exchange, 405, "method_not_allowed")
     assert exchange.headers["allow"] == allowed
@@ -309,9 +304,7 @@ async def test_other_spellings_of_json_are_accepted(world: World, content_type: 
 
 @pytest.mark.parametrize("depth", [500, 900, 980, 1000, 100_000])
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
-async def test_json_that_is_nested_deeply_is_refused_wherever_the_stack_ends(
-    world: World, depth: int, opening: str
-) -> None:
+async def test_deeply_nested_json_is_refused_wherever_the_stack_ends(world: World, depth: int, opening: str) -> None:
     closing = ("]" if opening == "[" else "}") * depth
     body = f'{{"prompt": "x", "metadata": {{"a": {opening * depth}1{closing}}}, "n": 0}}'
     exchange = await world.post(COMPLETIONS, body.encode())

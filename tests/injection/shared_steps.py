@@ -91,7 +91,6 @@ class SharedSteps:
         return came
 
     def ask(self) -> Answer:
-        """The answer to a prompt that is alone."""
         _, sink = self.submit(PROMPTS[0])
         assert sink.ending().finish_reason in COMPLETE
         return answer_of(sink)

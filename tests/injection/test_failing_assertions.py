@@ -1,7 +1,5 @@
 """An assertion of ggml that fails in the midst of a step ends the process, and not before every request has ended."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

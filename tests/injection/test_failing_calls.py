@@ -1,7 +1,5 @@
 """Whichever call of llama.cpp fails, and whenever: one request at most ends with an error, the next is as before."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,9 +83,7 @@ def test_no_memory_while_a_token_is_chosen_costs_that_request_alone(shared: Shar
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("nth", [1, 4])
 @pytest.mark.parametrize(("code", "why"), [(BAD_ALLOC, "bad_alloc"), (DEVICE_LOST, "the device is lost")])
-def test_an_exception_in_a_step_ends_every_request_with_an_error(
-    shared: SharedSteps, nth: int, code: int, why: str
-) -> None:
+def test_an_exception_in_a_step_ends_every_request_in_error(shared: SharedSteps, nth: int, code: int, why: str) -> None:
     with fault("decode", nth, code):
         came = shared.meet_until_it_closes()
     failed = shared.check_outcome(came, most_failed=len(came))

@@ -1,7 +1,5 @@
 """A step of texts that fails costs one request at most, and the next texts get the vectors that they got before."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,9 +66,7 @@ def check(came: list[tuple[Request, RecordingSink]], expected: list[list[np.ndar
 
 @pytest.mark.parametrize("call", KINDS)
 @pytest.mark.parametrize(("code", "after"), CODES)
-def test_a_step_of_texts_that_fails_costs_at_most_one_request(
-    engine: Engine, call: str, code: int, after: bool
-) -> None:
+def test_a_failed_step_of_texts_costs_at_most_one_request(engine: Engine, call: str, code: int, after: bool) -> None:
     expected = [vectors(sink) for _, sink in meet(engine)]
     alone = engine.embed(TEXTS[0])
     for nth in range(1, MAX_CALLS):

@@ -9,8 +9,6 @@ test, so that a run may be done in parts: ``--only unit/test_completion.py``. Ex
 that ``verdicts.toml`` does not have, or if that has reasons for no test.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -119,7 +117,6 @@ def quiet() -> dict[str, str]:
 
 
 def read_results(path: Path) -> dict[str, Result]:
-    """The last result of each test."""
     found: dict[str, Result] = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         one = json.loads(line)

@@ -7,8 +7,6 @@ repository and file.
 It imports nothing that takes time: `tests.support.zygote` has done that.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -21,7 +19,6 @@ OWN = ["--threads", "1", "--drain", "0.1", "--store", "memory"]
 
 
 def translate(options: list[str], stand_ins: dict[str, list[str]]) -> list[str]:
-    """Options of ``pyllmcancel serve``."""
     ours = list(OWN)
     repository, file = None, None
     rest = iter(options)

@@ -4,8 +4,6 @@ Random weights say random words. But the tokenizer is of the same kind as their 
 begins every text, so that all can pass that does not depend on what the model was taught.
 """
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

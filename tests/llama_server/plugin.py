@@ -3,8 +3,6 @@
 It runs under whatever Python their requirements are installed in, so it imports nothing but those.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

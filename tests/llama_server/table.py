@@ -1,7 +1,5 @@
 """The page with the outcomes of llama.cpp's tests."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """The expected outcomes of llama.cpp's tests, read from ``verdicts.toml``, and compared with the real ones."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable

@@ -1,8 +1,6 @@
 """Answers as models of each family write them, and what they mean."""
 # ruff: noqa: RUF001
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from typing import Any

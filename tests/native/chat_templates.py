@@ -1,7 +1,5 @@
 """llama.cpp's chat templates, rendered; and what a parser makes of an answer, put together."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from functools import cache

@@ -1,7 +1,5 @@
 """The rules for aborts, each where it is easiest to break: shared cells, the last node, the next step, the window."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -151,9 +149,7 @@ def overwrite_behind_the_window(world: World, context: Any) -> None:
 
 
 @pytest.mark.parametrize("interval", [0, CHUNK])
-def test_behind_its_window_a_sequence_goes_on_from_a_checkpoint_or_from_the_start(
-    make_world: WorldMaker, interval: int
-) -> None:
+def test_behind_its_window_a_sequence_goes_on_from_a_checkpoint_or_anew(make_world: WorldMaker, interval: int) -> None:
     world = make_world("real sliding-window")
     context = world.context(checkpoint_interval=interval)
     overwrite_behind_the_window(world, context)

@@ -3,8 +3,6 @@
 Where exactly the flag meets the step differs from run to run; what must hold afterwards does not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -103,8 +101,7 @@ def test_a_survivor_of_an_aborted_batch_gets_the_logits_it_gets_alone(slow_world
     (first,) = ok(context.step([(1, 90)]))
     expected = logits_afresh(slow_world, [*OTHER, first.token], 90, 1)
     for node in range(1, 60, 5):
-        flag = reopen(slow_world, context, 0, LONG)
-        context.raise_at(node, flag)
+        context.raise_at(node, reopen(slow_world, context, 0, LONG))
         result = context.step([(1, 1), (0, 400)])
         assert (result.status, result.polls) == (StepStatus.ABORTED, node)
         assert (context.n_committed(0), context.n_committed(1)) == (0, 90)
@@ -134,5 +131,4 @@ def test_chunks_of_any_size_give_the_same_token(real_world: World) -> None:
         real_world.open(context, 0, OTHER)
         while (n_left := len(OTHER) - context.n_committed(0)) > 0:
             ok(context.step([(0, min(size, n_left))]))
-        token = context.tokens(0)[-1]
-        assert [token, *real_world.run(context, 0, 2)] == expected
+        assert [context.tokens(0)[-1], *real_world.run(context, 0, 2)] == expected

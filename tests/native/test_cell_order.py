@@ -5,8 +5,6 @@ Every step here is of one sequence and as long as when it is alone, so that the 
 where the cells are.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -45,7 +43,6 @@ def compute(world: World, context: Any, seq: int, tokens: list[int]) -> None:
 
 
 def generate(context: Any, seq: int) -> np.ndarray:
-    """The logits after each of some more tokens, shape (COUNT, n_vocab)."""
     rows = []
     for _ in range(COUNT):
         ok(context.step([(seq, 1)]))
@@ -75,9 +72,7 @@ def beside_one_that_stays(world: World, **options: Any) -> np.ndarray:
     return generate(context, 1)
 
 
-def test_of_unified_cells_nothing_is_seen_of_others_as_long_as_ones_own_lie_in_order(
-    packaged: World, cells: dict[str, int]
-) -> None:
+def test_in_unified_cells_in_order_nothing_is_seen_of_others(packaged: World, cells: dict[str, int]) -> None:
     options = {"n_ctx": 256} | cells
     np.testing.assert_array_equal(beside_one_that_stays(packaged, **options), alone(packaged, **options))
 

@@ -1,7 +1,5 @@
 """ChatParser: answers of each family, however they are cut; and what a model gets wrong is text, in bounded time."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

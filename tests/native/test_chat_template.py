@@ -1,7 +1,5 @@
 """ChatTemplate: llama.cpp's templates compile, render and say how an answer looks; what is wrong with one is said."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -28,8 +26,7 @@ CHATML = (
 
 def rendered(source: str, **inputs: object) -> dict[str, object]:
     messages = {"messages": [{"role": "user", "content": "hello"}]}
-    result: dict[str, object] = json.loads(compiled(source).apply(json.dumps(messages | inputs).encode()))
-    return result
+    return json.loads(compiled(source).apply(json.dumps(messages | inputs).encode()))
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -131,9 +128,7 @@ def thinking(name: str, **inputs: object) -> Thinking:
         ("CohereForAI-c4ai-command-r7b-12-2024-tool_use", NO_THINKING, False, True),
     ],
 )
-def test_reasoning_is_to_come_has_begun_or_is_over(
-    name: str, inputs: dict[str, object], begun: bool, over: bool
-) -> None:
+def test_reasoning_is_to_come_has_begun_or_ended(name: str, inputs: dict[str, object], begun: bool, over: bool) -> None:
     found = thinking(name, **inputs)
     assert (found.begun, found.over) == (begun, over)
 

@@ -1,7 +1,5 @@
 """Memories that cannot be rolled back go on from their last checkpoint, with the same logits as from the start."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

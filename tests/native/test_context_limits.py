@@ -1,7 +1,5 @@
 """Contexts that cannot be had: an error that says so, and nothing that stays."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

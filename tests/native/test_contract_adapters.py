@@ -1,7 +1,5 @@
 """The contract of ``_native.pyi``, LoRA adapters: kept by the compiled module and by its fake."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

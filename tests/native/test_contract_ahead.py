@@ -1,7 +1,5 @@
 """The contract of ``_native.pyi``, steps ahead: kept by the compiled module and by its fake."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -109,8 +107,7 @@ def test_a_prompt_that_is_not_at_its_end_has_no_step_ahead(world: World) -> None
 def test_a_sequence_that_has_all_its_tokens_ends_the_run(world: World) -> None:
     context = world.context()
     begun(world, context, 2)
-    result = context.step([(0, 1), (1, 1)], ends=[(MANY, ()), (3, ())])
-    assert result.ahead
+    assert context.step([(0, 1), (1, 1)], ends=[(MANY, ()), (3, ())]).ahead
     assert context.collect(goes_on=True).ahead
     assert not context.collect(goes_on=True).ahead
     assert context.n_committed(1) == len(PROMPTS[1]) + 3
@@ -137,8 +134,7 @@ def test_a_full_context_ends_the_run(world: World) -> None:
     while context.n_committed(0) < len(prompt):
         ok(context.step([(0, min(128, len(prompt) - context.n_committed(0)))]))
     assert begin(context, [0]).ahead
-    result = context.collect(goes_on=True)
-    assert (result.ahead, context.n_committed(0)) == (False, n_ctx)
+    assert (context.collect(goes_on=True).ahead, context.n_committed(0)) == (False, n_ctx)
 
 
 def test_a_rung_context_begins_no_step(world: World) -> None:
@@ -184,9 +180,7 @@ def test_a_cancelled_member_gets_no_step_ahead(world: World) -> None:
         lambda world, context: context.logits(0),
     ],
 )
-def test_beside_a_step_ahead_every_other_call_is_refused_and_harms_nothing(
-    world: World, call: Callable[[World, Any], object]
-) -> None:
+def test_beside_a_step_ahead_all_other_calls_are_refused(world: World, call: Callable[[World, Any], object]) -> None:
     context, other = two_begun(world, 1)
     tokens = [row.token for row in ok(begin(context, [0]))]
     with pytest.raises(ContextBusy):

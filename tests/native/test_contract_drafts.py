@@ -1,7 +1,5 @@
 """The contract of ``_native.pyi``, drafts: kept by the compiled module and by its fake."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +28,6 @@ def tokens_of(row: StepRow) -> list[int]:
 
 
 def answer_with(world: World, draft_of: Callable[[list[int]], Sequence[int]], **sampling: Any) -> list[int]:
-    """The answer to PROMPT with a draft in each step, the one that computes the prompt included."""
     context = world.context()
     world.open(context, 0, PROMPT, **sampling)
     answer = list[int]()
@@ -109,8 +106,7 @@ def test_a_faulty_row_of_a_draft_keeps_the_tokens_before_it(drafting_world: Worl
     context = drafting_world.context()
     sampler = drafting_world.sampler()
     context.open(0, PROMPT, sampler, drafting_world.native.CancelFlag())
-    nothing = np.zeros_like(mask_of(drafting_world.model.n_vocab, 0))
-    sampler.restrict(None, nothing)
+    sampler.restrict(None, np.zeros_like(mask_of(drafting_world.model.n_vocab, 0)))
     (row,) = ok(context.step([StepItem(0, len(PROMPT), [expected[0], 7])]))
     assert (tokens_of(row), row.fault) == ([expected[0]], LogitFault.GRAMMAR)
     assert context.n_committed(0) == len(PROMPT) + 1

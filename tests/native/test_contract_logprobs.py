@@ -1,7 +1,5 @@
 """The contract of ``_native.pyi``: logprobs of prompts, masks, and starting afresh."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.errors import UsageError
@@ -35,9 +33,7 @@ def test_what_a_prompt_is_described_with_is_what_sampling_it_would_say(world: Wo
 
 
 @pytest.mark.parametrize("option", [{"n_described": len(PROMPT)}, {"n_reusable": 0}], ids=["described", "from nothing"])
-def test_a_prompt_is_computed_again_if_it_is_to_be_described_or_to_start_from_nothing(
-    world: World, option: dict[str, int]
-) -> None:
+def test_a_prompt_is_computed_again_if_it_is_described_or_begun_anew(world: World, option: dict[str, int]) -> None:
     context = world.idle(PROMPT, len(PROMPT))
     world.open(context, 0, [*PROMPT, 1], **option)
     assert context.n_committed(0) == 0
@@ -45,8 +41,7 @@ def test_a_prompt_is_computed_again_if_it_is_to_be_described_or_to_start_from_no
 
 def test_nothing_is_described_for_a_request_that_was_cancelled(world: World) -> None:
     context = world.context(abortable=False)
-    flag = world.open(context, 0, PROMPT, n_described=len(PROMPT))
-    flag.set()
+    world.open(context, 0, PROMPT, n_described=len(PROMPT)).set()
     (row,) = ok(context.step([(0, 20)]))
     assert row.described == ()
 
@@ -63,11 +58,9 @@ def test_a_step_describes_no_more_than_it_has_rows_for(world: World) -> None:
 def test_a_mask_restricts_the_next_choice_only(world: World, temperature: float) -> None:
     context = world.context()
     sampler = world.sampler(temperature=temperature, seed=3)
-    free = world.alone(PROMPT, 1)[0]
-    wanted = (free + 101) % 250
+    wanted = (world.alone(PROMPT, 1)[0] + 101) % 250
     context.open(0, PROMPT, sampler, world.native.CancelFlag())
     sampler.restrict(mask_of(world.model.n_vocab, wanted))
     (row,) = ok(context.step([(0, len(PROMPT))]))
     assert row.token == wanted
-    tokens = {ok(context.step([(0, 1)]))[0].token for _ in range(4)}
-    assert tokens != {wanted}
+    assert {ok(context.step([(0, 1)]))[0].token for _ in range(4)} != {wanted}

@@ -1,7 +1,5 @@
 """The contract of ``_native.pyi``, prefixes and aborts: kept by the compiled module and by its fake."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any
@@ -140,8 +138,7 @@ def test_prefixes_are_shared_with_other_idle_sequences_as_far_as_they_are_comput
 
 def test_a_flag_raised_before_the_step_aborts_it_at_the_first_node(world: World) -> None:
     context = world.context()
-    flag = world.open(context, 0, PROMPT)
-    flag.set()
+    world.open(context, 0, PROMPT).set()
     result = context.step([(0, 40)])
     assert (result.status, result.rows, result.polls, result.spared) == (StepStatus.ABORTED, [], 1, False)
     assert context.n_committed(0) == 0

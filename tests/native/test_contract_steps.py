@@ -1,7 +1,5 @@
 """The contract of ``_native.pyi``, contexts and steps: kept by the compiled module and by its fake."""
 
-from __future__ import annotations
-
 import io
 import pickle
 

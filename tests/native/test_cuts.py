@@ -3,8 +3,6 @@
 A cut after every node makes each of them an abort point; they must be exact for every kind of memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -100,8 +98,7 @@ def test_a_token_alone_is_not_cut(make_world: Callable[[str], World]) -> None:
     context = world.context(cut_seconds=0.25)
     world.open(context, 0, PROMPT)
     ok(step_of_a_second(context, 0, len(PROMPT)))
-    flag = world.open(context, 1, PROMPT[:1])
-    context.raise_at(1, flag)
+    context.raise_at(1, world.open(context, 1, PROMPT[:1]))
     result = step_of_a_second(context, 1, 1)
     # The CPU's own callback stops it at that node, which no cut does; of a device's nodes nothing is known.
     assert result.polls == 1 if result.status is StepStatus.ABORTED else ON_DEVICE

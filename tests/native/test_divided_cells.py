@@ -1,7 +1,5 @@
 """Divided cells: each sequence has its part to itself, and nothing else changes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

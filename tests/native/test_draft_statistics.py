@@ -5,8 +5,6 @@ little too often. The statistic is chi-square, of how often each token was sampl
 probabilities.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any

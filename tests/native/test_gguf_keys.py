@@ -1,7 +1,5 @@
 """Keys of a model file that llama.cpp would end the process over: refused by their names, before it sees them."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

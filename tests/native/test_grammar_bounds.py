@@ -1,7 +1,5 @@
 """Grammars that have exponentially many readings: the request that has one is bounded, and others go on as before."""
 
-from __future__ import annotations
-
 import math
 import re
 import string
@@ -70,7 +68,6 @@ def world(make_world: object) -> World:
 
 
 def answer(world: World, **sampling: Any) -> tuple[list[int], LogitFault]:
-    """Return the text that was generated before the end, or the fault."""
     context = world.context()
     world.open(context, 0, PROMPT, **sampling)
     (row,) = ok(context.step([(0, len(PROMPT))]))

@@ -1,7 +1,5 @@
 """The graphs of a step do not grow with its clients, and are used again: what a GPU's speed with many clients needs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

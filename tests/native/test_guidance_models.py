@@ -1,7 +1,5 @@
 """Constraints over real vocabularies, whose tokenizers have their own ideas of how a text begins."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

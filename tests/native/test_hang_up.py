@@ -1,7 +1,5 @@
 """The state of a socket's other end, found without waiting and without reading."""
 
-from __future__ import annotations
-
 import os
 import select
 import socket
@@ -19,8 +17,7 @@ Pair = tuple[socket.socket, socket.socket]
 
 def connected() -> Pair:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        client = socket.create_connection(listener.getsockname())
-        return client, listener.accept()[0]
+        return socket.create_connection(listener.getsockname()), listener.accept()[0]
 
 
 @pytest.fixture

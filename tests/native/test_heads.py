@@ -1,7 +1,5 @@
 """A context of a model's own heads: what it guesses depends on tokens and hidden states, however these got there."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +45,6 @@ class Pair:
         self.model.open(seq, tokens, self.sampler(), self.flags[seq])
 
     def answer(self, seq: int, count: int) -> list[int]:
-        """Compute the model until `seq` has `count` tokens more."""
         got: list[int] = []
         while len(got) < count:
             n_pending = len(self.model.tokens(seq)) - self.model.n_committed(seq)

@@ -1,7 +1,5 @@
 """Grammars that sleep until the answer has a trigger: they constrain from there on, and not before."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -40,7 +38,6 @@ class Dictated:
         return row
 
     def say(self, text: str) -> bool:
-        """Return whether each token of a text is allowed."""
         return self.say_tokens(self.model.tokenize(text, add_special=False))
 
     def say_tokens(self, tokens: Iterable[int]) -> bool:
@@ -54,7 +51,6 @@ class Dictated:
         return True
 
     def choose(self, n_tokens: int) -> str:
-        """Return the next token, if any is allowed."""
         rows = []
         while len(rows) < n_tokens and (not rows or rows[-1].fault is LogitFault.NONE):
             rows.append(self.step())
@@ -96,9 +92,7 @@ def test_the_grammar_holds_from_its_trigger_to_its_end(world: World, greedy: boo
         ("word", "ö<", "größ ö<", 'root ::= "ö<=f"'),
     ],
 )
-def test_the_grammar_reads_from_a_matchs_first_group(
-    world: World, kind: str, trigger: str, before: str, grammar: str
-) -> None:
+def test_the_first_group_begins_the_grammar(world: World, kind: str, trigger: str, before: str, grammar: str) -> None:
     answer = Dictated(world, grammar=grammar, grammar_triggers=((kind, trigger),))
     assert answer.say(before)
     assert answer.choose(3) == "=f"
@@ -224,7 +218,6 @@ def test_every_grammar_for_a_schema_is_accepted(world: World, name: str) -> None
 
 
 def grammar_of(form: dict[str, Any]) -> dict[str, Any]:
-    """The sampling parameters of a form."""
     triggers = ((trigger["type"], trigger["value"]) for trigger in form["grammar_triggers"])
     return {
         "grammar": form["grammar"],

@@ -1,7 +1,5 @@
 """Loading: each way to fail says what is wrong, and Python goes on meanwhile."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -69,9 +67,7 @@ def test_loading_can_be_cancelled_at_any_fraction(model_files: dict[str, Path]) 
             Model.load(model_files["attention"], progress=lambda fraction, at=at: fraction < at, progress_interval=0.0)
 
 
-def test_progress_is_told_at_the_beginning_and_at_the_end_and_no_more_often_than_asked(
-    model_files: dict[str, Path],
-) -> None:
+def test_progress_is_told_first_and_last_and_no_more_often_than_asked(model_files: dict[str, Path]) -> None:
     fractions: list[float] = []
     Model.load(model_files["attention"], progress=fractions.append, progress_interval=1e6)
     assert fractions == [0.0, 1.0]
@@ -130,9 +126,7 @@ def test_a_failed_assertion_of_llama_cpp_is_an_error_where_it_harms_nothing(
         model.tokenize("x" * length)
 
 
-def test_a_rotation_of_nothing_is_refused_where_llama_cpp_takes_it(
-    model_files: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_rotation_of_nothing_is_refused_where_llama_cpp_has_it(model_files: dict[str, Path], tmp_path: Path) -> None:
     base = GgufBytes.read(model_files["sliding-window"])
     path = base.with_key("gemma2.rope.dimension_count", Value(Type.UINT32, 0)).write(tmp_path / "model.gguf")
     with pytest.raises(ModelLoadError, match="rotates"):
@@ -160,8 +154,7 @@ def test_long_texts_of_a_model_are_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mmap", [False, True])
 def test_a_model_that_is_locked_into_memory_loads(model_files: dict[str, Path], mmap: bool) -> None:
-    model = Model.load(model_files["attention"], mlock=True, mmap=mmap)
-    assert model.tokenize("hello")
+    assert Model.load(model_files["attention"], mlock=True, mmap=mmap).tokenize("hello")
 
 
 def test_more_sequences_than_llama_cpp_has_are_refused(model_files: dict[str, Path]) -> None:

@@ -1,7 +1,5 @@
 """Texts without any blank: llama.cpp looks for words with std::regex, which calls itself for every character of one."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 
@@ -15,9 +13,7 @@ N_LETTERS = 200_000  # some 30,000 were enough to end the process, in a thread o
 
 @pytest.mark.parametrize("letter", ["a", "!", " ", "1", "漢"])
 @pytest.mark.parametrize("kind", ["deepseek-coder", "falcon", "gpt-2"])
-def test_a_word_of_any_length_is_tokenized(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, letter: str
-) -> None:
+def test_any_word_is_tokenized(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, letter: str) -> None:
     metadata_of = tiny_models.tokenizer_metadata
     monkeypatch.setattr(
         tiny_models, "tokenizer_metadata", lambda shape: metadata_of(shape) | {"tokenizer.ggml.pre": kind}

@@ -1,7 +1,5 @@
 """LoRA adapters: each sequence of a context names those that compute it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -34,9 +32,7 @@ def test_an_adapter_is_described_by_its_file(model_files: dict[str, Path], tmp_p
     assert loaded.adapters == [Adapter(), Adapter("verses", "Thou", (5, 6, 7))]
 
 
-def test_an_adapter_that_is_activated_by_no_token_of_the_model_is_refused(
-    model_files: dict[str, Path], tmp_path: Path
-) -> None:
+def test_an_adapter_that_no_token_can_activate_is_refused(model_files: dict[str, Path], tmp_path: Path) -> None:
     adapter = write_adapter(tmp_path / "adapter.gguf", model_files["attention"], invocation=(1 << 20,))
     with pytest.raises(ModelLoadError, match="activated"):
         _native.Model.load(model_files["attention"], lora=[adapter])

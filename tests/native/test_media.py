@@ -1,7 +1,5 @@
 """Pictures on the compiled core, with toy projectors of three kinds: rows, positions, cancels at every node, truth."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,8 +26,6 @@ WIDE, TALL = (100, 60), (30, 90)
 
 @dataclass
 class Sight:
-    """A text model and its projector."""
-
     kind: str
     model: Any
     path: Path
@@ -119,8 +115,7 @@ def decode(context: Any, seq: int, count: int) -> list[int]:
 def answer(sight: Sight, prompt: MediaPrompt, count: int = 8, **options: Any) -> list[int]:
     context = sight.context(**options)
     opened(context, 0, prompt, prompt.runs)
-    first = prefill(context, 0, prompt)
-    return first + decode(context, 0, count - 1)
+    return prefill(context, 0, prompt) + decode(context, 0, count - 1)
 
 
 def test_a_picture_decides_the_answer(sight: Sight) -> None:
@@ -139,8 +134,7 @@ def test_positions_are_fewer_than_rows_where_rows_share_them(sight: Sight) -> No
 
 def test_rows_have_the_same_bits_again_and_after_a_cancel_at_every_node(sight: Sight) -> None:
     encoder = sight.encoder(every_node=True)
-    library = sight.library(encoder)
-    prompt = sight.prompt(library, 1)
+    prompt = sight.prompt(sight.library(encoder), 1)
     encode(encoder, prompt)
     known = [run.chunk.rows().copy() for run in prompt.runs]
     n_nodes = encoder.polls
@@ -198,8 +192,7 @@ def test_a_cancel_at_every_node_of_a_picture_s_step_harms_nobody(sight: Sight) -
         flag = opened(context, 0, prompt, prompt.runs)
         prefill(context, 0, prompt, until=run.start)
         context.raise_at(node, flag)
-        result = context.step([(0, uniform(prompt, run.start, 128))])
-        assert result.status is StepStatus.ABORTED
+        assert context.step([(0, uniform(prompt, run.start, 128))]).status is StepStatus.ABORTED
         assert context.n_committed(0) == run.start
         context.close(0, keep=True)
     opened(context, 0, prompt, prompt.runs)
@@ -224,8 +217,7 @@ def test_a_picture_in_parts_is_the_same_and_its_first_part_alone_is_no_prefix(si
     assert context.n_committed(0) == (run.start + 3 if run.chunk.divisible else run.start)
     context.close(0, keep=True)
     opened(context, 0, prompt, prompt.runs)
-    got = prefill(context, 0, prompt, most=5) + decode(context, 0, 3)
-    assert got == answer(sight, prompt, 4)
+    assert prefill(context, 0, prompt, most=5) + decode(context, 0, 3) == answer(sight, prompt, 4)
 
 
 def test_a_prefix_with_a_picture_is_reused_shared_and_swapped(sight: Sight) -> None:

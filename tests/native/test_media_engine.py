@@ -1,7 +1,5 @@
 """An engine on the compiled core with a toy projector: pictures beside texts, cancels, choices, reuse."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Placements reach llama.cpp, and what it says of devices comes back; what needs a device is skipped without one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,9 +102,7 @@ def test_a_model_without_its_weights_tells_the_same_facts(path: Path) -> None:
         (Placement(tensor_split=(1.0,) * 10_000), "more parts"),
     ],
 )
-def test_what_is_not_there_is_refused_by_the_core_as_well(
-    model_files: dict[str, Path], placement: Placement, why: str
-) -> None:
+def test_the_core_refuses_what_is_not_there_too(model_files: dict[str, Path], placement: Placement, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         Model.load(model_files["attention"], placement=placement)
     with pytest.raises(UsageError, match=why):
@@ -132,9 +128,7 @@ def test_a_model_is_measured_with_the_cells_that_were_asked_for(model_files: dic
     assert 0 < by_default.cells < asked.cells
 
 
-def test_a_model_that_is_larger_than_the_whole_memory_is_refused(
-    model_files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_larger_than_memory_is_refused(model_files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     config = EngineConfig(model=model_files["attention"])
     monkeypatch.setattr(measuring, "available_memory", lambda: Memory(total=1_000, available=1_000))
     with pytest.raises(PlacementError, match="does not fit into memory: weights"):

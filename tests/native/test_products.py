@@ -1,7 +1,5 @@
 """Products of quantized weights give what the same weights give as floats, but for the rounding of activations."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
@@ -29,7 +27,6 @@ PROMPT = [(7 * n + 3) % 250 for n in range(21)]  # five tiles of four rows, and 
 
 
 def logits(path: Path, chunk: int) -> NDArray[np.float32]:
-    """The logits of the prompt's last token, shape (n_vocab,), if `chunk` tokens are computed in a step."""
     world = World(_native, path.stem, path, load_model(path), options={})
     context = world.context(n_ctx=64, n_batch=32, n_threads=2)
     world.open(context, 0, PROMPT)

@@ -3,8 +3,6 @@
 Compared bit by bit. Each test varies one way in which company or history could reach a result.
 """
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 from typing import Any
@@ -69,7 +67,6 @@ def prefill(context: Any, seq: int, chunk: int = 512) -> None:
 
 
 def generate(context: Any, seq: int, beside: tuple[int, ...] = ()) -> np.ndarray:
-    """The logits of the prompt's last token, and of COUNT more, shape (COUNT + 1, n_vocab)."""
     rows = [np.array(context.logits(seq))]
     for _ in range(COUNT):
         ok(context.step([(number, 1) for number in sorted((seq, *beside))]))
@@ -142,8 +139,7 @@ def test_a_prefix_that_another_answer_left(world: World) -> None:
         ok(context.step([(1, 1)]))
     known = context.tokens(1)[: context.n_committed(1)]
     context.close(1, keep=True)
-    prompt = [*known, *PROMPT[40:60]]
-    check_as_alone(world, context, prompt, n_known=len(known))
+    check_as_alone(world, context, [*known, *PROMPT[40:60]], n_known=len(known))
 
 
 def test_a_prefix_that_is_copied_from_another_sequence(world: World) -> None:

@@ -1,7 +1,5 @@
 """The real sampler: logits that cannot be sampled, grammars, penalties."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -43,9 +41,7 @@ def world(make_world: object) -> World:
     ("value", "fault"),
     [(float("nan"), LogitFault.NOT_FINITE), (float("inf"), LogitFault.NOT_FINITE), (0.0, LogitFault.ALL_EQUAL)],
 )
-def test_logits_that_mean_nothing_are_a_fault_and_give_no_token(
-    tmp_path: Path, value: float, fault: LogitFault
-) -> None:
+def test_logits_that_mean_nothing_are_a_fault_with_no_token(tmp_path: Path, value: float, fault: LogitFault) -> None:
     world = world_with_output(tmp_path / "faulty.gguf", value)
     context = world.context()
     world.open(context, 0, PROMPT)
@@ -55,9 +51,7 @@ def test_logits_that_mean_nothing_are_a_fault_and_give_no_token(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_grammar_that_allows_nothing_but_a_banned_end_is_the_requests_own_fault(
-    world: World, temperature: float
-) -> None:
+def test_a_grammar_that_allows_only_a_banned_end_is_the_requests_own_fault(world: World, temperature: float) -> None:
     context = world.context()
     ends = tuple((token, -np.inf) for token in range(world.model.n_vocab) if world.model.is_eog(token))
     world.open(context, 0, PROMPT, grammar='root ::= "a"', logit_bias=ends, temperature=temperature)
@@ -97,9 +91,7 @@ def test_a_vocabulary_that_is_banned_altogether_is_the_requests_own_fault(world:
 
 
 @pytest.mark.parametrize("temperature", [1e-38, 1e-7])
-def test_a_temperature_that_no_logit_can_be_divided_by_takes_the_likeliest_token(
-    world: World, temperature: float
-) -> None:
+def test_a_temperature_that_divides_no_logit_takes_the_likeliest_token(world: World, temperature: float) -> None:
     assert world.alone(PROMPT, 5, temperature=temperature) == world.alone(PROMPT, 5, temperature=0.0)
 
 
@@ -113,8 +105,7 @@ def test_a_repeat_penalty_sees_the_prompt(world: World) -> None:
 
 
 def test_a_penalty_keeps_a_token_from_coming_twice(world: World) -> None:
-    tokens = world.alone(PROMPT, 30, presence_penalty=100.0)
-    assert len(set(tokens)) == 30
+    assert len(set(world.alone(PROMPT, 30, presence_penalty=100.0))) == 30
 
 
 def test_brackets_in_texts_and_classes_are_not_counted(world: World) -> None:

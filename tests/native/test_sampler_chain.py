@@ -1,7 +1,5 @@
 """llama.cpp's samplers: each has its effect, in the order that a request names."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Prefixes of every kind of memory, written to a file and read into another context."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ OPTIONS = {"checkpoint_interval": 16, "n_ctx": 512, "flash_attention": 1}
 
 
 def computed(world: World, tokens: list[int], **options: Any) -> Any:
-    """A context whose first sequence, which is idle, has computed `tokens`, in steps of 24."""
     context = world.context(**OPTIONS | options)
     world.open(context, 0, [*tokens, 1])
     for begin in range(0, len(tokens), 24):
@@ -44,8 +41,7 @@ def read(path: Path) -> Any:
 def answer(world: World, context: Any, seq: int, prompt: list[int]) -> tuple[int, list[int]]:
     """How many tokens of the prompt were there, and what follows it."""
     world.open(context, seq, prompt)
-    n_cached = context.n_committed(seq)
-    return n_cached, world.run(context, seq, 6)
+    return context.n_committed(seq), world.run(context, seq, 6)
 
 
 @pytest.mark.parametrize("divided", [False, True])
@@ -59,9 +55,7 @@ def test_a_prompt_goes_on_where_a_file_ends(real_world: World, tmp_path: Path, *
     assert tokens == answer(real_world, computed(real_world, PROMPT, kv_unified=not divided), 0, prompt)[1]
 
 
-def test_a_prompt_that_differs_goes_on_from_where_it_differs_or_from_a_checkpoint(
-    real_world: World, tmp_path: Path
-) -> None:
+def test_a_prompt_that_differs_goes_on_from_there_or_from_a_checkpoint(real_world: World, tmp_path: Path) -> None:
     original = computed(real_world, PROMPT)
     path = saved(original, tmp_path / "a.prefix")
     context = real_world.context(**OPTIONS)
@@ -77,8 +71,7 @@ def test_a_prompt_that_differs_goes_on_from_where_it_differs_or_from_a_checkpoin
 
 def test_an_aborted_prompt_is_saved_as_far_as_it_is_true(real_world: World, tmp_path: Path) -> None:
     context = computed(real_world, PROMPT[:48])
-    flag = real_world.open(context, 0, [*PROMPT, 1])
-    context.raise_at(20, flag)
+    context.raise_at(20, real_world.open(context, 0, [*PROMPT, 1]))
     context.step([(0, 40)], fixed_cost=0.0, cost_per_token=1.0)
     context.close(0, keep=True)
     n_committed = context.n_committed(0)

@@ -1,7 +1,5 @@
 """Sounds on the compiled core, with a toy projector that hears: decoding, rows, cancels at every node, answers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +23,6 @@ QUIET = mp3(100)  # 3.6 s
 
 @dataclass
 class Hearing:
-    """A text model and its projector."""
-
     text: Any
     projector: Any
 

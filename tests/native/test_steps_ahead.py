@@ -1,7 +1,5 @@
 """Steps ahead of the compiled core: aborted at any node, beside Python's threads, in a context that goes away."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -53,9 +51,7 @@ def test_after_an_abort_of_the_step_ahead_the_sequence_goes_on_as_if_nothing_had
 
 @pytest.mark.parametrize("node", SWEPT[::2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_cancel_in_the_step_ahead_leaves_the_others_their_tokens(
-    make_world: Callable[[str], World], kind: str, node: int
-) -> None:
+def test_a_cancel_in_a_step_ahead_costs_nobody_tokens(make_world: Callable[[str], World], kind: str, node: int) -> None:
     world, options = world_of(make_world, kind)
     context, other = world.context(**options), world.context(**options)
     flags = begun(world, context, 3)

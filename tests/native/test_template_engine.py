@@ -1,7 +1,5 @@
 """llama.cpp's chat layer, to analyse a template and for a prompt, gets the text that transformers renders."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """How many threads a step has beside other busy programs: from readings of cores' times, with no clock and no load."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -46,9 +44,7 @@ class Cores:
     ("cores", "busy", "threads"),
     [(2, 0, 2), (2, 1, 1), (2, 2, 1), (2, 4, 1), (2, 8, 1), (8, 0, 8), (8, 1, 7), (8, 3, 5), (8, 7, 2), (8, 16, 1)],
 )
-def test_busy_programs_get_the_cores_that_they_want_and_the_threads_the_others(
-    cores: int, busy: int, threads: int
-) -> None:
+def test_busy_programs_get_the_cores_they_want_and_threads_the_others(cores: int, busy: int, threads: int) -> None:
     machine = Cores(cores)
     found = [machine.share_with(busy) for _ in range(40)]
     assert set(found[5:]) == {threads}, "it takes more than some steps, or never settles"

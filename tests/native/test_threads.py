@@ -1,7 +1,5 @@
 """The compiled core and Python's threads: the GIL is released, a second thread is refused, contexts share nothing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
@@ -21,8 +19,7 @@ def test_another_thread_runs_and_cancels_while_a_step_computes(slow_world: World
     """With no preemption this thread gets to raise the flag only because the step releases the GIL."""
     for _attempt in range(20):
         context = slow_world.context(n_batch=512)
-        flag = slow_world.open(context, 0, LONG)
-        result = step_and_cancel(context, [(0, 400)], [flag])
+        result = step_and_cancel(context, [(0, 400)], [slow_world.open(context, 0, LONG)])
         if result.status is StepStatus.ABORTED:
             return
     raise AssertionError("the flag was never raised while a step computed")
@@ -59,9 +56,7 @@ def test_a_second_thread_in_a_context_is_refused_and_nothing_is_harmed(slow_worl
     raise AssertionError("no second thread was ever refused")
 
 
-def test_a_flag_of_one_context_is_not_seen_by_another_that_runs_at_the_same_time(
-    slow_world: World, no_preemption: None
-) -> None:
+def test_a_contexts_flag_is_not_seen_by_another_that_runs_meanwhile(slow_world: World, no_preemption: None) -> None:
     expected = slow_world.alone(LONG, 1)
     aborted, running = slow_world.context(n_batch=512), slow_world.context(n_batch=512)
     slow_world.open(running, 0, LONG)
@@ -69,8 +64,7 @@ def test_a_flag_of_one_context_is_not_seen_by_another_that_runs_at_the_same_time
     thread = threading.Thread(target=lambda: rows.extend(ok(running.step([(0, 400)]))))
     thread.start()
     for _ in range(5):
-        flag = slow_world.open(aborted, 0, LONG)
-        flag.set()
+        slow_world.open(aborted, 0, LONG).set()
         assert aborted.step([(0, 400)]).status is StepStatus.ABORTED
         aborted.close(0, keep=False)
     thread.join()

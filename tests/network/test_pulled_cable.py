@@ -1,7 +1,5 @@
 """A client whose cable is pulled says nothing any more, and its request ends all the same: in every phase."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 
@@ -28,7 +26,6 @@ def connected(network: Network, port: int, **options: int) -> RawClient:
 
 
 def found(world: World, request_id: str) -> Request:
-    """The request, once it has arrived."""
     request = until(lambda: world.engine.registry.find(request_id), bool)
     assert isinstance(request, Request)
     return request
@@ -68,7 +65,6 @@ def ending_after_pull(network: Network, request: Request) -> tuple[Ending, float
 
 
 def noticed_at(request: Request) -> float:
-    """When it was cancelled; monotonic seconds."""
     assert request.cancellation.requested_at is not None
     return request.cancellation.requested_at
 

@@ -1,7 +1,5 @@
 """A package index that is a folder: an sdist like the pinned one, small, and built by itself with no network."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import tarfile

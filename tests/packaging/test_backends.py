@@ -1,7 +1,5 @@
 """PYLLMCANCEL_BACKEND: a name that is unknown, or a tool that is missing, ends the build before it has begun."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Everything of llama.cpp is inside the one extension module, and nothing of it can be seen from outside."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """tools/fill_vendor.py: nothing to do when current, and loud, harmless and helpful when it cannot do its work."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
@@ -42,7 +40,6 @@ class Checkout:
         )
 
     def left(self) -> list[str]:
-        """Return the files in vendor/, half-done and hidden ones included."""
         vendor = self.root / "vendor"
         return sorted(path.relative_to(vendor).as_posix() for path in vendor.rglob("*") if not path.is_dir())
 
@@ -63,7 +60,6 @@ def no_network() -> dict[str, str]:
 
 @pytest.fixture
 def sha256(tmp_path: Path) -> str:
-    """The hash of the sdist in the fake index."""
     return fake_index.write_sdist(tmp_path / "index")
 
 
@@ -119,9 +115,7 @@ def test_a_prefix_that_is_not_in_the_archive_is_named(checkout: Checkout, index:
     assert checkout.left() == ["llama.cpp/PIN.toml"]
 
 
-def test_without_a_network_it_says_what_to_do_and_keeps_an_older_tree(
-    checkout: Checkout, no_network: dict[str, str]
-) -> None:
+def test_without_a_network_it_advises_and_keeps_an_older_tree(checkout: Checkout, no_network: dict[str, str]) -> None:
     checkout.stamp.write_text("# the pin of last year\n")
     (checkout.tree / "LICENSE").write_text("kept\n")
     before = checkout.left()

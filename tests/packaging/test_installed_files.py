@@ -1,7 +1,5 @@
 """The files after `pip install`: licences, the type marker, the pin, the model, one version everywhere."""
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import os

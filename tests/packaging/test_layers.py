@@ -1,7 +1,5 @@
 """The layers of the package: calls go down only. Read from the syntax trees, imports for type checkers included."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -54,7 +52,6 @@ Sources = dict[str, str]
 
 @cache
 def sources() -> Sources:
-    """The package's modules by their names, without ``pyllmcancel.``."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py*")):
         if path.suffix in (".py", ".pyi"):
@@ -111,7 +108,6 @@ def layer_of(module: str) -> str:
 
 
 def upward(modules: Sources) -> list[str]:
-    """Imports of a higher layer."""
     order = list(LAYERS)
     return [
         str(found)
@@ -121,7 +117,6 @@ def upward(modules: Sources) -> list[str]:
 
 
 def circular(modules: Sources) -> set[str]:
-    """Modules that import each other, directly or not."""
     below: dict[str, set[str]] = {name: set() for name in modules}
     for found in imports(modules):
         below[found.importer].add(found.imported)
@@ -153,7 +148,6 @@ def importers_of_the_compiled_module(modules: Sources) -> set[str]:
 
 
 def cancellers(modules: Sources) -> set[str]:
-    """Functions that call ``….cancellation.request(…)``."""
     return {f"{name}.{place}" for name, text in modules.items() for place in _cancellers(parsed(text), ())}
 
 

@@ -1,7 +1,5 @@
 """The layers of the native core are its folders: a file includes only files of its own folder and of those below it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The probe of the native benchmarks compiles: no other part of the tests builds it."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """tools/release: the version, the changelog's section, the checksums and the bill of materials."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -131,8 +129,7 @@ def test_addresses_are_written_once(copy: Path) -> None:
     assert not urls.write(copy, "/srv/name")
     assert urls.write(copy, "git@forge.example:owner/name.git")
     text = (copy / "pyproject.toml").read_text("utf-8")
-    addresses = tomllib.loads(text)["project"]["urls"]
-    assert addresses["Source"] == "https://forge.example/owner/name"
+    assert tomllib.loads(text)["project"]["urls"]["Source"] == "https://forge.example/owner/name"
     assert urls.write(copy, "git@forge.example:another/name.git")
     assert (copy / "pyproject.toml").read_text("utf-8") == text
 

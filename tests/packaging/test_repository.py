@@ -1,7 +1,5 @@
 """llama.cpp is obtained, never committed."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The typed contract of the compiled module is what the compiled module does."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

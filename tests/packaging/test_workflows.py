@@ -1,7 +1,5 @@
 """The workflows of ``.github``: other people's code is pinned, and ours that they name is there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page's modules that need no browser, by Node's own test runner."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

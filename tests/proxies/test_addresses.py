@@ -1,7 +1,5 @@
 """Clients behind a proxy have their own addresses where ``--trusted-proxies`` names it, and else they are one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -40,7 +38,6 @@ def distrusting(long_model: Path) -> Iterator[ServerProcess]:
 
 
 def post(stack: ExitStack, proxy: Proxy, source: str, server: ServerProcess, **headers: str) -> str:
-    """Send a request from this address, which is running when this returns; its id."""
     client = stack.enter_context(RawClient(proxy.port, source=source))
     request_id = fresh_id()
     head, separator, body = post_bytes(request_id, COMPLETIONS).partition(b"\r\n\r\n")
@@ -51,9 +48,7 @@ def post(stack: ExitStack, proxy: Proxy, source: str, server: ServerProcess, **h
 
 
 @kinds
-def test_a_request_supersedes_those_of_its_own_address_only(
-    trusting: ServerProcess, kind: type[Proxy], tmp_path: Path
-) -> None:
+def test_a_request_supersedes_only_its_own_address(trusting: ServerProcess, kind: type[Proxy], tmp_path: Path) -> None:
     with installed(kind)(trusting.port, tmp_path) as proxy, ExitStack() as clients:
         older = post(clients, proxy, ALICE, trusting)
         neighbour = post(clients, proxy, BOB, trusting)
@@ -63,9 +58,7 @@ def test_a_request_supersedes_those_of_its_own_address_only(
 
 
 @kinds
-def test_a_client_cannot_give_itself_anothers_address(
-    trusting: ServerProcess, kind: type[Proxy], tmp_path: Path
-) -> None:
+def test_a_client_cannot_give_itself_an_address(trusting: ServerProcess, kind: type[Proxy], tmp_path: Path) -> None:
     with installed(kind)(trusting.port, tmp_path) as proxy, ExitStack() as clients:
         hers = post(clients, proxy, ALICE, trusting)
         post(clients, proxy, BOB, trusting, X_Forwarded_For=ALICE)
@@ -73,9 +66,7 @@ def test_a_client_cannot_give_itself_anothers_address(
 
 
 @kinds
-def test_without_a_trusted_proxy_all_behind_it_are_one(
-    distrusting: ServerProcess, kind: type[Proxy], tmp_path: Path
-) -> None:
+def test_without_a_trusted_proxy_all_are_one(distrusting: ServerProcess, kind: type[Proxy], tmp_path: Path) -> None:
     with installed(kind)(distrusting.port, tmp_path) as proxy, ExitStack() as clients:
         older = post(clients, proxy, ALICE, distrusting)
         newer = post(clients, proxy, BOB, distrusting)

@@ -1,7 +1,5 @@
 """A client's leaving comes through a proxy that is set up as in ``deploy/``: in every phase, streaming and not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -28,11 +26,7 @@ forms = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"]
 @ways
 @forms
 def test_in_the_queue(
-    proxy: Proxy,
-    server: ServerProcess,
-    occupied: Callable[[], AbstractContextManager[None]],
-    stream: bool,
-    way: str,
+    proxy: Proxy, server: ServerProcess, occupied: Callable[[], AbstractContextManager[None]], stream: bool, way: str
 ) -> None:
     with occupied(), RawClient(proxy.port) as client:
         request_id = client.post(stream=stream)

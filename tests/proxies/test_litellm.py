@@ -3,8 +3,6 @@
 Not installed by ``.ci/run``: its hundred packages want an environment of their own.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -81,9 +79,7 @@ def test_a_client_may_leave_the_queue(
 
 
 @paths
-def test_a_client_that_does_not_stream_may_leave_while_its_answer_is_computed(
-    litellm: LiteLLM, server: ServerProcess, path: str
-) -> None:
+def test_a_client_may_leave_its_whole_answer(litellm: LiteLLM, server: ServerProcess, path: str) -> None:
     with RawClient(litellm.port) as client:
         request_id = post(client, path)
         server.wait_for(request_id, completion_tokens=lambda n: n > 2)

@@ -1,7 +1,5 @@
 """The name that a proxy must send for the server, and the option that allows it, as ``docs/proxies.md`` says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,9 +39,7 @@ def test_nginx_without_a_line_for_host_sends_the_name_of_its_upstream(run: MakeP
     assert ask(run(Nginx, NGINX_OWN)) == (200, None)
 
 
-def test_a_name_that_a_proxy_sends_and_the_server_does_not_know_is_refused_and_the_option_is_told(
-    run: MakeProxy,
-) -> None:
+def test_a_name_that_a_proxy_sends_and_the_server_does_not_know_is_refused_with_the_option(run: MakeProxy) -> None:
     proxy = run(Nginx, NGINX_OWN | {"proxy_set_header": "Host backend.internal"})
     answer = httpx.get(f"http://127.0.0.1:{proxy.port}/v1/models", timeout=60)
     assert answer.status_code == 421
@@ -54,9 +50,7 @@ def test_behind_the_name_of_an_upstream_pages_are_those_of_others(run: MakeProxy
     assert ask(run(Nginx, NGINX_OWN), page=True) == (403, "foreign_origin")
 
 
-def test_with_the_forwarded_name_of_a_trusted_proxy_its_pages_are_the_servers_own(
-    trusting: ServerProcess, tmp_path: Path
-) -> None:
+def test_with_a_trusted_forwarded_name_its_pages_are_the_servers_own(trusting: ServerProcess, tmp_path: Path) -> None:
     with installed(Nginx)(trusting.port, tmp_path, OWN_NAME) as proxy:
         assert ask(proxy, page=True) == (200, None)
         assert ask(proxy, "chat.example", page=True) == (200, None)

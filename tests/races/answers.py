@@ -1,7 +1,5 @@
 """The answer to a request alone, and whether another got the same in company."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tests.support.device import NEAR_TIE

@@ -1,7 +1,5 @@
 """Engines on tiny models that draft in a context beside the model's, or do not draft."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,7 +49,6 @@ class Drafting:
         return self.answers([prompt], **options)[0]
 
     def answers(self, prompts: list[list[int]] = PROMPTS, **options: Any) -> list[list[int]]:
-        """Return the answers to all prompts, asked at once."""
         sinks = [self.submit(prompt, **options)[1] for prompt in prompts]
         for sink in sinks:
             assert sink.ending().finish_reason is FinishReason.LENGTH
@@ -76,7 +73,6 @@ def context_options(config: EngineConfig, n_ctx: int = 3 * 1024) -> dict[str, An
 
 @contextmanager
 def making(make: Callable[..., Drafting]) -> Iterator[Callable[..., Drafting]]:
-    """Yield what makes engines, all of which are closed in the end."""
     made: list[Drafting] = []
 
     def make_one(*arguments: Any, **options: Any) -> Drafting:

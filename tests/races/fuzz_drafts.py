@@ -5,8 +5,6 @@
 Exits with an error at the first answer that differs. See `tests/races/test_drafted_answers_are_the_same.py`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -3,8 +3,6 @@
 A neighbour decodes in the same engine all the while. In the first two phases it has the only slot.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace

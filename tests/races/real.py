@@ -1,7 +1,5 @@
 """The compiled engine on a tiny model, and what its requests get."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every source of a cancel, at the level of the core. Each has done its work when its ``with`` block begins."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,8 +17,7 @@ from tests.support.step_gate import TEST_LIMIT
 def wait_for_watcher(driver: Driver) -> None:
     """Return when the watcher has worked off what it was given before: a request without a client is cancelled last."""
     flag = CancelFlag()
-    last = Request(Cancellation(flag))
-    driver.expire(last)
+    driver.expire(Request(Cancellation(flag)))
     assert flag.wait(TEST_LIMIT)
 
 

@@ -1,7 +1,5 @@
 """LoRA adapters on the real engine: in company and after cancels, a request has the answer that it has alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Requests that arrive, are prepared, refused, accepted and cancelled by many threads at once."""
 
-from __future__ import annotations
-
 import random
 import sys
 import threading
@@ -35,8 +33,6 @@ def frequent_switches() -> Iterator[None]:
 
 
 class Crowd:
-    """Threads that prepare requests, and threads that cancel them."""
-
     def __init__(self, driver: Driver, seed: int) -> None:
         self.engine = driver.engine
         self.seed = seed
@@ -122,8 +118,7 @@ def test_each_arrived_request_is_refused_without_a_trace_or_ends_once(seed: int)
         assert crowd.twice_listed == []
         assert driver.engine.registry.requests() == []
         assert driver.engine.counts() == (0, 0, 0, 0)
-        observed = Counter(name for name, _ in driver.watcher.endings)
-        assert observed == Counter(endings.keys() - refused)
+        assert Counter(name for name, _ in driver.watcher.endings) == Counter(endings.keys() - refused)
         assert not refused & {*driver.watcher.added, *driver.watcher.cancelled}
         assert not refused & {summary.id for summary in driver.engine.registry.history()}
         assert max(Counter(crowd.given_up).values(), default=1) == 1

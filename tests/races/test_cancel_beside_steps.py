@@ -1,7 +1,5 @@
 """A cancel of a request that the running step does not compute ends the request while the step runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -131,8 +129,7 @@ def test_one_that_is_cancelled_after_the_last_look_ends_before_the_step(
 
     monkeypatch.setattr(registry, "offer", cancelled_before)
     driver.step()
-    held = driver.gate.held()
-    assert held is not None
+    assert driver.gate.held() is not None
     assert not driver.holds(tracked)
     assert tracked.ending.cancel_reason is CancelReason.DEADLINE
     check_invariants(driver)

@@ -4,8 +4,6 @@ Each cell is driven deterministically: the steps of the engine wait for the test
 places between steps. `make_driver` checks all invariants again when everything has ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -68,8 +66,7 @@ def check_ending(case: phases.Case, reason: CancelReason) -> None:
 def check_nothing_leaked_into_the_next(driver: Driver) -> None:
     """The cancelled request's session, its slots and its prompt are as good as new."""
     for prompt in (phases.SHORT, phases.LONG):
-        later = driver.answered(prompt, supersede=phases.KEY)
-        assert complete(later)
+        assert complete(driver.answered(prompt, supersede=phases.KEY))
 
 
 @pytest.mark.parametrize("ahead", [False, True])

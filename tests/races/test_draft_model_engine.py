@@ -1,7 +1,5 @@
 """A draft model on the compiled engine: the tokens are those without it, and fewer steps are computed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -122,9 +120,7 @@ def test_a_draft_model_that_cannot_be_loaded_is_said(files: dict[str, Path], tmp
             loaded(files, path)
 
 
-def test_two_models_that_do_not_fit_together_are_refused(
-    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_models_that_do_not_fit_both_are_refused(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     size = files["model"].stat().st_size
     monkeypatch.setattr(host_memory, "available_memory", lambda: Memory(1 << 30, size + size // 2))
     monkeypatch.setattr(host_memory.ContextNeed, "of", lambda *_, **__: None)

@@ -1,7 +1,5 @@
 """Random requests that extend, repeat and cut earlier ones have the same answers with drafts and without."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -87,7 +85,6 @@ def cancel_late(engine: Engine, request: Request, sink: RecordingSink, n_tokens:
 
 
 def answers(engine: Engine, asked: list[Asked], *, cancels: bool) -> list[RecordingSink]:
-    """Ask all at once, and wait for all endings."""
     sinks = []
     for one in asked:
         sink = RecordingSink()

@@ -1,7 +1,5 @@
 """The engine thread runs out of memory in any call that it makes, the last ones too: every request has one ending."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """Cells running out, on the compiled engine: preempted requests go on later with the same output, and none fails."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,7 +68,6 @@ def crowd(model_files: dict[str, Path]) -> Iterator[Callable[..., Crowd]]:
 
 
 def alone(crowd: Callable[..., Crowd], kind: str, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
-    """The answers of requests that have an engine to themselves, one after the other."""
     lonely = crowd(kind, parallel=1)
     return [lonely.tokens(lonely.submit(prompt, max_tokens=max_tokens)) for prompt in prompts]
 
@@ -106,9 +103,7 @@ def test_choices_of_one_prompt_give_way_and_go_on_too(crowd: Callable[..., Crowd
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_neighbour_is_not_touched_when_a_preempted_request_is_cancelled(
-    crowd: Callable[..., Crowd], kind: str
-) -> None:
+def test_no_neighbour_is_touched_when_a_preempted_request_is_cancelled(crowd: Callable[..., Crowd], kind: str) -> None:
     crowded = crowd(kind, parallel=2)
     requests: list[Request] = []
     crowded.watcher.on_added = requests.append
@@ -123,20 +118,16 @@ def test_a_neighbour_is_not_touched_when_a_preempted_request_is_cancelled(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_answer_ends_with_the_context_since_no_position_is_ever_shifted(
-    crowd: Callable[..., Crowd], kind: str
-) -> None:
+def test_an_answer_ends_with_the_context_as_no_position_is_shifted(crowd: Callable[..., Crowd], kind: str) -> None:
     crowded = crowd(kind)
-    request = crowded.submit(PROMPT[:200], max_tokens=None)
-    assert len(crowded.tokens(request)) == CELLS - 200
+    assert len(crowded.tokens(crowded.submit(PROMPT[:200], max_tokens=None))) == CELLS - 200
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_prompt_of_several_choices_is_computed_by_one_of_them_alone(crowd: Callable[..., Crowd], kind: str) -> None:
     """An abort is true only for the first sequence of a token that several share: no token of ours is shared."""
     crowded = crowd(kind)
-    request = crowded.submit(PROMPT[:60], max_tokens=4, n=3)
-    crowded.tokens(request)
+    crowded.tokens(crowded.submit(PROMPT[:60], max_tokens=4, n=3))
     prefilled: Counter[int] = Counter()
     for record in crowded.watcher.steps:
         indices = [part.choice for part in record.sequences if part.phase == "prefill"]

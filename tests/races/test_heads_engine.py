@@ -1,7 +1,5 @@
 """A model's own heads on the compiled engine: the tokens are those without them, and fewer steps are computed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

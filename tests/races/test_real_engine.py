@@ -1,7 +1,5 @@
 """The cases that matter most, on the compiled engine: temperature 0, survivors compared with a run alone."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading
@@ -61,9 +59,7 @@ def alone(make_real: Callable[..., Real], kind: str, prompt: list[int], max_toke
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_of_ten_requests_of_one_key_nine_are_superseded_and_the_queue_stays_at_one(
-    make_real: Callable[..., Real], n: int
-) -> None:
+def test_of_ten_requests_of_one_key_nine_are_superseded_and_one_queues(make_real: Callable[..., Real], n: int) -> None:
     """TabbyAPI's case."""
     real = make_real()
     requests = []
@@ -79,9 +75,7 @@ def test_of_ten_requests_of_one_key_nine_are_superseded_and_the_queue_stays_at_o
 
 
 @pytest.mark.parametrize("kind", mostly_long(KINDS, "attention"))
-def test_two_hundred_clients_that_leave_the_queue_do_not_touch_the_one_that_decodes(
-    make_real: Callable[..., Real], kind: str
-) -> None:
+def test_two_hundred_clients_that_leave_the_queue_harm_no_decoding(make_real: Callable[..., Real], kind: str) -> None:
     """ik_llama's case."""
     real = make_real(kind, parallel=1)
     steps = threading.Semaphore(0)
@@ -97,15 +91,12 @@ def test_two_hundred_clients_that_leave_the_queue_do_not_touch_the_one_that_deco
     real.watcher.on_step_done = lambda _: None
     steps.release()
     assert alone(make_real, kind, LONG[:20], 250).is_whole(real.tokens(decoding))
-    computed = {entry[0] for record in real.watcher.steps for entry in record.sequences}
-    assert computed == {decoding.id}
+    assert {entry[0] for record in real.watcher.steps for entry in record.sequences} == {decoding.id}
     assert {record.status for record in real.watcher.steps} == {"ok"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_requests_of_one_batch_leave_it_in_the_step_in_which_each_ends(
-    make_real: Callable[..., Real], kind: str
-) -> None:
+def test_requests_of_one_batch_leave_it_in_the_step_that_ends_each(make_real: Callable[..., Real], kind: str) -> None:
     """The batch case."""
     real = make_real(kind)
     lengths = (5, 20, 60)
@@ -119,9 +110,7 @@ def test_requests_of_one_batch_leave_it_in_the_step_in_which_each_ends(
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "recurrent", "sliding-window"])
-def test_neighbours_of_cancelled_prefills_get_the_tokens_they_get_alone(
-    make_real: Callable[..., Real], kind: str
-) -> None:
+def test_neighbours_of_cancelled_prefills_get_their_tokens_alone(make_real: Callable[..., Real], kind: str) -> None:
     real = make_real(kind)
     survivor = real.submit(LONG[:40], max_tokens=150)
     victims: list[Request] = []
@@ -144,9 +133,7 @@ def test_neighbours_of_cancelled_prefills_get_the_tokens_they_get_alone(
 
 
 @pytest.mark.parametrize("kind", ["own cells", "own cells, ahead"])
-def test_one_that_is_moved_into_the_place_of_a_cancelled_neighbour_goes_on_as_alone(
-    make_real: Callable[..., Real], kind: str
-) -> None:
+def test_one_moved_into_a_cancelled_neighbours_place_is_as_alone(make_real: Callable[..., Real], kind: str) -> None:
     real = make_real(kind)
     requests: list[Request] = []
     n_steps = count()
@@ -189,9 +176,7 @@ def cancel_after(real: Real, n_steps: int) -> list[Request]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_retry_of_a_cancelled_prompt_gets_the_tokens_of_one_computed_afresh(
-    make_real: Callable[..., Real], kind: str
-) -> None:
+def test_a_retried_cancelled_prompt_gets_the_tokens_of_a_fresh_one(make_real: Callable[..., Real], kind: str) -> None:
     real = make_real(kind)
     for n_steps in range(1, 4):
         submitted = cancel_after(real, n_steps)
@@ -234,9 +219,7 @@ class StormClient:
 
 
 @pytest.mark.parametrize("kind", mostly_long(KINDS, "attention"))
-def test_a_storm_of_cancels_from_many_threads_hits_its_targets_and_no_other_request(
-    make_real: Callable[..., Real], kind: str
-) -> None:
+def test_a_storm_of_cancels_by_many_threads_hits_only_its_targets(make_real: Callable[..., Real], kind: str) -> None:
     real = make_real(kind, max_queue=1000)
     expected = {start: alone(make_real, kind, LONG[start : start + 70], 12) for start in range(4)}
     clients = [StormClient(real, seed, expected) for seed in range(4)]
@@ -250,9 +233,7 @@ def test_a_storm_of_cancels_from_many_threads_hits_its_targets_and_no_other_requ
 
 @pytest.mark.parametrize("kind", mostly_long(KINDS, "attention"))
 @pytest.mark.parametrize("n", [1, 3])
-def test_what_gives_way_to_another_owner_goes_on_with_the_same_tokens(
-    make_real: Callable[..., Real], kind: str, n: int
-) -> None:
+def test_what_gives_way_to_another_owner_has_the_same_tokens(make_real: Callable[..., Real], kind: str, n: int) -> None:
     prompts = [[*LONG[: 60 + first], first] for first in range(3)]
     expected = [alone(make_real, kind, prompt, 24) for prompt in prompts]
     real = make_real(kind, parallel=3)
@@ -275,9 +256,7 @@ def test_what_gives_way_to_another_owner_goes_on_with_the_same_tokens(
 
 @pytest.mark.parametrize("kind", mostly_long(KINDS, "attention"))
 @pytest.mark.parametrize("n", [1, 2])
-def test_what_pauses_again_and_again_goes_on_with_the_same_tokens(
-    make_real: Callable[..., Real], kind: str, n: int
-) -> None:
+def test_what_pauses_repeatedly_goes_on_with_the_same_tokens(make_real: Callable[..., Real], kind: str, n: int) -> None:
     """Five readers that read the next token when their request has paused, on three slots; a sixth one leaves."""
     prompts = [LONG[first : first + 40] for first in range(5)]
     expected = [alone(make_real, kind, prompt, 24) for prompt in prompts]

@@ -4,8 +4,6 @@
 events.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -61,7 +59,6 @@ class EngineSchedule(RuleBasedStateMachine):
             self.driver.engine.registry._families.declare(owner, "grandchild", "child")
 
     def pick(self, number: int) -> Tracked:
-        """One of the requests so far, the newest ones first."""
         return self.driver.tracked[-1 - number % len(self.driver.tracked)]
 
     def live(self) -> list[Tracked]:

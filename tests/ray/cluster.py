@@ -110,7 +110,6 @@ class RayCluster(ServerProcess):
         return until(lambda: self.workers(model), accept, SECONDS)
 
     def kill(self, name: str) -> None:
-        """Have Ray kill the actor whose name has this part."""
         subprocess.run([sys.executable, "-P", "-c", KILL, name], env=self._environment, check=True, timeout=SECONDS)
 
     def deploy(self, models: dict[str, dict[str, Any]]) -> None:
@@ -119,8 +118,7 @@ class RayCluster(ServerProcess):
         self._ask_dashboard("PUT", json=self._config())
 
     def status(self, model: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._ask_dashboard("GET")["applications"][model]
-        return found
+        return self._ask_dashboard("GET")["applications"][model]
 
     def _ask_dashboard(self, method: str, **given: Any) -> Any:
         address = re.search(r"http://127\.0\.0\.1:\d+", self.log)
@@ -130,7 +128,6 @@ class RayCluster(ServerProcess):
         return answer.raise_for_status().json() if answer.content else None
 
     def pids(self) -> list[int]:
-        """All processes that belong to it."""
         found, mark = [], f"{MARK}={self._mark}".encode()
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):

@@ -1,7 +1,5 @@
 """Two models on Ray, one with two workers, the other with one to three. Skipped where Ray is not installed."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress

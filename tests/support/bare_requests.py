@@ -1,7 +1,5 @@
 """Requests without an engine, for tests of the parts that an engine is made of."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,13 +11,7 @@ from tests.support.driver import RecordingSink, split_origin
 from tests.support.fake_model import CancelFlag, Model, Sampler
 
 
-def bare_request(
-    name: str = "r",
-    *,
-    prompt: Sequence[int] = (1, 2, 3),
-    max_tokens: int = 4,
-    **options: Any,
-) -> Request:
+def bare_request(name: str = "r", *, prompt: Sequence[int] = (1, 2, 3), max_tokens: int = 4, **options: Any) -> Request:
     """A request that no engine knows, with its choices; `options` are fields of `Origin` and of its parameters."""
     origin = split_origin(options)
     params = generation_params(temperature=0.0, **options)

@@ -1,21 +1,11 @@
 """Makers of GGUF files that must be refused, each broken in one way, for tests of errors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from .tiny_models import (
-    TinyShape,
-    attention_metadata,
-    llama_weights,
-    mamba_metadata,
-    write_model,
-    write_tiny_llama,
-)
+from .tiny_models import TinyShape, attention_metadata, llama_weights, mamba_metadata, write_model, write_tiny_llama
 
 
 def write_not_gguf(path: Path) -> Path:
-    """Write a file of text."""
     path.write_text("This is not a model.\n" * 100)
     return path
 

@@ -1,7 +1,5 @@
 """Fake models with a chat template, whose answers a test writes down."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,12 +24,19 @@ HERMES = (
 )
 
 
-class Says(fake_model.Model):
+class Templated(fake_model.Model):
+    """A model that brings a chat template."""
+
+    def __init__(self, template: str) -> None:
+        super().__init__()
+        self.chat_template = template  # type: ignore[assignment]
+
+
+class Says(Templated):
     """Answers so to everything."""
 
     def __init__(self, answer: str, template: str = HERMES) -> None:
-        super().__init__()
-        self.chat_template = template  # type: ignore[assignment]
+        super().__init__(template)
         self.answer = answer.encode()
 
     def logits(self, tokens: Sequence[int], made: Sequence[Scales] = ()) -> np.ndarray:

@@ -1,7 +1,5 @@
 """Values of the types with which the official clients describe what they send: typed dictionaries, and their unions."""
 
-from __future__ import annotations
-
 import types
 import typing
 from collections.abc import Iterator

@@ -4,8 +4,6 @@
 What holds on the CPU must hold there. Bits are compared with bits of the same device: a test loads all models alike.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ step waits there, or when nothing is left to do: between two calls of a test not
 order of events in every run.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -317,7 +315,6 @@ class Driver:
         self.settle()
 
     def run_to_the_end(self) -> None:
-        """Let all steps through, and everything be read."""
         self.gate.open()
         for tracked in self.tracked:
             tracked.sink.full = False
@@ -326,7 +323,6 @@ class Driver:
         self.gate.hold()
 
     def holds(self, tracked: Tracked) -> bool:
-        """Return whether the step that waits at the gate computes for this request."""
         held = self.gate.held()
         return held is not None and tracked.request.cancellation.flag in held.flags
 

@@ -1,7 +1,5 @@
 """Facts from the endpoints' signatures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 

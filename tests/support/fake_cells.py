@@ -1,7 +1,5 @@
 """The cells of a fake context: of all sequences together or, divided, of each its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 

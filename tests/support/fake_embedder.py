@@ -4,8 +4,6 @@ Verified: ``tests/embedding/test_contract.py`` runs one set of tests against it 
 `fake_native`, an embedding is a function of the text, so any two computations of the same tokens agree.
 """
 
-from __future__ import annotations
-
 import threading
 import zlib
 from array import array

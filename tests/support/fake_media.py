@@ -4,8 +4,6 @@ A picture is any file whose header `pyllmcancel.media.files` knows. It has ROWS 
 or is the error that `MediaEncoder.broken` says.
 """
 
-from __future__ import annotations
-
 import struct
 import threading
 import time

@@ -13,8 +13,6 @@ what ``NAME.unfit`` has. ``NAME.stuck`` has it answer no messages of the front, 
 everything but its health with an error, as while it drains.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

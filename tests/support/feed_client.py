@@ -1,14 +1,10 @@
 """A reader of ``GET /v1/events`` in a test's world."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.http_world import World
+from tests.support.http_world import World
 
 
 class Told(NamedTuple):
@@ -50,7 +46,6 @@ class FeedClient:
         return [event.type for event in self.events]
 
     async def until(self, accept: Callable[[list[Told]], object]) -> list[Told]:
-        """Wait until the events are as they should be; all that have come."""
         await self.exchange.until(lambda: accept(self.events))
         return self.events
 
@@ -59,7 +54,6 @@ class FeedClient:
         return (await self.until(bool))[0].data
 
     async def ended(self, *request_ids: str) -> list[Told]:
-        """Wait until all of these requests have ended."""
         return await self.until(
             lambda events: set(request_ids) <= {event.request_id for event in events if event.type == "ended"}
         )

@@ -1,7 +1,5 @@
 """Servers that are forked from a process that has imported everything; see `zygote`."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

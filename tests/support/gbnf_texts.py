@@ -11,8 +11,6 @@ DEEP = 8  # rules inside each other; from there on the shortest way out is taken
 
 @dataclass
 class Rule:
-    """A part of a grammar: of one kind, with parts of its own."""
-
     kind: str  # literal, set, rule, repeat, sequence, choice
     text: str = ""
     parts: list[Rule] = field(default_factory=list)
@@ -46,7 +44,6 @@ class Grammar:
         return max(map(self._depth, rule.parts), default=0)
 
     def text(self, name: str, chance: random.Random, depth: int = 0) -> str:
-        """One text of the rule of this name."""
         return self._text(self.rules[name], chance, depth)
 
     def _text(self, rule: Rule, chance: random.Random, depth: int) -> str:

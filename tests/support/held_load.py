@@ -1,17 +1,13 @@
 """A load that waits for the test, in place of `Engine.load`."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.errors import LoadCancelled
 from tests.support.http_asgi import LIMIT
-
-if TYPE_CHECKING:
-    from pyllmcancel.engine.engine import Engine
 
 
 class HeldLoad:

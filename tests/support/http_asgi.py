@@ -4,19 +4,14 @@ What a server like uvicorn does is done here in the open: the body arrives when 
 the client reads, and ``receive`` tells of a client that has left, or whose answer is complete.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
 from urllib.parse import unquote
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-    from typing import Self
-
-    from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp, Message
 
 LIMIT = 60.0  # seconds; nothing here takes more than milliseconds, so a longer wait is a hang
 
@@ -72,7 +67,6 @@ class Exchange:
         self._inbox.put_nowait({"type": "http.request", "body": body, "more_body": more})
 
     def leave(self) -> None:
-        """The client closes its connection."""
         self._gone.set()
         self._inbox.put_nowait({"type": "http.disconnect"})
 
@@ -126,7 +120,6 @@ class Exchange:
         return found
 
     async def end(self) -> Self:
-        """Wait until the application has returned."""
         async with asyncio.timeout(LIMIT):
             await asyncio.shield(self.task)
         return self

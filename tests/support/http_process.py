@@ -137,7 +137,6 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
         return found
 
     def started(self) -> ServerProcess:
-        """Wait until it serves."""
         self.listening()
         try:
             until(self._is_healthy, bool, START_LIMIT)
@@ -152,7 +151,6 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
             return False
 
     def listening(self) -> None:
-        """Wait until it takes connections."""
         found = self.wait_for_log(r"running on http://([\d.]+):(\d+)", START_LIMIT)
         self.host, self.port = found[1], int(found[2])
         self.url = f"http://{self.host}:{self.port}"
@@ -182,7 +180,6 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
         return answer
 
     def wait_idle(self, seconds: float = LIMIT) -> None:
-        """Wait until nothing is live."""
         until(lambda: self.http.get("/health").json(), lambda seen: seen["waiting"] == seen["running"] == 0, seconds)
 
     # -- ending -------------------------------------------------------------------------------------------------------

@@ -1,18 +1,20 @@
 """The whole server over a fake engine whose steps a test lets through one by one."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import defaultdict
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
+
+from fastapi import FastAPI
 
 from pyllmcancel.chat.template import ChatTemplate
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.generation import Generation
+from pyllmcancel.requests.observer import StepRecord
 from pyllmcancel.requests.request import Request
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ApiKey, ServerConfig
@@ -20,14 +22,11 @@ from pyllmcancel.server.limits import Limits
 from pyllmcancel.server.running.metrics import EngineMetrics
 from tests.support import fake_native
 from tests.support.http_asgi import LIMIT, Clients, Exchange
+from tests.support.step_gate import HeldStep
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
-    from fastapi import FastAPI
-
-    from pyllmcancel.requests.observer import StepRecord
-    from tests.support.step_gate import HeldStep
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
@@ -113,7 +112,6 @@ class World(Clients):
         return await asyncio.to_thread(self.gate.wait_held)
 
     async def step(self, n_steps: int = 1) -> None:
-        """Let steps finish."""
         for _ in range(n_steps):
             await self.held()
             self.gate.let_through()
@@ -121,7 +119,6 @@ class World(Clients):
     # -- clients ------------------------------------------------------------------------------------------------------
 
     def complete(self, prompt: Any = "hello", *, headers: dict[str, str] | None = None, **fields: Any) -> Exchange:
-        """Begin a completion."""
         return self.begin("POST", COMPLETIONS, {"prompt": prompt} | fields, headers=headers)
 
     def chat(self, content: str = "hello", *, headers: dict[str, str] | None = None, **fields: Any) -> Exchange:
@@ -154,7 +151,6 @@ class World(Clients):
         return await self.request(request_id)
 
     async def added(self, request_id: str) -> None:
-        """Wait until a request was accepted."""
         async with asyncio.timeout(LIMIT):
             await self.metrics.arrivals[request_id].wait()
 

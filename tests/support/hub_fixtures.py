@@ -1,7 +1,5 @@
 """Fixtures of what is tested against the stand-in of the hub."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace

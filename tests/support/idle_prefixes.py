@@ -1,7 +1,5 @@
 """Contexts whose sequences are idle and hold something, for tests of the prefix cache."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pyllmcancel.sampling import SamplingParams

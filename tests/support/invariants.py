@@ -1,7 +1,5 @@
 """DESIGN's invariants, as checks on a `Driver` in a quiet moment."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from pyllmcancel.events import FinishReason, RequestStatus

@@ -3,8 +3,6 @@
 Of what takes so long that a stream would stand still, everything is made before: `tests.http.test_first_requests`.
 """
 
-from __future__ import annotations
-
 import importlib.abc
 import linecache
 import re

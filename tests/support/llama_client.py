@@ -1,13 +1,10 @@
 """Clients of llama-server's ``/completion``, for tests."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tests.support.http_asgi import Exchange
-    from tests.support.http_world import World
+from tests.support.http_asgi import Exchange
+from tests.support.http_world import World
 
 COMPLETION = "/completion"
 

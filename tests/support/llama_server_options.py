@@ -1,7 +1,5 @@
 """The options of the pinned llama-server, read from its source."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cache

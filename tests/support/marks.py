@@ -1,7 +1,5 @@
 """Parameters of which most are left to ``pytest -m long``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small pictures and sounds, made of nothing, and ones that lie about themselves."""
 
-from __future__ import annotations
-
 import base64
 import random
 import struct

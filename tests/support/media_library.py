@@ -1,15 +1,20 @@
-"""Stands in for what makes prompts of pictures: it remembers what it is given, and writes a word for each picture."""
+"""Stands in for what makes prompts of pictures: it remembers what it is given, and writes a word for each picture.
 
-from __future__ import annotations
+Test modules take the fixtures of a server with it from here: `world` and `library`.
+"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
+
+import pytest
 
 from pyllmcancel.errors import ContextLengthError
 from pyllmcancel.media.checks import MediaLimits, check
 from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import Media, Modality
 from pyllmcancel.pausing import FlaggedPause, Pause
+from tests.support.http_world import World, open_world
 
 
 class RecordingLibrary:
@@ -68,3 +73,24 @@ class RecordingLibrary:
         for one in media:
             text = text.replace(self.marker, f"[{one.kind} of {len(one.data)}]", 1)
         return text
+
+
+@asynccontextmanager
+async def seeing(*modalities: Modality, **options: Any) -> AsyncIterator[tuple[World, RecordingLibrary]]:
+    """A server whose model takes pictures and sounds."""
+    async with open_world(n_ctx=4096, **options) as world:
+        library = RecordingLibrary(world.model, *modalities)
+        world.engine.media = library  # type: ignore[assignment]
+        yield world, library
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with seeing() as (opened, _):
+        yield opened
+
+
+@pytest.fixture
+def library(world: World) -> RecordingLibrary:
+    assert isinstance(world.engine.media, RecordingLibrary)
+    return world.engine.media

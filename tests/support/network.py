@@ -4,8 +4,6 @@ Pulling the client's cable from the switch leaves the server's link as it is: no
 a RST, nor an error from the network, as when a laptop's lid is closed. Needs root and iproute2.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The effects that every official client must have on a server, whatever its calls are called."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine

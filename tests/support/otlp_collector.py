@@ -1,7 +1,5 @@
 """A stand-in for an OpenTelemetry collector: takes OTLP over HTTP, and keeps the spans."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

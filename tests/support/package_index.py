@@ -1,7 +1,5 @@
 """A package index for tests, beside the stand-in of the hub: pages of links, and wheels that carry a file."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import zipfile

@@ -3,8 +3,6 @@
 A block that no test runs has a comment right above it that says why: ``<!-- not run: needs a GPU -->``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

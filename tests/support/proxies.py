@@ -1,7 +1,5 @@
 """nginx, HAProxy and LiteLLM, run by hand on a loopback port with the recipes of ``deploy/``."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

@@ -1,7 +1,5 @@
 """Weights of llama.cpp's K-quants, which the gguf package reads but does not write: random blocks of a given size."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

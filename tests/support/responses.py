@@ -1,7 +1,5 @@
 """Responses as OpenAI's own client reads them, but strictly: its types take what is missing or wrong as it comes."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any, get_args
 

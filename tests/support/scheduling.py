@@ -1,7 +1,5 @@
 """A scheduler without an engine, for tests of what it decides."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from pyllmcancel.config import EngineConfig

@@ -16,8 +16,6 @@ Handle = Callable[["Peer"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request as the server got it."""
-
     line: str
     headers: dict[str, str]
     body: bytes
@@ -36,7 +34,6 @@ class Peer:
         self.writer = writer
 
     async def receive(self) -> Received:
-        """Read a whole request."""
         async with asyncio.timeout(LIMIT):
             line, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
             pairs = (entry.split(":", 1) for entry in lines)
@@ -85,7 +82,6 @@ class ScriptedServer:
                 peer.abort()
 
     async def peer(self) -> Peer:
-        """The next connection."""
         async with asyncio.timeout(LIMIT):
             return await self._peers.get()
 
@@ -120,7 +116,6 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 
 def chunk(data: bytes) -> bytes:
-    """A piece of a chunked body."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -129,7 +124,6 @@ def event(fields: Any, end: bytes = b"\n\n") -> bytes:
 
 
 def token(text: str, finish: str | None = None) -> dict[str, Any]:
-    """A piece of a completion's stream."""
     return {"choices": [{"index": 0, "text": text, "finish_reason": finish}]}
 
 
@@ -137,11 +131,9 @@ USAGE = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}
 
 
 def stream(*payloads: Any, done: bool = True) -> bytes:
-    """A complete stream."""
     events = b"".join(chunk(event(payload)) for payload in payloads)
     return STREAM_HEAD + events + (chunk(DONE) if done else b"") + LAST_CHUNK
 
 
 def completion(text: str = "a b", finish: str | None = "length") -> dict[str, Any]:
-    """A whole completion."""
     return token(text, finish) | {"usage": {"prompt_tokens": 7, "completion_tokens": 2}}

@@ -1,7 +1,5 @@
 """A small model that is known by a name, for tests: its content, its wheel, and what is fetched of it."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Screenshots for the documents, as small files."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

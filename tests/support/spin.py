@@ -1,7 +1,5 @@
 """Spin, which tries every interleaving of a protocol. Needs Debian's package `spin` and a C compiler."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

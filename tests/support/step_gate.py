@@ -4,19 +4,14 @@ The policy is that of ``native/step/abort_gate.cpp``, read at the points where t
 node, whenever a member's flag is raised, and whenever the test moves the step on.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyllmcancel.step import StepItem
 from tests.support.device import ON_DEVICE
-
-if TYPE_CHECKING:
-    from tests.support.fake_native import CancelFlag
+from tests.support.fake_native import CancelFlag
 
 N_POLLS = 100  # graph nodes of a whole step
 # Seconds; nothing here takes more than milliseconds, but on a device that is the processor, or with a sanitizer
@@ -92,13 +87,11 @@ class StepGate:
             self._holding = True
 
     def open(self) -> None:
-        """Let everything through, now and later."""
         with self.changed:
             self._holding = False
             self.changed.notify_all()
 
     def let_through(self) -> None:
-        """Let the held step finish."""
         with self.changed:
             self._let_through += 1
             self.changed.notify_all()

@@ -1,7 +1,5 @@
 """Fixtures of tests that open stores: a plugin for pytest, which a test module names."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Stores of responses, for tests: opened, filled, and closed in the end."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
@@ -24,8 +22,6 @@ def item(name: str) -> dict[str, Any]:
 
 
 class Stores:
-    """Opens stores of one file."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self._opened: list[Store] = []

@@ -1,7 +1,5 @@
 """HTTP servers in a thread whose answers are a test's."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

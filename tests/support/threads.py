@@ -5,8 +5,6 @@ everything with four; what holds with one must hold with any number. But there a
 cores: threads spin at each of a step's hundred barriers, and two on one core wait there for each other's time slices.
 """
 
-from __future__ import annotations
-
 import os
 
 N_THREADS = min(int(os.environ.get("PYLLMCANCEL_TEST_THREADS", "1")), len(os.sched_getaffinity(0)))

@@ -5,8 +5,6 @@ characters first, then their continuations, then the commonest words. Every text
 and what cannot is ``[UNK]``, as with the whole one.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Unpack

@@ -9,8 +9,6 @@ the hidden state before that token, from which the model chose it: the head repe
 it got the right state.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal, Unpack
 

@@ -17,8 +17,6 @@ so that greedy decoding never chooses one and a generation ends when the test sa
 token that the model is known to produce as ``eos_id``. A tensor depends on the seed and its own name, on nothing else.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -196,11 +194,7 @@ def llama_weights(shape: TinyShape) -> Weights:
 
 
 def write_tiny_sliding_window(
-    path: Path,
-    *,
-    window: int = 32,
-    quantization: GGMLQuantizationType | None = None,
-    **options: Unpack[TinyOptions],
+    path: Path, *, window: int = 32, quantization: GGMLQuantizationType | None = None, **options: Unpack[TinyOptions]
 ) -> Path:
     """Write a gemma2: layers 0, 2, … see the last `window` tokens only, the others all of them."""
     shape = TinyShape(**options)

@@ -1,7 +1,5 @@
 """Makers of tiny GGUF models that rank: an encoder (BERT) and a decoder (Qwen 3), each with a classification head."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
@@ -43,12 +41,7 @@ def write_tiny_cross_encoder(
 
 
 def write_cross_encoder(
-    path: Path,
-    shape: TinyShape,
-    tokenizer: Metadata,
-    *,
-    labels: Sequence[str] = (),
-    has_last_layer: bool = True,
+    path: Path, shape: TinyShape, tokenizer: Metadata, *, labels: Sequence[str] = (), has_last_layer: bool = True
 ) -> Path:
     """As `write_tiny_cross_encoder`, with another vocabulary."""
     weights, n_embd, n_scores = encoder_weights(shape), shape.n_embd, max(1, len(labels))

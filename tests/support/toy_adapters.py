@@ -6,8 +6,6 @@ What an adapter adds to a matrix is about as large as a random matrix of its siz
 enough that greedy answers differ.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ writes. The weights are random: a toy says nothing sensible, but what an aborted
 behind in its memory is what it leaves behind in a real model's.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 from dataclasses import dataclass

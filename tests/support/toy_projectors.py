@@ -5,8 +5,6 @@ look at each other, qwen2.5vl has rows that share positions (M-RoPE) and picture
 second of a sound is 13 rows.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass

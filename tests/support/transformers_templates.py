@@ -3,8 +3,6 @@
 Written after its documentation: an immutable sandbox, blocks without their lines, loop controls, three functions more.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from functools import cache

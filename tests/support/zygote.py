@@ -5,8 +5,6 @@ it is to have. It is told the server's process id, and then its exit status, neg
 connection, or dies, the server is killed. The zygote ends when its standard input does.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -4,8 +4,6 @@ python -m tests.templates
 python -m tests.templates --as-sent     # without the steps of `pyllmcancel.chat.order`
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import Counter

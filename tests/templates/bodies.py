@@ -4,8 +4,6 @@ Every text that must reach the model holds one word of the form ``word07``, by i
 of calls hold words of the form ``value07``, texts beside calls ``aside07``: templates have their own mind about these.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The outcome of a form in a template: refused, or rendered with what it says, in its order."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass
@@ -76,8 +74,7 @@ def prompt_of(name: str, body: ChatBody, *, as_sent: bool) -> str:
     tools = [tool.model_dump(exclude_none=True) for tool in body.tools or []]
     inputs: dict[str, Any] = {"messages": template_messages(body.messages), "tools": tools}
     functions = opened(name)
-    prompt: str = json.loads((functions._render if as_sent else functions.apply_template)(inputs))["prompt"]
-    return prompt
+    return json.loads((functions._render if as_sent else functions.apply_template)(inputs))["prompt"]
 
 
 def outcome(name: str, form: Form, *, as_sent: bool = False) -> Outcome:

@@ -1,7 +1,5 @@
 """Forms of conversations that agents send, in strict templates and others; in all: ``python -m tests.templates``."""
 
-from __future__ import annotations
-
 import json
 from itertools import chain, pairwise
 from typing import Any

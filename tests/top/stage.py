@@ -1,7 +1,5 @@
 """A server whose answers are the test's."""
 
-from __future__ import annotations
-
 import json
 from http.server import ThreadingHTTPServer
 from typing import Any
@@ -25,7 +23,6 @@ pyllmcancel_tokens_saved_total 5031.0
 
 
 def entry(request_id: str, **changed: Any) -> Fields:
-    """The entry of a request that runs."""
     found = {
         "id": request_id,
         "status": "running",
@@ -48,7 +45,6 @@ def entry(request_id: str, **changed: Any) -> Fields:
 
 
 def cancelled(request_id: str, reason: str, latency_ms: float, **changed: Any) -> Fields:
-    """The entry of one that was cancelled."""
     ending = {"status": "cancelled", "finish_reason": "cancelled", "cancel_reason": reason}
     return entry(request_id, **ending | {"cancel_latency_ms": latency_ms} | changed)
 

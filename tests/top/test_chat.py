@@ -1,7 +1,5 @@
 """`pyllmcancel chat`, on a terminal and without."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

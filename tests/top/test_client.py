@@ -1,7 +1,5 @@
 """The words for cancels and errors, and the addresses that are asked."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

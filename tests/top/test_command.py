@@ -1,7 +1,5 @@
 """The command on a terminal of its own, against a server that says what the test says."""
 
-from __future__ import annotations
-
 import builtins
 import os
 import signal

@@ -1,7 +1,5 @@
 """Keys from bytes, however they are cut; and the terminal as it was found."""
 
-from __future__ import annotations
-
 import os
 import pty
 import termios

@@ -1,7 +1,5 @@
 """The command beside a real server: what it shows is what the server does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.http_process import RawClient, ServerProcess

@@ -1,7 +1,5 @@
 """Texts that others chose cannot move the terminal's cursor; numbers read well."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.top.text import LONGEST, duration, milliseconds, plain

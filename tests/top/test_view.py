@@ -1,7 +1,5 @@
 """The screen as text: what it shows, that it fits, and that nothing in it is obeyed."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each decision of the abort policy is counted: aborted, aborted and redone for survivors, spared."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.requests.observer import StepRecord
@@ -11,7 +9,6 @@ DECISIONS = ("aborted", "redone", "spared")
 
 
 def counted(*records: StepRecord) -> tuple[float, ...]:
-    """Steps aborted, redone and spared, as a scrape shows them."""
     metrics = EngineMetrics()
     for record in records:
         metrics.step_done(record, 0)
@@ -29,7 +26,5 @@ def counted(*records: StepRecord) -> tuple[float, ...]:
         ("no_room", False, 2, (0, 0, 0)),
     ],
 )
-def test_a_step_counts_by_what_was_decided(
-    status: str, spared: bool, survivors: int, expected: tuple[int, int, int]
-) -> None:
+def test_steps_count_by_decision(status: str, spared: bool, survivors: int, expected: tuple[int, int, int]) -> None:
     assert counted(StepRecord(1, 0.0, 0.1, (), status, spared, survivors)) == expected

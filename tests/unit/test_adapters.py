@@ -1,7 +1,5 @@
 """LoRA adapters of requests: each request gets the tokens that it gets alone, in any company."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -36,8 +34,7 @@ def done(driver: Driver, tracked: Tracked) -> Tracked:
 
 
 def test_a_scale_that_is_nothing_in_single_precision_is_none(driver: Driver) -> None:
-    tiny = done(driver, asked(driver, scales=((0, 1e-50), (1, -1e-300))))
-    assert tiny.request.adapters == ()
+    assert done(driver, asked(driver, scales=((0, 1e-50), (1, -1e-300)))).request.adapters == ()
     done(driver, asked(driver, scales=((0, 1e-30),)))
 
 
@@ -80,8 +77,7 @@ def test_an_activated_adapter_shares_what_comes_before_its_invocation(driver: Dr
     again = done(driver, asked(driver, text + " and again", ACTIVATED))
     if driver.context.memory_kind == "attention":
         assert again.ending.usage.cached_tokens >= len(text)
-    plain = done(driver, asked(driver, text + " and more"))
-    assert plain.ending.usage.cached_tokens <= begin
+    assert done(driver, asked(driver, text + " and more")).ending.usage.cached_tokens <= begin
     assert done(driver, asked(driver, text + " and more", FIRST)).ending.usage.cached_tokens == 0
 
 
@@ -93,10 +89,8 @@ def test_an_activated_adapter_without_its_invocation_does_nothing(driver: Driver
 def test_the_last_invocation_counts_and_one_at_the_beginning_adapts_all(driver: Driver) -> None:
     twice = asked(driver, "<go> one <go> two", ACTIVATED)
     assert twice.request.choices[0].adapted.begin == len("<go> one ") - 1
-    at_once = asked(driver, "<go> one", ACTIVATED)
-    assert at_once.request.choices[0].adapted.begin == 0
-    beside_another = asked(driver, "one <go> two", (*FIRST, *ACTIVATED))
-    assert beside_another.request.choices[0].adapted.begin == 0
+    assert asked(driver, "<go> one", ACTIVATED).request.choices[0].adapted.begin == 0
+    assert asked(driver, "one <go> two", (*FIRST, *ACTIVATED)).request.choices[0].adapted.begin == 0
     driver.run_to_the_end()
     assert [one.sink.tokens() for one in driver.tracked] == [one.expected for one in driver.tracked]
 

@@ -1,7 +1,5 @@
 """The drafts of one answer, simulated: the time that they save in a copy with changes, and that they lose elsewhere."""
 
-from __future__ import annotations
-
 import random
 
 from pyllmcancel.drafting.answer_drafts import AnswerDrafts

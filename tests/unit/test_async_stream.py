@@ -1,7 +1,5 @@
 """Readers in event loops, on a fake engine: whichever way they leave, their request is cancelled."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -56,8 +54,7 @@ async def test_a_second_task_that_reads_gets_an_error_and_the_first_reads_on(dri
     with pytest.raises(UsageError, match="one reader at a time"):
         await anext(stream)
     driver.gate.open()
-    tokens = await first
-    assert tokens == driver.model.greedy(list(b"prompt"), 4)
+    assert await first == driver.model.greedy(list(b"prompt"), 4)
 
 
 async def test_leaving_async_with_cancels_and_waits_for_the_end(driver: Driver) -> None:

@@ -1,7 +1,5 @@
 """The processors for which batch invariance is promised."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.engine.batch_invariance import kernels_were_compared

@@ -1,7 +1,5 @@
 """Schemas that exceed the limits of time or memory, or make no sense: an error that says which field, and why."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -72,9 +70,7 @@ def compiled(guidance: BoundedGuidance, schema: Mapping[str, Any], **options: An
     mostly_long(TOO_MUCH.values(), TOO_MUCH["a large divisor"], TOO_MUCH["a billion times"]),
     ids=TOO_MUCH,
 )
-def test_what_is_too_much_or_makes_no_sense_is_the_requests_error(
-    guidance: BoundedGuidance, schema: Mapping[str, Any]
-) -> None:
+def test_what_is_too_much_or_senseless_is_its_error(guidance: BoundedGuidance, schema: Mapping[str, Any]) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         compiled(guidance, schema)
     assert caught.value.param == "where"

@@ -1,7 +1,5 @@
 """The input of a call is JSON of an object whatever the model writes, and has no member that was cut off."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

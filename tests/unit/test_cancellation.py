@@ -1,7 +1,5 @@
 """The intent to cancel: the first reason wins, and one of many cancels, or the end, decides."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """The constraint on a chat's tokens: reasoning is free, but for its budget; then a text in its form, or a call."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import numpy as np

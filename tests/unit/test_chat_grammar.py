@@ -1,7 +1,5 @@
 """llama.cpp's grammars of tool calls, narrowed to what a request asks for; from the real templates of models."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

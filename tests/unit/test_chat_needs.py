@@ -1,7 +1,5 @@
 """The texts that a template refuses or omits are found by rendering: here templates are functions."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Conversations as strict templates take them: nothing is lost, and a turn's messages stay those of the next one's."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from typing import Any

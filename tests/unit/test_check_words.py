@@ -1,7 +1,5 @@
 """English that has to be read twice is found: in pages, docstrings, comments and strings of the code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The output of a child process: all of its lines, in some pieces."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Awaitable, Callable

@@ -184,8 +184,7 @@ def test_time_counts_from_when_bytes_wait_not_from_when_some_were_sent_last(rig:
 
 
 def test_a_reader_that_takes_a_byte_now_and_then_has_not_stalled(rig: Rig) -> None:
-    watch = rig.watch(client_timeout=0.0, reader_stall=60.0)
-    watch.bytes_wait()
+    rig.watch(client_timeout=0.0, reader_stall=60.0).bytes_wait()
     for second in range(50, 1_000, 50):
         rig.clock.pass_until(second)
         rig.acknowledged, rig.sent_at = rig.acknowledged + 1, second
@@ -216,8 +215,7 @@ def test_a_reader_that_vanishes_in_a_burst_has_vanished(rig: Rig) -> None:
 def test_where_the_system_does_not_tell_what_leaves_the_process_counts(rig: Rig) -> None:
     rig.tells = False
     rig.buffered = 1_000
-    watch = rig.watch(client_timeout=0.0, reader_stall=60.0)
-    watch.bytes_wait()
+    rig.watch(client_timeout=0.0, reader_stall=60.0).bytes_wait()
     rig.clock.pass_until(30.0)
     rig.buffered = 999
     assert rig.gone_by(119.0) == []

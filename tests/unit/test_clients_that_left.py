@@ -1,7 +1,5 @@
 """Clients that show to have left: no step begins with them, whatever the thread of their readers is at."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from pyllmcancel.cancellation import CancelReason

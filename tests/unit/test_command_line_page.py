@@ -1,7 +1,5 @@
 """The page on the command line is what the command's own help says."""
 
-from __future__ import annotations
-
 import pytest
 
 from tools.describe_commands import PAGE, page

@@ -1,7 +1,5 @@
 """Which connection goes when there is one too many."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """A custom tool's input, read while its function's arguments come."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """How many compute threads there are when no number is configured."""
 
-from __future__ import annotations
-
 import os
 from math import inf
 from pathlib import Path
@@ -34,9 +32,7 @@ def test_the_control_groups_quota_is_read(files: dict[str, str], expected: float
 
 
 @pytest.mark.parametrize(("quota", "expected"), [(0.5, 1), (1.9, 1), (2.0, 2), (64.0, 4), (inf, 4)])
-def test_there_are_no_more_threads_than_the_quota_has_cores(
-    quota: float, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_are_at_most_the_quotas_cores(quota: float, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
     monkeypatch.setattr(config, "core_quota", lambda: quota)
     assert default_threads() == expected

@@ -1,7 +1,5 @@
 """The part of an answer that was delivered, as the front counts it and as the server that goes on reads it."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.events import Delta, FinishReason

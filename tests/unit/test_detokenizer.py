@@ -1,7 +1,5 @@
 """From tokens to text: characters are never cut, stop strings never leak."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,9 +78,7 @@ def test_the_text_ends_where_the_first_stop_string_to_be_complete_begins(text: s
         (b"    x\ny", 0, "    x\ny", False),
     ],
 )
-def test_a_line_that_is_indented_too_little_ends_the_text(
-    text: bytes, min_indent: int, expected: str, outdented: bool
-) -> None:
+def test_a_line_indented_too_little_ends_the_text(text: bytes, min_indent: int, expected: str, outdented: bool) -> None:
     detokenizer = Detokenizer(lambda token: bytes([token]), (), min_indent)
     assert "".join(detokenizer.feed(byte) for byte in text) + detokenizer.flush() == expected
     assert detokenizer.outdented is outdented

@@ -1,7 +1,5 @@
 """Prefixes that survive a restart: an engine is closed, or its process dies, and another one finds them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat
@@ -177,8 +175,7 @@ def test_while_a_file_is_read_other_requests_go_on(machine: Machine) -> None:
     driver, reading = machine.start_to_read(parallel=2)
     returning = driver.submit(PROMPT + MORE, settle=False)
     reading.wait_reached()
-    other = answered(driver, b"somebody else's question")
-    assert completes(other)
+    assert completes(answered(driver, b"somebody else's question"))
     assert not returning.ended
     reading.go_on()
     assert completes(returning)
@@ -193,8 +190,7 @@ def test_a_request_that_waits_for_a_file_can_be_cancelled(machine: Machine) -> N
     driver.engine.cancel(tracked.request)
     assert tracked.ending.cancel_reason is not None
     driver.gate.open()
-    other = driver.submit(b"the next one", settle=False)
-    assert completes(other)
+    assert completes(driver.submit(b"the next one", settle=False))
     reading.go_on()
     assert completes(answered(driver, PROMPT + MORE))
 
@@ -256,9 +252,7 @@ def test_of_many_prompts_no_more_are_read_than_there_are_slots(machine: Machine)
     assert disk_of(driver).n_fetches == 0
 
 
-def test_a_file_that_is_read_at_once_does_not_leave_its_request_behind(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_read_at_once_leaves_no_request_behind(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.write(PROMPT)
     driver = machine.start()
     disk = disk_of(driver)
@@ -422,9 +416,7 @@ def test_a_disk_that_fails_costs_no_request_anything(
     assert "could not be written to disk" in caplog.text
 
 
-def test_a_file_that_could_not_be_finished_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_file_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = PrefixFolder(tmp_path, MIB)
     prefix = SwappedPrefix(list(PROMPT))
 
@@ -476,9 +468,7 @@ def test_what_is_erased_while_it_is_written_is_gone(machine: Machine, monkeypatc
     assert machine.files == []
 
 
-def test_the_engine_does_not_wait_for_the_deletion_of_what_is_erased(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_engine_awaits_no_deletion_of_what_is_erased(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     deleting, unlink, written, write = Stop(), Path.unlink, threading.Event(), prefix_folder.write
     monkeypatch.setattr(prefix_folder, "write", lambda *parts: (write(*parts), written.set())[0])
     driver = machine.start(named_slots=True)
@@ -512,9 +502,7 @@ def test_what_is_erased_is_gone_if_the_close_comes_first(machine: Machine, monke
     assert machine.files == []
 
 
-def test_a_close_waits_for_the_hash_if_there_is_something_to_write(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_close_awaits_a_hash_that_is_to_be_written(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     closes, wait = threading.Event(), DiskFloor.wait_until_known
     monkeypatch.setattr(DiskFloor, "wait_until_known", lambda *parts: (closes.set(), wait(*parts))[1])
 

@@ -1,7 +1,5 @@
 """Idle prefixes where each sequence has cells of its own, and only neighbours compute together."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.scheduling.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch

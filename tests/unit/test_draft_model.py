@@ -1,7 +1,5 @@
 """A draft model in the engine: it changes how many steps an answer takes; its cancels and failures cost drafts only."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -128,9 +126,7 @@ def test_a_failed_step_costs_an_answer_its_drafts(
     assert n_steps < LENGTH / 2
 
 
-def test_a_model_that_fails_again_and_again_is_not_used_any_more(
-    drafting: Driver, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_model_that_keeps_failing_is_not_used_any_more(drafting: Driver, caplog: pytest.LogCaptureFixture) -> None:
     steps = recorded_drafts(drafting)
     draft_context(drafting).next_status.extend([StepStatus.FAILED_COMPUTE] * 100)
     with caplog.at_level(logging.WARNING):

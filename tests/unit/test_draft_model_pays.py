@@ -3,8 +3,6 @@
 The engine is the real one. The times of all steps are those of a table, by rows, so that the results are exact.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -127,17 +125,14 @@ def test_a_model_that_is_wrong_is_soon_not_asked(make_driver: MakeDriver, n_prom
 
 
 @pytest.mark.parametrize(("share", "n_prompt", "expected"), [(0.1, 20, 0.3), (0.1, 250, 0.5), (0.4, 20, 0.7)])
-def test_a_model_that_is_right_saves_time(
-    make_driver: MakeDriver, share: float, n_prompt: int, expected: float
-) -> None:
+def test_a_right_model_saves_time(make_driver: MakeDriver, share: float, n_prompt: int, expected: float) -> None:
     found = times(make_driver, n_answers=4, n_prompt=n_prompt, cost=gpu, share=share, p=0.95)
     assert sum(found) / len(found) < expected
 
 
 def test_steps_that_were_slow_for_another_reason_are_forgotten(make_driver: MakeDriver) -> None:
     slow = {"slow": lambda n: 6.0 if n < 15 else 1.0}
-    found = times(make_driver, n_answers=8, n_prompt=20, cost=gpu, share=0.1, p=0.95, **slow)
-    assert found[-1] < 0.4
+    assert times(make_driver, n_answers=8, n_prompt=20, cost=gpu, share=0.1, p=0.95, **slow)[-1] < 0.4
 
 
 def test_an_owners_model_gets_another_chance(make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:

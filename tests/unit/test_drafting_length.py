@@ -1,7 +1,5 @@
 """The number of tokens to draft: the cost of rows, the share that is accepted, and what a draft may lose."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 

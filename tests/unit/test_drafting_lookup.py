@@ -1,7 +1,5 @@
 """Drafts from a text: where the end of a sequence occurs in it, and what follows there."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Drafts from an owner's past answers: what is certain to follow a prompt, and what is likely to."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
@@ -37,9 +35,7 @@ def some_past(most_bytes: int = 1 << 20) -> PastAnswers:
 
 
 @given(TOKENS, TOKENS.filter(bool), TOKENS)
-def test_what_is_expected_continues_the_text_of_a_sequence(
-    prompt: list[int], answer: list[int], later: list[int]
-) -> None:
+def test_what_is_expected_continues_a_sequences_text(prompt: list[int], answer: list[int], later: list[int]) -> None:
     past = some_past()
     past.remember("ann", prompt, answer, KEY)
     whole = text_of(prompt + answer)
@@ -58,8 +54,7 @@ def test_a_prompt_that_ends_at_any_byte_of_a_sequence_meets_it(prompt: list[int]
         return
     past = some_past()
     past.remember("ann", [], tokens, KEY)
-    asked = tokenize(text[:n])
-    assert text_of(past.expected("ann", asked, 100)) == text[n:]
+    assert text_of(past.expected("ann", tokenize(text[:n]), 100)) == text[n:]
 
 
 def test_a_prompt_that_ends_in_a_token_gets_the_rest_of_the_token_and_then_the_same_tokens() -> None:
@@ -123,9 +118,7 @@ def test_a_sequence_that_goes_on_replaces_its_beginning_and_one_that_ends_sooner
 
 
 @given(st.lists(st.tuples(st.sampled_from(["ann", "bob"]), TOKENS, TOKENS, st.sampled_from([KEY, None])), max_size=8))
-def test_an_owner_gets_the_same_with_and_without_the_others(
-    history: list[tuple[str, list[int], list[int], str | None]],
-) -> None:
+def test_an_owner_gets_the_same_without_the_others(history: list[tuple[str, list[int], list[int], str | None]]) -> None:
     both, alone = some_past(), some_past()
     for owner, prompt, answer, key in history:
         both.remember(owner, prompt, answer, key)
@@ -143,9 +136,7 @@ def test_an_owner_gets_the_same_with_and_without_the_others(
     st.lists(st.tuples(st.sampled_from("abcd"), TOKENS, TOKENS, st.sampled_from([KEY, None])), max_size=30),
     st.integers(0, 3000),
 )
-def test_the_memory_is_bounded_and_counted(
-    history: list[tuple[str, list[int], list[int], str | None]], most_bytes: int
-) -> None:
+def test_memory_is_bounded(history: list[tuple[str, list[int], list[int], str | None]], most_bytes: int) -> None:
     past = some_past(most_bytes)
     for owner, prompt, answer, key in history:
         past.remember(owner, prompt, answer, key)

@@ -1,7 +1,5 @@
 """Drafts in the engine: they change how many steps an answer takes, and no token; an owner's past is the owner's."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Drafts of sequences that compute together with divided cells: all have as many tokens as each other, or none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -114,8 +112,7 @@ def test_sequences_with_a_gap_between_them_have_no_drafts(make_driver: MakeDrive
 
 
 def test_when_one_was_moved_into_the_gap_they_have_drafts_again(make_driver: MakeDriver) -> None:
-    driver = driver_of(make_driver, parallel=3)
-    steps, others = leave_a_gap(driver)
+    steps, others = leave_a_gap(driver_of(make_driver, parallel=3))
     assert [[item.seq for item in items] for items in steps if items[0].draft]
     assert [one.sink.tokens() == one.expected for one in others] == [True, True]
 

@@ -1,7 +1,5 @@
 """A connection may be dropped at any time, also when it is gone already."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 

@@ -1,7 +1,5 @@
 """The requests that the engine accepts and refuses, and its messages."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An engine thread that dies ends every request, says what it died of, and leaves no reader waiting."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable
@@ -83,9 +81,7 @@ def test_metrics_say_that_the_engine_is_dead(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("n_failures", [1, 2])
-def test_memory_that_lacks_for_an_ending_too_is_asked_for_again(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch, n_failures: int
-) -> None:
+def test_an_ending_without_memory_is_retried(driver: Driver, monkeypatch: pytest.MonkeyPatch, n_failures: int) -> None:
     unlucky, neighbour = driver.submit("unlucky"), driver.submit("neighbour")
     failures = [MemoryError()] * n_failures
     usage = Request.usage

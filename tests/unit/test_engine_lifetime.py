@@ -1,7 +1,5 @@
 """Engines that are not closed, and engines in forked children."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Which choice is next, and which one gives way, between owners and between priorities."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import pytest

@@ -1,7 +1,5 @@
 """Sessions and families: membership, descent, bounds."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.errors import InvalidRequestError, QueueFullError

@@ -1,9 +1,6 @@
 """The feed's parts: the recorder, facts in their order, steps that are alike, and the ring with its numbers."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,7 +8,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.observer import StepPart, StepRecord
 from pyllmcancel.server.live import recorder as recorder_module
 from pyllmcancel.server.live import texts as texts_module
-from pyllmcancel.server.live.facts import FactFinder, PlainFact, StepsFact
+from pyllmcancel.server.live.facts import Fact, FactFinder, PlainFact, StepsFact
 from pyllmcancel.server.live.feed import Feed
 from pyllmcancel.server.live.recorder import Happening, Recorder, Stepped
 from pyllmcancel.server.live.ring import Ring
@@ -20,9 +17,6 @@ from pyllmcancel.server.live.wording import Audience, Frames, steps_event
 from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.shares import Shares
 from tests.support.driver import Driver, Tracked
-
-if TYPE_CHECKING:
-    from pyllmcancel.server.live.facts import Fact
 
 pytestmark = pytest.mark.anyio
 
@@ -231,9 +225,7 @@ async def test_without_readers_the_engine_has_no_recorder_and_nothing_is_remembe
     assert len(feed.ring.after(feed.ring.newest, 10)) == 0
 
 
-async def test_a_reader_that_comes_after_records_were_lost_is_not_dropped(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reader_after_lost_records_is_not_dropped(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder_module, "MAX_RECORDS", 1)
     feed = feed_of(driver)
     dropped: list[str] = []
@@ -249,9 +241,7 @@ async def test_a_reader_that_comes_after_records_were_lost_is_not_dropped(
 # -- texts ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_end_of_a_prompt_and_the_beginning_of_its_answer_are_shown(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prompts_end_and_its_answers_beginning_are_shown(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts_module, "MAX_CHARACTERS", 5)
     driver.model.answers[b"well hello"] = b"an answer"
     driver.model.answers[b"short"] = b"fine"

@@ -1,7 +1,5 @@
 """How many layers go to devices, by what a made-up measurement says that they would take."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -173,9 +171,7 @@ def test_the_log_says_which_device_has_how_many(layers: dict[str, int], told: st
         ([GPU], {"split_mode": "tensor", "n_gpu_layers": 3}, 3),
     ],
 )
-def test_nothing_is_measured_that_cannot_matter(
-    there: list[Device], options: dict[str, Any], n_gpu_layers: Any
-) -> None:
+def test_nothing_is_measured_without_need(there: list[Device], options: dict[str, Any], n_gpu_layers: Any) -> None:
     config = placed(EngineConfig(placement=Placement(**options)), Native(*there))
     assert config.placement == replace(Placement(**options), n_gpu_layers=n_gpu_layers)
 

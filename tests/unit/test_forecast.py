@@ -1,7 +1,5 @@
 """When waiting requests are expected to start."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.requests.request import Request

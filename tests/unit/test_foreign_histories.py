@@ -1,7 +1,5 @@
 """Every kind of block and item that the official clients know, in a history: none of them is refused."""
 
-from __future__ import annotations
-
 import typing
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Forms with files: what is read is what was sent, and whatever is no form is refused."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import httpx

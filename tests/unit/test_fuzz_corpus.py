@@ -1,7 +1,5 @@
 """Every input of the fuzzers' corpus, the ones that once broke something included, through its target."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Patterns of schemas, written anew for llama.cpp's grammars: the same texts match, as JSON spells them."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

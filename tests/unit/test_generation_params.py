@@ -56,8 +56,7 @@ class FailsToAccept(Spelling):
 def test_a_constrained_answer_survives_the_abort_of_its_step(driver: Driver) -> None:
     tracked = driver.submit(constraint=Spelling(b"yes"), max_tokens=50)
     tracked.expected = list(b"yes")
-    neighbour = driver.submit("a neighbour with a prompt that is long " * 3)
-    driver.cancel(neighbour)
+    driver.cancel(driver.submit("a neighbour with a prompt that is long " * 3))
     driver.run_to_the_end()
     assert tracked.sink.text() == "yes"
 

@@ -1,7 +1,5 @@
 """Constraints by schema and grammar, over the fake model's vocabulary: 256 bytes, and a token that ends an answer."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The other process: what it says, and what becomes of it when it says nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
@@ -33,8 +31,7 @@ def template(source: str, cpu_seconds: float = CPU_SECONDS) -> Helper:
 
 def render(helper: Helper, text: str, pause: Pause = no_pause) -> str:
     question = {"messages": [{"role": "user", "content": text}], "add_generation_prompt": False}
-    prompt: str = helper.call("apply_template", question, pause=pause)["prompt"]
-    return prompt
+    return helper.call("apply_template", question, pause=pause)["prompt"]
 
 
 @pytest.fixture
@@ -87,9 +84,7 @@ def test_a_server_that_is_large_itself_keeps_the_process(helper: Helper) -> None
     assert helper.pid == before
 
 
-def test_a_process_that_opening_has_tired_answers_a_call_all_the_same(
-    helper: Helper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_tired_by_opening_answers_all_the_same(helper: Helper, monkeypatch: pytest.MonkeyPatch) -> None:
     program = "from pyllmcancel.chat import helper_process as process; process.TIRED_MIB = -1024; process.main()"
 
     def tired(command: list[str], theirs: socket.socket) -> subprocess.Popen[bytes]:
@@ -135,9 +130,7 @@ def test_a_stopped_process_is_replaced_and_the_call_is_made_again(helper: Helper
     assert helper.pid != before
 
 
-def test_a_call_whose_process_is_stopped_each_time_is_not_blamed(
-    helper: Helper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_whose_process_stops_each_time_is_not_blamed(helper: Helper, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop() -> None:
         if helper.pid is not None and helper._opens_until is None:
             os.kill(helper.pid, signal.SIGSTOP)

@@ -1,7 +1,5 @@
 """Holds: a cancel that comes before its request reaches it, and no other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A model that does not fit into memory is refused before it is loaded, with what would fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -81,9 +79,7 @@ def test_a_file_larger_than_memory_is_refused_with_what_would_fit(
 
 
 @pytest.mark.parametrize("memory", [None, Memory(800 * GIB, 600 * GIB)], ids=["unknown", "enough"])
-def test_a_file_that_fits_is_not_looked_into(
-    monkeypatch: pytest.MonkeyPatch, large: Path, memory: Memory | None
-) -> None:
+def test_a_file_that_fits_is_not_read(monkeypatch: pytest.MonkeyPatch, large: Path, memory: Memory | None) -> None:
     monkeypatch.setattr(host_memory, "available_memory", lambda: memory)
     monkeypatch.setattr(Native, "load", lambda *_, **__: pytest.fail("the model's header was read"))
     assert placed(EngineConfig(model=large), Native()).model == large
@@ -125,9 +121,7 @@ def test_a_context_that_leaves_no_room_is_refused_with_the_largest_that_would(
     assert placed(EngineConfig(model=large, **options | {"ctx_size": size}), Native()).ctx_size == size
 
 
-def test_a_context_that_cannot_be_made_smaller_asks_for_a_smaller_model(
-    monkeypatch: pytest.MonkeyPatch, large: Path
-) -> None:
+def test_a_context_that_cannot_shrink_asks_for_a_smaller_model(monkeypatch: pytest.MonkeyPatch, large: Path) -> None:
     monkeypatch.setattr(host_memory, "available_memory", lambda: Memory(200 * GIB, 140 * GIB))
     with pytest.raises(PlacementError, match=r"are available\. This model would fit as Q8_0, with 69.3 GiB\. With"):
         placed(EngineConfig(model=large, ctx_size=256), Native())

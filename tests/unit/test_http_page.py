@@ -1,7 +1,5 @@
 """The page of endpoints is what a server says of itself."""
 
-from __future__ import annotations
-
 from tools.describe_http import PAGE, page
 
 

@@ -1,7 +1,5 @@
 """The cached models, as `pyllmcancel models` lists them."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -77,9 +75,7 @@ def test_where_links_are_impossible_files_are_moved(cache: Path, monkeypatch: py
     assert (path.read_bytes(), path.is_symlink()) == (b"content", False)
 
 
-def test_the_command_lists_the_packaged_model_and_the_cached_ones(
-    filled: Repository, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_lists_packaged_and_cached_models(filled: Repository, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models"]) == 0
     head, packaged, *others = capsys.readouterr().out.splitlines()
     assert head.split() == ["NAME", "QUANT", "SIZE", "PATH"]
@@ -125,8 +121,7 @@ def test_a_model_is_removed_with_all_that_only_it_needs(filled: Repository, caps
 
 
 def test_a_blob_that_another_file_links_to_stays(cache: Path) -> None:
-    repo = Repository("user/Model")
-    path = put(repo, NEW, "m-Q8_0.gguf", b"content")
+    path = put(Repository("user/Model"), NEW, "m-Q8_0.gguf", b"content")
     (path.parent / "copy-F16.gguf").symlink_to(os.readlink(path))
     assert main(["models", "remove", "user/Model:Q8_0"]) == 0
     assert [(model.name, model.path.read_bytes()) for model in cached_models()] == [("user/Model:F16", b"content")]

@@ -1,7 +1,5 @@
 """Models of the hub on their way to the cache: whole, cut, silent, lying, refused, and when there is no hub."""
 
-from __future__ import annotations
-
 import fcntl
 import logging
 import random
@@ -36,7 +34,6 @@ def fetch(
 
 @pytest.fixture
 def hub(hub: StandIn) -> StandIn:
-    """The hub has a model of one file."""
     hub.add(NAME, {FILE: CONTENT})
     return hub
 
@@ -106,9 +103,7 @@ def test_a_hub_without_ranges_sends_all_of_it_again(hub: StandIn) -> None:
 
 
 @pytest.mark.parametrize(("there", "asked"), [(CONTENT + b"more", [None]), (CONTENT, [])], ids=["more", "whole"])
-def test_more_than_the_whole_file_is_begun_anew_and_what_is_whole_is_only_checked(
-    hub: StandIn, there: bytes, asked: list[None]
-) -> None:
+def test_more_than_the_file_is_begun_anew_a_whole_one_checked(hub: StandIn, there: bytes, asked: list[None]) -> None:
     hub.add(NAME, {FILE: CONTENT})
     partial().parent.mkdir(parents=True)
     partial().write_bytes(there)
@@ -218,9 +213,7 @@ def test_a_newer_model_takes_the_place_of_the_cached_one(hub: StandIn) -> None:
         (None, "mine", "there is no user/Model on"),
     ],
 )
-def test_a_refusal_says_what_to_do(
-    hub: StandIn, options: dict[str, object] | None, token: str | None, words: str
-) -> None:
+def test_each_refusal_helps(hub: StandIn, options: dict[str, object] | None, token: str | None, words: str) -> None:
     hub.repos.clear()
     if options is not None:
         hub.add(NAME, {FILE: CONTENT}, **options)

@@ -1,7 +1,5 @@
 """Which file of a repository a name means."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.errors import HubError, UsageError
@@ -92,7 +90,5 @@ def test_names_are_said_as_they_are_typed() -> None:
         ("m-F16.gguf", ["m-F16.gguf", "mmproj.txt"], None),
     ],
 )
-def test_the_nearest_projector_of_the_most_similar_quantization(
-    model: str, paths: list[str], expected: str | None
-) -> None:
+def test_the_nearest_projector_of_most_similar_quantization(model: str, paths: list[str], expected: str | None) -> None:
     assert projector_of(model, paths) == expected

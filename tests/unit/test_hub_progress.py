@@ -1,7 +1,5 @@
 """The progress that is shown while a model is downloaded."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

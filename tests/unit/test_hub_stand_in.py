@@ -1,7 +1,5 @@
 """The stand-in of the hub is one to `huggingface_hub`, and the cache that is filled from it is the hub's own."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

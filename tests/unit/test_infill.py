@@ -1,7 +1,5 @@
 """Fill-in-the-middle prompts: which tokens, in which order, and what is cut."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.chat.infill import MAX_AROUND, STRIDES, Gap, Snippet, cut, fim_prompt, infill_prompt

@@ -1,7 +1,5 @@
 """Chat templates mean what they mean to their authors: Jinja2 with what transformers adds."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

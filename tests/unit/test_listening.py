@@ -1,7 +1,5 @@
 """The sockets that are listened on, before there is a server."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import re

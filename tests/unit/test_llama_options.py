@@ -1,7 +1,5 @@
 """llama-server's command lines, as they are: each option of the pinned source is honoured, ignored or refused."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import re
@@ -48,7 +46,6 @@ NOT_OURS = ("n_cache_reuse", "verbose_prompt", "use_jinja")
 
 
 def known() -> dict[str, argparse.Action]:
-    """The options of ``serve`` by their names."""
     (commands,) = (action for action in serve_parser()._actions if isinstance(action.choices, dict))
     found: dict[str, argparse.Action] = commands.choices["serve"]._option_string_actions  # type: ignore[index]
     return found
@@ -62,8 +59,7 @@ def as_typed(*given: str) -> argparse.Namespace:
     """As the command takes them."""
     parser = Parser()
     serve.add_parser(parser.add_subparsers())
-    found: argparse.Namespace = parser.parse_args(["serve", *given])
-    return found
+    return parser.parse_args(["serve", *given])
 
 
 def names(rows: tuple[Foreign, ...]) -> list[Any]:
@@ -75,7 +71,6 @@ def values(name: str, arity: int) -> list[str]:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *given: str) -> str:
-    """The line that the command says, and ends with."""
     with pytest.raises(SystemExit) as ended:
         main(list(given))
     assert ended.value.code == 2
@@ -115,14 +110,11 @@ def test_what_is_so_in_any_case_is_taken_in_silence(name: str, arity: int, why: 
 
 
 @pytest.mark.parametrize(("name", "arity", "why"), names(REFUSED))
-def test_what_would_change_answers_is_refused(
-    capsys: pytest.CaptureFixture[str], name: str, arity: int, why: str
-) -> None:
+def test_what_changes_answers_is_refused(capsys: pytest.CaptureFixture[str], name: str, arity: int, why: str) -> None:
     assert f"{name}: {why}\n" in refused(capsys, "serve", *values(name, arity))
 
 
 def shortcut(option: Option) -> dict[str, Any]:
-    """Return the settings of llama-server's shortcut, by our names."""
     found: dict[str, Any] = {"hf_file": None}
     numbers: dict[str, float] = {}
     for field, text in re.findall(r"params\.([\w.]+)\s*=\s*(.*?);", option.code):

@@ -1,7 +1,5 @@
 """The verdicts on llama.cpp's own server tests: only a failure that is known by its message is explained."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`Loading`: an engine that is on its way."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys
@@ -88,9 +86,7 @@ def test_who_stops_waiting_does_not_cancel_it(engine: Engine) -> None:
         assert loading.future.result(LIMIT) is engine
 
 
-def test_progress_is_logged_now_and_then(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_progress_is_logged(engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(loading_module, "PROGRESS_EVERY_SECONDS", 0.0)
     held = HeldLoad()
     held.bring(engine)

@@ -1,7 +1,5 @@
 """A record is one line, whatever is in it, as text and as JSON."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

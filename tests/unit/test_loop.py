@@ -1,7 +1,5 @@
 """The engine thread, a step at a time: tokens, endings, faults, preemption."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 
@@ -19,7 +17,6 @@ FAILURES = [StepStatus.INVALID, StepStatus.FAILED_ALLOC, StepStatus.FAILED_COMPU
 
 
 def answers(driver: Driver, answer: str, prompt: str = "question", **options: object) -> Tracked:
-    """A request to which the model says `answer`, run to its end."""
     driver.model.answers[prompt.encode()] = answer.encode()
     return driver.answered(prompt, **{"max_tokens": 100} | options, expected=answer.encode())
 
@@ -44,9 +41,7 @@ def test_compute_threads_are_left_spinning_between_steps_and_rest_when_nothing_f
     assert 1 <= driver.context.n_rests <= 2
 
 
-def test_while_idle_a_slot_is_made_ready_for_the_next_request(
-    make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_idle_a_slot_is_made_ready_for_the_next(make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.engine.loop.IDLE_AFTER", 0.0)
     driver = make_driver(spare_seqs=0)
     driver.context.kv_unified = False
@@ -66,9 +61,7 @@ def test_while_idle_a_slot_is_made_ready_for_the_next_request(
     assert (occupancy.idle_cells, occupancy.swapped_bytes) == (40, 20 * fake_native.BYTES_PER_CELL)
 
 
-def test_a_client_that_goes_on_at_once_meets_no_housekeeping(
-    make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_goes_on_meets_no_housekeeping(make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.engine.loop.IDLE_AFTER", TEST_LIMIT)
     driver = make_driver(spare_seqs=0)
     driver.context.kv_unified = False
@@ -103,9 +96,7 @@ def tell_of_copies(driver: Driver, leaver: Tracked, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("n_others", [0, 1])
-def test_an_ending_is_published_before_an_idle_prefix_is_copied(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch, n_others: int
-) -> None:
+def test_an_ending_comes_before_idle_copies(driver: Driver, monkeypatch: pytest.MonkeyPatch, n_others: int) -> None:
     monkeypatch.setattr("pyllmcancel.engine.loop.IDLE_AFTER", TEST_LIMIT)
     monkeypatch.setattr("pyllmcancel.scheduling.prefix_cache.SWAP_AFTER_STEPS", 1000)
     driver.answered([1] * 20, max_tokens=1)
@@ -144,8 +135,7 @@ def test_a_cancelled_request_reports_what_had_been_computed_and_a_retry_goes_on_
     driver.cancel(tracked)
     assert tracked.ending.usage == Usage(32, 0, 0)
     assert tracked.ending.phase is RequestStatus.PREFILL
-    retry = driver.answered([5] * 60)
-    assert retry.ending.usage.cached_tokens == 32
+    assert driver.answered([5] * 60).ending.usage.cached_tokens == 32
 
 
 @pytest.mark.parametrize("fault", [LogitFault.NOT_FINITE, LogitFault.ALL_EQUAL, LogitFault.GRAMMAR, *FAILURES])
@@ -162,9 +152,7 @@ def test_one_requests_fault_is_its_own(make_driver: MakeDriver, fault: LogitFaul
 
 
 @pytest.mark.parametrize("fault", [LogitFault.NOT_FINITE, StepStatus.FAILED_COMPUTE])
-def test_a_fault_of_one_choice_ends_its_siblings_and_no_other_request(
-    make_driver: MakeDriver, fault: LogitFault
-) -> None:
+def test_one_choices_fault_ends_its_siblings_and_no_other_request(make_driver: MakeDriver, fault: LogitFault) -> None:
     driver = make_driver(parallel=4)
     neighbour = driver.submit("neighbour", max_tokens=10)
     culprit = driver.submit("culprit", n=3, max_tokens=10)

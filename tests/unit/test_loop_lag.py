@@ -1,7 +1,5 @@
 """How late the event loop is, measured from inside."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -152,7 +152,6 @@ class Rig:
         return request
 
     def turn(self) -> list[str]:
-        """The calls of one turn."""
         self.recorder.calls.clear()
         self.loop.turn()
         return list(self.recorder.calls)

@@ -1,7 +1,5 @@
 """Prompts with pictures, in an engine on the fake core: tokens, the cache, encoding, and cancels meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -43,8 +41,7 @@ def picture(content: int = 0, **size: int) -> Media:
 @contextmanager
 def driver(**options: Any) -> Iterator[tuple[Driver, MediaLibrary]]:
     shape = {name: options.pop(name) for name in ("non_causal", "n_pos") if name in options}
-    encoder = fake_native.MediaEncoder(None, **shape)
-    made = Driver(encoder=encoder, **options)
+    made = Driver(encoder=fake_native.MediaEncoder(None, **shape), **options)
     assert made.engine.media is not None
     try:
         yield made, made.engine.media
@@ -57,7 +54,6 @@ def prompt_of(library: MediaLibrary, *media: Media, before: str = 10 * "see ", o
 
 
 def stop_at(made: Driver, node: int) -> Stop:
-    """The encoder stops before this node of its graph."""
     stop = Stop()
     made.encoder.on_encode = lambda _chunk, at: stop.here() if at == node else None  # type: ignore[union-attr]
     return stop
@@ -83,8 +79,7 @@ def test_a_picture_is_a_run_of_negative_tokens_of_its_own_content_and_owner() ->
 def test_rows_of_a_picture_have_steps_of_their_own() -> None:
     with driver(non_causal=True) as (made, library):
         beside = made.submit("a text", max_tokens=30)
-        prompt = prompt_of(library, picture())
-        tracked = made.answered(prompt)
+        tracked = made.answered(prompt_of(library, picture()))
         place, ends, beside_rows = 0, [], []
         for step in made.watcher.steps:
             for part in step.sequences:
@@ -160,8 +155,7 @@ def test_a_cancel_ends_an_encoding_at_any_node_and_nothing_is_kept(node: int) ->
         assert tracked.sink.ending().finish_reason is FinishReason.CANCELLED
         assert not prompt.runs[0].chunk.encoded
         made.encoder.on_encode = lambda _chunk, _node: None
-        retry = made.submit(prompt, settle=False)
-        check_answer(retry)
+        check_answer(made.submit(prompt, settle=False))
 
 
 def test_a_cancel_leaves_an_encoding_alone_that_another_request_waits_for() -> None:

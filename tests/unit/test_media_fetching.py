@@ -1,7 +1,5 @@
 """Pictures by URL: where a fetch may lead to, and what ends it."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable

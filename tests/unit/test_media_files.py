@@ -1,7 +1,5 @@
 """Pictures and sounds are measured before they are decoded: files that are cut, that lie, or that are none."""
 
-from __future__ import annotations
-
 import random
 import struct
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Pictures in base64, in data URLs, and in files below a folder."""
 
-from __future__ import annotations
-
 import os
 from base64 import b64encode
 from pathlib import Path

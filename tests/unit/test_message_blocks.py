@@ -1,7 +1,5 @@
 """An answer's parts as Anthropic's blocks: in a stream, and whole; both say the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

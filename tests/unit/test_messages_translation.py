@@ -1,7 +1,5 @@
 """The translation of a Messages body: the chat that is rendered for the model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A build for a GPU on a machine without the GPU's libraries says which one lacks, and what brings it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``serve FILE.gguf`` and ``serve USER/MODEL:QUANT``, and files that are no models."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path
@@ -30,8 +28,7 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("before", [(), ("--port", "0"), ("--mlock",)])
 @pytest.mark.parametrize("after", [(), ("--alias", "name"), ("-fa",)])
 def test_a_file_is_served_without_an_option(model: Path, before: tuple[str, ...], after: tuple[str, ...]) -> None:
-    config = server_config(parsed(*before, str(model), *after))
-    assert config.engine.model == model
+    assert server_config(parsed(*before, str(model), *after)).engine.model == model
 
 
 @pytest.mark.parametrize("name", ["user/model", "user/model:Q4_K_M"])

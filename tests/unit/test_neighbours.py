@@ -1,7 +1,5 @@
 """Running sequences stay neighbours where each has cells of its own: the rule, and choices that are moved by it."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -147,8 +145,7 @@ def test_what_was_in_the_gap_is_found_where_it_was_put() -> None:
     bench, _ = beside_a_gap()
     bench.step()
     bench.scheduler.gather()
-    again = bench.add([*[1] * 12, 200], "again")
-    assert again.n_cached == 12
+    assert bench.add([*[1] * 12, 200], "again").n_cached == 12
 
 
 def test_a_newcomer_takes_the_gap_and_nothing_is_moved() -> None:
@@ -166,8 +163,7 @@ def test_a_choice_whose_prompt_is_not_computed_yet_stays() -> None:
     bench.scheduler.resync([])
     for _ in range(4):
         bench.step()
-        moved = bench.scheduler.gather()
-        assert moved in (None, last)
+        assert bench.scheduler.gather() in (None, last)
     assert prompt.seq is not None
 
 

@@ -1,7 +1,5 @@
 """An engine's observers get each event of a request once, and one that fails harms nobody."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.events import Ending, FinishReason
@@ -11,8 +9,6 @@ from tests.support.driver import Driver, Watcher, complete
 
 
 class Failing(NullObserver):
-    """Fails at every event of a request."""
-
     def __init__(self) -> None:
         self.n_calls = 0
 
@@ -56,9 +52,7 @@ def test_a_request_that_is_cancelled_while_it_waits_is_never_admitted(driver: Dr
     assert driver.watcher.cancelled == [waiting.request.id]
 
 
-def test_an_observer_that_fails_harms_neither_requests_nor_other_observers(
-    driver: Driver, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_observer_harms_neither_requests_nor_others(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     failing, other = Failing(), Watcher()
     driver.engine.add_observer(failing)
     driver.engine.add_observer(other)

@@ -1,7 +1,5 @@
 """Owners and priorities share slots, cells, steps and the prefix cache."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -100,8 +98,7 @@ def test_a_higher_priority_takes_the_slot_of_the_newest_of_the_lowest_priority()
 def test_a_choice_that_would_not_fit_all_the_same_preempts_none() -> None:
     bench = Bench(parallel=3, n_ctx=100)
     running = [bench.add([n] * 20, f"a{n}", owner="a") for n in range(2)]
-    large = bench.add([9] * 80, "b", owner="b")
-    assert large.seq is None
+    assert bench.add([9] * 80, "b", owner="b").seq is None
     assert [choice.seq is not None for choice in running] == [True, True]
     assert bench.scheduler.n_preempted == 0
 
@@ -309,22 +306,19 @@ def test_a_prefix_is_reused_by_its_owner_only(kind: str) -> None:
     for choice in (first, beside):
         bench.scheduler.release(choice)
     assert bench.add([*PROMPT, 9], "c", owner="c").n_cached == 0, "idle, or swapped out"
-    again = bench.add([*PROMPT, 9], "b2", owner="b")
-    assert (again.n_cached > 0) == (kind != "hybrid")
+    assert (bench.add([*PROMPT, 9], "b2", owner="b").n_cached > 0) == (kind != "hybrid")
 
 
 def test_not_one_token_of_another_owners_idle_prefix_is_reused() -> None:
     for n_bytes in (0, 1 << 20):
-        context = context_with(LONG, n_seq_max=1)
-        cache = cache_of(context, swap_bytes=n_bytes)
+        cache = cache_of(context_with(LONG, n_seq_max=1), swap_bytes=n_bytes)
         found = cache.find([*LONG, 1], running=(), holder=Holder("b"))
         assert (found.n_shared, found.swapped) == (0, None)
         assert cache.take(found, running=(), holder=Holder("b")) == 0
 
 
 def test_another_owners_swapped_prefix_is_neither_found_nor_replaced() -> None:
-    context = context_with(LONG, LONG, n_seq_max=3)
-    cache = cache_of(context, swap_bytes=1 << 20)
+    cache = cache_of(context_with(LONG, LONG, n_seq_max=3), swap_bytes=1 << 20)
     cache.take(cache.find([*LONG, 1], running=(), holder=Holder("b")), running=RUNNING, holder=Holder("b"))
     while cache.n_cells:
         cache.evict(1)

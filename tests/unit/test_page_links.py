@@ -1,7 +1,5 @@
 """Links between the project's pages lead to files and headings that exist."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +16,6 @@ def without_code(page: Path) -> str:
 
 
 def links(text: str) -> Iterator[tuple[str, str]]:
-    """Paths and anchors of a page's links, without those to other sites."""
     for found in LINK.finditer(re.sub(r"`[^`\n]*`", "", text)):
         path, _, anchor = (found[1] or found[2]).partition("#")
         if not re.match(r"\w+:", path):

@@ -1,7 +1,5 @@
 """Requests whose readers leave too much unread: their slots are given back until those read on."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 
@@ -20,7 +18,6 @@ pytestmark = pytest.mark.anyio
 
 
 def paused(driver: Driver, **options: object) -> Tracked:
-    """A request that is paused after its second token."""
     tracked = driver.submit(**{"prompt": "this is not read", "max_tokens": 6} | options)
     driver.step_until(lambda: len(tracked.sink.tokens()) == 2)
     driver.stop_reading(tracked)
@@ -106,9 +103,7 @@ def by_session(driver: Driver, _tracked: Tracked) -> CancelReason:
 
 
 @pytest.mark.parametrize("cancel", [by_cancel, by_newer, by_deadline, by_drop, by_session])
-def test_every_cancel_reaches_it_while_the_engine_sleeps(
-    driver: Driver, cancel: Callable[[Driver, Tracked], CancelReason]
-) -> None:
+def test_cancels_reach_it_while_all_sleeps(driver: Driver, cancel: Callable[[Driver, Tracked], CancelReason]) -> None:
     tracked = paused(driver, supersede="key", session="session")
     assert driver.asleep
     reason = cancel(driver, tracked)

@@ -1,7 +1,5 @@
 """A placement's check against made-up devices, and the patterns of tensors that it stands for."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

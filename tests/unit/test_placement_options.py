@@ -1,7 +1,5 @@
 """``serve``'s options for devices, under llama-server's names: what they mean, and what they cannot mean."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -21,7 +19,6 @@ def placement_of(*given: str) -> Placement:
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *given: str) -> str:
-    """Return ``serve``'s error for options that it refuses; nothing is loaded, and no port is opened."""
     try:
         status = main(["serve", "--port", "0", *given])
     except SystemExit as ended:
@@ -87,9 +84,7 @@ def test_an_option_comes_from_our_environment(monkeypatch: pytest.MonkeyPatch) -
         ("-ot (=CPU", "no pattern of tensors' names is ("),
     ],
 )
-def test_what_makes_no_sense_is_an_error_before_anything_is_loaded(
-    capsys: pytest.CaptureFixture[str], given: str, why: str
-) -> None:
+def test_senseless_options_are_errors_before_any_load(capsys: pytest.CaptureFixture[str], given: str, why: str) -> None:
     assert why in error_of(capsys, *given.split())
 
 
@@ -100,9 +95,7 @@ def list_devices(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_devices_are_listed_with_their_memory(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_devices_are_listed_with_memory(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.cli.serve_options.devices", lambda: [GPU, GPU._replace(preferred=False), BLAS])
     first, second, third = list_devices(capsys).splitlines()
     assert first == "GPU0: a card, Fake, 8.0 GiB, 6.0 GiB free"

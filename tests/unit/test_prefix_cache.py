@@ -1,7 +1,5 @@
 """Which idle sequence a new choice starts from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest
@@ -135,8 +133,7 @@ def test_cells_that_an_owner_computes_in_count_for_it() -> None:
 @pytest.mark.parametrize("unified", [True, False])
 def test_a_new_choice_takes_the_place_of_the_owner_that_holds_the_most(unified: bool) -> None:
     context = context_with([1] * 30, [2] * 40, [3] * 40, [4] * 40, kv_unified=unified)
-    cache = held_by(cache_of(context), BOB, ANN, ANN, ANN)
-    assert cache.find([9] * 20, (), ANN).seq == 1
+    assert held_by(cache_of(context), BOB, ANN, ANN, ANN).find([9] * 20, (), ANN).seq == 1
 
 
 def test_a_flood_of_one_owner_leaves_anothers_prefix() -> None:

@@ -1,7 +1,5 @@
 """Requests in preparation: listed from their arrival on, and refused, accepted or cancelled, each exactly once."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import pytest

@@ -1,7 +1,5 @@
 """A Ray application's arguments are options of ``pyllmcancel serve``; Ray itself is not needed here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A model's file is read into the system's cache with progress, and a cancel ends that."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The registry: accepts, hands over, forgets."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 
@@ -173,9 +171,7 @@ def test_a_forgotten_request_is_remembered_as_a_summary() -> None:
     assert registry.counts() == (0, 0, 0, 0)
 
 
-def test_waiting_for_work_ends_after_its_time_and_at_once_if_there_is_some_or_there_will_be_none(
-    registry: Registry,
-) -> None:
+def test_waiting_for_work_ends_in_time_and_at_once_if_there_is_some_or_will_be_none(registry: Registry) -> None:
     assert registry.wait_for_work(0.0) is None
     request = waiting(registry)
     registry.close()
@@ -220,8 +216,7 @@ def test_no_moment_shows_a_key_without_or_with_two_live_requests() -> None:
     thread = threading.Thread(target=submit)
     thread.start()
     while not done.is_set():
-        newest = registry.newest("s")
-        assert newest is not None
+        assert registry.newest("s") is not None
         live = [request for request in registry.requests() if request.live]
         assert len(live) <= 1
     thread.join()

@@ -1,7 +1,5 @@
 """The detector of answers that repeat themselves, and the forms that demand a repetition."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,9 +31,7 @@ NESTED = [1, 1, 2, 1, 1, 2, 3]  # a period that has repetitions of its own
         ([9] * MIN_PERIODS, 1, 1),
     ],
 )
-def test_a_period_is_found_once_there_are_enough_tokens_and_periods(
-    tokens: Sequence[int], least: int, period: int
-) -> None:
+def test_a_period_is_found_with_enough_tokens_and_periods(tokens: Sequence[int], least: int, period: int) -> None:
     assert period_of(tokens, least) == period
 
 

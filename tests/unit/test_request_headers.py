@@ -1,16 +1,11 @@
 """Heads of requests that a client may send, and few do."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from pyllmcancel.server.http.heads import PlainHeads
-
-if TYPE_CHECKING:
-    from starlette.types import Message, Receive, Scope, Send
 
 CLOSE = (b"connection", b"close")
 LENGTH, CHUNKED = (b"content-length", b"4"), (b"transfer-encoding", b"chunked")

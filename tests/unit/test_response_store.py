@@ -1,7 +1,5 @@
 """The store of responses: what is acknowledged stays, what is bounded stays bounded, what is not ours is left alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
@@ -63,14 +61,11 @@ def test_a_conversation_is_all_that_came_before(opened: Stores) -> None:
     assert part(store, "c", output=True) == (["in_c", "out_c"], "b")
 
 
-def test_items_are_those_of_their_responses_and_together_bounded(
-    opened: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_items_are_those_of_their_responses_and_bounded(opened: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened()
     add(store, "a")
     add(store, "b", previous="a")
-    names = [found["id"] for found in store.items("", ["b", "none"]).result(LIMIT)]
-    assert names == ["in_b", "out_b"]
+    assert [found["id"] for found in store.items("", ["b", "none"]).result(LIMIT)] == ["in_b", "out_b"]
     assert store.items("another", ["b"]).result(LIMIT) == []
     monkeypatch.setattr(rows, "MAX_CONVERSATION_BYTES", 300)
     assert store.items("", ["a"]).result(LIMIT)
@@ -195,8 +190,7 @@ def test_what_is_too_old_is_forgotten_at_the_start(opened: Stores, path: Path) -
 
 
 def test_nobody_else_may_read_it(opened: Stores, path: Path) -> None:
-    store = opened()
-    add(store, "a")
+    add(opened(), "a")
     files = list(path.parent.iterdir())
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -205,9 +199,7 @@ def test_nobody_else_may_read_it(opened: Stores, path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"), [("user_version = 2", r"version 2.*version 3"), ("application_id = 0", "another program's")]
 )
-def test_a_file_that_is_no_store_of_this_version_is_refused_and_left_as_it_is(
-    opened: Stores, path: Path, change: str, message: str
-) -> None:
+def test_a_file_that_is_no_such_store_is_left_as_it_is(opened: Stores, path: Path, change: str, message: str) -> None:
     store = opened()
     add(store, "a")
     store.close()

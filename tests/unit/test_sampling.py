@@ -1,7 +1,5 @@
 """Which sampling parameters make sense."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 

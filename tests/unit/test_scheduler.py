@@ -1,7 +1,5 @@
 """Which choices compute, and what goes into a step."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.scheduling.scheduler import HEADROOM
@@ -111,8 +109,7 @@ def test_with_divided_cells_a_prompt_computes_alone_and_decodes_in_the_order_of_
     assert bench.step() == [(first.seq, 3)]
     bench.scheduler.release(first)
     assert bench.step() == [(second.seq, 3)]
-    again = bench.add([7, 8], "again")
-    assert (again.seq, second.seq) == (0, 1)
+    assert (bench.add([7, 8], "again").seq, second.seq) == (0, 1)
     bench.step()
     bench.step()
     assert bench.step() == [(0, 1), (1, 1)]
@@ -178,8 +175,7 @@ def test_idle_prefixes_are_evicted_until_there_is_room_though_they_share_their_c
         bench.scheduler.admit()
     for choice in leader.request.choices:
         bench.scheduler.release(choice)
-    newcomer = bench.add([201] * 120, "newcomer")
-    bench.decode(newcomer)
+    bench.decode(bench.add([201] * 120, "newcomer"))
     assert bench.scheduler.n_preempted == 0
     assert bench.context.n_cells_used >= 120
 

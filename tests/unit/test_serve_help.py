@@ -1,7 +1,5 @@
 """The help of ``serve``: what matters first, all of it, and one group."""
 
-from __future__ import annotations
-
 import argparse
 
 import pytest

@@ -1,7 +1,5 @@
 """The resources that owners share: however greedy some are, there is some for the next, and nobody loses its share."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

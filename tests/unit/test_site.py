@@ -1,7 +1,5 @@
 """The documentation's site has every page of docs/, and no link that leads out of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

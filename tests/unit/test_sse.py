@@ -1,7 +1,5 @@
 """Events are the same however the network cuts them, and an endless one is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.sse import BrokenFeedError, EventDecoder, ServerEvent

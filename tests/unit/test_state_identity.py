@@ -1,7 +1,5 @@
 """The identity of states in files: everything that they depend on changes it, and nothing else does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
@@ -68,8 +66,7 @@ def test_what_states_do_not_depend_on_does_not(tmp_path: Path, model: Path) -> N
 
 
 def test_a_file_that_changed_is_read_again_even_with_its_old_times(tmp_path: Path, model: Path) -> None:
-    hashes = FileHashes(tmp_path / "known")
-    before, times = hashes.of(model), model.stat()
+    before, times = FileHashes(tmp_path / "known").of(model), model.stat()
     content = bytearray(model.read_bytes())
     content[100_000] ^= 1
     with model.open("r+b") as file:

@@ -1,7 +1,5 @@
 """The cost of steps, and the size of chunks."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.scheduling.step_cost import (
@@ -58,8 +56,7 @@ def test_alone_a_chunk_is_large_enough_to_be_efficient() -> None:
 
 
 def test_alone_a_chunk_takes_no_longer_than_the_longest_step() -> None:
-    n_tokens = chunk(learnt(0.01, 0.01), step=0.5)
-    assert 0.01 + 0.01 * n_tokens <= 0.5 + 0.01 * TILE
+    assert 0.01 + 0.01 * chunk(learnt(0.01, 0.01), step=0.5) <= 0.5 + 0.01 * TILE
 
 
 def test_beside_decodes_a_chunk_keeps_their_itl() -> None:
@@ -115,9 +112,7 @@ def test_like_parts_are_never_longer_than_a_chunk_and_make_no_more_steps(n_pendi
         (-5, 12, 2 * TILE, 0),
     ],
 )
-def test_a_short_rest_goes_along_if_the_batch_has_room(
-    chunk: int, n_pending: int, n_others: int, n_tokens: int
-) -> None:
+def test_short_rests_go_along_if_the_batch_has_room(chunk: int, n_pending: int, n_others: int, n_tokens: int) -> None:
     assert with_tail(chunk, n_pending, n_others=n_others, n_batch=2 * TILE + 5) == n_tokens
 
 

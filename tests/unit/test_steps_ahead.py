@@ -1,7 +1,5 @@
 """The engine with steps that begin before the last one's results are taken: for its requests nothing changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -91,9 +89,7 @@ def test_the_last_one_that_a_stop_string_ends_leaves_nothing_ahead(ahead: Driver
 
 
 @pytest.mark.parametrize("status", [StepStatus.FAILED_COMPUTE, StepStatus.NO_ROOM])
-def test_a_step_ahead_that_fails_while_a_stop_string_ends_an_answer_fails_none(
-    ahead: Driver, status: StepStatus
-) -> None:
+def test_a_failing_step_ahead_while_a_stop_string_ends_an_answer_fails_none(ahead: Driver, status: StepStatus) -> None:
     ahead.model.answers[b"question"] = b"one two three"
     neighbour = ahead.submit("neighbour", max_tokens=40)
     tracked = ahead.submit("question", max_tokens=40, stop=("two",))

@@ -1,7 +1,5 @@
 """A damaged file: what is damaged costs its own response, and nothing of it is repeated."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -60,9 +58,7 @@ ASKING: dict[str, Callable[[Store], Any]] = {
         (f"previous = {NOT_UTF8}", ("input", "history")),
     ],
 )
-def test_a_damaged_row_costs_its_own_response_and_is_not_repeated(
-    opened: Stores, change: str, asked: tuple[str, ...]
-) -> None:
+def test_a_damaged_row_costs_only_its_own_response(opened: Stores, change: str, asked: tuple[str, ...]) -> None:
     store = damaged(opened, change)
     for name in asked:
         with pytest.raises(DamagedResponseError) as told:
@@ -110,7 +106,6 @@ def test_a_damaged_owner_keeps_its_room_and_nobody_from_storing(opened: Stores) 
 
 
 def pages_of(path: Path, kind: bytes) -> list[int]:
-    """Where pages of this kind begin."""
     whole = path.read_bytes()
     return [place for place in range(4096, len(whole), 4096) if whole[place : place + 1] == kind]
 

@@ -1,7 +1,5 @@
 """A full disk: nothing older is lost, deleting makes room, and storing goes on when there is room."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -63,7 +61,6 @@ def test_the_journal_is_never_shorter_than_a_deletion_needs(opened: Stores, path
 
 
 def outcomes(done: Callable[[int], Any], numbers: range) -> list[Any]:
-    """Return the outcome of each number, or the error."""
     found = []
     for number in numbers:
         try:
@@ -79,8 +76,7 @@ def test_deleting_makes_room_on_a_full_disk(opened: Stores, disk: Disk) -> None:
         add(store, f"r{number}", text=KIB * (300 if number == 5 else 20))
     disk.fill()
     assert DiskFullError in outcomes(lambda n: add(store, f"more{n}", text=KIB * 20), range(100))
-    deleted = outcomes(lambda n: store.delete("", f"r{n}").result(LIMIT), range(10))
-    assert deleted == [True] * 10
+    assert outcomes(lambda n: store.delete("", f"r{n}").result(LIMIT), range(10)) == [True] * 10
     add(store, "new", text=KIB * 200)
     assert status_of(store, "new") == "completed"
     assert not store.full

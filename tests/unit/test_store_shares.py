@@ -1,7 +1,5 @@
 """Owners share the store: the one that has the most makes room, and none loses anything within its share."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

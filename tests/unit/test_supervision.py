@@ -1,7 +1,5 @@
 """The messages that a supervisor gets, over a socket such as systemd's."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket
@@ -30,7 +28,6 @@ def address_of(supervisor: socket.socket) -> str:
 
 
 def told(supervisor: socket.socket) -> list[list[str]]:
-    """Everything that has come so far."""
     found = []
     while True:
         try:
@@ -98,9 +95,7 @@ async def test_after_the_end_it_tells_nothing(supervisor: socket.socket) -> None
         ({"WATCHDOG_USEC": "soon"}, None),
     ],
 )
-def test_it_beats_twice_as_often_as_it_must_and_only_if_it_is_meant(
-    environment: dict[str, str], seconds: float | None
-) -> None:
+def test_it_beats_twice_as_often_as_needed_if_meant(environment: dict[str, str], seconds: float | None) -> None:
     assert beat_interval(environment) == seconds
 
 
@@ -112,9 +107,7 @@ def test_without_a_supervisor_nothing_happens(address: str, caplog: pytest.LogCa
     assert caplog.text == ""
 
 
-def test_a_supervisor_that_has_left_or_does_not_read_is_a_line_in_the_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_supervisor_that_left_or_does_not_read_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "notify"
     Supervision(str(path), None, lambda: "ok").stopping()
     assert (

@@ -1,7 +1,5 @@
 """Idle prefixes that leave unified cells for plain memory, and come back."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.scheduling.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch
@@ -91,9 +89,7 @@ def test_cells_that_a_running_request_holds_too_are_not_copied() -> None:
     assert (context.n_committed(1), cache.n_cells, cache.swapped_bytes) == (60, 0, 0), "they are not its own"
 
 
-def test_a_swapped_prefix_that_would_not_fit_beside_those_who_run_is_not_put_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_swapped_prefix_that_would_not_fit_beside_who_runs_stays_out(monkeypatch: pytest.MonkeyPatch) -> None:
     context = context_with([*LONG, *range(60, 120)], [*range(100, 220)], open_seqs=(1,))
     cache = cache_of(context, swap_bytes=1 << 20)
     cache.take(PrefixMatch(1, None, 1), running=RUNNING)
@@ -105,8 +101,7 @@ def test_a_swapped_prefix_that_would_not_fit_beside_those_who_run_is_not_put_bac
 
 
 def test_only_so_many_swapped_prefixes_are_remembered() -> None:
-    context = context_with()
-    store = SwapStore(context, 1 << 30)
+    store = SwapStore(context_with(), 1 << 30)
     for n in range(MAX_PREFIXES + 3):
         store.add(SwappedPrefix([n, *LONG]), Holder())
     assert store.find([2, *LONG, 1], 512, Holder()) == (None, 0)
@@ -180,9 +175,7 @@ def test_copying_while_idle_ends_where_not_all_may_be_kept() -> None:
     assert cache.maintain_idle(), "it may hold something else now"
 
 
-def test_what_is_too_large_to_copy_is_remembered_only_if_no_other_request_waits_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_too_large_to_copy_is_remembered_if_no_other_request_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.scheduling.swap_space.MAX_COPIED_BYTES", 1000)
     for running in ((), RUNNING):
         cache = cache_of(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)
@@ -247,8 +240,7 @@ def test_idle_prefixes_of_a_session_are_evicted_after_all_others() -> None:
 
 
 def test_of_copies_the_owner_with_the_most_bytes_loses_the_oldest() -> None:
-    context = context_with()
-    store = SwapStore(context, 100 * BYTES_PER_CELL)
+    store = SwapStore(context_with(), 100 * BYTES_PER_CELL)
     store.add(SwappedPrefix([7] * 20), Holder("bob"))
     for number in range(50):
         store.add(SwappedPrefix([10 + number] * 20), Holder("ann", in_session=True))

@@ -1,7 +1,5 @@
 """Token healing: the last word of a prompt is taken back, and the answer begins with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -187,8 +185,7 @@ def test_what_was_forced_is_no_answer_of_the_models_own(make_driver: MakeDriver)
     driver.model.answers[b"the "] = b"other"
     healed = driver.answered("the word", token_healing=True, max_tokens=8)
     healed.expected = healed.sink.tokens()
-    plain = driver.answered("the ", max_tokens=8)
-    assert plain.sink.text() == "other"
+    assert driver.answered("the ", max_tokens=8).sink.text() == "other"
 
 
 @pytest.mark.parametrize("heals", [False, True])

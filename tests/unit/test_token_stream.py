@@ -1,7 +1,5 @@
 """From the engine thread to readers in event loops and in threads."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 import signal

@@ -1,7 +1,5 @@
 """The texts that are refused by their length, and the tokenizing of texts that hardly fit."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

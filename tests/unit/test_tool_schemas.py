@@ -1,7 +1,5 @@
 """Tools' schemas, whatever JSON they are: each has a grammar, what it lacks is named, and what it allows obeys them."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Schemas of which a part cannot be enforced: found by path, and what is left without it."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest

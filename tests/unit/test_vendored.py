@@ -1,7 +1,5 @@
 """The code of others in the pages is what VENDORED.toml says, all of it, with its licences."""
 
-from __future__ import annotations
-
 import hashlib
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which draft models have the vocabulary of the model that they draft for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """The waiting queue: a queue for each owner, turns over owners, priorities inside, limits."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyllmcancel.errors import QueueFullError
@@ -22,7 +20,6 @@ def take_all(queue: WaitingQueue) -> list[str]:
 
 
 def filled(*requests: tuple[str, str, int], **limits: int) -> WaitingQueue:
-    """Return a queue of requests with (owner, id, priority)."""
     queue = WaitingQueue(100, **limits)
     for owner, name, priority in requests:
         queue.append(bare_request(name, owner=owner, priority=priority))

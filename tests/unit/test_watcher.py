@@ -1,7 +1,5 @@
 """The thread that cancels what is late and what was dropped."""
 
-from __future__ import annotations
-
 import gc
 import queue
 import time
@@ -68,8 +66,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def wait_until_told(watcher: Watcher, cancelled: Cancelled, after: Sequence[str] = ()) -> None:
     """Return when the watcher has handled all earlier calls, and has cancelled these requests and no others."""
-    marker = bare_request("marker")
-    watcher.dropped(marker)
+    watcher.dropped(bare_request("marker"))
     found = [cancelled.next()[0] for _ in range(len(after) + 1)]
     assert sorted(found) == [*after, "marker"]
 
@@ -119,9 +116,7 @@ def test_a_request_that_is_gone_is_left_in_peace(clock: Clock, watcher: Watcher,
 
 
 @pytest.mark.parametrize("seconds", [1e12, float("inf")])
-def test_a_deadline_in_the_far_future_does_not_stop_the_watcher(
-    watcher: Watcher, cancelled: Cancelled, seconds: float
-) -> None:
+def test_a_deadline_in_the_far_future_stops_no_watcher(watcher: Watcher, cancelled: Cancelled, seconds: float) -> None:
     far, near = bare_request("far"), bare_request("near")
     watcher.at_deadline(far, time.monotonic() + seconds)
     watcher.dropped(near)
@@ -152,9 +147,7 @@ def test_deadlines_of_ended_requests_do_not_pile_up(watcher: Watcher, cancelled:
     assert len(live) <= watcher.n_pending <= 2 * (len(live) + FEW)
 
 
-def test_a_cancel_that_fails_does_not_keep_others_from_their_deadlines(
-    cancelled: Cancelled, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_cancel_delays_no_other_deadline(cancelled: Cancelled, caplog: pytest.LogCaptureFixture) -> None:
     def cancel(request: Request, reason: CancelReason) -> None:
         if request.id == "unlucky":
             raise MemoryError

@@ -1,7 +1,5 @@
 """Workers: the turns of owners for their threads."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator

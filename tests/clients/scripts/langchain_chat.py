@@ -12,7 +12,6 @@ call_prompt, long_prompt = sys.argv[1:]
 
 @tool
 def say(text: str) -> str:
-    """Say a text."""
     return text
 
 
