@@ -112,7 +112,8 @@ class TextScheduler:
             if text is not None:
                 return self._items([text], self._embedder.n_batch)
         n_batch = self._embedder.n_batch
-        idle = bool(self._turns) and self._turns[0].is_idle  # all are then
+        requests = [text.request for text in self._open.values()] or self._turns
+        idle = any(request.is_idle for request in requests)  # all are then
         budget = chunk_size(
             self.cost,
             n_decodes=0,

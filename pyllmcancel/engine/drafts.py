@@ -164,6 +164,8 @@ class Drafts:
         drafts, model = choice.drafts, self._model
         if most < 1 or model is None or drafts is None or not drafts.has_model or choice.media:
             return 0
+        if choice.request.is_idle:  # a draft model's steps do not give way to others
+            return 0
         if not model.works or not model.reads(choice) or not model.has_room(choice, most):
             return 0
         lag = model.lag(choice)

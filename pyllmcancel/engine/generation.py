@@ -169,6 +169,7 @@ class Generation:
                 request.status is RequestStatus.PREFILL
                 and most is not None
                 and began is not None
+                and not request.is_idle
                 and now - began > most
             ):
                 # Choices with `max_tokens` of 0 may have finished already.
@@ -191,7 +192,7 @@ class Generation:
     def _pause(self, requests: Iterable[Request]) -> None:
         for request in requests:
             must_pause = self._must_pause(request)
-            if must_pause == request.paused:
+            if must_pause == request.paused and not (request.is_idle and self._blocks_others(request)):
                 continue
             request.paused = must_pause
             if not must_pause:
@@ -202,6 +203,10 @@ class Generation:
                 self._encoding.withdraw(request)
             for choice in request.choices:
                 choice.resumes = True
+
+    def _blocks_others(self, request: Request) -> bool:
+        """Return whether others come before a request whose prefix is being read: they would wait for the memory."""
+        return self._others_compute and self.scheduler.is_fetching(request)
 
     def _must_pause(self, request: Request) -> bool:
         """Return whether a request can go on later only: its reader is slow, its prefix is being read, or others come

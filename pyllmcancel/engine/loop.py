@@ -95,7 +95,8 @@ class EngineLoop:
         self._outbox = Outbox()
         self.jobs = Jobs()
         self._running: list[Request] = []
-        self._way: Flag = workload.flag()  # raised when others than idle requests come
+        self._others_came: Flag = workload.flag()  # others than idle requests, since the turn began
+        self._others_ran_at = 0.0  # monotonic seconds
         self._n_steps = 0
         self._last_step: StepRecord | None = None
         self._left: list[Request] = []  # ended by their cancellers while a step ran; they still hold their slots
@@ -129,8 +130,8 @@ class EngineLoop:
     def _turn_at_rest(self) -> None:
         # Before anything is looked at: news that arrive from here on keep the next step from running ahead.
         self._workload.allow_ahead()
-        self._way = self._workload.flag()
-        self._registry.give_way = self._way.set
+        self._others_came = self._workload.flag()
+        self._registry.on_others = self._others_came.set
         # Before admission: a request that supersedes another finds its slot and cells given back. Endings are published
         # before admission, which may copy cells.
         self._end_cancelled()
@@ -148,21 +149,31 @@ class EngineLoop:
         self._report(updates)
         self._publish()
         if items:
-            self._workload.maintain()
+            self._maintain()
             self.occupancy = self._scheduler.occupancy()  # the last look for as long as steps run ahead
             # Once more: all of this took time, and no step may begin for a client that has left.
-            if self._cancelled() or self._give_way(items):
+            if self._cancelled() or self._gives_way(items):
                 self._scheduler.resync(items)  # undoes what planning noted
             else:
                 self._step(items)
 
-    def _give_way(self, items: list[StepItem]) -> bool:
-        """Have a step of idle requests abort when others come; return True if they have come by now."""
-        if not self._workload.member(items[0]).request.is_idle:
+    def _gives_way(self, items: list[StepItem]) -> bool:
+        """Have a step of idle requests abort when others come; return True if it must not begin, since they have."""
+        if not any(member.request.is_idle for member in self._members_of(items)):
             return False
-        if not self._way.is_set():
-            self._workload.give_way(self._way)
-        return self._way.is_set()
+        if self._others_came.is_set():
+            return True
+        self._workload.give_way(self._others_came)
+        return False
+
+    def _maintain(self) -> None:
+        """Cache housekeeping before a step. Beside idle requests it is that of an idle machine."""
+        now = time.monotonic()
+        if self._others_run or not any(request.is_idle for request in self._running):
+            self._others_ran_at = now
+            self._workload.maintain()
+        elif now > self._others_ran_at + IDLE_AFTER:
+            self._workload.maintain_idle()
 
     def stalled_for(self) -> float:
         """Seconds since the running step began; 0 between steps. May be called from any thread."""
@@ -192,7 +203,7 @@ class EngineLoop:
         self._publish()
         wait = partial(self._registry.wait_for_work, has_paused=bool(self._running))
         # Those that prepare are not waited for without end.
-        limit = PREPARING_SECONDS if self._registry.others_come else None
+        limit = PREPARING_SECONDS if self._registry.has_others else None
         has_work = wait(0.0)
         if has_work is None:
             self._workload.rest()
@@ -389,6 +400,7 @@ class EngineLoop:
             n_survivors,
             outcome.n_threads,
             tuple(map(state_of, step.members)),
+            step.is_idle,
         )
         self._last_step = record
         if logger.isEnabledFor(logging.DEBUG):

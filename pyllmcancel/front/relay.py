@@ -25,6 +25,7 @@ from pyllmcancel.server.behind import ACCEPTED, AGAIN, BODY, CLOSED, END, ENDED,
 from pyllmcancel.server.delivered import Promise
 from pyllmcancel.server.http.request_context import ARRIVED, arrival_header
 from pyllmcancel.server.http.workers import ClientLeft
+from pyllmcancel.server.origin import PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyllmcancel.front.worker import Worker
 
 T = TypeVar("T")
+IDLE_HEADER = PRIORITY.lower().encode()
 COMPLETE = (FinishReason.STOP, FinishReason.LENGTH)
 MOST_LOST = 1  # processes that a request may take along, and be tried again
 MOST_GIVEN_AWAY = 10_000  # names of answers
@@ -205,6 +207,7 @@ class Relay:
         sizes = b"%d,%d" % (len(head), len(body)) if head else b"1"
         headers = [(ARRIVED, arrival_header(self._answer.scope, left_at, process.clock_ahead)), (LINK, sizes)]
         headers += [(AGAIN, b"1")] if self._was_accepted else []
+        headers += [(IDLE_HEADER, b"idle")] if self.request.is_idle else []
         begun = await connected(message, process.address, headers, head + body if head else b"")
         self.request.process, self._is_accepted, self._is_given_away = process, False, False
         process.given_away -= {(self.request.owner, name) for name in self.request.found_by}

@@ -131,7 +131,7 @@ class FrontRequests:
         self._endings = Endings(self.registry, self.observers, logs=False)  # the processes log their requests
         self.arrivals = Arrivals(self.registry, self._endings, None, self.observers, {})
         self._idle: dict[FrontRequest, Callable[[bytes], object]] = {}
-        self.registry.give_way = self.registry.forbid_ahead = self._look_soon
+        self.registry.on_others = self.registry.forbid_ahead = self._look_soon
 
     def arrive(self, **origin: Unpack[Origin]) -> FrontRequest:
         """Return a request: it is listed, or has ended, as it was cancelled before. Raises as `Arrivals.arrive`."""
@@ -191,6 +191,8 @@ class FrontRequests:
         if request.status is RequestStatus.PREPARING:
             if names.parent == request.parent:  # which may be an ImpliedParent
                 names = names._replace(parent=request.parent)
+            if request.is_idle:
+                names = names._replace(priority=request.priority)
             with suppress(RequestCancelled, InvalidRequestError, QueueFullError):  # or it stays without groups
                 self.arrivals.name(request, names)
             with suppress(RequestCancelled):

@@ -35,7 +35,7 @@ class Arrivals:
     watcher
         Has the deadlines; None in a front, where requests are not accepted by this.
     deadlines
-        The seconds of the deadlines of requests that name none; None for no deadline.
+        The seconds of the deadlines of requests that name none, except idle ones; None for no deadline.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Arrivals:
         end_cancelled(self._observers, self._endings, accepted)
         for deadline, usual in self._deadlines.items():
             seconds: float | None = getattr(request.params, deadline)
-            seconds = usual if seconds is None else seconds
+            seconds = usual if seconds is None and not request.is_idle else seconds
             if seconds is not None and self._watcher is not None and not (again and deadline is Deadline.QUEUE):
                 self._watcher.at_deadline(request, request.arrived_at + seconds, deadline)
 

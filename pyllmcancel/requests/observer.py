@@ -70,6 +70,8 @@ class StepRecord:
         The number of threads that computed the step.
     states
         The state of each of `sequences`.
+    idle
+        True for a step of idle requests.
     left
         The ids of the requests that ended in this step, or between it and the next one. Added by the engine thread.
     """
@@ -83,6 +85,7 @@ class StepRecord:
     survivors: int = 0
     threads: int = 1
     states: tuple[PartState, ...] = ()
+    idle: bool = False
     left: list[str] = field(default_factory=list)
 
     @property

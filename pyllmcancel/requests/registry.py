@@ -71,8 +71,8 @@ class Registry:
         self._died_of: BaseException | None = None
         # Called with the lock held whenever there is news for the engine thread, so it must be quick. Set once.
         self.forbid_ahead: Callable[[], object] = lambda: None
-        # Called likewise when others than idle requests have come, or can go on. Set anew for each step of idle ones.
-        self.give_way: Callable[[], object] = lambda: None
+        # Called likewise when others than idle requests have come, or can go on. Set by each turn of the engine thread.
+        self.on_others: Callable[[], object] = lambda: None
 
     # -- into and out of the tables -----------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class Registry:
             self._check_open()
             self._arrive(request)
             self._preparing[request] = None
-            self._have_idle_give_way(request)
+            self._note_other(request)
             self._keys.prepare(request)
             return self._effects(self._cancelled_on_arrival(request))
 
@@ -96,7 +96,9 @@ class Registry:
             self._keys.remove(request)
             request.session, request.parent, request.supersede, request.priority = names
             self._families.join(request)  # may raise
-            self._have_idle_give_way(request)
+            self._note_other(request)
+            if request.is_idle:
+                self._tell()  # it was not known to be, and other idle ones may have waited for it
             self._keys.prepare(request)
             return self._effects(self._cancelled_on_arrival(request))
 
@@ -129,7 +131,8 @@ class Registry:
             del self._preparing[request], self._requests[request.owner, request.id]
             self._families.retract(request)
             self._keys.remove(request)
-            self._tell()  # idle requests may go on
+            if not request.is_idle and self._has_idle:
+                self._tell()  # they may go on
             return True
 
     def accept(self, request: Request, give_up: GiveUp | None = None) -> Accepted:
@@ -155,7 +158,7 @@ class Registry:
             request.status = RequestStatus.WAITING
             if give_up is None:
                 self._waiting.append(request)
-                self._have_idle_give_way(request)
+                self._note_other(request)
             else:
                 self._given_out[request] = give_up
             older = self._keys.preparing(request.owner, request.supersede)
@@ -206,7 +209,8 @@ class Registry:
     def _check_queue(self, request: Request) -> None:
         # Only one of two requests with one key stays in the queue, so that a full queue has room for the second.
         rival = self._keys.rival(request)
-        self._waiting.check(request, n_leaving=int(rival is not None and rival in self._waiting))
+        leaves = rival is not None and rival in self._waiting and rival.is_idle == request.is_idle
+        self._waiting.check(request, n_leaving=int(leaves))
         self._waiting.check_tokens(request, rival)
 
     def _cancelled_on_arrival(self, request: Request) -> list[Request]:
@@ -294,22 +298,33 @@ class Registry:
     def wake(self) -> None:
         """Note a change that the engine thread may be waiting for; may be called from any thread."""
         with self._lock:
-            self.give_way()
+            if not all(request.is_idle for request in self._requests.values()):
+                self.on_others()
             self._tell()
 
     @property
     def others_come(self) -> bool:
-        """True if requests that are not idle wait, or prepare."""
+        """True if requests that are not idle can start, or have begun to prepare."""
         with self._lock:
             return self._others_come()
+
+    @property
+    def has_others(self) -> bool:
+        """True if requests that are not idle wait, or prepare for however long."""
+        with self._lock:
+            return self._waiting.has_others or not all(request.is_idle for request in self._preparing)
+
+    @property
+    def _has_idle(self) -> bool:
+        return any(request.is_idle for request in self._requests.values())
 
     def _others_come(self) -> bool:
         since = time.monotonic() - PREPARING_SECONDS
         return self._waiting.has_others or any(not one.is_idle and one.arrived_at > since for one in self._preparing)
 
-    def _have_idle_give_way(self, request: Request) -> None:
+    def _note_other(self, request: Request) -> None:
         if not request.is_idle:
-            self.give_way()
+            self.on_others()
 
     def _tell(self) -> None:
         self._news = True
@@ -335,6 +350,8 @@ class Registry:
             self._given_out.pop(request, None)
             self._preparing.pop(request, None)
             self._waiting.forget(request)
+            if self._waiting.has_others:  # this one may have been in their way
+                self.on_others()
             self._history[request.owner].append(request.summary(ending))
             self._tell()
 

@@ -88,8 +88,8 @@ class WaitingQueue:
 
     @property
     def has_others(self) -> bool:
-        """True if a request waits that is not idle."""
-        return any(len(queue) > 0 for (_, is_idle), queue in self._owners.items() if not is_idle)
+        """True if a request could start that is not idle."""
+        return not all(request.is_idle for request in self.heads())
 
     def check(self, request: Request, n_leaving: int) -> None:
         """Raise QueueFullError if a request cannot wait, even after `n_leaving` waiting ones have left."""

@@ -154,7 +154,7 @@ class Forecast(NullObserver):
         end = record.started_at + record.seconds
         seconds = end - max(self._last_end, record.started_at - MOST_BETWEEN)
         self._last_end = end
-        if record.status != "ok":
+        if record.status != "ok" or record.idle:
             return
         decodes = [part for part in record.sequences if part.phase == "decode"]
         n_prompt = sum(part.n_tokens for part in record.sequences if part.phase == "prefill")

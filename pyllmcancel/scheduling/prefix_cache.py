@@ -13,8 +13,9 @@ A prefix is reused by its owner's choices only, whether it is running, idle or s
 cached tokens, and the time to the first one, would reveal the prompts of other owners. Of its tokens, those are reused
 that the same LoRA adapters have computed: `Holder.n_usable` decides both. The owner that holds the most
 cells loses its prefixes first, so that a flood of one owner's requests costs another owner no prefix. Within an owner,
-prefixes of sessions are kept longer than others. Those of idle answers go before all others, and where an idle request
-takes the place of another prefix, that one is copied first.
+prefixes of sessions are kept longer than others. Those of ended idle requests are spent: they go before all others,
+without a copy. An idle request takes the place of others' prefixes only where these can be copied, or where there is no
+other place.
 
 Used by the engine thread only.
 """
@@ -91,6 +92,7 @@ class PrefixCache:
         # them, `maintain_idle` would otherwise copy for ever.
         self._fresh = set(self._idle)
         self._unsaved = set(self._idle)  # idle since `_save_one` last looked; the same for the disk
+        self._spent = set[int]()  # idle sequences that no request is expected to continue
         # By sequence: the holder of the tokens that it holds, or held last.
         self._holders = [NO_HOLDER] * context.n_seq_max
 
@@ -209,6 +211,10 @@ class PrefixCache:
         """Return whether a choice of `holder` has to leave to others what an idle `seq` holds."""
         return holder.idle and not self._holders[seq].idle and self._context.n_committed(seq) > 0
 
+    def has_place(self, holder: Holder) -> bool:
+        """Return whether one more choice of `holder` would cost others no prefix."""
+        return self._swap.limit > 0 or not all(self._must_keep(seq, holder) for seq in self._idle)
+
     def _usable(self, seq: int, n_tokens: int) -> int:
         """Return how many of the `n_tokens` in common to reuse: none if reuse would discard, or copy, too many other
         tokens.
@@ -253,11 +259,13 @@ class PrefixCache:
         del self._idle[found.seq]
         self._fresh.discard(found.seq)
         self._unsaved.discard(found.seq)
-        if not found.keeps_own:
-            self._swap.swap_out(found.seq, self._holders[found.seq], alone=not running)
+        if not found.keeps_own and found.seq not in self._spent:
+            alone = not running and not holder.idle
+            self._swap.swap_out(found.seq, self._holders[found.seq], alone=alone)
         elif self._keeps_half(found.seq, found.n_shared):
             # The cells hold all tokens of the copy. A conversation needs one copy, not one for each turn.
             self._swap.discard_copy(self._context.tokens(found.seq), self._holders[found.seq])
+        self._spent.discard(found.seq)
         self._holders[found.seq] = holder
         if found.source is not None:
             if self._context.share_prefix(found.source, found.seq, found.n_shared, max_bytes=MAX_SHARED_BYTES):
@@ -295,19 +303,22 @@ class PrefixCache:
                 seqs.add(seq)
         return True
 
-    def give_back(self, seq: int) -> None:
-        """Make `seq` idle again, as the most recently used."""
+    def give_back(self, seq: int, *, spent: bool = False) -> None:
+        """Make `seq` idle again, as the most recently used, or the first to forget."""
         self._idle[seq] = self._step
-        if not self._holders[seq].idle:
+        if spent:
+            self._spent.add(seq)
+        else:
             self._fresh.add(seq)
             self._unsaved.add(seq)
 
-    def evict(self, n_cells: int) -> None:
-        """Free at least `n_cells` cells, as far as idle prefixes hold them, in the order of `_eviction_order`.
+    def evict(self, n_cells: int, *, of_idle: bool = False) -> None:
+        """Free at least `n_cells` cells, as far as idle prefixes hold them, in the order of `_eviction_order`; with
+        `of_idle` those of idle requests only.
 
         The most recently used of the evicted prefixes is swapped out, the others are not: a cancel waits for a copy.
         """
-        held = self._eviction_order()
+        held = [seq for seq in self._eviction_order() if self._holders[seq].idle or not of_idle]
         n_evicted = bisect_left(range(len(held)), n_cells, key=lambda count: self._n_freed(held[:count]))
         evicted = held[:n_evicted]
         for seq in evicted:
@@ -388,7 +399,7 @@ class PrefixCache:
             return False  # every sequence may wait for the encoding of a picture
         if not self._context.kv_unified:
             seq = self._free_target((), NO_HOLDER)
-            return self._swap.copy_ahead(seq, self._holders[seq])
+            return seq not in self._spent and self._swap.copy_ahead(seq, self._holders[seq])
         for seq in [seq for seq in self._idle if seq in self._fresh]:
             self._fresh.discard(seq)
             tokens, holder = self._context.tokens(seq), self._holders[seq]
@@ -433,8 +444,11 @@ class PrefixCache:
         of_owner = Counter[str]()
         for length, holder in zip(lengths, self._holders, strict=True):
             of_owner[holder.owner] += length
-        return list(first_to_forget(held, self._holders.__getitem__, lengths.__getitem__, of_owner))
+        spent = [seq for seq in held if seq in self._spent]
+        others = [seq for seq in held if seq not in self._spent]
+        holders = [holder._replace(idle=False) for holder in self._holders]
+        return [*spent, *first_to_forget(others, holders.__getitem__, lengths.__getitem__, of_owner)]
 
     def _swap_in(self, seq: int, prefix: SwappedPrefix, n_tokens: int) -> None:
         self.evict(self._context.n_cells_used - self._n_freed([seq]) + prefix.n_tokens - self._context.n_cells)
-        self._swap.swap_in(seq, prefix, n_tokens)
+        self._swap.swap_in(seq, prefix, n_tokens, keeps=self._holders[seq].idle)

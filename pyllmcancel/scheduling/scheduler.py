@@ -96,7 +96,7 @@ class Scheduler:
         return list(self._active.values())
 
     @property
-    def _is_idle(self) -> bool:
+    def _computes_idle(self) -> bool:
         """True if idle requests compute: they do so alone."""
         return any(choice.request.is_idle for choice in self._active.values())
 
@@ -181,7 +181,7 @@ class Scheduler:
 
     def gather(self) -> Choice | None:
         """Move a decoding choice, if running choices are not neighbours and that has cost enough; return the choice."""
-        if not self.gathers or self._is_idle:
+        if not self.gathers or self._computes_idle:
             return None
         if len(runs_of(self._active)) < 2:
             self._debt.clear()
@@ -235,7 +235,7 @@ class Scheduler:
         self._cache.note_step()
 
     def _note_graphs(self, items: list[StepItem]) -> None:
-        if self.gathers and len(items) > 1:
+        if self.gathers and len(items) > 1 and not self._computes_idle:
             self._debt.note_step(len(runs_of(item.seq for item in items)))
 
     @property
@@ -244,12 +244,8 @@ class Scheduler:
         return self._cache.maintenance_is_due
 
     def maintain(self) -> None:
-        """Cache housekeeping before a step, after all events are published: it may take some milliseconds.
-
-        Before a step of idle requests there is none, so that these drive no other prefix out of its cells.
-        """
-        if not self._is_idle:
-            self._cache.maintain(self._active)
+        """Cache housekeeping before a step, after all events are published: it may take some milliseconds."""
+        self._cache.maintain(self._active)
 
     def maintain_idle(self) -> bool:
         """Cache housekeeping while nothing runs or waits; False if nothing is left to do."""
@@ -269,7 +265,7 @@ class Scheduler:
             if choice in self._pending:
                 self._pending.remove(choice)
             return
-        self._give_up_slot(choice, keep=keep)
+        self._give_up_slot(choice, keep=keep, ends=True)
         self._most_active = self._slots
 
     def pause(self, choices: Iterable[Choice]) -> None:
@@ -391,6 +387,8 @@ class Scheduler:
         n_left_free = choice.request.is_idle and self._slots > 1
         if len(running) >= min(self._slots - n_left_free, self._most_active):
             return False
+        if running and not self._cache.has_place(holder_of(choice)):
+            return False
         if not running or not self._context.kv_unified:
             return True
         held = self._context.n_cells_of([cast("int", other.seq) for other in running])
@@ -450,7 +448,7 @@ class Scheduler:
         """Make `n_tokens` cells free, by eviction if need be; False if running choices hold too many."""
         missing = self._context.n_cells_used + n_tokens - self._context.n_cells
         if missing > 0:
-            self._cache.evict(missing)
+            self._cache.evict(missing, of_idle=self._computes_idle and len(self._active) > 1)
             missing = self._context.n_cells_used + n_tokens - self._context.n_cells
         return missing <= 0 or len(self._active) < 2
 
@@ -460,14 +458,14 @@ class Scheduler:
         self._pending.appendleft(choice)
         self.n_preempted += 1
 
-    def _give_up_slot(self, choice: Choice, *, keep: bool) -> None:
+    def _give_up_slot(self, choice: Choice, *, keep: bool, ends: bool = False) -> None:
         assert choice.seq is not None
         seq, choice.seq = choice.seq, None
         del self._active[seq]
         self._context.close(seq, keep=keep)
         if self._named is not None:
             self._named.note(choice, seq, self._context.n_committed(seq))
-        self._cache.give_back(seq)
+        self._cache.give_back(seq, spent=ends and holder_of(choice).idle)
 
 
 def at_most(limit: int, lengths: Mapping[int, int]) -> dict[int, int]:
@@ -478,5 +476,5 @@ def at_most(limit: int, lengths: Mapping[int, int]) -> dict[int, int]:
 def holder_of(choice: Choice) -> Holder:
     request = choice.request
     # A prompt that is computed ahead is kept as the one that it is computed for.
-    idle = request.is_idle and choice.max_tokens > 0
+    idle = request.is_idle and (choice.max_tokens > 0 or request.params.prompt_logprobs)
     return Holder(request.owner, request.group is not None, choice.adapted, idle)

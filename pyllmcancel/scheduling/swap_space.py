@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyllmcancel.scheduling.swap_store import NO_HOLDER, Holder, SwapStore, first_usable
+from pyllmcancel.scheduling.swap_store import Holder, SwapStore, first_usable
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
@@ -30,8 +30,6 @@ MAX_COPIED_PER_REUSED = 8
 # The limit of one prefix, while other requests wait: a cancel waits until the copy is done. 128 MiB take some 20 ms in
 # huge pages, and 80 ms in ordinary ones.
 MAX_COPIED_BYTES = 128 << 20
-# The limit of one prefix of an idle answer, which others displace: they wait for the copy.
-MAX_IDLE_BYTES = 16 << 20
 
 
 class SwapSpace:
@@ -71,7 +69,7 @@ class SwapSpace:
         """Return whether `seq` can be swapped out, or has too few tokens to be copied. `alone`: no other request
         waits.
         """
-        return self._is_negligible(seq) or self._context.swap_bytes(seq) <= self._max_bytes(NO_HOLDER, alone=alone)
+        return self._is_negligible(seq) or self._context.swap_bytes(seq) <= self._max_bytes(alone=alone)
 
     def can_copy_beside_others(self, seq: int) -> bool:
         """Return whether `seq` is small enough that other requests can wait for its copy."""
@@ -119,18 +117,18 @@ class SwapSpace:
         self._context.drop_cells(seq)
         return True
 
-    def swap_in(self, seq: int, prefix: SwappedPrefix, n_tokens: int) -> None:
+    def swap_in(self, seq: int, prefix: SwappedPrefix, n_tokens: int, *, keeps: bool) -> None:
         """Fill idle `seq` with `prefix`, of which a prompt has `n_tokens`; there should be room."""
-        # The copy is kept if there was no room, or if a prompt has only its beginning.
-        if self._context.swap_in(seq, prefix) and prefix.n_tokens <= 2 * n_tokens:
+        # The copy is kept if there was no room, if a prompt has only its beginning, or for others.
+        if self._context.swap_in(seq, prefix) and prefix.n_tokens <= 2 * n_tokens and not keeps:
             self._copies.discard(prefix)
 
     def _is_negligible(self, seq: int) -> bool:
         """Return whether `seq` holds too few tokens to be copied."""
         return self._context.n_committed(seq) <= MIN_SHARED_TOKENS
 
-    def _max_bytes(self, holder: Holder, *, alone: bool) -> int:
-        return min(self.limit, MAX_IDLE_BYTES if holder.idle else self.limit if alone else MAX_COPIED_BYTES)
+    def _max_bytes(self, *, alone: bool) -> int:
+        return self.limit if alone else min(MAX_COPIED_BYTES, self.limit)
 
     def _has_copy(self, seq: int, holder: Holder) -> bool:
         """Return whether a copy begins with all that `seq` holds; it is then the most recently used."""
@@ -138,7 +136,7 @@ class SwapSpace:
 
     def _copy(self, seq: int, holder: Holder, *, alone: bool) -> bool:
         """Copy the content of idle `seq`; False, and no change, if that is not possible."""
-        prefix = self._context.copy_out(seq, max_bytes=self._max_bytes(holder, alone=alone))
+        prefix = self._context.copy_out(seq, max_bytes=self._max_bytes(alone=alone))
         if prefix is None:
             return False
         self._copies.add(prefix, holder)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 class Holder(NamedTuple):
     """The owner of a prefix, the adapters that it was computed with, and whether it is a session's, which is kept
-    longer, or that of an idle answer, which is forgotten before all others.
+    longer, or an idle request's, which is forgotten before others.
     """
 
     owner: str = NO_OWNER
@@ -46,7 +46,7 @@ def first_to_forget(
 ) -> Iterator[T]:
     """Yield `kept` prefixes, least recently used first, in the order in which to forget them.
 
-    Those of idle answers are first; then each time one of the owner that has the most, by what is `held`. An owner's
+    Those of idle requests are first; then each time one of the owner that has the most, by what is `held`. An owner's
     sessions are last.
     """
     others = sorted((one for one in kept if not holder_of(one).idle), key=lambda one: holder_of(one).in_session)
@@ -90,14 +90,15 @@ class SwapStore:
         for prefix, n_tokens in self._matches(tokens, holder):
             if n_tokens == len(tokens):
                 # Its last tokens, which `tokens` have not, may have been computed with other adapters.
-                self._holders[prefix] = holder._replace(adapted=self._holders.pop(prefix).adapted)
+                old = self._holders.pop(prefix)
+                self._holders[prefix] = holder._replace(adapted=old.adapted, idle=holder.idle and old.idle)
                 return True
         return False
 
     def add(self, prefix: SwappedPrefix, holder: Holder) -> None:
         """Keep `prefix`, and delete copies that it begins with."""
         for old, n_tokens in self._matches(prefix.tokens, holder):
-            if n_tokens == old.n_tokens:
+            if n_tokens == old.n_tokens and (self._holders[old].idle or not holder.idle):
                 self.discard(old)
         self._holders[prefix] = holder
         if not holder.idle:

@@ -281,7 +281,7 @@ async def test_a_line_for_which_there_is_no_room_is_sent_again(monkeypatch: pyte
         world.hold()
         first = await world.submitted("first", max_tokens=1)
         await world.held()
-        second = await world.submitted("second", max_tokens=1)
+        second = await world.submitted("second", max_tokens=1, priority="idle")
         name = await create(world, line("a"))
         async with asyncio.timeout(LIMIT):
             await refused.wait()

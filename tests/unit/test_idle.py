@@ -12,7 +12,7 @@ from pyllmcancel.errors import QueueFullError
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.requests.registry import PREPARING_SECONDS
 from pyllmcancel.requests.request import IDLE
-from tests.support.driver import MEMORIES, Driver
+from tests.support.driver import MEMORIES, Driver, Tracked
 
 MakeDriver = Callable[..., Driver]
 LONG = list(range(40, 80))
@@ -131,3 +131,86 @@ def test_an_aborted_idle_step_makes_no_others_smaller(make_driver: MakeDriver) -
     cost.aborted(512, idle=True)
     assert cost.most(idle=True) == 256
     assert cost.most() > 1e9
+
+
+def before(driver: Driver, name: str, act: Callable[[], object], *, after: bool = False) -> None:
+    """Have `act` done once in the engine's thread, right before, or after, the next call of this name."""
+    workload = driver.engine.workload
+    called, done = getattr(workload, name), list[object]()
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        found = called(*arguments, **options) if after else None
+        if not done:
+            done.append(True)
+            act()
+        return found if after else called(*arguments, **options)
+
+    setattr(workload, name, call)
+
+
+@pytest.mark.parametrize(
+    ("name", "after"), [("flag", True), ("pause", False), ("pause", True), ("plan", True), ("give_way", True)]
+)
+@pytest.mark.parametrize("gpu", [False, True])
+def test_others_may_come_at_any_point_of_a_turn(make_driver: MakeDriver, name: str, after: bool, gpu: bool) -> None:
+    driver = make_driver(parallel=3, gpu=gpu)
+    idle = driver.submit(LONG, max_tokens=8, priority=IDLE)
+    driver.step(2)
+    others: list[Tracked] = []
+    before(driver, name, lambda: others.append(driver.submit("b", max_tokens=2, owner="o", settle=False)), after=after)
+    driver.step()
+    driver.run_to_the_end()
+    steps = [({part.request for part in step.sequences}, step.status) for step in driver.watcher.steps]
+    assert all(len(requests) == 1 for requests, _ in steps), "a step of both"
+    assert ({others[0].request.id}, "aborted") not in steps
+    assert (idle.sink.tokens(), others[0].sink.tokens()) == (idle.expected, others[0].expected)
+
+
+def test_a_cancel_of_one_idle_request_aborts_no_other(make_driver: MakeDriver) -> None:
+    driver = make_driver(memory_kind="hybrid", parallel=4)
+    first = driver.submit([1, 2, 3], max_tokens=40, priority=IDLE)
+    second = driver.submit([4, 5, 6], max_tokens=40, priority=IDLE)
+    driver.step_until(lambda: driver.holds(first) and driver.holds(second))
+    n_before = len(driver.watcher.steps)
+    driver.engine.cancel(first.request)
+    driver.step()
+    assert driver.watcher.steps[n_before].status == "ok"
+
+
+def test_a_copy_that_an_idle_request_uses_stays(make_driver: MakeDriver) -> None:
+    driver = make_driver(parallel=2, spare_seqs=0)
+    prompt = [*LONG, *LONG[:16]]
+    chat = driver.answered(prompt, max_tokens=2)
+    for first in (100, 150):
+        driver.answered(range(first, first + 40), max_tokens=2)  # they displace the chat
+    driver.answered([*prompt[:30], 9, 9, 9], max_tokens=12, priority=IDLE)
+    again = driver.answered([*prompt, *chat.expected, 5], max_tokens=2)
+    assert again.ending.usage.cached_tokens >= len(prompt)
+
+
+def test_the_prefix_of_an_idle_request_that_gives_way_is_not_the_first_to_go(make_driver: MakeDriver) -> None:
+    driver = make_driver(parallel=2, spare_seqs=0)
+    driver.answered("a chat that is over", max_tokens=2)
+    idle = driver.submit(LONG, max_tokens=8, priority=IDLE)
+    driver.step_until(lambda: len(idle.sink.tokens()) > 2)
+    driver.submit("another chat, which displaces the first one", max_tokens=1)
+    n_before = len(driver.watcher.steps)
+    driver.run_to_the_end()
+    mine = [
+        part for step in driver.watcher.steps[n_before:] for part in step.sequences if part.request == idle.request.id
+    ]
+    assert sum(part.n_tokens for part in mine) <= 8 + 1
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_a_limit_that_keeps_others_waiting_keeps_no_idle_request_waiting(make_driver: MakeDriver, unread: bool) -> None:
+    driver = make_driver(max_running=1, parallel=2)
+    running = driver.submit("one", max_tokens=8)
+    waiting = driver.submit("two", max_tokens=2)
+    idle = driver.submit("three", max_tokens=4, priority=IDLE)
+    if unread:
+        driver.stop_reading(running)
+        driver.step()
+    assert driver.holds(idle) == unread
+    driver.run_to_the_end()
+    assert (idle.sink.tokens(), waiting.sink.tokens()) == (idle.expected, waiting.expected)

@@ -56,6 +56,8 @@ class WholeBody(GeneratingBody):
     def check_against(self, engine: Engine) -> None:
         if self.idle_timeout is not None:
             self.ignore("idle_timeout")
+        if self.prefetch:
+            self.ignore("prefetch")
 
     @field_validator("stream")
     @classmethod

@@ -53,7 +53,7 @@ class TranscriptionBody(GeneratingBody):
     temperature: float | None = Field(None, ge=0, le=100, description="0, the default, takes the likeliest token.")
     max_tokens: int | None = Field(None, ge=1, lt=2**31, description=extra("llama-server's: limit of the answer."))
 
-    @field_validator("priority", "keep_going", "repetition_limit", mode="before")
+    @field_validator("priority", "prefetch", "keep_going", "repetition_limit", mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
         """Convert the text of a form's field to a number or a truth value, which other bodies have."""

@@ -107,7 +107,7 @@ async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
         if body.store:
             body.ignore("store")
         return False
-    if body.store is False:
+    if body.store is False or body.prefetch:
         return False
     response_id = f"{RESPONSE_PREFIX}{request_id_of(request.scope)}"
     # An id that the server has made is new.

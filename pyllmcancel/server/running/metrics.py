@@ -58,8 +58,12 @@ class EngineMetrics(NullObserver):
             self._requests.labels(outcome)
         for reason in CancelReason:
             self._cancelled.labels(reason)
-        self._queue = self._histogram("queue_seconds", "Time from arrival to admission.", TIME_BUCKETS, "owner")
-        self._ttft = self._histogram("ttft_seconds", "Time from arrival to the first token.", TIME_BUCKETS)
+        self._queue = self._histogram(
+            "queue_seconds", "Time from arrival to admission; not of idle requests.", TIME_BUCKETS, "owner"
+        )
+        self._ttft = self._histogram(
+            "ttft_seconds", "Time from arrival to the first token; not of idle requests.", TIME_BUCKETS
+        )
         self._itl = self._histogram("itl_seconds", "Time between two tokens of a choice.", TIME_BUCKETS)
         self._latency = self._histogram(
             "cancel_latency_seconds",
@@ -149,7 +153,7 @@ class EngineMetrics(NullObserver):
         for source, n_drafted, n_accepted in ending.usage.drafts:
             self._drafted.labels(source).inc(n_drafted)
             self._accepted_drafts.labels(source).inc(n_accepted)
-        if request.admitted_at is not None:
+        if request.admitted_at is not None and not request.is_idle:
             self._queue.labels(request.owner or "-").observe(request.admitted_at - request.arrived_at)
         if ending.cancel_reason is not None and ending.cancel_latency is not None:
             self._cancelled.labels(ending.cancel_reason).inc()
@@ -187,7 +191,8 @@ class EngineMetrics(NullObserver):
             self._turn.observe(max(0.0, record.started_at - former.started_at - former.seconds))
 
     def first_token(self, request: Request, seconds: float) -> None:
-        self._ttft.observe(seconds)
+        if not request.is_idle:
+            self._ttft.observe(seconds)
         self._llama.first_token(request, seconds)
 
     def next_token(self, request: Request, seconds: float) -> None:
