@@ -95,6 +95,7 @@ REQUEST_HEADERS = tuple(
         ),
         "X-Parent-Session-Id": ("The session whose child this one is; a cancel of the parent reaches all descendants."),
         "X-Supersede": "A key under which at most one request lives: the newest cancels the older one.",
+        "X-Priority": "An integer, or `idle`; see the field `priority`, before which it counts.",
         "X-Conversation-Id": (
             "The stream goes on when its client leaves, and can be taken up by `GET /v1/stream/{name}`. The newest"
             " stream of a conversation cancels the older one."
