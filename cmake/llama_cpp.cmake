@@ -56,9 +56,7 @@ endif()
 select_backends()
 
 # A failed assertion is thrown while a model loads (native/platform/assertions.hpp), through ggml's C code, too.
-if(NOT MSVC)
-  add_compile_options($<$<COMPILE_LANGUAGE:C>:-fexceptions>)
-endif()
+add_compile_options($<$<COMPILE_LANGUAGE:C>:-fexceptions>)
 if(PYLLMCANCEL_MODULES)
   add_ggml_as_modules()
 endif()
@@ -74,12 +72,10 @@ if(PYLLMCANCEL_MODULES AND UNIX AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd
 endif()
 
 # On processors with AMX (Sapphire Rapids and later), built by GCC: see the header.
-if(NOT MSVC)
-  # ggml's base is made in the folder in which the CPU's back ends are.
-  set_source_files_properties(
-    ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/amx/mmq.cpp TARGET_DIRECTORY ggml-base
-    PROPERTIES COMPILE_OPTIONS "-include;${CMAKE_CURRENT_SOURCE_DIR}/native/platform/amx_tile_config.hpp")
-endif()
+# ggml's base is made in the folder in which the CPU's back ends are.
+set_source_files_properties(
+  ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/amx/mmq.cpp TARGET_DIRECTORY ggml-base
+  PROPERTIES COMPILE_OPTIONS "-include;${CMAKE_CURRENT_SOURCE_DIR}/native/platform/amx_tile_config.hpp")
 
 # What of llama.cpp is ours on the CPU. Not where its programs are built to compare with, unless it is asked for.
 if(NOT DEFINED PYLLMCANCEL_OWN_KERNELS)

@@ -11,7 +11,7 @@ option(PYLLMCANCEL_UNITY "Compile source files together: quicker as a whole, slo
 # Code that takes a negligible share of an answer's time is optimized less than the kernels, for which -O3 of the build type
 # stays.
 set(reduces_optimization OFF)
-if(NOT MSVC AND CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT PYLLMCANCEL_SANITIZE AND NOT PYLLMCANCEL_COVERAGE)
+if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT PYLLMCANCEL_SANITIZE AND NOT PYLLMCANCEL_COVERAGE)
   set(reduces_optimization ON)
 endif()
 

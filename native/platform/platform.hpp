@@ -7,8 +7,7 @@
 #include <string_view>
 #include <vector>
 
-// Calls whose names differ among systems, or that some systems lack: platform_posix.cpp and platform_windows.cpp, of
-// which CMake compiles one. They are tested on Linux.
+// Calls that differ among Linux, macOS and others. They are tested on Linux.
 namespace pyllmcancel::platform {
 
 long process_id() noexcept;

@@ -3,7 +3,6 @@
 import errno
 import os
 import stat
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -187,7 +186,6 @@ async def test_a_file_that_was_edited_is_refused_and_the_slot_can_be_used(world:
     assert (await ask(world, GERMANY, 1))["prompt_n"] > 0
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes in folders")
 async def test_what_is_no_file_is_not_opened(world: World, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
