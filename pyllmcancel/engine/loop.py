@@ -138,8 +138,7 @@ class EngineLoop:
         self.jobs.run_ready()
         self._report(self._workload.expire(self._running))
         # Before admission, too: the next request may wait for nothing but a slot that is given back here.
-        has_idle = any(request.is_idle for request in self._running)
-        self._workload.pause(self._running, others_come=has_idle and self._registry.others_come)
+        self._workload.pause(self._running, others_come=self._has_idle and self._registry.others_come)
         self._publish()
         self._admit()
         self._step_began = time.monotonic()  # a draft model may compute
@@ -159,7 +158,7 @@ class EngineLoop:
 
     def _gives_way(self, items: list[StepItem]) -> bool:
         """Have a step of idle requests abort when others come; return True if it must not begin, since they have."""
-        if not any(member.request.is_idle for member in self._members_of(items)):
+        if not (self._has_idle and any(member.request.is_idle for member in self._members_of(items))):
             return False
         if self._others_came.is_set():
             return True
@@ -169,7 +168,7 @@ class EngineLoop:
     def _maintain(self) -> None:
         """Cache housekeeping before a step. Beside idle requests it is that of an idle machine."""
         now = time.monotonic()
-        if self._others_run or not any(request.is_idle for request in self._running):
+        if self._others_run or not self._has_idle:
             self._others_ran_at = now
             self._workload.maintain()
         elif now > self._others_ran_at + IDLE_AFTER:
@@ -226,6 +225,10 @@ class EngineLoop:
                 self._report(self._workload.admit(request, self._observer))
                 if request not in self._running:
                     break  # its answer was known: a flood of such requests, for which slots are no limit, has to wait
+
+    @property
+    def _has_idle(self) -> bool:
+        return any(request.is_idle for request in self._running)
 
     @property
     def _others_run(self) -> bool:
