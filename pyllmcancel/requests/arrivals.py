@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from pyllmcancel.requests.effects import Accepted
     from pyllmcancel.requests.endings import Endings
     from pyllmcancel.requests.observer import Observers
-    from pyllmcancel.requests.registry import GiveUp, Registry
+    from pyllmcancel.requests.registry import Registry
     from pyllmcancel.requests.request import Names, Request
+    from pyllmcancel.requests.tables import GiveUp
     from pyllmcancel.requests.watcher import Watcher
 
 logger = logging.getLogger("pyllmcancel.engine")

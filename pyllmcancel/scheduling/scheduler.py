@@ -31,9 +31,7 @@ HEADROOM = 16  # cells that a starting choice leaves free for each running one, 
 
 
 class Occupancy(NamedTuple):
-    """The resources in use.
-
-    They are slots, cells of running choices and of idle prefixes, and bytes of checkpoints and of swapped prefixes.
+    """The slots, cells of running choices and of idle prefixes, and bytes of checkpoints and swapped prefixes in use.
 
     Shared cells count once, and as a running choice's if a running choice is among the sequences that share them.
     """
@@ -46,7 +44,7 @@ class Occupancy(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """The number of slots and cells that there are."""
+    """The slots and cells that there are."""
 
     slots: int
     cells: int
@@ -69,8 +67,7 @@ class Scheduler:
         # Where clients name slots, a choice stays in the one that its answer has named.
         self.gathers = not context.kv_unified and context.can_swap and self._named is None
         self._slots = min(config.parallel, context.n_seq_max)
-        # Choices of running requests that wait for a slot: not started yet, preempted, or resumed. The next one is
-        # first.
+        # Choices of running requests that wait for a slot (not started yet, preempted, or resumed), the next one first.
         self._pending: deque[Choice] = deque()
         # Leaders of the requests that waited in the queue at the last look: a pending choice may not overtake the next.
         self._heads: list[Choice] = []
@@ -97,14 +94,12 @@ class Scheduler:
 
     @property
     def _computes_idle(self) -> bool:
-        """True if idle requests compute: they do so alone."""
+        """True if idle requests compute; they do so alone."""
         return any(choice.request.is_idle for choice in self._active.values())
 
     def occupancy(self) -> Occupancy:
-        idle = self._cache.n_cells
-        used = self._context.n_cells_used
-        copies = self._context.checkpoint_bytes, self._cache.swapped_bytes
-        return Occupancy(len(self._active), used - idle, idle, *copies)
+        idle, copies = self._cache.n_cells, (self._context.checkpoint_bytes, self._cache.swapped_bytes)
+        return Occupancy(len(self._active), self._context.n_cells_used - idle, idle, *copies)
 
     def add(self, request: Request) -> None:
         """Take over a request that has left the queue. Its leaders wait for slots, their siblings for the leaders."""
@@ -261,26 +256,23 @@ class Scheduler:
         if self._disk is not None:
             self._disk.drop(choice)
         if choice.seq is None:
+            self._set_aside([choice])
             self._paused.pop(choice, None)
-            if choice in self._pending:
-                self._pending.remove(choice)
             return
         self._give_up_slot(choice, keep=keep, ends=True)
         self._most_active = self._slots
 
     def pause(self, choices: Iterable[Choice]) -> None:
-        """Take slots back until `resume`, and keep the cells as idle prefixes. Pending choices of the request wait for
-        `resume`, too.
+        """Take slots back until `resume`, and keep the cells as idle prefixes; pending choices wait for it, too.
 
         Siblings that have not started yet are not paused: they start when their leader has computed the prompt. What
         was read from the disk for choices that have not started is forgotten, because new requests wait for its memory.
         Idempotent.
         """
-        choices = list(choices)
-        if self._disk is not None:
-            for choice in choices:
+        for choice in choices:
+            if self._disk is not None:
                 self._disk.drop(choice)
-        self._set_aside(choices)
+            self._set_aside([choice])
 
     def _set_aside(self, choices: Iterable[Choice]) -> None:
         for choice in choices:
@@ -380,14 +372,12 @@ class Scheduler:
         return giving_way
 
     def _fits(self, choice: Choice, running: Sequence[Choice]) -> bool:
-        """Return whether there are a slot and cells for `choice` beside these running ones.
-
-        Idle requests leave one slot free, so that the prefix that others used last stays in its cells.
+        """Return whether there are a slot and cells for `choice` beside these running ones. Idle requests leave a slot
+        free, and other prefixes in their cells.
         """
         n_left_free = choice.request.is_idle and self._slots > 1
-        if len(running) >= min(self._slots - n_left_free, self._most_active):
-            return False
-        if running and not self._cache.has_place(holder_of(choice)):
+        has_slot = len(running) < min(self._slots - n_left_free, self._most_active)
+        if not has_slot or (running and not self._cache.has_place(holder_of(choice))):
             return False
         if not running or not self._context.kv_unified:
             return True
@@ -411,7 +401,7 @@ class Scheduler:
 
     @staticmethod
     def _recomputes_all(choice: Choice) -> bool:
-        """Return whether to ignore the cache, as the request may ask for a leader that starts for the first time."""
+        """Return whether to ignore the cache: the request said so, and this leader has not started before."""
         return not choice.request.params.reuse_prefix and choice.leads and not choice.admitted_before
 
     def _open(self, choice: Choice) -> None:

@@ -1,0 +1,169 @@
+"""The registry's tables of requests, and the looks at them. All are under one lock."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Set
+from typing import TYPE_CHECKING
+
+from pyllmcancel.requests.effects import Counts
+from pyllmcancel.requests.families import Families
+from pyllmcancel.requests.holds import Holds
+from pyllmcancel.requests.request import NO_OWNER
+from pyllmcancel.requests.supersede_keys import SupersedeKeys
+
+if TYPE_CHECKING:
+    from pyllmcancel.requests.families import Session, SessionSummary
+    from pyllmcancel.requests.request import Request, RequestSummary
+    from pyllmcancel.requests.waiting_queue import WaitingQueue
+
+GiveUp = Callable[[], object]
+
+
+class Tables:
+    """The tables, for looks from any thread; the `Registry` changes them. An `owner` of None means all owners.
+
+    Parameters
+    ----------
+    history
+        The number of one owner's ended requests to remember.
+    """
+
+    def __init__(self, waiting: WaitingQueue, history: int) -> None:
+        self._lock = threading.Lock()
+        # The lock guards all of these.
+        self._waiting = waiting
+        self._keys = SupersedeKeys()
+        self._families = Families()
+        self._holds = Holds()
+        self._requests: dict[tuple[str, str], Request] = {}  # by owner and id: arrived and not ended
+        # Requests that are not accepted yet, each with the function that gives up the work in progress for it. The
+        # function is called with the lock held, so it must be quick.
+        self._preparing: dict[Request, GiveUp | None] = {}
+        self._history = defaultdict[str, deque["RequestSummary"]](lambda: deque(maxlen=history))
+
+    def find(self, request_id: str, hold: float = 0.0, owner: str = NO_OWNER) -> Request | RequestSummary | None:
+        """Return a live request, or the summary of an ended one.
+
+        If there is neither, and `hold` is positive, a request of this id that arrives within `hold` seconds will be
+        cancelled on its arrival.
+        """
+        with self._lock:
+            remembered = reversed(self._history.get(owner, ()))
+            found = self._requests.get((owner, request_id)) or next(
+                (old for old in remembered if old.id == request_id), None
+            )
+            if found is None and hold > 0.0:
+                self._holds.hold_request(owner, request_id, hold)
+            return found
+
+    def owners_of(self, ids: Set[str]) -> set[str]:
+        """Return the owners that have a request of one of these ids, live or remembered."""
+        with self._lock:
+            live = {owner for owner, request_id in self._requests if request_id in ids}
+            return live | {owner for owner, history in self._history.items() if any(old.id in ids for old in history)}
+
+    def newest(self, key: str, owner: str = NO_OWNER) -> Request | None:
+        """Return the accepted live request of a supersede key."""
+        with self._lock:
+            return self._keys.newest(owner, key)
+
+    def preparing(self, key: str, owner: str = NO_OWNER) -> list[Request]:
+        """Return the requests of a supersede key that are not accepted yet."""
+        with self._lock:
+            return self._keys.preparing(owner, key)
+
+    def family(
+        self, session: str, owner: str = NO_OWNER, *, descendants: bool = True
+    ) -> dict[str, list[Request]] | None:
+        """Return the requests of a session and its descendants that have not ended, by session; None if the session
+        is unknown.
+        """
+        with self._lock:
+            return self._family(self._families.find(owner, session), descendants=descendants)
+
+    def family_to_cancel(
+        self,
+        session: str,
+        owner: str = NO_OWNER,
+        *,
+        descendants: bool = True,
+        hold: float = 0.0,
+    ) -> dict[str, list[Request]] | None:
+        """As `family`, for a caller that cancels all of these requests.
+
+        Requests that have arrived, and are accepted later, will be cancelled on their acceptance. If `hold` is
+        positive, all requests that arrive within `hold` seconds will be cancelled, even for an unknown session.
+        """
+        with self._lock:
+            found = self._families.find(owner, session)
+            if hold > 0.0:
+                self._holds.hold_session(owner, session, hold, descendants=descendants)
+            if found is not None:
+                found.note_cancel(descendants=descendants)
+            return self._family(found, descendants=descendants)
+
+    @staticmethod
+    def _family(session: Session | None, *, descendants: bool) -> dict[str, list[Request]] | None:
+        if session is None:
+            return None
+        members = session.family() if descendants else (session,)
+        return {member.name: list(member.live.values()) for member in members}
+
+    def sessions(self, owner: str | None = NO_OWNER) -> list[SessionSummary]:
+        """Return the sessions, the most recently used first."""
+        with self._lock:
+            return [session.summary() for session in self._families.sessions(owner)]
+
+    def session(self, name: str, owner: str = NO_OWNER) -> SessionSummary | None:
+        with self._lock:
+            found = self._families.find(owner, name)
+            return None if found is None else found.summary()
+
+    def requests(self, owner: str | None = None) -> list[Request]:
+        """Return all requests that have not ended, oldest first."""
+        with self._lock:
+            return self._not_sealed(owner)
+
+    def accepted(self) -> tuple[list[Request], list[Request]]:
+        """Return the requests that wait, each owner's in their order, and the other accepted ones, oldest first. Those
+        that are cancelled, and idle ones, are left out.
+        """
+        with self._lock:
+            waiting = [one for one in self._waiting if not one.is_idle]
+            apart = {*self._waiting, *self._preparing}
+            others = [one for one in self._requests.values() if one not in apart]
+            return waiting, [one for one in others if not (one.cancellation.requested or one.is_idle)]
+
+    def _not_sealed(self, owner: str | None) -> list[Request]:
+        return [
+            request
+            for request in self._requests.values()
+            if not request.cancellation.sealed and owner in (None, request.owner)
+        ]
+
+    def history(self, owner: str | None = None) -> list[RequestSummary]:
+        """Return the last ended requests, newest first."""
+        with self._lock:
+            if owner is not None:
+                return list(reversed(self._history.get(owner, ())))
+            ended = [summary for history in self._history.values() for summary in history]
+        return sorted(ended, key=lambda summary: summary.created_at + summary.seconds, reverse=True)
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """The numbers of accepted requests that wait, and of the others. The log's: at no cost per request."""
+        with self._lock:
+            waiting = len(self._waiting)
+            return waiting, len(self._requests) - len(self._preparing) - waiting
+
+    def counts(self, owner: str | None = None) -> Counts:
+        with self._lock:
+            requests = [request for request in self._not_sealed(owner) if request not in self._preparing]
+            cancelling = sum(request.cancellation.requested for request in requests)
+            waiting = sum(
+                not request.cancellation.requested and owner in (None, request.owner) for request in self._waiting
+            )
+            running = len(requests) - cancelling - waiting
+            return Counts(waiting, running, cancelling, self._families.count_live(owner))
