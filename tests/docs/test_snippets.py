@@ -182,17 +182,23 @@ def test_scripts_run(block: Block, server: ServerProcess, environment: dict[str,
 
 
 class Canceller(threading.Thread):
-    """Cancels the next request that runs."""
+    """Cancels whatever runs, until it is joined."""
 
     def __init__(self, server: ServerProcess) -> None:
         super().__init__()
         self._url = server.url
+        self._ends = threading.Event()
         self.start()
 
     def run(self) -> None:
         with httpx.Client(base_url=self._url, timeout=LIMIT) as client:
-            live = until(lambda: client.get("/v1/requests", params={"status": "running"}).json()["data"], bool)
-            client.post(f"/v1/requests/{live[0]['id']}/cancel").raise_for_status()
+            while not self._ends.wait(0.02):
+                for one in client.get("/v1/requests", params={"status": "running"}).json()["data"]:
+                    client.post(f"/v1/requests/{one['id']}/cancel").raise_for_status()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._ends.set()
+        super().join(timeout)
 
 
 # -- commands ---------------------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from tests.support.step_gate import TEST_LIMIT
 def wait_for_watcher(driver: Driver) -> None:
     """Return when the watcher has worked off what it was given before: a request without a client is cancelled last."""
     flag = CancelFlag()
-    driver.expire(Request(Cancellation(flag)))
+    last = Request(Cancellation(flag))  # the watcher does not keep it alive
+    driver.expire(last)
     assert flag.wait(TEST_LIMIT)
 
 
