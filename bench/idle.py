@@ -25,6 +25,7 @@ from bench.peers import OURS, Settings
 from bench.peers.running import free_port, running
 from pyllmcancel.bench.percentiles import percentile
 
+PLAIN = ("--spec-type", "none")  # the same questions are asked twice, and no answer is to be known
 N_IDLE = 6  # requests that wait for idle time, at any time
 TOKENS, IDLE_TOKENS = 32, 64
 SECONDS_ALONE = 20.0
@@ -113,7 +114,7 @@ def measure(port: int, load: float, n_requests: int, seed: int) -> Figures:
     began, before = time.monotonic(), computed(port)
     for _ in range(n_requests):
         body = {"prompt": prompt_of(chance, 60), "max_tokens": TOKENS, "stream": True, "temperature": 0.0}
-        asked.append(ask(port, body | {"ignore_eos": True}))
+        asked.append(ask(port, body | {"ignore_eos": True, "cache_prompt": False}))
         busy += asked[-1].seconds
         time.sleep(asked[-1].seconds * (1.0 - load) / load * chance.uniform(0.5, 1.5))
     free = time.monotonic() - began - busy
@@ -147,7 +148,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=50, help="requests of a round")
     parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()
-    settings = Settings(model=arguments.model, port=free_port(), threads=2, parallel=4, ctx_size=8192)
+    settings = Settings(model=arguments.model, port=free_port(), threads=2, parallel=4, ctx_size=8192, options=PLAIN)
     differ = 0
     with running(OURS, settings):
         with Idle(settings.port):
