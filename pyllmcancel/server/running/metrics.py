@@ -286,7 +286,7 @@ def _live(engine: Engine) -> Iterable[Sample]:
         (
             "requests_paused",
             n_paused(engine),
-            "Running requests without a slot, because their clients do not read, or while a prefix is read from disk.",
+            "Running requests without a slot: clients do not read, prefixes are read from disk, or others come first.",
         ),
         ("requests_cancelling", counts.cancelling, "Cancelled requests whose computation has not stopped yet."),
         ("sessions_live", counts.sessions, "Sessions with a live request."),
