@@ -197,7 +197,8 @@ class Router:
             self.requests.arrivals.name(request, names)
         relay.keep(request.keeps)
         for deadline, seconds in self._deadlines.items():
-            relay.ends_after(min(seconds_in(fields, deadline), seconds), deadline)
+            usual = math.inf if request.is_idle else seconds
+            relay.ends_after(min(seconds_in(fields, deadline), usual), deadline)
 
     async def _computed(self, message: Message, relay: Relay) -> None:
         request = relay.request

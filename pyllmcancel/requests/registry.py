@@ -109,8 +109,8 @@ class Registry(Tables):
     def refuse(self, request: Request) -> bool:
         """Drop a request in preparation; see `Arrivals.refuse`."""
         with self._lock:
-            idle = request in self._preparing and self._preparing[request] is None
-            if not idle or not request.cancellation.refuse():
+            is_unattended = request in self._preparing and self._preparing[request] is None
+            if not is_unattended or not request.cancellation.refuse():
                 return False
             del self._preparing[request], self._requests[request.owner, request.id]
             self._families.retract(request)
@@ -221,8 +221,8 @@ class Registry(Tables):
         if give_up is not None:
             give_up()
             return False
-        is_idle = request in self._preparing or request in self._offered
-        withdrawn = self._waiting.withdraw(request) or is_idle
+        is_unattended = request in self._preparing or request in self._offered
+        withdrawn = self._waiting.withdraw(request) or is_unattended
         if withdrawn:
             self._preparing.pop(request, None)
             self._offered.discard(request)
