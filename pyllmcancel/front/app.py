@@ -134,7 +134,8 @@ def create_router_app(
     app.state.router = router
     kept = store or (None if config.storage is None else Store(*config.storage))
     open_store = None if kept is None else lambda: kept
-    app.state.batches = batches = Batches(app, lambda: sum(one.n_slots for one in keeper.ready()), open_store)
+    query = b"" if idle_loads else b"autoload=false"
+    app.state.batches = batches = Batches(app, lambda: sum(one.n_slots for one in keeper.ready()), open_store, query)
     app.state.seats = Shares(config.limits.max_event_clients, several=config.shared)
     app.router.default = router
     page.page_files()

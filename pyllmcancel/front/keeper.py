@@ -160,7 +160,7 @@ class Keeper:
     def serving(self, spec: Spec) -> Worker | None:
         """Return a worker of the model that serves; None if there is none."""
         chosen = self._places.choose(self.workers(spec.name), Claim(spec.name))
-        return self.processes[chosen.name] if chosen.state is State.LOADED else None
+        return self.processes.get(chosen.name) if chosen.state is State.LOADED else None
 
     @property
     def health(self) -> Literal["ok", "loading", "draining"]:

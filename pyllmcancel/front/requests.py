@@ -48,6 +48,8 @@ class FrontRequest(Request):
         True if it is a response that is generated after its answer.
     previous
         The stored response that it goes on from.
+    spreads
+        True if its session does not decide where it goes.
     keep_alive
         The seconds for which its model is to stay loaded after it; None: as configured.
     process
@@ -68,6 +70,7 @@ class FrontRequest(Request):
         self.is_background = False
         self.previous: str | None = None
         self.keep_alive: float | None = None
+        self.spreads = False
         self.process: Worker | None = None
         self.on_cancel: Callable[[], object] = lambda: None
         self.n_readers: int | None = None

@@ -192,7 +192,7 @@ class Router:
             given = given if given == "idle" or type(given) is int else None
             priority = IDLE if fields.get("prefetch") is True else priority_of(Request(scope), given)
             names = names._replace(priority=priority)
-        request.model = spec.name
+        request.model, request.spreads = spec.name, exchange_of(scope).spreads
         if names != (request.session, request.parent, request.supersede, request.priority):
             self.requests.arrivals.name(request, names)
         relay.keep(request.keeps)

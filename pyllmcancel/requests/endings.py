@@ -60,12 +60,12 @@ class Endings:
         return True
 
     def shut_down(self, *, accepted: bool = True) -> None:
-        """Accept no more requests, and cancel those in preparation and, by default, the `accepted` ones; the engine
-        thread ends when all of them have ended.
+        """Accept no more requests, and cancel those in preparation, idle ones and, by default, the `accepted` ones; the
+        engine thread ends when all of them have ended.
         """
         self._registry.close()
         for request in self._registry.requests():
-            if accepted or request.status is RequestStatus.PREPARING:
+            if accepted or request.is_idle or request.status is RequestStatus.PREPARING:
                 self.cancel(request, CancelReason.SHUTDOWN)
 
     def conclude_withdrawn(self, request: Request) -> None:

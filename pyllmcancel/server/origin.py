@@ -68,11 +68,13 @@ def names_of(request: Request, body: GeneratingBody) -> Names:
     key = key or named_in(body, KEY_FIELDS)
     if key is None and conversation is not None:
         key = conversation_key(conversation)
-    key = key or implied_key(request, body, session)
+    given = body.priority if "priority" in body.model_fields_set else None
+    priority = IDLE if body.prefetch else priority_of(request, given)
+    if priority != IDLE:  # it supersedes no other, nor another idle one, unless it says so
+        key = key or implied_key(request, body, session)
     if session is None and parent is None:  # requests of one trace may have several parents
         session = trace_of(request)
-    given = body.priority if "priority" in body.model_fields_set else None
-    return Names(session, parent, key, IDLE if body.prefetch else priority_of(request, given))
+    return Names(session, parent, key, priority)
 
 
 def priority_of(request: Request, in_body: int | str | None) -> int:

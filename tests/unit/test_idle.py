@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import QueueFullError
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.requests.registry import PREPARING_SECONDS
@@ -214,3 +215,10 @@ def test_a_limit_that_keeps_others_waiting_keeps_no_idle_request_waiting(make_dr
     assert driver.holds(idle) == unread
     driver.run_to_the_end()
     assert (idle.sink.tokens(), waiting.sink.tokens()) == (idle.expected, waiting.expected)
+
+
+def test_an_idle_request_ends_when_the_drain_begins(make_driver: MakeDriver) -> None:
+    driver = make_driver()
+    idle = driver.submit(LONG, max_tokens=8, priority=IDLE)
+    driver.engine.close(drain=1000.0)
+    assert idle.ending.cancel_reason is CancelReason.SHUTDOWN

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from io import BytesIO
+from itertools import islice
 
 from pyllmcancel.server.bodies import json_value
 from pyllmcancel.server.errors.responses import CLIENT_CLOSED_REQUEST, RETRY_AFTER_SECONDS, ApiError
 from pyllmcancel.server.responses.storage.rows import said
 
 MAX_LINES, MAX_CUSTOM_ID = 50_000, 512
+# In errors that are not the line's: a server whose engine has died ends soon, and the next one goes on; in a front
+# others are to have the model loaded.
+PASSING = b'"engine_failed"', b'"the engine died: ', b'"model_not_loaded"'
 NO_JSON, WRONG = "invalid_json", "invalid_request"  # codes of errors
 Result = tuple[int, bool, bytes]
 """A line's number, whether it has failed, and its line in a file of results."""
@@ -24,11 +29,8 @@ class Answered:
 
     @property
     def retry_after(self) -> float | None:
-        """The seconds after which the request should be sent again; None if it should not.
-
-        A server whose engine has died ends soon, and the next one goes on.
-        """
-        if self.status == 500 and b'"engine_failed"' in self.body:
+        """The seconds after which the request should be sent again; None if it should not."""
+        if self.status >= 400 and any(text in self.body for text in PASSING):
             return RETRY_AFTER_SECONDS
         if self.status not in (429, 503) or self.headers.get(b"x-should-retry") == b"false":
             return None
@@ -64,7 +66,8 @@ class Line:
 
 def read_lines(content: bytes, endpoint: str, max_values: int) -> list[Line]:
     """Return the lines of a batch, blank ones left out; ApiError if there is none, or none is JSON."""
-    texts = [(number, text) for number, text in enumerate(content.split(b"\n"), 1) if text.strip()]
+    found = ((number, text) for number, text in enumerate(BytesIO(content), 1) if text.strip())
+    texts = list(islice(found, MAX_LINES + 1))
     if not texts:
         raise ApiError(400, "the file has no lines", code="empty_file")
     if len(texts) > MAX_LINES:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.server")
 
+AGAIN_SECONDS = 10.0  # until an end that could not be stored is tried again
 MAX_RUNNING = 16  # an owner's batches that have not ended
 EXPIRED = "batch_expired", "This request could not be executed before the completion window expired."
 
@@ -46,6 +47,7 @@ class RunningBatch:
     store: BatchStore
     owner: str
     told: Told
+    query: bytes
     _left: dict[int, Line] = field(default_factory=dict)  # the lines without a result
     _end: str = "completed"
     _stopped: asyncio.Event = field(default_factory=asyncio.Event)
@@ -58,16 +60,24 @@ class RunningBatch:
         timer = asyncio.get_running_loop().call_later(left, self.stop, "expired", CancelReason.DEADLINE)
         try:
             await self._compute()
-            self._stopped.set()  # from here on it can neither be cancelled nor expire
-            self._set("finalizing")
+        finally:
+            timer.cancel()
+        self._stopped.set()  # from here on it can neither be cancelled nor expire
+        self._set("finalizing")
+        while not await self._has_finished():  # noqa: ASYNC110 - a full disk has no event
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _has_finished(self) -> bool:
+        """Store the batch's end; False if there was no room for it."""
+        try:
             if self._end == "expired":
-                await self._record([line.refused(*EXPIRED) for line in self._left.values()])
+                await self._refuse([(line, EXPIRED) for line in self._left.values()])
             self._set(self._end)
             await done(self.store.finish(self.owner, self.told))
         except ApiError as error:
-            logger.error("the end of %s is not stored; the next start tries again: %s", self.told["id"], error.message)
-        finally:
-            timer.cancel()
+            logger.error("the end of %s is not stored: %s", self.told["id"], error.message)
+            return False
+        return True
 
     async def cancel(self) -> None:
         """Have the batch end soon, and wait until nothing is computed for it."""
@@ -104,6 +114,7 @@ class RunningBatch:
         except Exception as error:
             shown = api_error(error)
             logger.warning("%s failed: %s", self.told["id"], shown.message, exc_info=shown is not error)
+            self.stop("failed")
             self._end = "failed"
             found = {"code": shown.code, "message": shown.message, "param": None, "line": None}
             self.told["errors"] = {"object": "list", "data": [found]}
@@ -120,7 +131,7 @@ class RunningBatch:
         self.told["request_counts"] = {"total": len(lines), "completed": len(had) - n_failed, "failed": n_failed}
         if self.told["status"] == "validating":
             self._set("in_progress")
-        await self._record([line.refused(*line.error) for line in self._left.values() if line.error is not None])
+        await self._refuse([(line, line.error) for line in self._left.values() if line.error is not None])
 
     async def _send(self) -> None:
         """Send some lines at once until none is left."""
@@ -128,7 +139,7 @@ class RunningBatch:
         try:
             while sent or (waiting and not self._stopped.is_set()):
                 while waiting and len(sent) <= self.n_slots() and not self._stopped.is_set():
-                    sent.add(asyncio.create_task(self._send_one(waiting.popleft())))
+                    sent.add(asyncio.create_task(self._send_one(waiting.popleft(), waiting)))
                 ended, sent = await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED)
                 for task in ended:
                     task.result()
@@ -137,17 +148,17 @@ class RunningBatch:
                 task.cancel()
             await asyncio.gather(*sent, return_exceptions=True)
 
-    async def _send_one(self, line: Line) -> None:
-        """Have a line computed. One for which the server has no room, or not yet a model, is sent again."""
-        while not self._stopped.is_set():
-            answer = await self._ask(line.body)
-            if (seconds := answer.retry_after) is None:
-                if not self._stopped.is_set() or answer.status < 400:
-                    await self._record([line.answered(answer)])
-                return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._stopped.wait()
+    async def _send_one(self, line: Line, waiting: deque[Line]) -> None:
+        """Have a line computed. One for which the server has no room, or no model yet, comes after those that wait."""
+        answer = await self._ask(line.body)
+        if (seconds := answer.retry_after) is None:
+            if not self._stopped.is_set() or answer.status < 400:
+                await self._record([line.answered(answer)])
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopped.wait()
+        waiting.append(line)
 
     async def _ask(self, body: bytes) -> Answered:
         """Ask the application that clients ask, without a connection; the owner's key counts as checked."""
@@ -163,10 +174,16 @@ class RunningBatch:
         names = {b"host": b"", b"content-type": b"application/json", b"x-session-id": self.told["id"].encode()}
         names[PRIORITY.lower().encode()] = b"idle"
         scope: Any = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http"}
-        scope |= {"method": "POST", "path": path, "raw_path": path.encode(), "root_path": "", "query_string": b""}
+        scope |= {
+            "method": "POST",
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": self.query,
+        }
         scope |= {"headers": [*names.items()], "client": None, "server": None}
         exchange = exchange_of(scope)
-        exchange.owner, exchange.is_from_front = self.owner, True
+        exchange.owner, exchange.is_from_front, exchange.spreads = self.owner, True, True
         try:
             await self.app(scope, replayed(body, receive_nothing), send)
         except Exception:  # a defect, which the application has logged and answered
@@ -175,10 +192,23 @@ class RunningBatch:
         return answered
 
     async def _record(self, results: list[Result]) -> None:
-        for number, failed, _ in results:
+        counts = self.told["request_counts"]
+        n_failed = sum(failed for _, failed, _ in results)
+        self.told["request_counts"] = counts | {
+            "completed": counts["completed"] + len(results) - n_failed,
+            "failed": counts["failed"] + n_failed,
+        }
+        try:
+            await done(self.store.save(self.owner, self.told, results))
+        except ApiError:
+            self.told["request_counts"] = counts
+            raise
+        for number, _, _ in results:
             del self._left[number]
-            self.told["request_counts"]["failed" if failed else "completed"] += 1
-        await done(self.store.save(self.owner, self.told, results))
+
+    async def _refuse(self, lines: list[tuple[Line, tuple[str, str]]]) -> None:
+        """Record lines that are not computed: they may be many, so their results are worded in a thread."""
+        await self._record(await asyncio.to_thread(lambda: [line.refused(*error) for line, error in lines]))
 
 
 @dataclass(slots=True, eq=False)
@@ -188,6 +218,7 @@ class Batches:
     app: FastAPI
     n_slots: Callable[[], int]
     open_store: Callable[[], Store] | None  # None: nothing is stored, and there are no batches
+    query: bytes = b""  # of each line's request
     _running: dict[tuple[str, str], RunningBatch] = field(default_factory=dict)  # by owner and id
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -223,7 +254,7 @@ class Batches:
 
     def _run(self, owner: str, told: Told) -> None:
         key = owner, told["id"]
-        self._running[key] = batch = RunningBatch(self.app, self.n_slots, self.store, owner, told)
+        self._running[key] = batch = RunningBatch(self.app, self.n_slots, self.store, owner, told, self.query)
         self.begin(batch.run()).add_done_callback(lambda _: self._running.pop(key))
 
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

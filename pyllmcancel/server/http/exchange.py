@@ -35,6 +35,8 @@ class Exchange:
         The engine's request, once it has arrived. By `Arriving`.
     hold, link
         The body's share of a limit, and the link to a front. By `BodyLimit` and `FrontLinks`.
+    spreads
+        True if a front may send the request to another worker than others of its session. By `Batches`.
     ignored, unenforced, unreached
         The fields, the parts of schemas and the workers that the answer's headers report.
     """
@@ -51,6 +53,7 @@ class Exchange:
     request: Request | None = None
     hold: Any = None
     link: Any = None
+    spreads: bool = False
     ignored: Collection[str] = ()
     unenforced: list[str] = field(default_factory=list)
     unreached: dict[str, str] = field(default_factory=dict)
