@@ -150,3 +150,9 @@ def test_a_request_is_placed_by_its_key_then_its_parent_then_its_session() -> No
         (SESSION, "main"),
         (SESSION, "child"),
     )
+
+
+def test_a_line_of_a_batch_is_not_placed_by_its_session() -> None:
+    request = FrontRequest(request_id="i", session="batch", supersede="k")
+    request.spreads = True
+    assert names_of(request) == ((ID, "i"), (KEY, "k"))
