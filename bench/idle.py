@@ -1,4 +1,4 @@
-"""What idle requests cost others, and how much of the time that others leave they use.
+"""The cost of idle requests for others, and the share that they get of the time that others leave.
 
 ``python -m bench.idle --model FILE.gguf [--loads 10 50 90] [--requests N] [--rounds R]`` serves the model once.
 At each load one client asks again and again, and thinks in between, so that its answers take this share of the time, in

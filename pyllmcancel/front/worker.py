@@ -35,7 +35,7 @@ LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the
 
 
 class Reports(Protocol):
-    """What a worker reports to: the `Keeper`."""
+    """The part of the `Keeper` that a worker reports to."""
 
     silence: float
 

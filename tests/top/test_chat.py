@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 import pytest
@@ -37,7 +38,12 @@ def test_ctrl_c_cancels_the_answer_and_a_second_one_leaves(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
-def test_the_server_of_a_chat_that_is_killed_ends(tmp_path: Path) -> None:
+def test_the_server_of_a_chat_that_is_killed_ends() -> None:
+    with TemporaryDirectory(prefix="chat-") as folder:  # a socket's path is short
+        check_the_server_of_a_killed_chat(Path(folder))
+
+
+def check_the_server_of_a_killed_chat(tmp_path: Path) -> None:
     with chat(tmp_path, "stdlib-coder") as mine:
         mine.until_drawn("\n>")
         (server,) = mine.children()
