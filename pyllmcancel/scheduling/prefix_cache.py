@@ -213,7 +213,8 @@ class PrefixCache:
 
     def has_place(self, holder: Holder) -> bool:
         """Return whether one more choice of `holder` would cost others no prefix."""
-        return self._swap.limit > 0 or not all(self._must_keep(seq, holder) for seq in self._idle)
+        others = [seq for seq in self._idle if self._must_keep(seq, holder)]
+        return self._swap.limit > 0 or not others or len(others) < len(self._idle)
 
     def _usable(self, seq: int, n_tokens: int) -> int:
         """Return how many of the `n_tokens` in common to reuse: none if reuse would discard, or copy, too many other

@@ -73,7 +73,7 @@ def test_a_killed_server_loses_no_result_and_has_none_twice(several: bool, long_
     if several:
         other = tmp_path / "other.gguf"
         other.write_bytes(long_model.read_bytes())
-        model += ["--model", str(other)]
+        model += ["--model", str(other), "--idle-loads"]
     names = ["long", "other"]
     options = (*model, "--ctx-size", "4096", "--parallel", "2", "--store", str(tmp_path / "store.db"))
     lines = [line(n, model=names[n % 2], max_tokens=150) for n in range(24)]

@@ -70,7 +70,7 @@ class TranscriptionBody(GeneratingBody):
     def as_chat(self) -> ChatBody:
         """Return the chat in which the model is asked to transcribe."""
         language = "" if self.language is None else f" (language: {self.language})"
-        parts: list[ContentPart] = [TextPart(text=self.prompt + language), AudioPart.of(self.file)]
+        parts: list[ContentPart] = [TextPart(text=self.prompt + language), AudioPart.of(bytes(self.file))]
         return ChatBody(
             **{name: getattr(self, name) for name in GeneratingBody.model_fields},
             messages=[Message(role="user", content=parts)],

@@ -12,6 +12,7 @@ call_prompt, long_prompt = sys.argv[1:]
 
 @tool
 def say(text: str) -> str:
+    """Say a text."""
     return text
 
 

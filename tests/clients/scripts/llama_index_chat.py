@@ -11,6 +11,7 @@ call_prompt, long_prompt = sys.argv[1:]
 
 
 def say(text: str) -> str:
+    """Say a text."""
     return text
 
 
