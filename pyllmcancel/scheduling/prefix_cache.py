@@ -298,7 +298,7 @@ class PrefixCache:
             self._context.swap_in(seq, displaced)
         self._holders[seq], self._holders[target] = self._holders[target], self._holders[seq]
         self._idle = {seq if one == target else one: step for one, step in self._idle.items()}
-        for seqs in (self._fresh, self._unsaved):
+        for seqs in (self._fresh, self._unsaved, self._spent):
             if target in seqs:
                 seqs.remove(target)
                 seqs.add(seq)
