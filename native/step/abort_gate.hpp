@@ -72,7 +72,7 @@ class AbortGate {
     // For one step. `nodes` are those of the last steps that ran to their end. Without members the gate never fires.
     [[nodiscard]] Ticket arm(StepCost cost, std::vector<Member> members, bool only_unanimous, GraphNodes nodes);
 
-    // Has the next step abort once `flag` is raised, whoever its members are: others' requests come before theirs.
+    // The next step is aborted once `flag` is raised, even if none of its requests is cancelled: other requests come first.
     void give_way(std::shared_ptr<const CancelFlag> flag) noexcept { way_ = std::move(flag); }
 
     // Calls `compute` (llama_decode or llama_encode), and returns its code; 2, as for an abort, if a cut ended it.

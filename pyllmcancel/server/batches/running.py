@@ -192,17 +192,9 @@ class RunningBatch:
         return answered
 
     async def _record(self, results: list[Result]) -> None:
-        counts = self.told["request_counts"]
-        n_failed = sum(failed for _, failed, _ in results)
-        self.told["request_counts"] = counts | {
-            "completed": counts["completed"] + len(results) - n_failed,
-            "failed": counts["failed"] + n_failed,
-        }
-        try:
-            await done(self.store.save(self.owner, self.told, results))
-        except ApiError:
-            self.told["request_counts"] = counts
-            raise
+        for _, failed, _ in results:
+            self.told["request_counts"]["failed" if failed else "completed"] += 1
+        await done(self.store.save(self.owner, self.told, results))  # if it fails, `BatchStore.finish` counts anew
         for number, _, _ in results:
             del self._left[number]
 
