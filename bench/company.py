@@ -1,11 +1,11 @@
 """How many answers change with what else is computed: ``python -m bench.company --model FILE.gguf``.
 
 Each prompt is answered greedily by an engine of its own, which has computed nothing before. The same prompts are then
-answered by one engine: in rounds, one at a time; beside three and seven others; and with another number of threads.
-A third of the requests that compute beside others are cancelled, each after a random number of tokens, and are not
-compared. With ``--storm N`` eight clients then ask N times for one of the prompts, and leave a third of the answers.
-The length of prompts grows evenly on a logarithmic scale. Printed for each way: how many answers differ from the first
-ones, and the first token at which one does.
+answered by one engine: in rounds, one at a time; beside three and seven others; with every other request idle, so that
+it is paused and goes on; and with another number of threads. A third of the requests that compute beside others are
+cancelled, each after a random number of tokens, and are not compared. With ``--storm N`` eight clients then ask N times
+for one of the prompts, and leave a third of the answers. The length of prompts grows evenly on a logarithmic scale.
+Printed for each way: how many answers differ from the first ones, and the first token at which one does.
 """
 
 from __future__ import annotations
@@ -17,10 +17,15 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
 from pyllmcancel import Engine, EngineConfig
+from pyllmcancel.engine.calls import generation_params
+from pyllmcancel.requests.request import IDLE
+from pyllmcancel.requests.token_stream import ThreadSink, ThreadStream
 
 Answer = tuple[int, ...]
 
@@ -54,10 +59,12 @@ def questions(config: EngineConfig, arguments: argparse.Namespace) -> list[Asked
     return asked
 
 
-def answer(engine: Engine, asked: Asked, leaves_after: int | None = None) -> Answer | None:
+def answer(engine: Engine, asked: Asked, leaves_after: int | None = None, priority: int = 0) -> Answer | None:
     """The answer's tokens; None if it was cancelled after some."""
     got: list[int] = []
-    with engine.generate(asked.prompt, temperature=0.0, max_tokens=asked.max_tokens, ignore_eos=True) as stream:
+    params = generation_params(temperature=0.0, max_tokens=asked.max_tokens, ignore_eos=True)
+    sink = ThreadSink()
+    with ThreadStream(engine.submit([asked.prompt], params, sink, priority=priority), engine, sink) as stream:
         for delta in stream:
             got += delta.tokens
             if leaves_after is not None and len(got) >= leaves_after:
@@ -65,11 +72,13 @@ def answer(engine: Engine, asked: Asked, leaves_after: int | None = None) -> Ans
     return tuple(got)
 
 
-def in_company(engine: Engine, asked: Sequence[Asked], at_a_time: int, seed: int) -> list[Answer | None]:
+def in_company(
+    engine: Engine, asked: Sequence[Asked], at_a_time: int, seed: int, priorities: Sequence[int] = (0,)
+) -> list[Answer | None]:
     chance = random.Random(seed)
     leaves = [chance.randrange(1, 40) if at_a_time > 1 and chance.random() < 1 / 3 else None for _ in asked]
     with ThreadPoolExecutor(at_a_time) as pool:
-        return list(pool.map(lambda pair: answer(engine, *pair), zip(asked, leaves, strict=True)))
+        return list(pool.map(partial(answer, engine), asked, leaves, cycle(priorities)))
 
 
 def compared(first: Sequence[Answer | None], others: Sequence[Answer | None]) -> str:
@@ -115,7 +124,7 @@ def main() -> int:
     first = alone(config, asked)
 
     def tell(way: str, others: Sequence[Answer | None]) -> None:
-        sys.stdout.write(f"{way:32} {compared(first, others)}\n")
+        sys.stdout.write(f"{way:40} {compared(first, others)}\n")
         sys.stdout.flush()
 
     for threads in arguments.threads:
@@ -126,11 +135,12 @@ def main() -> int:
                         tell(f"threads {threads}, round {number + 1}", in_company(engine, asked, 1, 0))
                 way = f"threads {threads}, company of {parallel}"
                 tell(way, in_company(engine, asked, parallel, arguments.seed))
+                tell(f"{way}, half idle", in_company(engine, asked, 2 * parallel, arguments.seed, (0, IDLE)))
     if arguments.storm:
         chosen = random.Random(arguments.seed).choices(range(len(asked)), k=arguments.storm)
         with Engine.load(config) as engine:
             others = in_company(engine, [asked[number] for number in chosen], 8, arguments.seed)
-        sys.stdout.write(f"{'storm':32} {compared([first[number] for number in chosen], others)}\n")
+        sys.stdout.write(f"{'storm':40} {compared([first[number] for number in chosen], others)}\n")
     return 0
 
 

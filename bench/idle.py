@@ -29,6 +29,7 @@ PLAIN = ("--spec-type", "none")  # the same questions are asked twice, and no an
 N_IDLE = 6  # requests that wait for idle time, at any time
 TOKENS, IDLE_TOKENS = 32, 64
 SECONDS_ALONE = 20.0
+SECONDS_TO_FILL = 5.0  # so that idle requests are in every phase when the count of their tokens begins
 GENERATED = re.compile(r"^pyllmcancel_generated_tokens_total(?:{[^}]*})? ([\d.e+]+)$", re.MULTILINE)
 PATH, JSON = "/v1/completions", {"Content-Type": "application/json"}
 
@@ -130,7 +131,7 @@ def measure(port: int, load: float, n_requests: int, seed: int) -> Figures:
 
 def alone(port: int) -> float:
     """Return the idle tokens a second of an idle machine."""
-    time.sleep(3.0)
+    time.sleep(SECONDS_TO_FILL)
     before, began = computed(port), time.monotonic()
     time.sleep(SECONDS_ALONE)
     return (computed(port) - before) / (time.monotonic() - began)
@@ -159,6 +160,7 @@ def main() -> int:
                 how = settings.port, load / 100, arguments.requests, 100 * load + number
                 without = measure(*how)
                 with Idle(settings.port):
+                    time.sleep(SECONDS_TO_FILL)
                     beside = measure(*how)
                 differ += sum(one != other for one, other in zip(without.texts, beside.texts, strict=True))
                 for name, found in (("without", without), ("with idle", beside)):

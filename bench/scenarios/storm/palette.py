@@ -70,6 +70,10 @@ def chat(prompt: str) -> Body:
     return GREEDY | {"messages": [{"role": "user", "content": prompt}]}
 
 
+def idle(prompt: str) -> Body:
+    return completion(prompt) | {"priority": "idle"}
+
+
 def infill(prompt: str) -> Body:
     middle = len(prompt) // 2
     return GREEDY | {"input_prefix": prompt[:middle], "input_suffix": prompt[middle:]}
@@ -77,6 +81,7 @@ def infill(prompt: str) -> Body:
 
 GENERATING: tuple[Kind, ...] = (
     *both("completions", "/v1/completions", completion),
+    *both("completions, idle", "/v1/completions", idle),
     Kind("completions, n = 2", "/v1/completions", lambda prompt: completion(prompt) | {"n": 2}),
     Kind("completions, logprobs", "/v1/completions", lambda prompt: completion(prompt) | {"logprobs": 2}, stream=True),
     *both("chat", "/v1/chat/completions", chat),
