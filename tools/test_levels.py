@@ -3,7 +3,8 @@
 Which kernel of ggml computes what, and with it the last bits of every logit, depends on the processor: a test that
 holds on one may fail on another. ``python tools/test_levels.py`` builds the package for x86-64 with AVX2 and without,
 each into an environment of its own in ``build``, and runs ``tests/native`` and races of the compiled engine in each;
-``python tools/test_levels.py --level x86-64-v2 -- tests/http`` runs other tests, or only one level.
+``python tools/test_levels.py --level x86-64-v2 -- tests/http`` runs other tests, or only one level, and
+``-- -m '' tests/native`` the long ones, too.
 
 Needs an environment that has the package and the tests' requirements, and lends them to the others. A level with the
 kernels of the environment's own build is left out, unless it is named. Ends with the closing line and the exit status
@@ -85,7 +86,7 @@ def check(python: Path, level: str) -> None:
 
 def run_tests(python: Path, tests: list[str]) -> int:
     environment = os.environ | {"PYTHONSAFEPATH": "1"}
-    return subprocess.run([python, "-m", "pytest", "-m", "", *tests], env=environment, cwd=ROOT, check=False).returncode
+    return subprocess.run([python, "-m", "pytest", *tests], env=environment, cwd=ROOT, check=False).returncode
 
 
 def main() -> int:

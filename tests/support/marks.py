@@ -1,4 +1,4 @@
-"""Parameters of which most are left to ``pytest -m long``."""
+"""Parameters of which most are left to ``pytest -m sweep``."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,13 +7,12 @@ import pytest
 
 
 def mostly_long(values: Iterable[Any], *short: Any) -> list[Any]:
-    """Return a test's parameters, each marked as long but those of the short run; a tuple is several arguments."""
+    """Return a test's parameters, all but those of the short run marked as a sweep; a tuple is several arguments."""
     found = list(values)
     if not short or any(value not in found for value in short):
         raise ValueError(f"not all are parameters: {short}")
+    rest = pytest.mark.long, pytest.mark.sweep
     return [
-        pytest.param(
-            *(value if isinstance(value, tuple) else (value,)), marks=() if value in short else pytest.mark.long
-        )
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=() if value in short else rest)
         for value in found
     ]
