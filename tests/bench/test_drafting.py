@@ -29,18 +29,12 @@ def exchange(**changed: Any) -> Exchange:
     return Exchange(**(given | changed))
 
 
-# -- texts -------------------------------------------------------------------------------------------------------------
-
-
 def test_no_file_serves_both_purposes() -> None:
     tuning, measuring = ({one.file for one in functions(purpose, random.Random(1))} for purpose in PURPOSES)
     assert tuning
     assert measuring
     assert not tuning & measuring
     assert all(purpose_of(file) == "measuring" for file in measuring)
-
-
-# -- typing ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_key_within_a_token_is_told_from_one_at_its_end() -> None:
@@ -65,9 +59,6 @@ def test_typing_is_compared_with_that_without_drafts_and_answers_with_the_refere
     assert (rows[ON]["drafted"], rows[ON]["accepted"]) == (6, 4)
 
 
-# -- edits -------------------------------------------------------------------------------------------------------------
-
-
 def made(decoding: float, said: str) -> Made:
     return Made("completion", "shapes.py", 101, decoding, decoding + 1.0, 0.9, 80, 60, said)
 
@@ -90,9 +81,6 @@ def test_clients_are_compared_by_all_their_turns_together() -> None:
     assert row("edits", 4, ON, found) == ["edits", 4, ON, 4, 100.0, 2.0, 2.0, 2, 2]
 
 
-# -- answers and statistics --------------------------------------------------------------------------------------------
-
-
 def test_a_reference_is_not_compared_with_itself() -> None:
     some = strokes(1.0, "a", "b")
     assert other_answers(some, some) is None
@@ -108,6 +96,3 @@ def test_pairs_make_the_interval_of_a_ratio_narrow() -> None:
     assert 0.98 < low < ratio < high < 1.02
     alone = interval([without, drafting], ratio_of_sums)
     assert high - low < (alone[1] - alone[0]) / 5
-
-
-# -- the command -------------------------------------------------------------------------------------------------------
