@@ -12,9 +12,11 @@ import pytest
 from huggingface_hub import constants
 
 from pyllmcancel.errors import HubError, LoadCancelled
+from pyllmcancel.hub import progress
 from pyllmcancel.hub.cache import Repository
 from pyllmcancel.hub.fetching import HubModel
 from pyllmcancel.hub.names import ModelName
+from pyllmcancel.hub.progress import Progress
 from tests.support.hub import CHUNK, LIMIT, StandIn, digest_of
 
 pytest_plugins = ("tests.support.hub_fixtures",)
@@ -320,3 +322,20 @@ def test_a_model_without_a_projector_has_none(hub: StandIn) -> None:
     model.fetch(lambda _: True)
     assert model.fetch_projector(lambda _: True) is None
     assert HubModel(ModelName.parse(NAME), offline=True).fetch_projector(lambda _: True) is None
+
+
+def test_there_are_lines_now_and_then(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    lines = Progress("user/model")
+    with caplog.at_level(logging.INFO):
+        lines.show(1_000_000_000, 4_000_000_000)  # what an earlier download left
+        lines.show(1_000_000_001, 4_000_000_000)
+        now[0] += 6
+        lines.show(1_060_000_000, 4_000_000_000)
+        now[0] += 6
+        lines.show(1_060_000_000, 4_000_000_000)
+    assert [record.message for record in caplog.records] == [
+        "downloading user/model: 1.1 GB of 4.0 GB (26 %), 10.0 MB/s, 5 min left",
+        "downloading user/model: 1.1 GB of 4.0 GB (26 %), 0 B/s",
+    ]

@@ -3,7 +3,6 @@
 import argparse
 import logging
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from tests.http.test_serve_options import config_of
 from tests.http.test_startup import serve_parser
 from tests.support.llama_server_options import Option, options, sampler_letters
 
-ROOT = Path(__file__).resolve().parents[2]
 # How llama.cpp's fields of shortcuts are called here.
 FIELDS = {
     "model.hf_repo": "hf_repo",
@@ -313,11 +311,3 @@ def test_a_server_that_was_to_be_locked_does_not_start_open(variable: str, optio
     with pytest.raises(UsageError, match=f"{variable} is set, but not read here: set {ours}, or unset it"):
         check_environment(parsed(), {variable: "x"})
     check_environment(parsed(option, "x"), {variable: "x"})
-
-
-def test_the_page_is_made_of_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    import describe_options
-
-    assert describe_options.PAGE.read_text("utf-8") == describe_options.page(), "run tools/describe_options.py"
-    del sys.modules["describe_options"]
