@@ -138,8 +138,9 @@ def test_a_model_that_keeps_failing_is_not_used_any_more(drafting: Driver, caplo
     assert draft_context(drafting).n_cells_used == 0
 
 
-@pytest.mark.parametrize("error", [MemoryError(), Error("llama.cpp refuses")])
-@pytest.mark.parametrize("call", ["step", "before_open"])
+@pytest.mark.parametrize(
+    ("call", "error"), [("step", MemoryError()), ("step", Error("of the test")), ("before_open", Error("of the test"))]
+)
 def test_an_exception_costs_an_answer_its_drafts(
     drafting: Driver, monkeypatch: pytest.MonkeyPatch, call: str, error: Exception
 ) -> None:

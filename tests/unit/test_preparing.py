@@ -54,31 +54,20 @@ def test_a_request_is_listed_once_from_its_arrival_on(table: Table) -> None:
     assert registry.counts() == (1, 0, 0, 1)
 
 
-def test_a_refused_request_leaves_no_trace(table: Table) -> None:
+def test_a_refused_request_leaves_the_sessions_that_others_have_named_and_comes_too_late_for_a_cancel(
+    table: Table,
+) -> None:
     registry = table.registry
+    registry.accept(bare_request("other", session="s"))
     request = table.arrived(session="s", parent="above", supersede="k")
     assert table.arrivals.refuse(request)
     assert not table.arrivals.refuse(request)
-    assert (registry.requests(), registry.history(), registry.sessions()) == ([], [], [])
-    assert registry.preparing("k") == []
-    assert registry.counts() == (0, 0, 0, 0)
-    assert table.observer.mock_calls == []
-    table.arrived("r")
-
-
-def test_a_cancel_of_a_refused_request_comes_too_late_and_does_not_wait(table: Table) -> None:
-    request = table.arrived()
-    table.arrivals.refuse(request)
-    assert not table.endings.cancel(request, CancelReason.EXPLICIT)
-    assert request.ended.result(0).finish_reason is FinishReason.ERROR
-
-
-def test_a_refused_request_leaves_the_sessions_that_others_have_named(table: Table) -> None:
-    registry = table.registry
-    registry.accept(bare_request("other", session="s"))
-    table.arrivals.refuse(table.arrived(session="s"))
     (session,) = registry.sessions()
     assert (session.requests, session.n_requests) == (("other",), 1)
+    assert registry.preparing("k") == []
+    assert not table.endings.cancel(request, CancelReason.EXPLICIT)
+    assert request.ended.result(0).finish_reason is FinishReason.ERROR
+    table.observer.request_added.assert_not_called()
 
 
 def test_a_refused_acceptance_leaves_the_request_in_preparation() -> None:
@@ -173,25 +162,6 @@ def test_names_that_are_refused_leave_the_request_without_any(table: Table) -> N
     assert registry.sessions() == []
     assert registry.requests() == [request]
     assert table.arrivals.refuse(request)
-
-
-def test_a_sessions_cancel_reaches_a_request_that_names_the_session_later(table: Table) -> None:
-    registry = table.registry
-    request = table.arrived()
-    registry.accept(bare_request("other", session="s"))
-    assert registry.family_to_cancel("s") is not None
-    assert registry.name(request, Names("s")) == Accepted((request,), (request,))
-
-
-def test_a_shutdown_cancels_those_in_preparation_and_accepts_none(table: Table) -> None:
-    registry = table.registry
-    request, accepted = table.arrived(), bare_request("accepted")
-    registry.accept(accepted)
-    table.endings.shut_down(accepted=False)
-    assert request.ended.result(0).cancel_reason is CancelReason.SHUTDOWN
-    assert not accepted.cancellation.requested
-    with pytest.raises(EngineClosedError):
-        registry.arrive(bare_request("late"))
 
 
 def test_requests_in_preparation_are_neither_waited_for_nor_buried(table: Table) -> None:
