@@ -1,6 +1,7 @@
 """Running sequences stay neighbours where each has cells of its own: the rule, and choices that are moved by it."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -186,8 +187,8 @@ def test_nothing_is_moved_where_that_gains_nothing_or_cannot_be_done() -> None:
 
 
 @pytest.mark.parametrize("steps_ahead", [False, True])
-def test_an_engine_moves_a_request_and_says_where_it_is(steps_ahead: bool) -> None:
-    driver = Driver(parallel=3, kv_unified=False, steps_ahead=steps_ahead)
+def test_an_engine_moves_a_request_and_says_where_it_is(make_driver: Callable[..., Driver], steps_ahead: bool) -> None:
+    driver = make_driver(parallel=3, kv_unified=False, steps_ahead=steps_ahead)
     first, gap, last = (driver.submit(f"request {number}", max_tokens=40, ignore_eos=True) for number in range(3))
     choices = [first.request.choices[0], last.request.choices[0]]
     driver.step_until(lambda: all(choice.generated for choice in choices))
@@ -195,5 +196,3 @@ def test_an_engine_moves_a_request_and_says_where_it_is(steps_ahead: bool) -> No
     driver.step_until(lambda: driver.engine.workload.scheduler.n_moved > 0)
     assert [choice.slot for choice in choices] == [choice.seq for choice in choices]
     driver.run_to_the_end()
-    assert [tracked.sink.tokens() for tracked in (first, last)] == [first.expected, last.expected]
-    driver.close()

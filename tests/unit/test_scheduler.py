@@ -201,40 +201,27 @@ def test_a_choice_that_waits_for_a_slot_can_be_released() -> None:
     assert bench.scheduler.active == bench.scheduler.admit() == []
 
 
-def test_suspects_compute_alone_until_each_has_shown_whether_it_is_at_fault() -> None:
-    bench = Bench()
-    first, second = bench.add([1, 2], "first"), bench.add([3, 4], "second")
-    bench.scheduler.suspect([first.seq, second.seq])
+def test_suspects_compute_alone_until_each_has_shown_whether_it_is_at_fault_or_has_ended() -> None:
+    bench = Bench(parallel=3)
+    first, second, third = (bench.add([number, 2], str(number)) for number in range(3))
+    bench.scheduler.suspect([first.seq, second.seq, third.seq])
     assert bench.step() == [(first.seq, 2)]
-    assert bench.step() == [(second.seq, 2)]
+    bench.scheduler.release(second)
+    assert bench.step() == [(third.seq, 2)]
     assert len(bench.step()) == 2
 
 
-def test_a_suspect_that_has_ended_is_passed_over() -> None:
-    bench = Bench()
-    first, second = bench.add([1, 2], "first"), bench.add([3, 4], "second")
-    bench.scheduler.suspect([first.seq, second.seq])
-    bench.scheduler.release(first)
-    assert bench.step() == [(second.seq, 2)]
-
-
-def test_without_room_the_newest_of_several_gives_way_until_another_ends() -> None:
-    bench = Bench()
-    old, new = bench.add([1], "old"), bench.add([2], "new")
-    assert bench.scheduler.recover_from_no_room()
-    assert (old.seq is not None, new.seq) == (True, None)
-    assert bench.scheduler.admit() == []
-    assert not bench.scheduler.recover_from_no_room()
-    bench.scheduler.release(old)
-    assert bench.scheduler.admit() == [new]
-
-
-def test_a_preempted_choice_comes_before_those_who_arrived_later() -> None:
-    bench = Bench()
-    old, new, later = (bench.add([number], str(number)) for number in range(3))
-    bench.scheduler.recover_from_no_room()
-    bench.scheduler.release(old)
-    assert bench.scheduler.admit() == [new, later]
+def test_without_room_the_newest_of_several_gives_way_until_another_ends_or_pauses() -> None:
+    for makes_room in ("release", "pause"):
+        bench = Bench()
+        old, new = bench.add([1], "old"), bench.add([2], "new")
+        assert bench.scheduler.recover_from_no_room()
+        assert (old.seq is not None, new.seq) == (True, None)
+        later = bench.add([3], "later")
+        assert (later.seq, bench.scheduler.admit()) == (None, [])
+        assert not bench.scheduler.recover_from_no_room()
+        bench.scheduler.pause([old]) if makes_room == "pause" else bench.scheduler.release(old)
+        assert bench.scheduler.admit() == [new, later], "it arrived before the other"
 
 
 def test_without_room_idle_prefixes_go_before_running_requests() -> None:
@@ -283,11 +270,3 @@ def test_siblings_wait_for_a_paused_leader_and_can_be_paused_each() -> None:
     assert [item.seq for item in bench.step()] == [leader.seq]
     bench.scheduler.resume(leader.siblings)
     assert bench.scheduler.admit() == leader.siblings
-
-
-def test_a_pause_gives_room_that_llama_cpp_had_not_found() -> None:
-    bench = Bench()
-    old, new = bench.add([1], "old"), bench.add([2], "new")
-    bench.scheduler.recover_from_no_room()
-    bench.scheduler.pause([old])
-    assert bench.scheduler.admit() == [new]
