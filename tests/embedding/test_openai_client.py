@@ -1,7 +1,6 @@
 """The official ``openai`` client against a real process that serves a model which pools."""
 
 import asyncio
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine.engine import Engine
-from tests.support.http_process import SOON, RawClient, ServerProcess, fresh_id
+from tests.support.http_process import ServerProcess, fresh_id
 from tests.support.threads import N_THREADS
 from tests.support.tiny_embedders import write_tiny_encoder
 
@@ -53,16 +52,6 @@ def vectors(answer: openai.types.CreateEmbeddingResponse) -> np.ndarray:
     return np.array([entry.embedding for entry in answer.data])
 
 
-def embedding_bytes(request_id: str) -> bytes:
-    """A request for all of MANY as it goes over the wire."""
-    body = json.dumps({"input": MANY}).encode()
-    head = (
-        "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        f"X-Request-Id: {request_id}\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
-
-
 def test_embeddings_by_default_and_as_floats(client: openai.OpenAI, expected: np.ndarray) -> None:
     """By default this client asks for base64, and decodes it."""
     answer = client.embeddings.create(model="any", input=TEXTS)
@@ -89,22 +78,6 @@ def test_a_time_out_of_the_client_is_cancelled(server: ServerProcess, client: op
             model="any", input=MANY, extra_headers={"X-Request-Id": mine}
         )
     assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"
-
-
-@pytest.mark.parametrize("way", ["reset", "close", "half-close"])
-def test_a_client_that_leaves_in_the_middle_of_a_list_stops_the_computation(
-    server: ServerProcess, client: openai.OpenAI, expected: np.ndarray, way: str
-) -> None:
-    with RawClient(server.port) as leaver:
-        mine = fresh_id()
-        leaver.socket.sendall(embedding_bytes(mine))
-        seen = server.wait_for(mine, prompt_tokens_done=lambda n: n > 0)
-        left_at = leaver.leave(way)
-        ended = server.wait_for(mine, status="cancelled")
-    assert ended["cancel_reason"] == "disconnect"
-    assert seen["prompt_tokens_done"] <= ended["prompt_tokens_done"] < ended["prompt_tokens"]
-    assert ended["created"] + ended["seconds"] - left_at < SOON
-    np.testing.assert_allclose(vectors(client.embeddings.create(model="any", input=TEXTS)), expected, atol=1e-6)
 
 
 @pytest.mark.anyio

@@ -19,7 +19,7 @@ from pyllmcancel.requests.request import NO_OWNER, Request
 from pyllmcancel.scheduling import disk_floor, prefix_folder
 from pyllmcancel.scheduling.disk_floor import DiskFloor
 from pyllmcancel.scheduling.prefix_folder import SUFFIX, PrefixFolder
-from tests.support.driver import MEMORIES, Driver, RecordingSink, Stop, Tracked, complete
+from tests.support.driver import MEMORIES, Driver, MakeDriver, RecordingSink, Stop, Tracked, complete
 from tests.support.fake_native import BYTES_PER_CELL, SwappedPrefix
 from tests.support.step_gate import TEST_LIMIT
 
@@ -50,7 +50,7 @@ MIB = 1 << 20
 class Machine:
     """Servers that follow each other, on one folder."""
 
-    def __init__(self, folder: Path, make_driver: Callable[..., Driver] = Driver) -> None:
+    def __init__(self, folder: Path, make_driver: MakeDriver = Driver) -> None:
         self.folder = folder
         self._make = make_driver
 
@@ -84,7 +84,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, make_driver: Callable[..., Driver]) -> Machine:
+def machine(tmp_path: Path, make_driver: MakeDriver) -> Machine:
     return Machine(tmp_path / "prefixes", make_driver)
 
 

@@ -1,7 +1,6 @@
 """A draft model in the engine: it changes how many steps an answer takes; its cancels and failures cost drafts only."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,10 +12,9 @@ from pyllmcancel.errors import Error
 from pyllmcancel.events import FinishReason
 from pyllmcancel.step import StepItem, StepResult, StepStatus
 from tests.support import fake_native
-from tests.support.driver import Driver, Tracked, complete, recorded_steps
+from tests.support.driver import Driver, MakeDriver, Tracked, complete, recorded_steps
 from tests.unit.test_drafts import PROMPT, asked
 
-MakeDriver = Callable[..., Driver]
 LENGTH = 60
 
 
@@ -224,9 +222,6 @@ def test_the_engine_may_be_closed_during_a_draft(drafting: Driver) -> None:
     tracked = drafted_first(drafting)
     drafting.engine.close()
     assert tracked.ending.finish_reason is FinishReason.CANCELLED
-
-
-# -- vocabularies ------------------------------------------------------------------------------------------------------
 
 
 N_TOKENS = 1000

@@ -12,9 +12,8 @@ import pytest
 
 from pyllmcancel.step import StepItem, StepResult, StepRow
 from tests.support import fake_native
-from tests.support.driver import Driver
+from tests.support.driver import Driver, MakeDriver
 
-MakeDriver = Callable[..., Driver]
 PROMPT_TOKEN = 0.06  # the time of a prompt's token, in steps of one row
 ANSWER = 150  # tokens
 

@@ -1,7 +1,6 @@
 """Drafts in the engine: they change how many steps an answer takes, and no token; an owner's past is the owner's."""
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,10 +8,9 @@ import pytest
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.events import FinishReason
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS
-from tests.support.driver import CHUNK, Driver, Tracked
+from tests.support.driver import CHUNK, Driver, MakeDriver, Tracked
 from tests.unit.test_generation_params import Spelling
 
-MakeDriver = Callable[..., Driver]
 ALL = ("past", "prediction", "ngram")
 PROMPT = "a prompt that is asked again"
 ANSWER = b"the answer to it, which has some length"

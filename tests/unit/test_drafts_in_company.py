@@ -1,6 +1,5 @@
 """Drafts of sequences that compute together with divided cells: all have as many tokens as each other, or none."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,11 +8,10 @@ from pyllmcancel.drafting.answer_drafts import AnswerDrafts, propose_alike
 from pyllmcancel.drafting.experience import Experience
 from pyllmcancel.drafting.length import MAX_ROWS, best_draft
 from pyllmcancel.step import StepItem
-from tests.support.driver import Driver, recorded_steps
+from tests.support.driver import Driver, MakeDriver, recorded_steps
 from tests.unit.test_drafting_length import TILES, cost_of_tiles, measured, random_tokens
 from tests.unit.test_generation_params import Spelling
 
-MakeDriver = Callable[..., Driver]
 FILE = "one two three four five six seven eight nine ten eleven twelve"
 
 

@@ -2,7 +2,6 @@
 
 import logging
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from pyllmcancel.engine.choices import MAX_CHOICES
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.observer import NullObserver
-from tests.support.driver import Driver, Watcher, complete
+from tests.support.driver import Driver, MakeDriver, Watcher, complete
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "an empty prompt": ([], {}, "prompt"),
@@ -48,7 +47,7 @@ def test_a_closed_engine_refuses(driver: Driver) -> None:
         driver.submit()
 
 
-def test_a_full_queue_is_free_again_at_once_when_a_waiter_is_cancelled(make_driver: Callable[..., Driver]) -> None:
+def test_a_full_queue_is_free_again_at_once_when_a_waiter_is_cancelled(make_driver: MakeDriver) -> None:
     driver = make_driver(parallel=1, max_queue=1)
     driver.submit()
     waiter = driver.submit()
@@ -74,9 +73,6 @@ def test_the_log_tells_the_story_of_a_superseded_request(driver: Driver, caplog:
     (finished,) = [line for line in lines(caplog) if "finished" in line]
     assert "request new finished (length): 5 prompt tokens, 0 cached, 2 generated" in finished
     assert finished.endswith("waiting 0, running 0")
-
-
-# -- observers ---------------------------------------------------------------------------------------------------------
 
 
 class Failing(NullObserver):
@@ -115,10 +111,7 @@ def test_a_failing_observer_harms_neither_requests_nor_others(driver: Driver, ca
     assert failing.n_calls == caplog.text.count("an observer failed") > 0
 
 
-# -- clients that left -------------------------------------------------------------------------------------------------
-
-
-def test_a_step_that_was_planned_and_not_computed_takes_no_turn(make_driver: Callable[..., Driver]) -> None:
+def test_a_step_that_was_planned_and_not_computed_takes_no_turn(make_driver: MakeDriver) -> None:
     """Prompts and decodes take turns: it is the decodes' turn still when the client of one leaves as late as can be."""
     driver = make_driver(memory_kind="recurrent", parallel=3)
     stays, leaves = (driver.submit(prompt, max_tokens=30) for prompt in ("stays", "leaves"))

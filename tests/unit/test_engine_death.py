@@ -11,10 +11,8 @@ from pyllmcancel.errors import EngineDiedError
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.request import Request
 from pyllmcancel.server.running.metrics import EngineMetrics
-from tests.support.driver import Driver
+from tests.support.driver import Driver, MakeDriver
 from tests.support.step_gate import TEST_LIMIT
-
-MakeDriver = Callable[..., Driver]
 
 
 def kill(driver: Driver, before: Callable[[], object] = lambda: None) -> None:

@@ -97,9 +97,6 @@ def test_decode_steps_are_turns_too_and_of_equal_ones_the_last_prompt_decides() 
     assert shares.prompts_in_turn([first, second]) == [second, first]
 
 
-# -- the queue of waiting requests -------------------------------------------------------------------------------------
-
-
 def heads(queue: WaitingQueue) -> list[str]:
     return [request.id for request in queue.heads()]
 
@@ -172,9 +169,6 @@ def test_the_prompts_of_an_owner_that_wait_have_a_limit_together_and_one_of_more
     queue.check_tokens(bare_request("another's", prompt=[1] * 11, owner="other"), None)
     with pytest.raises(QueueFullError, match="5 tokens are waiting already, 10 may"):
         queue.check_tokens(bare_request("more", prompt=[1] * 6), None)
-
-
-# -- when waiting requests are expected to start -----------------------------------------------------------------------
 
 
 def played(waiting: str, running: str, *, slots: int = 2, most: int | None = None, stay: float = 1.0) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,10 +12,8 @@ from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.errors import ConstraintError, InvalidRequestError, RequestFailed
 from pyllmcancel.events import FinishReason, Limit
-from tests.support.driver import CHUNK, Driver, RecordingSink
+from tests.support.driver import CHUNK, Driver, MakeDriver, RecordingSink
 from tests.support.fake_model import EOS, N_VOCAB
-
-MakeDriver = Callable[..., Driver]
 
 
 @dataclass
@@ -132,9 +129,6 @@ def test_a_late_prompt_beside_one_that_is_done_ends_once(driver: Driver) -> None
     assert sink.ending().finish_reason is FinishReason.LENGTH
     assert sorted(delta.index for delta in sink.deltas) == [0, 1]
     driver.gate.hold()
-
-
-# -- tokens that end an answer ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shown", [False, True])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -71,13 +72,10 @@ def test_an_answer_may_end_when_and_only_when_it_is_complete(guidance: Guidance)
     assert ord("}") in allowed(constraint)
     assert constraint.accept(ord("}")), "nothing may follow, so it is complete"
     assert allowed(constraint) == {EOS}
-
-
-def test_an_answer_that_may_end_and_may_go_on_is_not_complete(guidance: Guidance) -> None:
-    constraint = guidance.compile('start: "a" "b"?', "x").new()
-    assert not constraint.accept(ord("a"))
-    assert allowed(constraint) == {ord("b"), EOS}
-    assert constraint.accept(EOS)
+    open_ended = guidance.compile('start: "a" "b"?', "x").new()
+    assert not open_ended.accept(ord("a"))
+    assert allowed(open_ended) == {ord("b"), EOS}
+    assert open_ended.accept(EOS)
 
 
 def test_what_is_not_allowed_is_an_error_of_the_constraint(guidance: Guidance) -> None:
@@ -89,14 +87,8 @@ def test_what_is_not_allowed_is_an_error_of_the_constraint(guidance: Guidance) -
     assert failed.value.param == "x"
 
 
-def test_a_grammar_that_is_none_is_refused(guidance: Guidance) -> None:
-    with pytest.raises(InvalidRequestError, match="unknown name") as caught:
-        guidance.compile("start: nothing", "tools")
-    assert caught.value.param == "tools"
-
-
-@pytest.mark.parametrize("grammar", ['start: "a" & "b"', "start: /a/ & /b/"])
-def test_a_grammar_that_allows_no_answer_is_refused(guidance: Guidance, grammar: str) -> None:
+@pytest.mark.parametrize("grammar", ["start: nothing", 'start: "a" & "b"', "start: /a/ & /b/"])
+def test_a_grammar_that_is_none_or_allows_no_answer_is_refused(guidance: Guidance, grammar: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         guidance.compile(grammar, "tools")
     assert caught.value.param == "tools"
@@ -301,11 +293,7 @@ VALUES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("keyword", VALUES)
-def test_llguidance_refuses_just_what_is_said_to_be_unknown_to_it(keyword: str) -> None:
-    guidance = Guidance(cast("Any", Model()))
-    try:
+def test_llguidance_refuses_just_what_is_said_to_be_unknown_to_it(guidance: Guidance, keyword: str) -> None:
+    known = guidance_knows(keyword, VALUES[keyword])
+    with nullcontext() if known else pytest.raises(InvalidRequestError):
         guidance.check_schema({keyword: VALUES[keyword]}, "test")
-        refused = False
-    except InvalidRequestError:
-        refused = True
-    assert refused is not guidance_knows(keyword, VALUES[keyword])

@@ -13,9 +13,8 @@ from pyllmcancel.errors import QueueFullError
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.requests.registry import PREPARING_SECONDS
 from pyllmcancel.requests.request import IDLE
-from tests.support.driver import MEMORIES, Driver, Tracked
+from tests.support.driver import MEMORIES, Driver, MakeDriver, Tracked
 
-MakeDriver = Callable[..., Driver]
 LONG = list(range(40, 80))
 
 

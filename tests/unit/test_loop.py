@@ -1,7 +1,6 @@
 """The engine thread, a step at a time: tokens, endings, faults, preemption."""
 
 import threading
-from collections.abc import Callable
 
 import pytest
 
@@ -9,10 +8,9 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.events import FinishReason, RequestStatus, Usage
 from pyllmcancel.step import LogitFault, StepStatus
 from tests.support import fake_native
-from tests.support.driver import Driver
+from tests.support.driver import Driver, MakeDriver
 from tests.support.step_gate import TEST_LIMIT
 
-MakeDriver = Callable[..., Driver]
 FAILURES = [StepStatus.INVALID, StepStatus.FAILED_ALLOC, StepStatus.FAILED_COMPUTE]
 
 

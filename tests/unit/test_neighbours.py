@@ -1,7 +1,6 @@
 """Running sequences stay neighbours where each has cells of its own: the rule, and choices that are moved by it."""
 
 import random
-from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +10,7 @@ from pyllmcancel.scheduling.neighbours import Move, best_move, runs_of
 from pyllmcancel.scheduling.prefix_cache import PrefixMatch
 from pyllmcancel.scheduling.scheduler import Scheduler
 from pyllmcancel.scheduling.swap_store import Holder
-from tests.support.driver import Driver
+from tests.support.driver import MakeDriver
 from tests.support.fake_native import BYTES_PER_CELL, Context, Model
 from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
 from tests.support.scheduling import Bench
@@ -187,7 +186,7 @@ def test_nothing_is_moved_where_that_gains_nothing_or_cannot_be_done() -> None:
 
 
 @pytest.mark.parametrize("steps_ahead", [False, True])
-def test_an_engine_moves_a_request_and_says_where_it_is(make_driver: Callable[..., Driver], steps_ahead: bool) -> None:
+def test_an_engine_moves_a_request_and_says_where_it_is(make_driver: MakeDriver, steps_ahead: bool) -> None:
     driver = make_driver(parallel=3, kv_unified=False, steps_ahead=steps_ahead)
     first, gap, last = (driver.submit(f"request {number}", max_tokens=40, ignore_eos=True) for number in range(3))
     choices = [first.request.choices[0], last.request.choices[0]]

@@ -1,6 +1,5 @@
 """Owners and priorities share slots, cells, steps and the prefix cache."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from pyllmcancel.scheduling.scheduler import Scheduler
 from pyllmcancel.scheduling.swap_store import Holder
 from tests.support import fake_native
 from tests.support.bare_requests import bare_request
-from tests.support.driver import MEMORIES, Driver, RecordingSink, Tracked
+from tests.support.driver import MEMORIES, Driver, MakeDriver, RecordingSink, Tracked
 from tests.support.fake_native import Model
 from tests.support.idle_prefixes import LONG, cache_of, context_with
 from tests.support.invariants import check_invariants
@@ -117,8 +116,6 @@ def test_another_owners_request_starts_before_the_second_prompt_of_a_request() -
     assert generation.scheduler.n_preempted == 0
 
 
-# -- no livelock ------------------------------------------------------------------------------------------------------
-
 arrivals = st.lists(
     st.fixed_dictionaries(
         {
@@ -207,12 +204,6 @@ def test_every_request_is_complete_in_the_end_and_preemption_ends(
             assert choice.generated == Model().greedy(choice.prompt, choice.max_tokens)
 
 
-# -- steps ------------------------------------------------------------------------------------------------------------
-
-
-MakeDriver = Callable[..., Driver]
-
-
 def flooded(driver: Driver, n_requests: int, n_steps: int) -> None:
     """Give one owner a number of requests, and compute a number of steps for them."""
     for number in range(n_requests):
@@ -252,9 +243,6 @@ def test_the_same_flood_of_ones_own_is_waited_for(make_driver: MakeDriver) -> No
     driver = make_driver(parallel=4, n_ctx=2048, max_queue=60)
     flooded(driver, 50, 5)
     assert steps_to_first_token(driver, driver.submit([251, 3], owner="flood")) > 50
-
-
-# -- cached prefixes --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)

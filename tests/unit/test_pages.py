@@ -25,9 +25,6 @@ def test_a_page_that_a_tool_writes_is_current(tool: ModuleType, monkeypatch: pyt
     assert tool.PAGE.read_text("utf-8") == tool.page(), f"run: python {tool.__file__}"
 
 
-# -- the Python library ------------------------------------------------------------------------------------------------
-
-
 LIBRARY = (ROOT / "docs" / "library.md").read_text("utf-8")
 
 
@@ -44,9 +41,6 @@ def test_a_docstring_has_every_field(kind: type) -> None:
     doc = kind.__doc__ or ""
     named = {name for line in re.findall(r"^    ([a-z_, ]+)$", doc, re.MULTILINE) for name in line.split(", ")}
     assert {field.name for field in fields(kind)} <= named
-
-
-# -- links -------------------------------------------------------------------------------------------------------------
 
 
 LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|href|srcset)=\"([^\"]+)\"")
@@ -89,9 +83,6 @@ def test_a_broken_link_is_found() -> None:
     assert broken(ROOT / "README.md", text) == ["docs/nothing.md#", "docs/gpu.md#nothing", "#nothing"]
 
 
-# -- the site ----------------------------------------------------------------------------------------------------------
-
-
 DOCS = ROOT / "docs"
 LIMITS = DOCS / "limits.md"
 
@@ -128,9 +119,6 @@ def test_headings_have_the_anchors_of_the_links(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"# {title}\n", "utf-8")
     assert slug(title.replace("`", ""), "-") in anchors(page)
-
-
-# -- code of others ----------------------------------------------------------------------------------------------------
 
 
 VENDOR = ROOT / "pyllmcancel" / "page" / "vendor"

@@ -9,7 +9,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.events import Delta, Ending, FinishReason, RequestStatus, Usage
 from pyllmcancel.requests.token_stream import Bound, LoopSink
-from tests.support.driver import MEMORIES, Driver, Tracked, complete, in_thread
+from tests.support.driver import MEMORIES, Driver, MakeDriver, Tracked, complete, in_thread
 from tests.support.step_gate import TEST_LIMIT
 
 PROMPT = b"read little by little"
@@ -28,7 +28,7 @@ def paused(driver: Driver, **options: object) -> Tracked:
 
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("n", [1, 2])
-def test_it_goes_on_with_the_same_tokens(make_driver: Callable[..., Driver], memory: str, n: int) -> None:
+def test_it_goes_on_with_the_same_tokens(make_driver: MakeDriver, memory: str, n: int) -> None:
     driver = make_driver(**MEMORIES[memory])
     tracked = paused(driver, n=n)
     n_steps, n_left = len(driver.watcher.steps), 6 * n - tracked.request.usage().completion_tokens
@@ -42,7 +42,7 @@ def test_it_goes_on_with_the_same_tokens(make_driver: Callable[..., Driver], mem
         assert computed == n_left, "the prefix was not kept"
 
 
-def test_its_slot_is_anothers_meanwhile_and_it_comes_before_who_waits(make_driver: Callable[..., Driver]) -> None:
+def test_its_slot_is_anothers_meanwhile_and_it_comes_before_who_waits(make_driver: MakeDriver) -> None:
     driver = make_driver(parallel=1)
     tracked = paused(driver)
     running = driver.submit("runs", max_tokens=2)
@@ -110,7 +110,7 @@ def test_a_drain_lets_it_finish_when_its_reader_reads_on(driver: Driver) -> None
     assert complete(tracked)
 
 
-def test_who_waits_for_its_owners_limit_is_admitted_when_it_ends(make_driver: Callable[..., Driver]) -> None:
+def test_who_waits_for_its_owners_limit_is_admitted_when_it_ends(make_driver: MakeDriver) -> None:
     driver = make_driver(max_running=1)
     tracked = paused(driver)
     waiting = driver.submit("waits")
@@ -141,9 +141,6 @@ def test_time_that_its_reader_took_is_no_time_between_tokens(driver: Driver, mon
     driver.run_to_the_end()
     assert len(gaps) == 6 - 2, "five gaps, one of which is a pause"
     assert before == 3
-
-
-# -- the sink ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_sink_is_full_from_its_bound_on_until_few_are_left_and_wakes_the_engine_once() -> None:

@@ -98,8 +98,6 @@ def test_evicting_many_asks_for_few_counts_of_cells(monkeypatch: pytest.MonkeyPa
     assert n_calls < 32
 
 
-# -- owners -----------------------------------------------------------------------------------------------------------
-
 ANN, BOB = Holder("ann"), Holder("bob")
 
 

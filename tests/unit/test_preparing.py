@@ -1,4 +1,4 @@
-"""Requests in preparation: listed from their arrival on, and refused, accepted or cancelled, each exactly once."""
+"""Requests in preparation, each refused, accepted or cancelled exactly once; and the sessions that they name."""
 
 from unittest.mock import Mock
 
@@ -10,6 +10,7 @@ from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.requests.arrivals import Arrivals
 from pyllmcancel.requests.effects import Accepted
 from pyllmcancel.requests.endings import Endings
+from pyllmcancel.requests.families import MAX_GENERATIONS, MAX_SESSIONS, Families
 from pyllmcancel.requests.observer import NullObserver, Observers
 from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.request import Names, Request
@@ -172,3 +173,93 @@ def test_requests_in_preparation_are_neither_waited_for_nor_buried(table: Table)
     with pytest.raises(EngineClosedError):
         registry.accept(request)
     assert table.arrivals.refuse(request)
+
+
+# -- sessions and families ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def families() -> Families:
+    return Families()
+
+
+def joined(families: Families, name: str = "r", **origin: str) -> Request:
+    request = bare_request(name, **origin)
+    families.join(request)
+    return request
+
+
+def family(families: Families, name: str, owner: str = "") -> list[str]:
+    return [session.name for session in families.find(owner, name).family()]
+
+
+def test_a_session_is_remembered_after_its_last_request(families: Families) -> None:
+    families.leave(joined(families, session="child", parent="parent"))
+    assert families.count_live() == 0
+    assert family(families, "parent") == ["parent", "child"]
+
+
+def test_a_child_may_come_before_its_parent(families: Families) -> None:
+    families.declare("", "child", "parent")
+    families.declare("", "parent", "grandparent")
+    assert family(families, "grandparent") == ["grandparent", "parent", "child"]
+
+
+def test_a_request_that_names_only_a_parent_is_a_member_of_it(families: Families) -> None:
+    request = joined(families, parent="p")
+    session = families.find("", "p")
+    assert list(session.live) == [request.id]
+    families.leave(request)
+    assert not session.live
+
+
+@pytest.mark.parametrize("parent", ["a", "b", "c"])
+def test_no_session_is_its_own_ancestor(families: Families, parent: str) -> None:
+    families.declare("", "b", "a")
+    families.declare("", "c", "b")
+    with pytest.raises(InvalidRequestError, match=r"own parent|descendant") as caught:
+        families.declare("", "a", parent)
+    assert caught.value.param == "parent_session_id"
+    assert family(families, "a") == ["a", "b", "c"]
+
+
+def test_a_session_with_live_requests_keeps_its_parent(families: Families) -> None:
+    request = joined(families, session="child", parent="one")
+    with pytest.raises(InvalidRequestError, match="another parent"):
+        families.declare("", "child", "two")
+    families.leave(request)
+    families.declare("", "child", "two")
+    assert family(families, "one") == ["one"]
+    assert family(families, "two") == ["two", "child"]
+
+
+def test_generations_are_bounded_above_and_below(families: Families) -> None:
+    for number in range(1, MAX_GENERATIONS):
+        families.declare("", f"s{number}", f"s{number - 1}")
+    for child, parent in (("one too many", f"s{MAX_GENERATIONS - 1}"), ("s0", "above")):
+        with pytest.raises(InvalidRequestError, match="generations"):
+            families.declare("", child, parent)
+    assert families.find("", "above") is None
+    assert len(family(families, "s0")) == MAX_GENERATIONS
+
+
+def test_the_least_recently_used_sessions_are_forgotten_children_first(families: Families) -> None:
+    families.declare("", "child", "parent")
+    joined(families, session="live")
+    for number in range(MAX_SESSIONS - 2):
+        families.declare("", str(number))
+    assert families.find("", "child") is None
+    assert family(families, "parent") == ["parent"]
+    families.declare("", "one more")
+    assert families.find("", "parent") is None
+    assert families.find("", "live") is not None
+    assert len(families.sessions("")) == MAX_SESSIONS
+
+
+def test_sessions_with_live_requests_are_never_forgotten(families: Families) -> None:
+    for number in range(MAX_SESSIONS):
+        joined(families, str(number), session=str(number))
+    with pytest.raises(QueueFullError, match="sessions"):
+        families.declare("", "one too many")
+    families.declare("another", "of another owner")
+    assert len(families.sessions()) == MAX_SESSIONS + 1

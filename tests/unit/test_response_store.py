@@ -101,9 +101,6 @@ def test_a_conversation_that_is_too_long_is_refused(opened: Stores, monkeypatch:
         store.part("", "b", output=True).result(LIMIT)
 
 
-# -- the next start ---------------------------------------------------------------------------------------------------
-
-
 def test_what_is_acknowledged_is_there_at_the_next_start_and_what_was_running_is_failed(opened: Stores) -> None:
     store = opened()
     add(store, "a", text="more", status="queued")

@@ -1,6 +1,5 @@
 """The engine with steps that begin before the last one's results are taken: for its requests nothing changes."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,11 +8,9 @@ from pyllmcancel.engine.steps import is_mostly_offloaded
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.step import StepStatus
 from tests.support import fake_native
-from tests.support.driver import AHEAD, Driver, Tracked
+from tests.support.driver import AHEAD, Driver, MakeDriver, Tracked
 from tests.support.step_gate import N_POLLS
 from tests.unit.test_generation_params import Spelling
-
-MakeDriver = Callable[..., Driver]
 
 
 @pytest.fixture

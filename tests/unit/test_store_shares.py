@@ -33,18 +33,6 @@ def test_a_flood_of_one_owner_costs_another_nothing(opened: Stores, in_memory: b
     assert (status_of(store, "b0", "bob"), status_of(store, "b199", "bob")) == (None, "completed")
 
 
-def test_who_has_more_than_its_share_makes_room_for_others(opened: Stores) -> None:
-    store = opened(max_bytes=50_000)
-    add_many(store, "a", 40, "ann", text=KIB)
-    add_many(store, "b", 40, "bob", text=KIB)
-    kept = {
-        owner: sum(status_of(store, f"{owner[0]}{number}", owner) is not None for number in range(40))
-        for owner in ("ann", "bob")
-    }
-    assert abs(kept["ann"] - kept["bob"]) <= 1
-    assert (status_of(store, "a0", "ann"), status_of(store, "a39", "ann")) == (None, "completed")
-
-
 def test_what_does_not_fit_beside_others_shares_is_refused_and_costs_nothing(opened: Stores) -> None:
     store = opened(max_bytes=50_000)
     add(store, "a", "ann", text=KIB)
@@ -245,9 +233,6 @@ def test_what_is_deleted_is_overwritten_in_the_file(opened: Stores, path: Path) 
     store.delete("", "a").result(LIMIT)
     store.close()
     assert b"SECRET" not in path.read_bytes()
-
-
-# -- files and batches -------------------------------------------------------------------------------------------------
 
 
 COUNTED = """SELECT (SELECT sum(bytes) FROM held) = (SELECT sum(size) FROM

@@ -1,6 +1,5 @@
 """Token healing: the last word of a prompt is taken back, and the answer begins with it."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,10 +10,9 @@ from pyllmcancel.constraints.healing import MAX_GIVEN_BACK, HealingConstraint, P
 from pyllmcancel.constraints.protocol import allows, masks_along
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.events import FinishReason
-from tests.support.driver import Driver
+from tests.support.driver import Driver, MakeDriver
 from tests.unit.test_generation_params import Spelling
 
-MakeDriver = Callable[..., Driver]
 PIECES = [
     *(b"", b"w", b"wr", b"wrap", b" wrap", b"_", b"whi", b"white", b"whitespace", b"h"),
     *(b"\n", b"\n    ", b"\xc3", b"\xa9"),
