@@ -112,20 +112,6 @@ def full(store: Store) -> None:
     store._commits._connection.execute(f"PRAGMA max_page_count = {pages}")  # type: ignore[union-attr]
 
 
-def test_a_full_disk_fails_what_is_stored_and_costs_nothing_older(opened: Stores) -> None:
-    store = opened()
-    add(store, "old")
-    full(store)
-    with pytest.raises(StoreFullError, match="could not be stored"):
-        add(store, "new", text="x" * 100_000)
-    assert store.full
-    assert (status_of(store, "old"), status_of(store, "new")) == ("completed", None)
-    store._commits._connection.execute("PRAGMA max_page_count = 100000")  # type: ignore[union-attr]
-    add(store, "new", text="x" * 100_000)
-    assert status_of(store, "new") == "completed"
-    assert not store.full
-
-
 def test_of_several_in_a_commit_only_what_does_not_fit_fails(opened: Stores) -> None:
     store = opened()
     add(store, "old")
