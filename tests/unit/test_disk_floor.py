@@ -283,22 +283,13 @@ def test_a_torn_file_is_deleted_at_the_start(machine: Machine) -> None:
     assert counts(driver).refused["damaged"] == 1
 
 
-def test_a_conversation_has_one_file(machine: Machine) -> None:
-    driver = machine.start()
-    first = answered(driver, PROMPT)
-    driver.close()
-    driver = machine.start()
-    answered(driver, PROMPT + bytes(first.sink.tokens()) + MORE * 3)
-    driver.close()
-    assert counts(driver).n_written == len(machine.files) == 1
-
-
-def test_what_a_file_has_most_of_is_not_written_again(machine: Machine) -> None:
+def test_a_conversation_has_one_file_which_is_written_again_for_much_more(machine: Machine) -> None:
     machine.write(PROMPT)
-    driver = machine.start()
-    answered(driver, PROMPT + b"!")
-    driver.close()
-    assert counts(driver).n_written == 0
+    for more, n_written in ((b"!", 0), (MORE * 3, 1)):
+        driver = machine.start()
+        answered(driver, PROMPT + more)
+        driver.close()
+        assert (counts(driver).n_written, len(machine.files)) == (n_written, 1)
 
 
 def test_the_least_recently_used_go_first(machine: Machine) -> None:

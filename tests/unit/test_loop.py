@@ -87,18 +87,6 @@ def test_one_requests_fault_is_its_own(make_driver: MakeDriver, fault: LogitFaul
 
 
 @pytest.mark.parametrize("fault", [LogitFault.NOT_FINITE, StepStatus.FAILED_COMPUTE])
-def test_one_choices_fault_ends_its_siblings_and_no_other_request(make_driver: MakeDriver, fault: LogitFault) -> None:
-    driver = make_driver(parallel=4)
-    driver.submit("neighbour", max_tokens=10)
-    culprit = driver.submit("culprit", n=3, max_tokens=10)
-    culprit.fails = True
-    driver.step_until(lambda: len(driver.context.open_seqs) == 4)
-    driver.context.faults[tuple(b"culprit")] = fault
-    driver.run_to_the_end()
-    assert culprit.ending.finish_reason is FinishReason.ERROR
-
-
-@pytest.mark.parametrize("fault", [LogitFault.NOT_FINITE, StepStatus.FAILED_COMPUTE])
 def test_what_a_failed_request_has_computed_is_not_kept(driver: Driver, fault: LogitFault | StepStatus) -> None:
     culprit = driver.submit("culprit, with a prompt of several steps")
     culprit.fails = True
@@ -123,20 +111,6 @@ def test_a_request_that_finds_no_room_alone_fails(driver: Driver) -> None:
     driver.context.next_status.append(StepStatus.NO_ROOM)
     driver.step()
     assert tracked.ending.error == "the context has no room for this request"
-
-
-def test_a_spared_step_finishes_for_the_survivor_and_gives_the_cancelled_one_nothing(driver: Driver) -> None:
-    driver.submit("survivor", max_tokens=9)
-    victim = driver.submit("victim", max_tokens=9)
-    driver.step(3)
-    n_tokens = len(victim.sink.tokens())
-    driver.gate.move_on(0.99)
-    driver.cancel(victim)
-    driver.step()
-    assert driver.watcher.steps[-1].spared
-    assert driver.watcher.steps[-1].status == "ok"
-    assert len(victim.sink.tokens()) == n_tokens
-    driver.run_to_the_end()
 
 
 def test_the_record_of_a_step_tells_how_many_threads_computed_it(driver: Driver) -> None:

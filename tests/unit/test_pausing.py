@@ -233,18 +233,6 @@ def test_a_request_that_prepares_has_idle_ones_wait(make_driver: MakeDriver, mem
     assert idle.sink.tokens() == idle.expected
 
 
-def test_idle_requests_wait_while_others_do(make_driver: MakeDriver, memory: dict[str, Any]) -> None:
-    driver = make_driver(**memory)
-    first = driver.submit("one", max_tokens=4)
-    idle = driver.submit("two", max_tokens=4, priority=IDLE, owner="another")
-    driver.submit("three", max_tokens=8, priority=-1000)
-    driver.step_until(lambda: first.ended)
-    assert idle.request.status is RequestStatus.WAITING
-    driver.run_to_the_end()
-    assert idle.sink.tokens() == idle.expected
-    assert driver.watcher.admitted[-1] == idle.request.id
-
-
 def test_idle_requests_compute_beside_one_that_nobody_reads(make_driver: MakeDriver) -> None:
     driver = make_driver()
     unread = driver.submit("one", max_tokens=8)
@@ -268,18 +256,6 @@ def test_idle_requests_have_limits_of_their_own(make_driver: MakeDriver) -> None
     other = driver.submit("four", max_tokens=2)
     driver.run_to_the_end()
     assert [name for name, _ in driver.watcher.endings] == [one.request.id for one in (running, other, waiting)]
-
-
-def test_paused_idle_requests_are_cancelled_at_once(make_driver: MakeDriver, memory: dict[str, Any]) -> None:
-    driver = make_driver(**memory)
-    idle = driver.submit(LONG, max_tokens=8, priority=IDLE)
-    driver.step(2)
-    other = driver.submit("other", max_tokens=8)
-    assert driver.holds(other)
-    assert driver.engine.cancel(idle.request)
-    assert idle.ending.finish_reason is FinishReason.CANCELLED
-    assert driver.holds(other)
-    driver.run_to_the_end()
 
 
 @pytest.mark.parametrize("divided", [False, True])

@@ -58,23 +58,6 @@ def test_idle_prefixes_are_taken_over_when_no_sequence_is_empty() -> None:
     assert cache.find([*LONG[:20], 200], running=()) == PrefixMatch(0, None, 20)
 
 
-def test_eviction_frees_the_least_recently_used_first_and_no_more_than_needed() -> None:
-    context = context_with(LONG[:10], LONG[:20], LONG[:30])
-    cache = cache_of(context)
-    assert cache.n_cells == 60
-    cache.evict(15)
-    assert [context.n_committed(seq) for seq in range(3)] == [0, 0, 30]
-    assert cache.n_cells == 30
-
-
-def test_eviction_never_touches_a_running_sequence() -> None:
-    context = context_with(LONG, LONG[:20], open_seqs=(0,))
-    cache = cache_of(context)
-    cache.take(PrefixMatch(0, None, 1), running=RUNNING)
-    cache.evict(1000)
-    assert [context.n_committed(seq) for seq in range(2)] == [60, 0]
-
-
 def test_eviction_counts_the_cells_that_several_share_once() -> None:
     context = context_with(LONG, [], [9] * 20)
     context.share_prefix(0, 1, 40, max_bytes=0)
@@ -109,24 +92,27 @@ def held_by(cache: PrefixCache, *holders: Holder) -> PrefixCache:
     return cache
 
 
-def test_eviction_begins_with_the_owner_that_holds_the_most() -> None:
-    context = context_with([1] * 30, [2] * 40, [3] * 40)
-    held_by(cache_of(context), BOB, ANN, ANN).evict(60)
-    assert [context.n_committed(seq) for seq in range(3)] == [30, 0, 0]
+# The lengths of prefixes, the one that runs, whose they are, the cells that are needed, and the lengths that are left.
+EVICTED = {
+    "the least recently used first, no more than needed": ((10, 20, 30), None, (), 15, [0, 0, 30]),
+    "no running one": ((60, 20), 0, (), 1000, [60, 0]),
+    "those of the owner that holds the most first": ((30, 40, 40), None, (BOB, ANN, ANN), 60, [30, 0, 0]),
+    "a session's before any within a share": ((30, 40), None, (BOB, Holder("ann", in_session=True)), 10, [30, 0]),
+    "cells that an owner computes in count": ((30, 40, 20), 1, (BOB, ANN, ANN), 10, [30, 40, 0]),
+}
 
 
-def test_who_has_no_more_than_its_share_loses_nothing_to_a_session() -> None:
-    context = context_with([1] * 30, [2] * 40)
-    held_by(cache_of(context), BOB, Holder("ann", in_session=True)).evict(10)
-    assert [context.n_committed(seq) for seq in range(2)] == [30, 0]
-
-
-def test_cells_that_an_owner_computes_in_count_for_it() -> None:
-    context = context_with([1] * 30, [2] * 40, [3] * 20, open_seqs=(1,))
-    cache = held_by(cache_of(context), BOB, ANN, ANN)
-    cache.take(PrefixMatch(1, None, 40), RUNNING, ANN)
-    cache.evict(10)
-    assert [context.n_committed(seq) for seq in range(3)] == [30, 40, 0]
+@pytest.mark.parametrize(("lengths", "running", "holders", "n_cells", "left"), EVICTED.values(), ids=EVICTED)
+def test_the_right_prefixes_are_evicted(
+    lengths: tuple[int, ...], running: int | None, holders: tuple[Holder, ...], n_cells: int, left: list[int]
+) -> None:
+    open_seqs = () if running is None else (running,)
+    context = context_with(*([n] * length for n, length in enumerate(lengths, 1)), open_seqs=open_seqs)
+    cache = held_by(cache_of(context), *holders)
+    for seq in open_seqs:
+        cache.take(PrefixMatch(seq, None, 1), RUNNING, *holders[seq : seq + 1])
+    cache.evict(n_cells)
+    assert [context.n_committed(seq) for seq in range(len(lengths))] == left
 
 
 @pytest.mark.parametrize("unified", [True, False])

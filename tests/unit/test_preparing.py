@@ -103,21 +103,6 @@ def test_a_cancel_between_two_pieces_of_work_ends_the_request_at_once(table: Tab
     table.observer.request_ended.assert_called_once_with(request, ending)
 
 
-def test_a_cancel_during_some_work_gives_it_up_and_the_work_ends_the_request(table: Table) -> None:
-    registry = table.registry
-    request, give_up = table.arrived(), Mock()
-    registry.begin_work(request, give_up)
-    assert not table.arrivals.refuse(request)
-    assert table.endings.cancel(request, CancelReason.DISCONNECT)
-    assert not table.endings.cancel(request, CancelReason.EXPLICIT)
-    give_up.assert_called_once_with()
-    assert not request.ended.done()
-    assert registry.requests() == [request]
-    table.arrivals.end_work(request)
-    assert request.ended.result(0).cancel_reason is CancelReason.DISCONNECT
-    assert registry.requests() == []
-
-
 def test_an_accepted_request_is_not_prepared_any_more(table: Table) -> None:
     registry = table.registry
     request = table.arrived()

@@ -102,13 +102,6 @@ def test_a_refused_arrival_does_not_spend_the_hold() -> None:
     assert registry.accept(bare_request("early")).cancelled
 
 
-def test_holds_that_have_run_out_make_room(registry: Registry) -> None:
-    for number in range(MAX_HOLDS):
-        registry.find(str(number), hold=1e-9)
-    registry.find("another", hold=60.0)
-    assert registry.accept(bare_request("another")).cancelled
-
-
 def test_a_forgotten_request_is_remembered_as_a_summary() -> None:
     registry = Registry(max_queue=4, history=2)
     for number in range(3):
@@ -277,12 +270,14 @@ def test_a_longer_hold_without_descendants_holds_them_no_longer(registry: Regist
     assert arrive(registry, session="s").cancellation.requested
 
 
-def test_what_is_held_already_needs_no_more_room(registry: Registry) -> None:
-    for number in range(MAX_HOLDS):
-        registry.find(str(number), hold=60.0)
+def test_holds_that_have_run_out_make_room_and_what_is_held_already_needs_no_more(registry: Registry) -> None:
+    for hold in (1e-9, 60.0):
+        for number in range(MAX_HOLDS):
+            registry.find(str(number), hold=hold)
     registry.find("0", hold=60.0)
     with pytest.raises(QueueFullError):
         registry.find("another", hold=60.0)
+    assert registry.accept(bare_request("0")).cancelled
 
 
 def test_a_request_that_is_superseded_and_held_on_its_arrival_is_told_of_once(registry: Registry) -> None:

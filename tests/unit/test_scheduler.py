@@ -17,15 +17,12 @@ def test_no_request_overtakes_a_prompt_that_does_not_fit_yet() -> None:
     assert not bench.has_room_for(1)
 
 
-def test_a_newcomer_leaves_headroom_for_those_who_run() -> None:
+def test_a_newcomer_leaves_headroom_for_those_who_run_and_a_single_request_always_fits() -> None:
     bench = Bench(n_ctx=100)
+    assert bench.has_room_for(99)
     bench.add(PROMPT)
     assert bench.has_room_for(100 - len(PROMPT) - HEADROOM - 1)
     assert not bench.has_room_for(100 - len(PROMPT) - HEADROOM)
-
-
-def test_a_single_request_always_fits() -> None:
-    assert Bench(n_ctx=100).has_room_for(99)
 
 
 def test_a_prompt_is_computed_in_chunks() -> None:
@@ -68,20 +65,14 @@ def beside_short_prompts(**config: float) -> tuple[Bench, int | None, list[int |
     return bench, decoding.seq, [bench.add([number] * 6, str(number)).seq for number in range(2, 6)]
 
 
-def test_a_long_prompt_and_running_decodes_take_turns() -> None:
-    bench = Bench()
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_long_prompt_and_running_decodes_take_turns_or_share_each_step_on_a_gpu(gpu: bool) -> None:
+    bench = Bench(gpu=gpu)
     decoding = bench.add([1, 2])
     bench.step()
     long = bench.add(PROMPT, "long")
-    assert [bench.step() for _ in range(4)] == [[(decoding.seq, 1)], [(long.seq, 16)]] * 2
-
-
-def test_on_a_gpu_every_step_takes_both() -> None:
-    bench = Bench(gpu=True)
-    decoding = bench.add([1, 2])
-    bench.step()
-    long = bench.add(PROMPT, "long")
-    assert [bench.step() for _ in range(2)] == [[(decoding.seq, 1), (long.seq, 15)]] * 2
+    steps = [[(decoding.seq, 1), (long.seq, 15)]] if gpu else [[(decoding.seq, 1)], [(long.seq, 16)]]
+    assert [bench.step() for _ in steps * 2] == steps * 2
 
 
 def test_the_oldest_prompt_is_computed_first_and_the_next_fills_the_step() -> None:

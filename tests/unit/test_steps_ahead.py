@@ -6,7 +6,6 @@ import pytest
 
 from pyllmcancel.engine.steps import is_mostly_offloaded
 from pyllmcancel.events import FinishReason, RequestStatus
-from pyllmcancel.step import StepStatus
 from tests.support import fake_native
 from tests.support.driver import AHEAD, Driver, MakeDriver, Tracked
 from tests.support.step_gate import N_POLLS
@@ -73,36 +72,6 @@ def sequences_before(driver: Driver, tracked: Tracked) -> int:
     return sum(tracked.request.id not in {entry[0] for entry in record.sequences} for record in steps)
 
 
-def test_the_last_one_that_a_stop_string_ends_leaves_nothing_ahead(ahead: Driver) -> None:
-    ahead.model.answers[b"question"] = b"one two three"
-    ahead.answered("question", max_tokens=40, stop=("two",), expected=b"one two")
-    again = ahead.answered("question, and more", max_tokens=3)
-    # Its last token was computed by the step ahead, and is as good as any in its idle prefix.
-    assert again.ending.usage.cached_tokens == len("question")
-
-
-@pytest.mark.parametrize("status", [StepStatus.FAILED_COMPUTE, StepStatus.NO_ROOM])
-def test_a_failing_step_ahead_while_a_stop_string_ends_an_answer_fails_none(ahead: Driver, status: StepStatus) -> None:
-    ahead.model.answers[b"question"] = b"one two three"
-    ahead.submit("neighbour", max_tokens=40)
-    tracked = ahead.submit("question", max_tokens=40, stop=("two",))
-    tracked.expected = list(b"one two")
-    ahead.step_until(lambda: len(tracked.request.choices[0].generated) == len("one two"))
-    ahead.context.next_status.append(status)
-    ahead.run_to_the_end()
-    assert ahead.watcher.steps[tracked.n_steps_at_end - 1].status == status.name.lower()
-
-
-@pytest.mark.parametrize(
-    "status", [status for status in StepStatus if status not in {StepStatus.OK, StepStatus.ABORTED}]
-)
-def test_a_step_ahead_that_fails_fails_no_request_that_does_not_fail_alone(ahead: Driver, status: StepStatus) -> None:
-    decoding(ahead, 3)
-    ahead.context.next_status.append(status)
-    ahead.run_to_the_end()
-    assert ahead.engine.n_preempted == (status is StepStatus.NO_ROOM)
-
-
 def test_a_cancel_aborts_the_step_ahead_of_a_request_that_is_alone(ahead: Driver) -> None:
     (tracked,) = decoding(ahead, 1)
     n_tokens = len(tracked.sink.tokens())
@@ -141,15 +110,6 @@ def test_one_that_cannot_be_admitted_stops_no_step(make_driver: MakeDriver) -> N
     driver.step(5)
     assert driver.context.n_ahead == n_ahead + 5
     driver.run_to_the_end()
-
-
-def test_a_reader_that_stops_pauses_its_request_beside_a_step_that_has_begun(ahead: Driver) -> None:
-    slow, _ = decoding(ahead, 2)
-    slow.sink.full = True
-    ahead.step(2)
-    assert slow.request.paused
-    ahead.read_on(slow)
-    ahead.run_to_the_end()
 
 
 def test_beside_a_prompt_no_step_runs_ahead(ahead: Driver) -> None:
