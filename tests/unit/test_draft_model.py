@@ -218,12 +218,6 @@ def test_an_improbable_token_ends_a_draft(make_driver: MakeDriver) -> None:
     assert n_steps[2] >= LENGTH
 
 
-def test_the_engine_may_be_closed_during_a_draft(drafting: Driver) -> None:
-    tracked = drafted_first(drafting)
-    drafting.engine.close()
-    assert tracked.ending.finish_reason is FinishReason.CANCELLED
-
-
 N_TOKENS = 1000
 
 

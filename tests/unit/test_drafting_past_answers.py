@@ -241,29 +241,3 @@ def test_only_the_newest_part_of_a_long_text_is_searched() -> None:
     assert continuation([7, 8], text, 1) == Match([9], 2, 2)
     text.extend([5] * 8)
     assert continuation([7, 8], text, 1) is None
-
-
-@given(TEXT, TEXT)
-def test_a_text_is_a_list_that_grows(begin: list[int], end: list[int]) -> None:
-    text = TokenText(begin)
-    text.extend(end)
-    text.append(5)
-    tokens = [*begin, *end, 5]
-    assert len(text) == len(tokens)
-    assert text[:] == tokens == list(text)
-    assert text[1:4] == tokens[1:4]
-    assert text[-1] == 5
-    with pytest.raises(IndexError):
-        text[len(tokens)]
-
-
-@given(TEXT, TEXT, TEXT)
-def test_common_prefixes_are_counted_from_any_token(common: list[int], one: list[int], other: list[int]) -> None:
-    ours, theirs = TokenText([4, *common, *one]), TokenText([5, 6, *common, *other])
-    n_equal = ours.common_prefix(theirs, 1, 2)
-    assert ours[1 : 1 + n_equal] == theirs[2 : 2 + n_equal]
-    assert n_equal >= len(common)
-    assert ours[1 + n_equal : 2 + n_equal] != theirs[2 + n_equal : 3 + n_equal] or (
-        n_equal == min(len(ours) - 1, len(theirs) - 2)
-    )
-    assert TokenText([*common, *one]).begins_with(TokenText(common))

@@ -9,7 +9,6 @@ import pytest
 
 from pyllmcancel.errors import EngineDiedError
 from pyllmcancel.events import FinishReason
-from pyllmcancel.requests.request import Request
 from pyllmcancel.server.running.metrics import EngineMetrics
 from tests.support.driver import Driver, MakeDriver
 from tests.support.step_gate import TEST_LIMIT
@@ -62,25 +61,6 @@ def test_a_closed_engine_has_stopped_and_not_died(driver: Driver) -> None:
     driver.engine.close()
     assert driver.engine.stopped.result(TEST_LIMIT) is None
     assert driver.engine.failure is None
-
-
-@pytest.mark.parametrize("n_failures", [1, 2])
-def test_an_ending_without_memory_is_retried(driver: Driver, monkeypatch: pytest.MonkeyPatch, n_failures: int) -> None:
-    unlucky, neighbour = driver.submit("unlucky"), driver.submit("neighbour")
-    failures = [MemoryError()] * n_failures
-    usage = Request.usage
-
-    def usage_of(request: Request) -> object:
-        if request is unlucky.request and failures:
-            raise failures.pop()
-        return usage(request)
-
-    monkeypatch.setattr(Request, "usage", usage_of)
-    kill(driver)
-    assert not failures
-    for tracked in (unlucky, neighbour):
-        assert tracked.ending.finish_reason is FinishReason.ERROR
-        assert len(tracked.sink.endings) == 1
 
 
 # With all of its address space in use, down to the last small object, by a step that then fails.

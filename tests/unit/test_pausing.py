@@ -117,16 +117,6 @@ def test_a_drain_lets_it_finish_when_its_reader_reads_on(driver: Driver) -> None
     assert complete(tracked)
 
 
-def test_who_waits_for_its_owners_limit_is_admitted_when_it_ends(make_driver: MakeDriver) -> None:
-    driver = make_driver(max_running=1)
-    tracked = paused(driver)
-    waiting = driver.submit("waits")
-    assert driver.asleep, "it may not run before the other one has ended"
-    driver.cancel(tracked)
-    assert driver.holds(waiting)
-    driver.run_to_the_end()
-
-
 def test_an_engine_whose_requests_are_all_paused_sleeps(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     tracked = paused(driver)
     turns: list[None] = []
