@@ -81,7 +81,6 @@ async def test_after_its_delay_the_client_hangs_up_with_the_request_fully_delive
     assert await peer.gone() == b""
     exchange = await call.ended()
     assert (exchange.outcome, exchange.error, exchange.first_byte_at) == (Outcome.CANCELLED, None, None)
-    assert exchange.latency is not None
     assert exchange.latency >= delay
 
 

@@ -42,7 +42,6 @@ def a_run() -> Run:
 def printed(run: Run) -> str:
     console = Console(file=io.StringIO(), width=200)
     show(summarise(run), console)
-    assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 

@@ -173,16 +173,13 @@ def test_a_missing_program_is_reported_with_its_variable(tmp_path: Path, monkeyp
 
 def test_our_log_tells_when_a_client_has_left() -> None:
     words = PEERS["pyllmcancel"].left
-    assert words is not None
     assert words.search("pyllmcancel.engine: request r-1 cancelled (disconnect) in waiting: 5 prompt tokens")
     assert not words.search("pyllmcancel.engine: request r-1 cancelled (explicit) in prefill: 5 prompt tokens")
 
 
 def test_the_log_of_llama_server_tells_what_was_computed() -> None:
     words = PEERS["llama-server"].released
-    assert words is not None
     found = words.search("I slot      release: id  1 | task 0 | stop processing: n_tokens = 12, truncated = 0")
-    assert found is not None
     assert found["n_tokens"] == "12"
 
 

@@ -19,7 +19,7 @@ LENGTH = 60
 
 
 def recorded_drafts(driver: Driver) -> list[list[StepItem]]:
-    return recorded_steps(draft_context(driver))
+    return recorded_steps(driver.draft_context)
 
 
 def n_tokens(steps: list[list[StepItem]]) -> int:
@@ -36,11 +36,6 @@ def drafting(make_driver: MakeDriver) -> Driver:
     return drafting_driver(make_driver)
 
 
-def draft_context(driver: Driver) -> fake_native.Context:
-    assert driver.draft_context is not None
-    return driver.draft_context
-
-
 def n_drafted(driver: Driver) -> int:
     return sum(part.n_drafted for step in driver.watcher.steps for part in step.sequences)
 
@@ -48,7 +43,7 @@ def n_drafted(driver: Driver) -> int:
 def drafted_first(driver: Driver) -> Tracked:
     """Submit a request, and go on until its first draft is about to be computed."""
     tracked = driver.submit(PROMPT, max_tokens=LENGTH)
-    gate = draft_context(driver).gate
+    gate = driver.draft_context.gate
     gate.hold()
     driver.gate.open()
     held = gate.wait_held()
@@ -81,7 +76,7 @@ def test_sequences_are_drafted_for_together(drafting: Driver) -> None:
 def test_a_cancel_ends_a_draft_at_any_step(drafting: Driver, n_before: int) -> None:
     steps = recorded_drafts(drafting)
     tracked = drafted_first(drafting)
-    gate = draft_context(drafting).gate
+    gate = drafting.draft_context.gate
     for _ in range(n_before):
         gate.let_through()
         gate.wait_held()
@@ -98,7 +93,7 @@ def test_nothing_is_drafted_for_a_client_that_has_left(drafting: Driver) -> None
     tracked = drafted_first(drafting)
     n_steps, n_draft_steps = len(drafting.watcher.steps), len(steps)
     tracked.client.left = True
-    draft_context(drafting).gate.let_through()
+    drafting.draft_context.gate.let_through()
     assert tracked.ending.finish_reason is FinishReason.CANCELLED
     assert (len(drafting.watcher.steps), len(steps)) == (n_steps, n_draft_steps)
 
@@ -115,7 +110,7 @@ def test_nothing_is_drafted_for_a_client_that_has_left(drafting: Driver) -> None
 def test_a_failed_step_costs_an_answer_its_drafts(
     drafting: Driver, caplog: pytest.LogCaptureFixture, status: StepStatus, why: str, n_before: int
 ) -> None:
-    draft_context(drafting).next_status.extend([StepStatus.OK] * n_before + [status])
+    drafting.draft_context.next_status.extend([StepStatus.OK] * n_before + [status])
     with caplog.at_level(logging.WARNING):
         tracked, _ = asked(drafting)
     (line,) = [record.message for record in caplog.records if "draft model" in record.message]
@@ -127,13 +122,13 @@ def test_a_failed_step_costs_an_answer_its_drafts(
 
 def test_a_model_that_keeps_failing_is_not_used_any_more(drafting: Driver, caplog: pytest.LogCaptureFixture) -> None:
     steps = recorded_drafts(drafting)
-    draft_context(drafting).next_status.extend([StepStatus.FAILED_COMPUTE] * 100)
+    drafting.draft_context.next_status.extend([StepStatus.FAILED_COMPUTE] * 100)
     with caplog.at_level(logging.WARNING):
         for number in range(MAX_FAILURES + 2):
             asked(drafting, f"prompt {number}", max_tokens=20)
     assert len(steps) == MAX_FAILURES
     assert "not used any more" in caplog.text
-    assert draft_context(drafting).n_cells_used == 0
+    assert drafting.draft_context.n_cells_used == 0
 
 
 @pytest.mark.parametrize(
@@ -146,14 +141,14 @@ def test_an_exception_costs_an_answer_its_drafts(
         monkeypatch.undo()
         raise error
 
-    monkeypatch.setattr(draft_context(drafting), call, failing)
+    monkeypatch.setattr(drafting.draft_context, call, failing)
     asked(drafting)
     assert n_drafted(drafting) == 0
 
 
 def test_a_context_without_room_costs_answers_their_drafts(make_driver: MakeDriver) -> None:
     driver = drafting_driver(make_driver, n_ctx=128)
-    draft_context(driver).lose_cells(100)
+    driver.draft_context.lose_cells(100)
     for prompt in (PROMPT, "another prompt"):
         asked(driver, prompt)
 
@@ -201,7 +196,7 @@ def test_a_paused_answer_is_drafted_for_again(drafting: Driver) -> None:
     drafting.step_until(lambda: len(slow.sink.tokens()) > 10)
     drafting.stop_reading(slow)
     drafting.step_until(lambda: slow.request.paused)
-    assert draft_context(drafting).open_seqs == []
+    assert drafting.draft_context.open_seqs == []
     asked(drafting, "another one")
     assert complete(slow)
 

@@ -68,14 +68,14 @@ def test_a_key_may_replace_its_own_waiting_request_in_a_full_queue() -> None:
     assert take(registry) is new
 
 
-def test_a_running_request_that_is_superseded_stays_the_engines_to_end_and_is_superseded_once(
-    registry: Registry,
-) -> None:
+def test_a_running_request_that_is_superseded_stays_the_engines_to_end(registry: Registry) -> None:
     old, new = running(registry, "old", supersede="s"), bare_request("new", supersede="s")
     assert registry.accept(new) == Accepted(cancelled=(old,), withdrawn=())
     assert registry.counts() == (1, 0, 1, 0)
-    assert registry.accept(bare_request("newest", supersede="s")).cancelled == (new,)
     assert (old.superseded_by, old.cancellation.reason) == ("new", CancelReason.SUPERSEDED)
+    new.cancellation.request(CancelReason.DISCONNECT)
+    assert registry.accept(bare_request("newest", supersede="s")).cancelled == (), "it was cancelled before"
+    assert (new.superseded_by, new.cancellation.reason) == (None, CancelReason.DISCONNECT)
 
 
 def test_the_first_to_withdraw_a_request_owns_it(registry: Registry) -> None:
@@ -90,6 +90,14 @@ def test_a_hold_that_expires_while_its_request_is_prepared_cancels_it(registry: 
     registry.find("early", hold=1e-9)
     registry.find("another", hold=60.0)
     assert registry.accept(request).cancelled == (request,)
+
+
+def test_a_hold_of_a_live_request_is_not_kept(registry: Registry) -> None:
+    request = waiting(registry, "live")
+    assert registry.find("live", hold=60.0) is request
+    take(registry)
+    end(registry, request)
+    assert registry.accept(bare_request("live")) == Accepted((), ())
 
 
 def test_a_refused_arrival_does_not_spend_the_hold() -> None:
