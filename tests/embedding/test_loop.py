@@ -24,24 +24,16 @@ class Rig:
     """An engine that embeds; its steps wait until the test lets them through."""
 
     def __init__(
-        self,
-        kind: str = "none",
-        pooling: Pooling = Pooling.MEAN,
-        n_ctx: int = 256,
-        *,
-        n_batch: int = 32,
-        gpu: bool = False,
-        **config: Any,
+        self, kind: str = "none", pooling: Pooling = Pooling.MEAN, *, gpu: bool = False, parallel: int = 2, **sizes: int
     ) -> None:
         model = fake_embedder.Model(kind, gpu=gpu)
-        self.embedder = fake_embedder.Embedder(
-            model, n_ctx=n_ctx, n_seq_max=8, n_batch=n_batch, n_threads=1, pooling=pooling
-        )
+        sizes = {"n_ctx": 256, "n_batch": 32} | sizes
+        self.embedder = fake_embedder.Embedder(model, n_seq_max=8, n_threads=1, pooling=pooling, **sizes)
         self.embedder.step_cost = (0.0, 1.0)
         self.gate = self.embedder.gate
         self.gate.hold()
         self.watcher = Watcher()
-        settings = EngineConfig(**{"parallel": 2, "max_step_seconds": 1e9} | config)
+        settings = EngineConfig(parallel=parallel, max_step_seconds=1e9)
         self.engine = Engine(Embedding(self.embedder, settings, fake_embedder), observer=self.watcher)
         self.sinks: dict[str, RecordingSink] = {}
 

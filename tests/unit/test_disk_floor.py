@@ -282,10 +282,12 @@ def test_a_torn_file_is_deleted_at_the_start(machine: Machine) -> None:
 
 
 def test_a_conversation_has_one_file_which_is_written_again_for_much_more(machine: Machine) -> None:
-    machine.write(PROMPT)
+    driver = machine.start()
+    text = PROMPT + bytes(answered(driver, PROMPT).sink.tokens())
+    driver.close()
     for more, n_written in ((b"!", 0), (MORE * 3, 1)):
         driver = machine.start()
-        answered(driver, PROMPT + more)
+        answered(driver, text + more)
         driver.close()
         assert (counts(driver).n_written, len(machine.files)) == (n_written, 1)
 

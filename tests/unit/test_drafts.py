@@ -8,7 +8,7 @@ import pytest
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.events import FinishReason
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS
-from tests.support.driver import CHUNK, Driver, MakeDriver, Tracked
+from tests.support.driver import Driver, MakeDriver, Tracked
 from tests.unit.test_generation_params import Spelling
 
 ALL = ("past", "prediction", "ngram")
@@ -134,18 +134,6 @@ def test_a_prediction_of_no_tokens_is_refused(drafting: Driver, token: Any) -> N
     assert asked(drafting)[0].sink.text() == ANSWER.decode()
 
 
-@pytest.mark.parametrize("limit", [{"max_tokens": 9}, {"stop": ("ten",)}, {"stop": ("e ten",)}, {"stop": ("z", "w")}])
-def test_an_answer_may_end_within_a_draft(drafting: Driver, limit: dict[str, Any]) -> None:
-    asked(drafting)
-    drafting.model.answers[b"write it"] = FILE.encode()
-    before, _ = asked(drafting, "write it", **{"max_tokens": 100} | limit, reuse_prefix=False)
-    tracked, _ = asked(drafting, "write it", **{"max_tokens": 100} | limit, prediction=tuple(FILE.encode()))
-    before.expected = tracked.expected = before.sink.tokens()
-    assert tracked.sink.text() == before.sink.text()
-    assert tracked.ending.finish_reason == before.ending.finish_reason
-    assert tracked.ending.usage.completion_tokens == before.ending.usage.completion_tokens
-
-
 def test_a_constraint_is_obeyed_within_a_draft(drafting: Driver) -> None:
     word = b"yes, of course"
     for prediction in (word, b"yes, of cabbage", b"no"):
@@ -192,17 +180,6 @@ def test_where_nothing_can_be_undone_nothing_is_drafted(make_driver: MakeDriver,
     for _ in range(2):
         tracked, n_steps = asked(driver, prediction=tuple(ANSWER))
         assert (tracked.sink.text(), n_steps > len(ANSWER)) == (ANSWER.decode(), True)
-
-
-def test_a_draft_takes_no_cell_of_others(make_driver: MakeDriver) -> None:
-    """The context is full but for a few cells: the answers are complete all the same."""
-    driver = make_driver(draft_sources=ALL, n_ctx=6 * CHUNK)
-    driver.model.answers[b"write it"] = FILE.encode()
-    first = driver.submit("write it", max_tokens=len(FILE), prediction=tuple(FILE.encode()))
-    second = driver.submit([3] * 20, max_tokens=20)
-    driver.run_to_the_end()
-    assert first.sink.text() == FILE
-    assert second.sink.tokens() == second.expected
 
 
 @pytest.mark.parametrize(("asked_for", "n_lines"), [(MOST_EXTRA_OUTPUTS, 0), (MOST_EXTRA_OUTPUTS + 1, 1)])

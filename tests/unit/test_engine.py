@@ -47,14 +47,6 @@ def test_a_closed_engine_refuses(driver: Driver) -> None:
         driver.submit()
 
 
-def test_a_full_queue_is_free_again_at_once_when_a_waiter_is_cancelled(make_driver: MakeDriver) -> None:
-    driver = make_driver(parallel=1, max_queue=1)
-    driver.submit()
-    waiter = driver.submit()
-    driver.engine.cancel(waiter.request)
-    driver.answered()
-
-
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [re.sub(r"[\d.]+ (ms|s)\b", r"… \1", record.getMessage()) for record in caplog.records]
 

@@ -14,19 +14,6 @@ from tests.support.step_gate import TEST_LIMIT
 FAILURES = [StepStatus.INVALID, StepStatus.FAILED_ALLOC, StepStatus.FAILED_COMPUTE]
 
 
-def test_a_request_goes_through_its_phases(driver: Driver) -> None:
-    blockers = [driver.submit("blocker", max_tokens=1) for _ in range(2)]
-    tracked = driver.submit("a prompt that takes several steps", max_tokens=2)
-    seen = [tracked.request.status]
-    driver.step_until(lambda: all(blocker.ended for blocker in blockers))
-    while not tracked.ended:
-        seen.append(tracked.request.status)
-        driver.step()
-    seen.append(tracked.request.status)
-    order = [RequestStatus.WAITING, RequestStatus.PREFILL, RequestStatus.DECODE, RequestStatus.FINISHED]
-    assert list(dict.fromkeys(seen)) == order
-
-
 def test_compute_threads_are_left_spinning_between_steps_and_rest_when_nothing_follows(driver: Driver) -> None:
     driver.answered(max_tokens=5)
     driver.engine.close()

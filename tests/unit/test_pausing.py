@@ -73,16 +73,6 @@ def test_it_is_still_running_and_says_that_it_is_paused(driver: Driver) -> None:
     assert not ended.paused
 
 
-def test_a_prompt_is_paused_too(driver: Driver) -> None:
-    tracked = driver.submit("a prompt of several steps, as they are here", max_tokens=2)
-    driver.stop_reading(tracked)
-    driver.step()
-    assert (tracked.request.paused, tracked.request.status) == (True, RequestStatus.PREFILL)
-    driver.read_on(tracked)
-    driver.run_to_the_end()
-    assert complete(tracked)
-
-
 WAYS: dict[str, tuple[Callable[[Driver, Tracked], object], CancelReason]] = {
     "cancel": (lambda driver, tracked: driver.engine.cancel(tracked.request), CancelReason.EXPLICIT),
     "newer": (lambda driver, _: driver.submit("newer", supersede="key", settle=False), CancelReason.SUPERSEDED),

@@ -17,7 +17,6 @@ from pyllmcancel.requests.request import Request, RequestSummary
 from pyllmcancel.requests.token_stream import Outbox
 from tests.support.bare_requests import bare_request
 from tests.support.fake_model import CancelFlag
-from tests.support.step_gate import TEST_LIMIT
 
 
 def end(registry: Registry, request: Request) -> None:
@@ -30,13 +29,13 @@ def take(registry: Registry) -> Request | None:
     return registry.take_next(lambda heads: heads[0])
 
 
-def waiting(registry: Registry, name: str = "r", **origin: Any) -> Request:
-    request = bare_request(name, **origin)
+def waiting(registry: Registry, name: str | None = None, **origin: Any) -> Request:
+    request = bare_request(name or f"r{len(registry.requests())}", **origin)
     registry.accept(request)
     return request
 
 
-def running(registry: Registry, name: str = "r", **origin: Any) -> Request:
+def running(registry: Registry, name: str, **origin: Any) -> Request:
     request = waiting(registry, name, **origin)
     assert take(registry) is request
     return request
@@ -121,31 +120,6 @@ def test_a_forgotten_request_is_remembered_as_a_summary() -> None:
     assert registry.counts() == (0, 0, 0, 0)
 
 
-def test_waiting_ends_in_time_and_at_once_if_there_is_work_or_will_be_none(registry: Registry) -> None:
-    assert registry.wait_for_work(0.0) is None
-    request = waiting(registry)
-    assert not registry.wait_until_empty(0.0)
-    registry.close()
-    assert registry.wait_for_work(TEST_LIMIT) is True, "what it had accepted"
-    take(registry)
-    end(registry, request)
-    assert registry.wait_until_empty(0.0)
-    assert registry.wait_for_work(TEST_LIMIT) is False
-
-
-@pytest.mark.parametrize("closes", [False, True])
-def test_waiting_for_work_ends_when_a_request_arrives_or_the_desk_closes(registry: Registry, closes: bool) -> None:
-    found: list[bool | None] = []
-    thread = threading.Thread(target=lambda: found.append(registry.wait_for_work()))
-    thread.start()
-    if closes:
-        registry.close()
-    else:
-        waiting(registry)
-    thread.join(TEST_LIMIT)
-    assert found == [not closes]
-
-
 def test_no_moment_shows_a_key_without_or_with_two_live_requests() -> None:
     registry = Registry(max_queue=64)
     waiting(registry, "first", supersede="s")
@@ -210,27 +184,21 @@ def test_a_sealed_request_is_neither_its_keys_newest_nor_shown(registry: Registr
 # -- holds: a cancel that comes before its request reaches it, and no other --------------------------------------------
 
 
-def arrive(registry: Registry, **origin: str) -> Request:
-    request = bare_request(f"r{len(registry.requests())}", **origin)
-    registry.accept(request)
-    return request
-
-
 def relate(registry: Registry, session: str, parent: str) -> None:
     """A request of the session, which has ended, has named its parent."""
-    request = arrive(registry, session=session, parent=parent)
+    request = waiting(registry, session=session, parent=parent)
     Endings(registry, NullObserver()).conclude(request, FinishReason.STOP, Outbox())
 
 
 @pytest.mark.parametrize("descendants", [True, False])
 def test_a_held_session_holds_its_descendants_too_if_that_is_asked(registry: Registry, descendants: bool) -> None:
-    live = arrive(registry, session="s")
+    live = waiting(registry, session="s")
     relate(registry, "child", "s")
     assert registry.family_to_cancel("s", hold=60.0, descendants=descendants)["s"] == [live]
-    assert arrive(registry, session="grandchild", parent="child").cancellation.requested is descendants
-    assert arrive(registry, parent="s").cancellation.requested
-    assert arrive(registry, session="s").cancellation.requested
-    assert not arrive(registry, session="stranger").cancellation.requested
+    assert waiting(registry, session="grandchild", parent="child").cancellation.requested is descendants
+    assert waiting(registry, parent="s").cancellation.requested
+    assert waiting(registry, session="s").cancellation.requested
+    assert not waiting(registry, session="stranger").cancellation.requested
     assert not live.cancellation.requested  # the caller does that
 
 
@@ -257,7 +225,7 @@ def test_a_cancel_reaches_what_has_arrived_and_is_accepted_later(
     assert registry.family_to_cancel("s", descendants=descendants) is not None
     registry.accept(arrived_before)
     assert arrived_before.cancellation.requested is reached
-    assert not arrive(registry, **origin).cancellation.requested
+    assert not waiting(registry, **origin).cancellation.requested
 
 
 @pytest.mark.parametrize("later", [{"descendants": False}, {"hold": 1e-9}])
@@ -266,16 +234,16 @@ def test_a_later_hold_takes_nothing_back(registry: Registry, later: dict[str, An
     registry.family_to_cancel("s", **({"hold": 60.0} | later))
     registry.find("r0", hold=60.0)
     registry.find("r0", hold=1e-9)
-    assert arrive(registry).cancellation.requested
-    assert arrive(registry, session="s").cancellation.requested
-    assert arrive(registry, session="child", parent="s").cancellation.requested
+    assert waiting(registry).cancellation.requested
+    assert waiting(registry, session="s").cancellation.requested
+    assert waiting(registry, session="child", parent="s").cancellation.requested
 
 
 def test_a_longer_hold_without_descendants_holds_them_no_longer(registry: Registry) -> None:
     registry.family_to_cancel("s", hold=1e-9)
     registry.family_to_cancel("s", hold=60.0, descendants=False)
-    assert not arrive(registry, session="child", parent="s").cancellation.requested
-    assert arrive(registry, session="s").cancellation.requested
+    assert not waiting(registry, session="child", parent="s").cancellation.requested
+    assert waiting(registry, session="s").cancellation.requested
 
 
 def test_holds_that_have_run_out_make_room_and_what_is_held_already_needs_no_more(registry: Registry) -> None:

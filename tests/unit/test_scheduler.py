@@ -181,17 +181,6 @@ def test_when_cells_run_out_the_newest_gives_way_and_the_oldest_goes_on() -> Non
     assert bench.scheduler.n_preempted == 1
 
 
-def test_a_choice_that_waits_for_a_slot_can_be_released() -> None:
-    bench = Bench(parallel=1)
-    bench.add([1])
-    pending = bench.add([2], "pending")
-    bench.scheduler.release(pending)
-    bench.scheduler.release(pending)
-    bench.scheduler.release(bench.scheduler.active[0])
-    assert bench.scheduler.admit() == []
-    assert bench.scheduler.active == bench.scheduler.admit() == []
-
-
 def test_suspects_compute_alone_until_each_has_shown_whether_it_is_at_fault_or_has_ended() -> None:
     bench = Bench(parallel=3)
     first, second, third = (bench.add([number, 2], str(number)) for number in range(3))
@@ -224,40 +213,3 @@ def test_without_room_idle_prefixes_go_before_running_requests() -> None:
     assert bench.scheduler.recover_from_no_room()
     assert bench.scheduler.occupancy().idle_cells == 0
     assert running.seq is not None
-
-
-def test_after_a_step_that_did_not_count_the_contexts_truth_is_taken_over() -> None:
-    bench = Bench(kind="recurrent")
-    choice = bench.add(PROMPT)
-    items = bench.step()
-    bench.context.drop_cells(choice.seq)
-    bench.scheduler.resync(items)
-    assert choice.n_committed == 0
-    assert choice.n_pending == len(PROMPT)
-
-
-def test_a_pending_choice_can_be_paused_and_one_that_ends_while_paused_never_starts() -> None:
-    bench = Bench(parallel=1)
-    running, first, second = (bench.add([number], str(number)) for number in range(3))
-    bench.scheduler.pause([first, second])
-    bench.scheduler.release(running)
-    assert bench.scheduler.admit() == []
-    bench.scheduler.release(first)
-    bench.scheduler.resume([first, second])
-    assert bench.scheduler.admit() == [second]
-
-
-def test_siblings_wait_for_a_paused_leader_and_can_be_paused_each() -> None:
-    bench = Bench(parallel=3)
-    leader = bench.add(PROMPT, n=3)
-    bench.step()
-    bench.scheduler.pause(leader.request.choices)
-    assert (bench.scheduler.plan(), bench.scheduler.admit()) == ([], [])
-    bench.scheduler.resume(leader.request.choices)
-    bench.scheduler.admit()
-    bench.decode(leader)
-    assert bench.scheduler.admit() == leader.siblings
-    bench.scheduler.pause(leader.siblings)
-    assert [item.seq for item in bench.step()] == [leader.seq]
-    bench.scheduler.resume(leader.siblings)
-    assert bench.scheduler.admit() == leader.siblings

@@ -7,7 +7,7 @@ import pytest
 from pyllmcancel.engine.steps import is_mostly_offloaded
 from pyllmcancel.events import FinishReason, RequestStatus
 from tests.support import fake_native
-from tests.support.driver import AHEAD, Driver, MakeDriver, Tracked
+from tests.support.driver import Driver, MakeDriver, Tracked
 from tests.support.step_gate import N_POLLS
 from tests.unit.test_generation_params import Spelling
 
@@ -49,27 +49,6 @@ def test_steps_and_tokens_are_those_of_an_engine_that_does_not_run_ahead(make_dr
         assert (driver.context.n_ahead > 0) is steps_ahead
         records.append([(record.status, record.sequences) for record in driver.watcher.steps])
     assert records[0] == records[1]
-
-
-@pytest.mark.parametrize("setup", AHEAD)
-def test_a_stop_string_ends_an_answer_beside_a_step_that_has_begun(make_driver: MakeDriver, setup: str) -> None:
-    driver = make_driver(parallel=3, **AHEAD[setup])
-    driver.model.answers[b"question"] = b"one two three"
-    driver.submit("neighbour", max_tokens=40)
-    tracked = driver.submit("question", max_tokens=40, stop=("two",))
-    tracked.expected = list(b"one two")
-    driver.step_until(lambda: tracked.ended)
-    assert (tracked.ending.finish_reason, tracked.sink.text()) == (FinishReason.STOP, "one ")
-    assert tracked.ending.usage.completion_tokens == len("one two")
-    # One token was computed for nobody: the step had begun.
-    assert sequences_of(driver, tracked) == tracked.n_steps_at_end - sequences_before(driver, tracked)
-    driver.run_to_the_end()
-
-
-def sequences_before(driver: Driver, tracked: Tracked) -> int:
-    """Steps until its end that it was not in."""
-    steps = driver.watcher.steps[: tracked.n_steps_at_end]
-    return sum(tracked.request.id not in {entry[0] for entry in record.sequences} for record in steps)
 
 
 def test_a_cancel_aborts_the_step_ahead_of_a_request_that_is_alone(ahead: Driver) -> None:
