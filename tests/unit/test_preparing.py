@@ -190,24 +190,6 @@ def test_a_child_may_come_before_its_parent(families: Families) -> None:
     assert family(families, "grandparent") == ["grandparent", "parent", "child"]
 
 
-def test_a_request_that_names_only_a_parent_is_a_member_of_it(families: Families) -> None:
-    request = joined(families, parent="p")
-    session = families.find("", "p")
-    assert list(session.live) == [request.id]
-    families.leave(request)
-    assert not session.live
-
-
-@pytest.mark.parametrize("parent", ["a", "b", "c"])
-def test_no_session_is_its_own_ancestor(families: Families, parent: str) -> None:
-    families.declare("", "b", "a")
-    families.declare("", "c", "b")
-    with pytest.raises(InvalidRequestError, match=r"own parent|descendant") as caught:
-        families.declare("", "a", parent)
-    assert caught.value.param == "parent_session_id"
-    assert family(families, "a") == ["a", "b", "c"]
-
-
 def test_a_session_with_live_requests_keeps_its_parent(families: Families) -> None:
     request = joined(families, session="child", parent="one")
     with pytest.raises(InvalidRequestError, match="another parent"):
