@@ -1,12 +1,15 @@
-"""One request: what its times mean, and when it is cut."""
+"""One request of the load generator: the meaning of its times, its cut, and everything that is no proper answer."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from pyllmcancel.bench.client import Ask, Call, Client, Outcome
+from pyllmcancel.bench.answer import ErrorKind
+from pyllmcancel.bench.client import Ask, Call, Client, Exchange, Outcome
+from pyllmcancel.bench.connection import Connection, parse_url
 from tests.support.scripted_server import (
     DONE,
     LAST_CHUNK,
@@ -18,6 +21,7 @@ from tests.support.scripted_server import (
     chunk,
     completion,
     event,
+    head,
     stream,
     token,
     whole,
@@ -70,14 +74,14 @@ async def test_a_whole_answer_is_a_success_without_token_times(begin: Begin) -> 
     assert exchange.latency is not None
 
 
-async def test_a_delay_of_zero_hangs_up_at_once_with_the_request_fully_delivered(begin: Begin) -> None:
-    call, peer, received = await begin(cut_after=0.0)
+@pytest.mark.parametrize("delay", [0.0, 0.05])
+async def test_after_its_delay_the_client_hangs_up_with_the_request_fully_delivered(begin: Begin, delay: float) -> None:
+    call, peer, received = await begin(cut_after=delay)
     assert received.fields["prompt"] == "hello"
     assert await peer.gone() == b""
     exchange = await call.ended()
-    assert exchange.outcome is Outcome.CANCELLED
-    assert exchange.error is None
-    assert exchange.first_byte_at is None
+    assert (exchange.outcome, exchange.error, exchange.first_byte_at) == (Outcome.CANCELLED, None, None)
+    assert exchange.latency >= delay
 
 
 async def test_the_timer_starts_when_the_socket_has_the_body(server: ScriptedServer, make_client: MakeClient) -> None:
@@ -93,15 +97,6 @@ async def test_the_timer_starts_when_the_socket_has_the_body(server: ScriptedSer
     exchange = await call.ended()
     assert exchange.outcome is Outcome.CANCELLED
     assert exchange.sent_at is not None
-
-
-async def test_the_client_stays_for_the_delay_and_then_hangs_up(begin: Begin) -> None:
-    call, peer, _ = await begin(cut_after=0.05)
-    assert await peer.gone() == b""
-    exchange = await call.ended()
-    assert exchange.outcome is Outcome.CANCELLED
-    assert exchange.latency is not None
-    assert exchange.latency >= 0.05
 
 
 async def test_a_cut_in_mid_stream_keeps_the_tokens_that_had_come(begin: Begin) -> None:
@@ -192,3 +187,82 @@ async def test_an_answer_is_kept_with_its_tokens_and_timings(begin: Begin) -> No
     peer.send(stream(*({"choices": [one], "timings": {"draft_n": 2}} for one in told)))
     exchange = await call.ended()
     assert (exchange.text, exchange.tokens, exchange.timings) == ("ab", [4, 5], {"draft_n": 2})
+
+
+# -- answers that are no proper ones -----------------------------------------------------------------------------------
+
+
+SUPERSEDED = {"error": {"message": "a newer request", "code": "superseded"}}
+
+ANSWERS = {
+    "nothing": (b"", ErrorKind.DISCONNECTED),
+    "half a head": (b"HTTP/1.1 200 OK\r\nContent-", ErrorKind.DISCONNECTED),
+    "no HTTP": (b"SSH-2.0-OpenSSH_9.2p1\r\n\r\n", ErrorKind.PROTOCOL_ERROR),
+    "a head and no body": (head(Content_Type="application/json", Content_Length="10"), ErrorKind.BROKEN_ANSWER),
+    "half a stream": (STREAM_HEAD + chunk(event(token("a"))), ErrorKind.BROKEN_ANSWER),
+    "DONE, but no last chunk": (STREAM_HEAD + chunk(event(token("a", "stop"))) + chunk(DONE), ErrorKind.BROKEN_ANSWER),
+    "no DONE": (stream(token("a", "stop"), done=False), ErrorKind.NO_DONE),
+    "DONE without a reason": (stream(token("a"), token("b")), ErrorKind.NO_FINISH_REASON),
+    "a reason that OpenAI does not know": (stream(token("a", "abort")), ErrorKind.NO_FINISH_REASON),
+    "an error event": (stream(token("a"), {"error": {"message": "out of memory"}}), ErrorKind.ERROR_EVENT),
+    "an error field": (
+        STREAM_HEAD + chunk(b'error: {"message": "no", "code": 500}\n\n') + LAST_CHUNK,
+        ErrorKind.ERROR_EVENT,
+    ),
+    "an event that is no JSON": (STREAM_HEAD + chunk(b"data: {oops\n\n") + LAST_CHUNK, ErrorKind.BAD_ANSWER),
+    "an answer that is no object": (whole([1, 2]), ErrorKind.BAD_ANSWER),
+    "a whole answer without a reason": (whole(completion(finish=None)), ErrorKind.NO_FINISH_REASON),
+    "a full queue": (whole({"error": {"message": "full"}}, "429 Too Many Requests"), "http_429"),
+    "a broken server": (head("500 Internal Server Error", Content_Length="4") + b"oops", "http_500"),
+}
+
+
+async def exchange_with(server: ScriptedServer, client: Client, answer: bytes) -> Exchange:
+    call = client.start(ask())
+    peer = await server.peer()
+    await peer.receive()
+    peer.send(answer)
+    peer.close()
+    return await call.ended()
+
+
+@pytest.mark.parametrize(("answer", "kind"), ANSWERS.values(), ids=ANSWERS.keys())
+async def test_an_improper_answer_is_an_error_of_its_kind(
+    server: ScriptedServer, make_client: MakeClient, answer: bytes, kind: str
+) -> None:
+    exchange = await exchange_with(server, make_client(), answer)
+    assert (exchange.outcome, exchange.error) == (Outcome.ERROR, kind)
+    assert exchange.ended_at is not None
+
+
+@pytest.mark.parametrize("answer", [stream(token("a"), SUPERSEDED), whole(SUPERSEDED, "499 Client Closed Request")])
+async def test_a_superseded_answer_is_cancelled(server: ScriptedServer, make_client: MakeClient, answer: bytes) -> None:
+    exchange = await exchange_with(server, make_client(), answer)
+    assert (exchange.outcome, exchange.error) == (Outcome.CANCELLED, ErrorKind.SUPERSEDED)
+    assert (exchange.detail, exchange.hung_up) == ("superseded a newer request", False)
+
+
+async def test_a_server_that_is_not_there_is_a_failed_connection(make_client: MakeClient) -> None:
+    closed = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = closed.sockets[0].getsockname()[1]
+    closed.close()
+    await closed.wait_closed()
+    exchange = await make_client(url=f"http://127.0.0.1:{port}").ask(ask())
+    assert (exchange.outcome, exchange.error) == (Outcome.ERROR, ErrorKind.CONNECT_FAILED)
+    assert str(port) in exchange.detail
+
+
+LIMIT = 60.0  # seconds
+
+
+@pytest.mark.parametrize("unread", [b"", b"an answer"], ids=["nothing", "something"])
+async def test_the_server_sees_the_end_before_the_event_loop_goes_on(unread: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = await Connection.open(parse_url(f"http://127.0.0.1:{listener.getsockname()[1]}"))
+        server = listener.accept()[0]
+    with server:
+        server.settimeout(LIMIT)
+        server.sendall(unread)
+        connection.abort()
+        assert server.recv(1) == b""  # blocks the event loop, which could close nothing meanwhile
+        connection.abort()

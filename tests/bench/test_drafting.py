@@ -1,10 +1,12 @@
 """The measurement of drafts: texts kept apart, ways to type, requests for edits, statistics and tables."""
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from bench.drafting import texts
 from bench.drafting.edits import Made
 from bench.drafting.edits import table as table_of_edits
 from bench.drafting.results import interval, other_answers, ratio_of_sums
@@ -29,18 +31,13 @@ def exchange(**changed: Any) -> Exchange:
     return Exchange(**(given | changed))
 
 
-# -- texts -------------------------------------------------------------------------------------------------------------
-
-
-def test_no_file_serves_both_purposes() -> None:
+def test_no_file_serves_both_purposes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "functions_in", lambda path: [SimpleNamespace(file=path.name)])  # files are not parsed
     tuning, measuring = ({one.file for one in functions(purpose, random.Random(1))} for purpose in PURPOSES)
     assert tuning
     assert measuring
     assert not tuning & measuring
     assert all(purpose_of(file) == "measuring" for file in measuring)
-
-
-# -- typing ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_key_within_a_token_is_told_from_one_at_its_end() -> None:
@@ -65,9 +62,6 @@ def test_typing_is_compared_with_that_without_drafts_and_answers_with_the_refere
     assert (rows[ON]["drafted"], rows[ON]["accepted"]) == (6, 4)
 
 
-# -- edits -------------------------------------------------------------------------------------------------------------
-
-
 def made(decoding: float, said: str) -> Made:
     return Made("completion", "shapes.py", 101, decoding, decoding + 1.0, 0.9, 80, 60, said)
 
@@ -90,9 +84,6 @@ def test_clients_are_compared_by_all_their_turns_together() -> None:
     assert row("edits", 4, ON, found) == ["edits", 4, ON, 4, 100.0, 2.0, 2.0, 2, 2]
 
 
-# -- answers and statistics --------------------------------------------------------------------------------------------
-
-
 def test_a_reference_is_not_compared_with_itself() -> None:
     some = strokes(1.0, "a", "b")
     assert other_answers(some, some) is None
@@ -108,6 +99,3 @@ def test_pairs_make_the_interval_of_a_ratio_narrow() -> None:
     assert 0.98 < low < ratio < high < 1.02
     alone = interval([without, drafting], ratio_of_sums)
     assert high - low < (alone[1] - alone[0]) / 5
-
-
-# -- the command -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Percentiles, and what a load comes to: the figures, the table and the document."""
+"""Percentiles, and what a load comes to: the figures, the table, the document, and the plots with their words."""
 
 import io
 import json
@@ -7,8 +7,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from rich.console import Console
 
+from bench.report import plots
 from pyllmcancel.bench.client import Ask, Exchange, Outcome, Target
 from pyllmcancel.bench.load import LoadOptions, Run
 from pyllmcancel.bench.percentiles import distribution, percentile
@@ -39,7 +42,6 @@ def a_run() -> Run:
 def printed(run: Run) -> str:
     console = Console(file=io.StringIO(), width=200)
     show(summarise(run), console)
-    assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
@@ -119,3 +121,40 @@ def test_the_document_has_everything_and_is_json(tmp_path: Path) -> None:
     first, _, cut, _ = read["exchanges"]
     assert (first["began_at"], first["ended_at"], first["token_at"]) == (0.0, 1.0, [0.5, 0.6, 0.8])
     assert cut["stop"] == {"seconds": 0.5, "cpu_seconds": 0.4}
+
+
+# -- plots -------------------------------------------------------------------------------------------------------------
+
+
+def lines_of(axes: Axes) -> list[list[tuple[float, float]]]:
+    points = [list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in axes.lines]  # type: ignore[arg-type]
+    return [line for line in points if line]
+
+
+def drawn(**values: list[float]) -> Figure:
+    return plots.distribution(values, title="T", axis="time", counted="cancels", note="Words.")
+
+
+def test_a_distribution_climbs_from_nothing_to_all() -> None:
+    axes = drawn(a=[20.0, 10.0], b=[1000.0], none=[]).axes[0]
+    assert lines_of(axes) == [[(10.0, 0.0), (10.0, 50.0), (20.0, 100.0)], [(1000.0, 0.0), (1000.0, 100.0)]]
+    labels = axes.get_legend_handles_labels()[1]
+    assert labels == ["a: p50 15.0 ms, max 20.0 ms (n = 2)", "b: p50 1,000 ms, max 1,000 ms (n = 1)"]
+
+
+def test_where_nearly_all_are_nothing_the_rest_is_what_is_shown() -> None:
+    values = [0.0] * 94 + [0.005] + [2.0, 3.0, 4.0, 5.0, 6.0]
+    axes = drawn(a=values).axes[0]
+    assert axes.get_ylim()[0] == 90
+    assert axes.get_ylabel() == "share of cancels, % (from 90 %)"
+    assert axes.get_xlim() == (0.0, 10.0)
+    assert lines_of(axes)[-1] == [(0.0, 95.0)]
+    assert axes.get_legend_handles_labels()[1] == ["a: 95 % are 0, p50 0 ms, p99 5.0 ms (n = 100)"]
+
+
+@pytest.mark.parametrize("values", [[0.0], [0.0] * 50, [0.0, 7.0], [5.0], [0.01, 100_000.0]])
+def test_whatever_was_measured_it_lies_inside_and_the_ends_are_labelled(values: list[float]) -> None:
+    axes = drawn(a=values).axes[0]
+    low, high = axes.get_xlim()
+    assert low <= min(values) <= max(values) <= high
+    assert len(axes.get_xticks()) >= 2

@@ -39,8 +39,6 @@ def worker() -> Iterator[subprocess.Popen[str]]:
 
 
 def tell(worker: subprocess.Popen[str]) -> float:
-    assert worker.stdin is not None
-    assert worker.stdout is not None
     worker.stdin.write("\n")
     worker.stdin.flush()
     assert worker.stdout.readline() == "told\n"

@@ -104,10 +104,6 @@ def test_different_texts_have_different_embeddings_in_the_order_of_the_items(wor
     assert np.sum((one - other) ** 2) > 1e-3
 
 
-def test_the_same_step_gives_the_same_bits(world: EmbedWorld) -> None:
-    np.testing.assert_array_equal(world.alone(TEXT), world.alone(TEXT))
-
-
 def test_a_rest_between_steps_changes_nothing(world: EmbedWorld) -> None:
     embedder = world.embedder(n_threads=2)
     embeddings = []
@@ -131,42 +127,26 @@ def test_a_closed_sequence_takes_another_text(world: EmbedWorld) -> None:
     embedder.close(0)
 
 
-def test_a_cancelled_text_gets_no_embedding_and_a_step_of_cancelled_texts_is_aborted(world: EmbedWorld) -> None:
-    embedder = world.embedder()
+@pytest.mark.parametrize("abortable", [True, False])
+def test_a_cancelled_text_gets_no_embedding_and_a_step_of_cancelled_texts_is_aborted_if_it_may_be(
+    world: EmbedWorld, abortable: bool
+) -> None:
+    embedder = world.embedder(abortable=abortable)
     world.open(embedder, 0, TEXT).set()
     result = embedder.step([(0, 40)])
-    assert result.status is StepStatus.ABORTED
-    assert result.rows == []
-    assert embedder.n_committed(0) == 0
+    assert (result.status is StepStatus.ABORTED) is abortable
+    assert [row.embedding for row in result.rows] == ([] if abortable else [None])
+    assert not abortable or embedder.n_committed(0) == 0
 
 
-def test_who_is_not_armed_is_not_aborted_but_a_cancelled_text_still_gets_nothing(world: EmbedWorld) -> None:
-    embedder = world.embedder(abortable=False)
-    world.open(embedder, 0, TEXT).set()
-    (row,) = ok(embedder.step([(0, 40)]))
-    assert row.embedding is None
-
-
-@pytest.mark.parametrize("tokens", [[], [1, 10**6], [-1]])
-def test_a_text_has_tokens_of_the_vocabulary(world: EmbedWorld, tokens: list[int]) -> None:
+def test_what_cannot_be_opened_is_refused_and_the_longest_text_is_not(world: EmbedWorld) -> None:
     embedder = world.embedder()
-    with pytest.raises(UsageError):
-        world.open(embedder, 0, tokens)
-    world.open(embedder, 0, TEXT)
-
-
-def test_a_text_fits(world: EmbedWorld) -> None:
-    embedder = world.embedder()
-    with pytest.raises(UsageError):
-        world.open(embedder, 0, [9] * (embedder.n_text_max + 1))
+    for tokens in ([], [1, 10**6], [-1], [9] * (embedder.n_text_max + 1)):
+        with pytest.raises(UsageError):
+            world.open(embedder, 0, tokens)
     world.open(embedder, 0, [9] * embedder.n_text_max)
-
-
-def test_an_open_sequence_cannot_be_opened(world: EmbedWorld) -> None:
-    embedder = world.embedder()
-    world.open(embedder, 0, TEXT)
     with pytest.raises(UsageError):
-        world.open(embedder, 0, OTHER)
+        world.open(embedder, 0, OTHER)  # it is open
 
 
 INVALID_STEPS = {

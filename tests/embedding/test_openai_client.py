@@ -1,7 +1,6 @@
 """The official ``openai`` client against a real process that serves a model which pools."""
 
 import asyncio
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ import openai
 import pytest
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine.engine import Engine
-from tests.support.http_process import SOON, RawClient, ServerProcess, fresh_id
+from tests.support.http_process import ServerProcess, fresh_id
 from tests.support.threads import N_THREADS
 from tests.support.tiny_embedders import write_tiny_encoder
 
@@ -44,23 +42,12 @@ def client(server: ServerProcess) -> Iterator[openai.OpenAI]:
 @pytest.fixture(scope="module")
 def expected(model: Path) -> np.ndarray:
     engine = Engine.load(EngineConfig(model=model, threads=N_THREADS))
-    assert isinstance(engine.workload, Embedding)
     with engine:
         return engine.embed(TEXTS)
 
 
 def vectors(answer: openai.types.CreateEmbeddingResponse) -> np.ndarray:
     return np.array([entry.embedding for entry in answer.data])
-
-
-def embedding_bytes(request_id: str) -> bytes:
-    """A request for all of MANY as it goes over the wire."""
-    body = json.dumps({"input": MANY}).encode()
-    head = (
-        "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        f"X-Request-Id: {request_id}\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
 
 
 def test_embeddings_by_default_and_as_floats(client: openai.OpenAI, expected: np.ndarray) -> None:
@@ -80,31 +67,6 @@ def test_one_text_and_tokens(client: openai.OpenAI, expected: np.ndarray) -> Non
     tokens = client.embeddings.create(model="any", input=[[2, 45, 3], [2, 50, 3]])
     assert len(tokens.data) == 2
     assert tokens.usage.prompt_tokens == 6
-
-
-def test_a_time_out_of_the_client_is_cancelled(server: ServerProcess, client: openai.OpenAI) -> None:
-    mine = fresh_id()
-    with pytest.raises(openai.APITimeoutError):
-        client.with_options(timeout=2.0, max_retries=0).embeddings.create(
-            model="any", input=MANY, extra_headers={"X-Request-Id": mine}
-        )
-    assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"
-
-
-@pytest.mark.parametrize("way", ["reset", "close", "half-close"])
-def test_a_client_that_leaves_in_the_middle_of_a_list_stops_the_computation(
-    server: ServerProcess, client: openai.OpenAI, expected: np.ndarray, way: str
-) -> None:
-    with RawClient(server.port) as leaver:
-        mine = fresh_id()
-        leaver.socket.sendall(embedding_bytes(mine))
-        seen = server.wait_for(mine, prompt_tokens_done=lambda n: n > 0)
-        left_at = leaver.leave(way)
-        ended = server.wait_for(mine, status="cancelled")
-    assert ended["cancel_reason"] == "disconnect"
-    assert seen["prompt_tokens_done"] <= ended["prompt_tokens_done"] < ended["prompt_tokens"]
-    assert ended["created"] + ended["seconds"] - left_at < SOON
-    np.testing.assert_allclose(vectors(client.embeddings.create(model="any", input=TEXTS)), expected, atol=1e-6)
 
 
 @pytest.mark.anyio

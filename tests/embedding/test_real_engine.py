@@ -34,7 +34,6 @@ def load(path: Path, **config: Any) -> Engine:
 @pytest.mark.parametrize(("kind", "pooling"), [("encoder", Pooling.MEAN), ("decoder", Pooling.LAST)])
 def test_a_pooling_model_is_served_as_it_says(embedder_files: dict[str, Path], kind: str, pooling: Pooling) -> None:
     with load(embedder_files[kind]) as engine:
-        assert isinstance(engine.workload, Embedding)
         assert engine.workload.pooling is pooling
         vectors = engine.embed(TEXTS)
         assert vectors.shape == (40, engine.n_embd)
@@ -43,6 +42,8 @@ def test_a_pooling_model_is_served_as_it_says(embedder_files: dict[str, Path], k
         np.testing.assert_array_equal(engine.embed([engine.text_tokens(TEXTS[7])]), engine.embed(TEXTS[7:8]))
         with pytest.raises(InvalidRequestError, match="does not generate"):
             engine.generate("hello")
+        with pytest.raises(InvalidRequestError, match="does not rank"):
+            engine.rank("a", ["b"])
 
 
 def test_a_model_that_generates_makes_embeddings_when_it_is_told_how(model_files: dict[str, Path]) -> None:
@@ -105,17 +106,14 @@ def test_scores_are_those_of_llama_cpp(embedder_files: dict[str, Path], kind: st
         np.testing.assert_allclose(alone, REFERENCE[kind], atol=1e-3)
 
 
-def test_a_model_without_a_head_is_not_made_to_rank(embedder_files: dict[str, Path]) -> None:
-    for kind, options in {"headless": {}, "decoder": {"pooling": "rank"}}.items():
-        with pytest.raises(ContextError, match="no classification head"):
-            Engine.load(EngineConfig(model=embedder_files[kind], threads=N_THREADS, **options))
-    with load(embedder_files["decoder"]) as engine, pytest.raises(InvalidRequestError, match="does not rank"):
-        engine.rank("a", ["b"])
-
-
-def test_an_encoder_cannot_be_made_to_generate(embedder_files: dict[str, Path]) -> None:
-    with pytest.raises(ContextError, match="cannot generate"):
-        Engine.load(EngineConfig(model=embedder_files["encoder"], threads=N_THREADS, pooling="none"))
+def test_a_model_is_not_made_to_do_what_it_cannot(embedder_files: dict[str, Path]) -> None:
+    no_head = "no classification head"
+    for kind, pooling, words in (
+        *(("headless", "auto", no_head), ("decoder", "rank", no_head)),
+        ("encoder", "none", "cannot generate"),
+    ):
+        with pytest.raises(ContextError, match=words):
+            Engine.load(EngineConfig(model=embedder_files[kind], threads=N_THREADS, pooling=pooling))
 
 
 def test_a_text_beyond_an_encoders_positions_is_refused_and_the_longest_is_not(embedder_files: dict[str, Path]) -> None:
@@ -147,11 +145,16 @@ class Holder(RecordingSink):
             assert self.go_on.wait(TEST_LIMIT)
 
 
+def found_by(sink: RecordingSink) -> list[np.ndarray]:
+    """The embeddings, in the order of their texts."""
+    found = {delta.index: delta.embedding for delta in sink.deltas if isinstance(delta, Embedded)}
+    return [found[index] for index in sorted(found)]
+
+
 def results(engine: Engine, texts: list[str]) -> list[np.ndarray]:
     sink = RecordingSink()
     engine.submit_texts([engine.text_tokens(text) for text in texts], sink).ended.result(TEST_LIMIT)
-    found = {delta.index: delta.embedding for delta in sink.deltas if isinstance(delta, Embedded)}
-    return [found[index] for index in range(len(texts))]
+    return found_by(sink)
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "ranker", "decoding-ranker"])
@@ -169,8 +172,7 @@ def test_a_cancel_in_five_hundred_texts_is_early_and_harms_nobody(embedder_files
         assert (ending.finish_reason, ending.cancel_reason) == (FinishReason.CANCELLED, CancelReason.DISCONNECT)
         assert ending.usage.prompt_tokens < victim.n_prompt_tokens / 2
         assert sink.ending().finish_reason is FinishReason.STOP
-        found = {delta.index: delta.embedding for delta in sink.deltas if isinstance(delta, Embedded)}
-        np.testing.assert_allclose([found[n] for n in range(3)], expected, atol=2e-3)
+        np.testing.assert_allclose(found_by(sink), expected, atol=2e-3)
         after = engine.trace.snapshot()[n_before + 1 :]
         assert after
         assert all(entry[0] == neighbour.id for record in after for entry in record.sequences)
@@ -192,7 +194,6 @@ def test_a_storm_of_cancels_leaves_nothing_behind_and_harms_no_other_request(emb
         assert [ending.finish_reason for ending in endings[::2]] == [FinishReason.STOP] * 8
         assert [sink.ending() for sink in sinks] == endings
         for sink in sinks[::2]:
-            found = {delta.index: delta.embedding for delta in sink.deltas if isinstance(delta, Embedded)}
-            np.testing.assert_allclose([found[n] for n in range(40)], expected, atol=2e-3)
+            np.testing.assert_allclose(found_by(sink), expected, atol=2e-3)
         assert engine.registry.wait_until_empty(TEST_LIMIT)
         assert engine.occupancy() == Occupancy()

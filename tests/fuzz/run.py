@@ -58,10 +58,7 @@ INCLUDE = (
 # Not enums: gguf reads a type into one before it looks whether there is such a type. Not null pointers as arguments:
 # where a chunk of a file is empty, stb_image copies no bytes to no place.
 SANITIZE = (
-    "-g",
-    "-O1",
-    "-fsanitize=fuzzer,address,undefined",
-    "-fno-sanitize-recover=undefined",
+    *("-g", "-O1", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined"),
     "-fno-sanitize=enum,nonnull-attribute",
 )
 

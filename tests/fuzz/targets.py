@@ -27,18 +27,8 @@ from tests.support.fake_native import Model as FakeModel
 __all__ = ["JSON_HEADS", "TARGETS", "close"]
 
 PATHS = (
-    "/v1/completions",
-    "/v1/chat/completions",
-    "/completion",
-    "/infill",
-    "/tokenize",
-    "/detokenize",
-    "/apply-template",
-    "/v1/embeddings",
-    "/embeddings",
-    "/v1/rerank",
-    "/v1/messages",
-    "/v1/responses",
+    *("/v1/completions", "/v1/chat/completions", "/completion", "/infill", "/tokenize", "/detokenize"),
+    *("/apply-template", "/v1/embeddings", "/embeddings", "/v1/rerank", "/v1/messages", "/v1/responses"),
 )
 MESSAGES: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},
@@ -128,10 +118,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 def schemas(data: bytes) -> None:
     """A JSON schema of a response format, compiled as a server compiles it, and asked for a mask."""
-    try:
-        schema = json.loads(data)
-    except (ValueError, RecursionError):
-        return
+    schema = value_of(data)
     if not isinstance(schema, dict):
         return
     try:
@@ -169,17 +156,11 @@ def utf8(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "answers": answers,
-    "blocks": blocks,
-    "bodies": bodies,
-    "grammars": grammars,
-    "items": items,
-    "prefix_files": prefix_files,
-    "presets": presets,
-    "schemas": schemas,
-    "sessions": sessions,
-    "templates": templates,
-    "utf8": utf8,
+    target.__name__: target
+    for target in (
+        *(answers, blocks, bodies, grammars, items, prefix_files),
+        *(presets, schemas, sessions, templates, utf8),
+    )
 }
 # The targets whose inputs are JSON, and the number of bytes before it.
 JSON_HEADS = {"blocks": 1, "bodies": 1, "items": 0, "prefix_files": 0, "schemas": 0}

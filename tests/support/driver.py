@@ -343,6 +343,9 @@ class Driver:
         self.engine.close()
 
 
+MakeDriver = Callable[..., Driver]  # the fixture `make_driver`
+
+
 @contextmanager
 def in_thread(work: Callable[[], object]) -> Iterator[None]:
     """Do `work` in another thread, joined at the end; what it raises is raised here."""

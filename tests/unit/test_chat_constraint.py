@@ -64,6 +64,8 @@ NEXT: dict[str, tuple[Thinking | None, bool, dict[str, Any], str, set[int] | Non
     "a budget that says so": (BEGUN, False, {"budget": 2, "message": " Enough."}, "ab Enough.</think>", FREE),
     "no budget at all": (BEGUN, False, {"budget": 0}, "", {*b"<"}),
     "the text behind no budget at all": (BEGUN, False, {"budget": 0}, "</think>", FREE),
+    "reasoning whose budget is used up": (THINKING, True, {"budget": 5}, "<think>12345</thin", {*b"k"}),
+    "the text behind a budget": (THINKING, True, {"budget": 5}, "<think>12345</think>", {*b" \n12"}),
     "reasoning within its budget": (THINKING, False, {"budget": 12}, "<think>ab</think>any number of words", FREE),
     "a budget behind a character of two bytes": (BEGUN, False, {"budget": 2}, "aé", {*b"<"}),
     "a budget in a character of three bytes": (BEGUN, False, {"budget": 3}, "a€", {*b"<"}),
@@ -83,13 +85,7 @@ NEXT: dict[str, tuple[Thinking | None, bool, dict[str, Any], str, set[int] | Non
     "half of a call's mark": (THINKING, True, {"marks": [MARK]}, "<think>hm</think><", {*b"t"}),
     "a call behind reasoning": (THINKING, True, {"marks": [MARK]}, f"<think>hm</think>{MARK}", FREE),
     "the second reasoning": (THINKING, False, {"budget": 12}, "<think>abcd</think>Well. <think>", {*b"<"}),
-    "the third reasoning": (
-        THINKING,
-        False,
-        {"budget": 12},
-        "<think>abcd</think>Well. <think></think>Well. <think>",
-        {*b"<"},
-    ),
+    "the third": (THINKING, False, {"budget": 12}, "<think>abcd</think>Well. <think></think>Well. <think>", {*b"<"}),
 }
 
 
@@ -112,29 +108,10 @@ def test_bytes_behind_the_end_in_its_own_token_belong_to_the_text(digit: Guide) 
     assert allowed(constraint) == {EOS}
 
 
-# -- budgets ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("text", [False, True])
-def test_reasoning_ends_with_its_budget(text: bool, digit: Guide) -> None:
-    constraint = guide(THINKING, digit if text else None, budget=5)
-    write(constraint, "<think>12345")
-    for byte in b"</think>":
-        assert allowed(constraint) == {byte}
-        constraint.accept(byte)
-    assert allowed(constraint) == ({*b" \n12"} if text else FREE)
-
-
 def test_a_mark_of_reasoning_behind_a_calls_recipient_begins_its_arguments() -> None:
-    harmony = thinking_of(
-        {
-            "supports_thinking": True,
-            "thinking_start_tag": "<|channel|>analysis<|message|>",
-            "thinking_end_tags": ["<|end|>"],
-            "generation_prompt": "<|start|>assistant",
-            "prompt": "<|start|>assistant",
-        }
-    )
+    tags = {"thinking_start_tag": "<|channel|>analysis<|message|>", "thinking_end_tags": ["<|end|>"]}
+    prompts = {"generation_prompt": "<|start|>assistant", "prompt": "<|start|>assistant"}
+    harmony = thinking_of({"supports_thinking": True} | tags | prompts)
     constraint = guide(harmony, budget=2)
     write(constraint, '<|start|>assistant to=functions.get_weather<|channel|>analysis<|message|>{"days": 1}')
     assert allowed(constraint) is FREE

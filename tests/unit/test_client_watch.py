@@ -252,22 +252,16 @@ def test_a_connection_is_probed_and_its_kernel_keeps_little(pair: tuple[socket.s
     assert pair[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
 
 
-def known(connection: socket.socket) -> TcpInfo:
-    info = tcp_info(connection)
-    assert info is not None
-    return info
-
-
 needs_tcp_info = pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="this system does not tell")
 
 
 @needs_tcp_info
 def test_the_kernel_tells_what_the_client_has_taken(pair: tuple[socket.socket, socket.socket]) -> None:
     server, _ = pair
-    before = known(server).acknowledged
+    before = tcp_info(server).acknowledged
     server.send(b"12345")
-    until(lambda: known(server).acknowledged, lambda taken: taken == before + 5)
-    assert known(server).n_in_flight == known(server).unsent == 0
+    until(lambda: tcp_info(server).acknowledged, lambda taken: taken == before + 5)
+    assert tcp_info(server).n_in_flight == tcp_info(server).unsent == 0
 
 
 @needs_tcp_info
@@ -281,13 +275,13 @@ def test_the_kernel_tells_of_a_closed_window_and_of_one_that_opens(pair: tuple[s
         with suppress(BlockingIOError):
             while True:
                 n_sent += server.send(b"x" * 1_000)
-        return known(server)
+        return tcp_info(server)
 
     until(fill, lambda info: info.window_closed)
-    taken = known(server).acknowledged
+    taken = tcp_info(server).acknowledged
     while n_sent:
         n_sent -= len(client.recv(n_sent))
-    until(lambda: known(server), lambda info: not info.window_closed and info.acknowledged > taken)
+    until(lambda: tcp_info(server), lambda info: not info.window_closed and info.acknowledged > taken)
 
 
 @needs_tcp_info

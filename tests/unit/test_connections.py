@@ -1,19 +1,25 @@
-"""Which connection goes when there is one too many."""
+"""Connections: which one goes when there is one too many, which may be dropped, and where they come from."""
 
 import asyncio
+import errno
+import re
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
+from pyllmcancel.server.http.connection import Connection
 from pyllmcancel.server.http.connections import Connections
+from pyllmcancel.server.http.listening import Listener, listen, quiet_about_files
 from pyllmcancel.server.http.protocol import AT_ONCE, WatchfulProtocol
-from pyllmcancel.server.limits import Limits
+from pyllmcancel.server.limits import ACCEPT_AT_ONCE, Limits
+from tests.support.step_gate import TEST_LIMIT
 
 
 class Client:
@@ -25,8 +31,7 @@ class Client:
     def give_way(self) -> None:
         self.is_open = False
 
-    def has_stalled(self) -> None:
-        self.is_open = False
+    has_stalled = give_way
 
 
 def admitted(connections: Connections, names: str, address: str = "here") -> list[Client]:
@@ -214,3 +219,125 @@ def test_trusted_proxies_are_addresses_or_networks(host: str, expected: bool) ->
     connections = Connections(2, 2, proxies=("10.1.0.0/16", "192.0.2.7", "fd00::/8"))
     assert connections.is_proxy(host) == expected
     assert not Connections(2, 2).is_proxy(host)
+
+
+UNREAD = b"x" * 4_000_000  # more than the kernel takes
+
+
+class Lost(asyncio.Protocol):
+    """Knows when the connection is lost, and tells a `Connection` so, as the server's protocol does."""
+
+    connection: Connection
+
+    def __init__(self) -> None:
+        self.lost = asyncio.get_running_loop().create_future()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.connection.closed()
+        self.lost.set_result(exc)
+
+
+@asynccontextmanager
+async def unread() -> AsyncIterator[tuple[Lost, socket.socket]]:
+    """A connection with bytes that the kernel does not take, and its client."""
+    ours, theirs = socket.socketpair()
+    transport, protocol = await asyncio.get_running_loop().create_connection(Lost, sock=ours)
+    protocol.connection = Connection(transport, Limits())
+    transport.write(UNREAD)
+    with theirs:
+        yield protocol, theirs
+
+
+@pytest.mark.anyio
+async def test_a_connection_that_is_gone_can_be_dropped() -> None:
+    """It was closed while bytes waited, and was gone when they were sent: asyncio's own `abort` may fail then."""
+    async with unread() as (protocol, theirs):
+        protocol.connection._transport.close()
+        reader, writer = await asyncio.open_connection(sock=theirs)
+        assert len(await reader.read(-1)) == len(UNREAD)
+        assert await protocol.lost is None
+        protocol.connection.drop()
+        protocol.connection.drop()
+        writer.close()
+
+
+@pytest.mark.anyio
+async def test_a_drop_closes_at_once() -> None:
+    async with unread() as (protocol, _):
+        protocol.connection.drop()
+        assert await protocol.lost is None
+
+
+# -- sockets that are listened on --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["nowhere.invalid", "a" * 64 + ".invalid"], ids=["unknown", "impossible"])
+def test_a_name_without_an_address_says_so(name: str) -> None:
+    with pytest.raises(OSError, match=rf"cannot listen on {re.escape(name)}:80: "):
+        listen(name, 80)
+
+
+def test_several_addresses_are_listened_on_or_none() -> None:
+    first, second = listen("127.0.0.1, 127.0.0.2", 0)
+    with first, second:
+        assert [one.getsockname()[0] for one in (first, second)] == ["127.0.0.1", "127.0.0.2"]
+        port = second.getsockname()[1]
+        with pytest.raises(OSError, match=rf"127\.0\.0\.2:{port}: address already in use"):
+            listen("127.0.0.3,127.0.0.2", port)
+        (third,) = listen("127.0.0.3", port)
+        third.close()
+
+
+@pytest.mark.anyio
+async def test_asyncio_asks_the_listener_for_each_connection_and_others_have_their_turns() -> None:
+    n, accepted, turn = 3 * ACCEPT_AT_ONCE, list[int](), 0
+    all_there, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        if len(accepted) < n:
+            loop.call_soon(count)
+
+    async def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.append(turn)
+        writer.transport.abort()
+        if len(accepted) == n:
+            all_there.set()
+
+    with ExitStack() as stack:
+        (listener,) = listen("127.0.0.1", 0)
+        for _ in range(n):
+            stack.enter_context(socket.create_connection(listener.getsockname()))
+        count()
+        async with await asyncio.start_server(note, sock=listener):
+            await asyncio.wait_for(all_there.wait(), TEST_LIMIT)
+    assert len(set(accepted)) >= 3
+
+
+def test_without_a_descriptor_left_it_is_tried_once_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def accept(_: socket.socket) -> Any:
+        tried.append(1)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    with Listener() as listener:
+        with pytest.raises(OSError, match="Too many"):
+            listener.accept()
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    assert len(tried) == 1
+
+
+def test_to_have_no_descriptor_is_said_in_a_line_and_a_defect_is_not_hidden(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        quiet_about_files(loop, {"exception": OSError(errno.EMFILE, "Too many open files"), "socket": None})
+        (line,) = caplog.records
+        assert (line.levelname, line.exc_info) == ("WARNING", None)
+        quiet_about_files(loop, {"message": "a defect", "exception": OSError(errno.EMFILE, "Too many open files")})
+        assert "a defect" in caplog.text
+    finally:
+        loop.close()

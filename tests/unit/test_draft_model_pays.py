@@ -12,9 +12,8 @@ import pytest
 
 from pyllmcancel.step import StepItem, StepResult, StepRow
 from tests.support import fake_native
-from tests.support.driver import Driver
+from tests.support.driver import Driver, MakeDriver
 
-MakeDriver = Callable[..., Driver]
 PROMPT_TOKEN = 0.06  # the time of a prompt's token, in steps of one row
 ANSWER = 150  # tokens
 
@@ -32,27 +31,15 @@ def gpu(n_rows: int) -> float:
 
 @dataclass
 class Machine:
-    """Two contexts whose steps take time by their rows.
-
-    Attributes
-    ----------
-    share
-        The time of the draft model's step, of the model's with as many rows.
-    p
-        The probability with which a drafted token is the model's.
-    now, n_drafts
-        The time so far, in steps of one row; the number of the draft model's steps.
-    slow
-        How many times as long as usual a step of the draft model takes, by its number.
-    """
+    """Two contexts whose steps take time by their rows."""
 
     driver: Driver
     cost: Callable[[int], float]
-    share: float
-    p: float
-    now: float = 0.0
-    n_drafts: int = 0
-    slow: Callable[[int], float] = lambda _: 1.0
+    share: float  # the time of the draft model's step, of the model's with as many rows
+    p: float  # the probability with which a drafted token is the model's
+    now: float = 0.0  # in steps of one row
+    n_drafts: int = 0  # the number of the draft model's steps
+    slow: Callable[[int], float] = lambda _: 1.0  # how many times as long as usual one of these takes, by its number
     _random: random.Random = field(default_factory=lambda: random.Random(1))
 
     def __post_init__(self) -> None:

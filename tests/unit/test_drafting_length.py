@@ -1,4 +1,4 @@
-"""The number of tokens to draft: the cost of rows, the share that is accepted, and what a draft may lose."""
+"""The number of tokens to draft: the cost of rows, the accepted share, and what the drafts of an answer save."""
 
 import random
 from itertools import pairwise
@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyllmcancel.drafting.answer_drafts import AnswerDrafts
+from pyllmcancel.drafting.experience import Experience
 from pyllmcancel.drafting.length import (
     BUDGET_PER_STEP,
     FIRST_BUDGET,
@@ -20,6 +22,7 @@ from pyllmcancel.drafting.length import (
     RowCosts,
     best_draft,
 )
+from pyllmcancel.drafting.sources import NGRAM
 
 # Seconds of a step by its rows: tiles of four as on a CPU, cheap rows as on a GPU, and rows that gain nothing.
 TILES = {1: 1.0, 2: 1.4, 3: 1.6, 4: 1.8, 5: 1.9, 8: 2.6, 9: 3.2, 12: 3.7, 16: 4.6, 32: 8.2}
@@ -99,9 +102,6 @@ def test_numbers_of_rows_that_do_not_occur_are_measured_anew() -> None:
     assert best_length(0.9, costs, MOST) > 0
 
 
-# -- acceptance -------------------------------------------------------------------------------------------------------
-
-
 # -- lengths ----------------------------------------------------------------------------------------------------------
 
 
@@ -175,3 +175,89 @@ def test_a_budget_may_be_shared() -> None:
     first.take(n_drafted, FIRST_BUDGET)
     first.learn(n_drafted, 0)
     assert second.choose(costs, MOST) == 0
+
+
+# -- one answer --------------------------------------------------------------------------------------------------------
+
+
+MOST_ROWS = 32
+
+
+def cost_of_tiles(n_rows: int) -> float:
+    return true_cost(TILES, n_rows)
+
+
+def decode(prompt: list[int], answer: list[int], experience: Experience | None = None) -> tuple[float, AnswerDrafts]:
+    """Decode an answer with drafts; returns the time, in steps of one row."""
+    costs = measured(TILES)
+    drafts = AnswerDrafts([*prompt, answer[0]], (), costs, experience or Experience())
+    place, seconds = 1, 0.0
+    while place < len(answer):
+        draft = drafts.propose(min(MOST_ROWS, len(answer) - place - 1))
+        n_right = 0
+        while n_right < len(draft) and draft[n_right] == answer[place + n_right]:
+            n_right += 1
+        seconds += cost_of_tiles(1 + len(draft))
+        costs.observe(1 + len(draft), cost_of_tiles(1 + len(draft)))
+        drafts.follow(answer[place : place + n_right + 1])
+        place += n_right + 1
+    return seconds, drafts
+
+
+def random_tokens(seed: int, count: int) -> list[int]:
+    chance = random.Random(seed)
+    return [chance.randrange(2000) for _ in range(count)]
+
+
+def test_a_copy_with_changes_is_faster() -> None:
+    source = random_tokens(1, 300)
+    for n_between in (45, 100):
+        changed = [5000 + n if n % n_between == n_between - 1 else token for n, token in enumerate(source)]
+        seconds, drafts = decode([*source, 1, 2, 3, *source[:12]], changed[12:])
+        assert len(changed) - 12 > 2.2 * seconds, drafts.counts
+        assert drafts.counts[NGRAM].n_accepted > 0.7 * drafts.counts[NGRAM].n_drafted
+
+
+def test_a_long_match_that_goes_on_otherwise_costs_little() -> None:
+    """The first random_tokens of the answer agree with the prompt, and nothing after them does."""
+    source = random_tokens(2, 300)
+    answer = [*source[:12], *random_tokens(3, 200)]
+    seconds, _ = decode([*source, 1, 2, 3], answer)
+    assert seconds < 1.035 * len(answer)
+
+
+def test_what_nobody_can_foretell_costs_nothing() -> None:
+    seconds, drafts = decode(random_tokens(4, 300), random_tokens(5, 200))
+    assert seconds < 1.01 * 200
+    assert drafts.counts[NGRAM].n_drafted <= 2
+
+
+def test_an_owner_whose_texts_go_on_otherwise_is_soon_not_slower() -> None:
+    """Each answer is short, and begins as its prompt does; nothing of the last ones is drafted in vain."""
+    experience, seconds = Experience(), 0.0
+    for number in range(12):
+        source = random_tokens(20 + number, 300)
+        answer = [*source[:12], *random_tokens(50 + number, 40)]
+        took, _ = decode([*source, 1, 2, 3], answer, experience)
+        seconds += took if number >= 6 else 0.0
+    assert seconds < 1.01 * 6 * 52
+
+
+def test_a_long_copy_is_nearly_as_fast_as_rows_allow() -> None:
+    """Drafts become as long as a step can have. There 32 rows give 3.9 random_tokens in the time of one."""
+    experience = Experience()
+    seconds = 0.0
+    for number in range(8):
+        source = random_tokens(number, 150)
+        took, _ = decode([*source, 1, 2, 3, *source[:6]], source[6:], experience)
+        seconds += took
+    assert 3.4 * seconds < 8 * 144
+
+
+def test_a_draft_that_was_not_computed_counts_for_nothing() -> None:
+    source = random_tokens(1, 60)
+    drafts = AnswerDrafts([*source, *source[:20]], (), measured(TILES), Experience())
+    assert drafts.propose(MOST_ROWS)
+    drafts.cut(0)
+    drafts.follow(source[20:21])
+    assert drafts.counts[NGRAM].n_drafted == 0

@@ -1,15 +1,17 @@
-"""The requests that the engine accepts and refuses, and its messages."""
+"""The requests that the engine accepts and refuses, its messages and observers, and clients that leave."""
 
 import logging
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.engine.choices import MAX_CHOICES
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError
-from tests.support.driver import Driver, complete
+from pyllmcancel.events import FinishReason
+from pyllmcancel.requests.observer import NullObserver
+from tests.support.driver import Driver, MakeDriver, Watcher, complete
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "an empty prompt": ([], {}, "prompt"),
@@ -45,14 +47,6 @@ def test_a_closed_engine_refuses(driver: Driver) -> None:
         driver.submit()
 
 
-def test_a_full_queue_is_free_again_at_once_when_a_waiter_is_cancelled(make_driver: Callable[..., Driver]) -> None:
-    driver = make_driver(parallel=1, max_queue=1)
-    driver.submit()
-    waiter = driver.submit()
-    driver.engine.cancel(waiter.request)
-    driver.answered()
-
-
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [re.sub(r"[\d.]+ (ms|s)\b", r"… \1", record.getMessage()) for record in caplog.records]
 
@@ -73,13 +67,53 @@ def test_the_log_tells_the_story_of_a_superseded_request(driver: Driver, caplog:
     assert finished.endswith("waiting 0, running 0")
 
 
-def test_each_request_has_one_line_for_its_ending(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "pyllmcancel.engine"):
-        for number in range(4):
-            tracked = driver.submit(n=3, request_id=f"r{number}")
-            driver.step()
-            if number % 2:
-                driver.cancel(tracked)
-        driver.run_to_the_end()
-    endings = [line.split()[1] for line in lines(caplog) if " cancelled (" in line or " finished (" in line]
-    assert sorted(endings) == ["r0", "r1", "r2", "r3"]
+class Failing(NullObserver):
+    def __init__(self) -> None:
+        self.n_calls = 0
+
+    def _fail(self, *_: object) -> None:
+        self.n_calls += 1
+        raise MemoryError
+
+    request_added = request_admitted = request_cancelled = request_ended = _fail
+
+
+def test_admissions_and_cancels_are_told_once_each_and_none_of_one_that_never_ran(driver: Driver) -> None:
+    first, second = driver.submit(n=2, max_tokens=100), driver.submit(max_tokens=100)
+    driver.step()
+    waiting = driver.submit()
+    for tracked in (waiting, first, first):
+        driver.cancel(tracked)
+    assert driver.watcher.cancelled == [waiting.request.id, first.request.id]
+    driver.cancel(second)
+    assert sorted(driver.watcher.admitted) == sorted([first.request.id, second.request.id])
+
+
+def test_a_failing_observer_harms_neither_requests_nor_others(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
+    failing, other = Failing(), Watcher()
+    driver.engine.add_observer(failing)
+    driver.engine.add_observer(other)
+    tracked = driver.submit()
+    left = driver.submit(max_tokens=100)
+    driver.cancel(left)
+    driver.run_to_the_end()
+    assert left.ending.finish_reason is FinishReason.CANCELLED
+    assert other.added == [tracked.request.id, left.request.id]
+    assert len(other.endings) == 2
+    assert failing.n_calls == caplog.text.count("an observer failed") > 0
+
+
+def test_a_step_that_was_planned_and_not_computed_takes_no_turn(make_driver: MakeDriver) -> None:
+    """Prompts and decodes take turns: it is the decodes' turn still when the client of one leaves as late as can be."""
+    driver = make_driver(memory_kind="recurrent", parallel=3)
+    stays, leaves = (driver.submit(prompt, max_tokens=30) for prompt in ("stays", "leaves"))
+    driver.step_until(lambda: bool(stays.sink.deltas and leaves.sink.deltas))
+    prompt = driver.submit("a prompt of many steps" * 10)
+    driver.step_until(lambda: driver.holds(prompt))
+    scheduler = driver.engine.workload.scheduler
+    maintain = scheduler.maintain
+    scheduler.maintain = lambda: (setattr(leaves.client, "left", True), maintain())  # type: ignore[method-assign]
+    driver.step()
+    assert leaves.ending.cancel_reason is CancelReason.DISCONNECT
+    assert driver.holds(stays)
+    assert not driver.holds(prompt)

@@ -9,18 +9,16 @@ import pytest
 
 from pyllmcancel.errors import EngineDiedError
 from pyllmcancel.events import FinishReason
-from pyllmcancel.requests.request import Request
 from pyllmcancel.server.running.metrics import EngineMetrics
-from tests.support.driver import Driver
+from tests.support.driver import Driver, MakeDriver
 from tests.support.step_gate import TEST_LIMIT
 
-MakeDriver = Callable[..., Driver]
 
-
-def kill(driver: Driver) -> None:
+def kill(driver: Driver, before: Callable[[], object] = lambda: None) -> None:
     """Let the engine thread die of a lack of memory at the end of the held step."""
 
     def no_memory(_: object) -> None:
+        before()
         raise MemoryError("of the test")
 
     driver.dead = True
@@ -34,17 +32,7 @@ def test_who_had_cancelled_is_told_that_and_nothing_else(make_driver: MakeDriver
     tracked = driver.submit()
     driver.submit("neighbour")
     driver.gate.move_on(0.99)
-    driver.watcher.on_step_done = lambda _: driver.engine.cancel(tracked.request)
-    first_died = driver.watcher.on_step_done
-
-    def cancel_and_die(record: object) -> None:
-        first_died(record)
-        raise MemoryError
-
-    driver.dead = True
-    driver.watcher.on_step_done = cancel_and_die
-    driver.gate.open()
-    driver.engine.stopped.exception(TEST_LIMIT)
+    kill(driver, before=lambda: driver.engine.cancel(tracked.request))
     assert tracked.ending.finish_reason is FinishReason.CANCELLED
 
 
@@ -58,9 +46,13 @@ def test_who_comes_later_is_told_what_the_engine_died_of(driver: Driver) -> None
     assert driver.engine.stalled_for() == 0.0
 
 
-def test_a_dead_engine_is_closed_without_waiting_for_the_drain(driver: Driver) -> None:
+def test_a_dead_engine_is_closed_without_waiting_for_the_drain_and_metrics_say_it(driver: Driver) -> None:
+    metrics = EngineMetrics()
+    metrics.watch(driver.engine, "fake-model")
+    assert b"pyllmcancel_engine_dead 0.0" in metrics.exposition()
     driver.submit()
     kill(driver)
+    assert b"pyllmcancel_engine_dead 1.0" in metrics.exposition()
     driver.engine.close(drain=1e6)
 
 
@@ -69,34 +61,6 @@ def test_a_closed_engine_has_stopped_and_not_died(driver: Driver) -> None:
     driver.engine.close()
     assert driver.engine.stopped.result(TEST_LIMIT) is None
     assert driver.engine.failure is None
-
-
-def test_metrics_say_that_the_engine_is_dead(driver: Driver) -> None:
-    metrics = EngineMetrics()
-    metrics.watch(driver.engine, "fake-model")
-    assert b"pyllmcancel_engine_dead 0.0" in metrics.exposition()
-    driver.submit()
-    kill(driver)
-    assert b"pyllmcancel_engine_dead 1.0" in metrics.exposition()
-
-
-@pytest.mark.parametrize("n_failures", [1, 2])
-def test_an_ending_without_memory_is_retried(driver: Driver, monkeypatch: pytest.MonkeyPatch, n_failures: int) -> None:
-    unlucky, neighbour = driver.submit("unlucky"), driver.submit("neighbour")
-    failures = [MemoryError()] * n_failures
-    usage = Request.usage
-
-    def usage_of(request: Request) -> object:
-        if request is unlucky.request and failures:
-            raise failures.pop()
-        return usage(request)
-
-    monkeypatch.setattr(Request, "usage", usage_of)
-    kill(driver)
-    assert not failures
-    for tracked in (unlucky, neighbour):
-        assert tracked.ending.finish_reason is FinishReason.ERROR
-        assert len(tracked.sink.endings) == 1
 
 
 # With all of its address space in use, down to the last small object, by a step that then fails.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,10 +12,8 @@ from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.errors import ConstraintError, InvalidRequestError, RequestFailed
 from pyllmcancel.events import FinishReason, Limit
-from tests.support.driver import CHUNK, Driver, RecordingSink
+from tests.support.driver import CHUNK, Driver, MakeDriver, RecordingSink
 from tests.support.fake_model import EOS, N_VOCAB
-
-MakeDriver = Callable[..., Driver]
 
 
 @dataclass
@@ -63,23 +60,20 @@ def test_a_constrained_answer_survives_the_abort_of_its_step(driver: Driver) -> 
 
 @pytest.mark.parametrize("constraint", [Spelling(b"yes", fails_at=1), Spelling(b"yes", 0), FailsToAccept(b"yes")])
 def test_a_constraint_that_fails_is_its_own_requests_fault(driver: Driver, constraint: Spelling) -> None:
-    neighbour = driver.submit("neighbour", max_tokens=6)
+    driver.submit("neighbour", max_tokens=6)
     tracked = driver.submit(constraint=constraint, max_tokens=50, stream=True)
     tracked.fails, tracked.expected = True, list(b"yes")
     driver.run_to_the_end()
     assert tracked.ending.finish_reason is FinishReason.ERROR
-    assert neighbour.sink.tokens() == neighbour.expected
-    assert tracked.stream is not None
     with pytest.raises(RequestFailed, match=r"out of letters|cannot accept"):
         list(tracked.stream)
 
 
 def test_a_preempted_prompt_is_described_once(make_driver: MakeDriver) -> None:
     driver = make_driver(n_ctx=96, parallel=2)
-    neighbour = driver.submit([3] * 20, max_tokens=40)
+    driver.submit([3] * 20, max_tokens=40)
     prompt = list(range(20, 20 + 2 * CHUNK + 4))
     tracked = driver.answered(prompt, prompt_logprobs=True, n_logprobs=0, max_tokens=30)
-    assert neighbour.ending.finish_reason is tracked.ending.finish_reason is FinishReason.LENGTH
     assert [entry.token for entry in tracked.sink.deltas[0].prompt_logprobs] == prompt[1:]
 
 
@@ -92,18 +86,19 @@ def test_a_prompt_that_takes_too_long_ends_with_nothing(driver: Driver) -> None:
     assert 0 < tracked.ending.usage.prompt_tokens < 3 * CHUNK
 
 
-def test_an_answer_that_takes_too_long_ends_once_it_has_a_line(driver: Driver) -> None:
-    driver.model.answers[b"question"] = b"one\ntwo\nthree"
-    tracked = driver.answered("question", max_predict_seconds=0.0, max_tokens=50, expected=b"one\n")
-    assert (tracked.sink.text(), tracked.ending.finish_reason) == ("one\n", FinishReason.LENGTH)
-    assert tracked.ending.limit is Limit.ANSWER_TIME
-
-
-def test_an_answer_of_one_line_is_not_cut(driver: Driver) -> None:
-    driver.model.answers[b"question"] = b"one line"
-    tracked = driver.answered("question", max_predict_seconds=0.0, max_tokens=50, expected=b"one line")
-    assert (tracked.sink.text(), tracked.ending.finish_reason) == ("one line", FinishReason.STOP)
-    assert tracked.ending.limit is None
+@pytest.mark.parametrize(
+    ("answer", "text", "reason", "limit"),
+    [
+        (b"one\ntwo\nthree", b"one\n", FinishReason.LENGTH, Limit.ANSWER_TIME),
+        (b"one line", b"one line", FinishReason.STOP, None),
+    ],
+)
+def test_an_answer_that_takes_too_long_ends_once_it_has_a_line(
+    driver: Driver, answer: bytes, text: bytes, reason: FinishReason, limit: Limit | None
+) -> None:
+    driver.model.answers[b"question"] = answer
+    tracked = driver.answered("question", max_predict_seconds=0.0, max_tokens=50, expected=text)
+    assert (tracked.ending.finish_reason, tracked.ending.limit) == (reason, limit)
 
 
 @pytest.mark.parametrize(
@@ -120,16 +115,10 @@ def test_the_log_says_which_limit_ended_an_answer(
     driver: Driver, caplog: pytest.LogCaptureFixture, options: dict[str, Any], said: str
 ) -> None:
     driver.model.answers[b"question"] = b"one\ntwo\nthree"
-    sink = RecordingSink()
-    prompt = options.pop("prompt", list(b"question"))
     with caplog.at_level("INFO", "pyllmcancel.engine"):
-        driver.engine.submit(
-            [prompt], generation_params(**({"max_tokens": 50, "temperature": 0.0} | options)), sink, request_id="r"
-        )
-        driver.gate.open()
-        sink.ending()
-    driver.gate.hold()
-    assert f"request r finished ({said}): " in caplog.text
+        tracked = driver.answered(**{"prompt": "question", "max_tokens": 50} | options)
+    tracked.expected = tracked.sink.tokens()
+    assert f"request {tracked.request.id} finished ({said}): " in caplog.text
 
 
 def test_a_late_prompt_beside_one_that_is_done_ends_once(driver: Driver) -> None:
@@ -142,31 +131,21 @@ def test_a_late_prompt_beside_one_that_is_done_ends_once(driver: Driver) -> None
     driver.gate.hold()
 
 
-# -- tokens that end an answer ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("shown", "text"), [(False, "on"), (True, "one")])
-def test_a_stop_token_ends_the_answer(driver: Driver, shown: bool, text: str) -> None:
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_stop_token_ends_the_answer_and_is_shown_if_asked_for(driver: Driver, shown: bool) -> None:
     driver.model.answers[b"question"] = b"one two"
-    tracked = driver.answered(
-        "question", stop_tokens=frozenset(b"e"), stop_shown=shown, max_tokens=50, n_logprobs=0, expected=text.encode()
-    )
-    assert (tracked.sink.text(), tracked.ending.finish_reason) == (text, FinishReason.STOP)
-    assert tracked.ending.usage.completion_tokens == 3
-    assert sum(len(delta.logprobs) for delta in tracked.sink.deltas) == len(text)
+    options = {"stop_tokens": frozenset(b"e"), "stop_shown": shown, "n_logprobs": 0, "max_tokens": 50}
+    tracked = driver.answered("question", **options, expected=b"one" if shown else b"on")
+    assert (tracked.ending.finish_reason, tracked.ending.usage.completion_tokens) == (FinishReason.STOP, 3)
+    assert sum(len(delta.logprobs) for delta in tracked.sink.deltas) == len(tracked.expected)
+    tracked = driver.answered("question", stop=(" t",), stop_shown=shown, max_tokens=50, expected=b"one t")
+    assert tracked.sink.text() == ("one t" if shown else "one")
 
 
 @pytest.mark.parametrize("token", [-1, 1 << 31, "x"])
 def test_a_stop_token_that_is_none_is_an_error_of_its_request(driver: Driver, token: Any) -> None:
     with pytest.raises(InvalidRequestError, match="stop_tokens must be"):
         driver.submit("question", stop_tokens=frozenset({token}))
-
-
-@pytest.mark.parametrize(("shown", "text"), [(False, "one"), (True, "one t")])
-def test_a_stop_string_may_be_shown(driver: Driver, shown: bool, text: str) -> None:
-    driver.model.answers[b"question"] = b"one two"
-    tracked = driver.answered("question", stop=(" t",), stop_shown=shown, max_tokens=50, expected=b"one t")
-    assert (tracked.sink.text(), tracked.ending.finish_reason) == (text, FinishReason.STOP)
 
 
 def test_a_form_that_must_end_ends_before_it_has_so_many_tokens(driver: Driver) -> None:
@@ -177,6 +156,5 @@ def test_a_form_that_must_end_ends_before_it_has_so_many_tokens(driver: Driver) 
 
 def test_limits_that_leave_nothing_for_the_beginning_are_not_those_of_the_beginning() -> None:
     limits = TokenLimits(N_VOCAB, allowed=frozenset({EOS, 10_000}), ending=frozenset({EOS}), at_least=3).new()
-    mask = limits.mask()
-    assert mask is not None
-    assert np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist() == [EOS]
+    bits = np.unpackbits(limits.mask().view(np.uint8), bitorder="little")
+    assert np.flatnonzero(bits).tolist() == [EOS]

@@ -50,7 +50,6 @@ def except_for(text: str, otherwise: str) -> str:
 def test_an_opening_that_was_answered_in_time_may_be_read_at_any_time(helper: Helper) -> None:
     helper.begin()
     begun = helper.pid
-    assert helper._socket is not None
     while not wait_readable(helper._socket, 1.0):
         pass
     helper._opens_until = time.monotonic() - 1.0  # its first call comes long after the start
@@ -110,13 +109,19 @@ def test_a_call_whose_process_is_killed_is_made_again(helper: Helper) -> None:
     assert killed
 
 
-def test_a_call_whose_process_is_ended_each_time_is_refused_and_not_blamed(helper: Helper) -> None:
-    def kill() -> None:
-        if helper.pid is not None:
-            os.kill(helper.pid, signal.SIGKILL)
+@pytest.mark.parametrize(("number", "why"), [(signal.SIGKILL, "killed"), (signal.SIGSTOP, "")])
+def test_a_call_whose_process_ends_or_stops_each_time_is_refused_and_not_blamed(
+    helper: Helper, monkeypatch: pytest.MonkeyPatch, number: int, why: str
+) -> None:
+    def stop() -> None:
+        if helper.pid is not None and (number == signal.SIGKILL or helper._opens_until is None):
+            os.kill(helper.pid, number)
 
-    with pytest.raises(BusyError, match="killed"):
-        render(helper, "endless", kill)
+    monkeypatch.setattr("pyllmcancel.helper.PATIENT_SECONDS", 0.5)
+    with pytest.raises(BusyError, match=why) as refused:
+        render(helper, "endless", stop)
+    told = api_error(refused.value)
+    assert (told.status, told.headers()["Retry-After"]) == (503, "1")
     assert render(helper, "x") == "x"
 
 
@@ -124,22 +129,9 @@ def test_a_call_whose_process_is_ended_each_time_is_refused_and_not_blamed(helpe
 def test_a_stopped_process_is_replaced_and_the_call_is_made_again(helper: Helper, text: str) -> None:
     helper.open()
     before = helper.pid
-    assert before is not None
     os.kill(before, signal.SIGSTOP)
     assert render(helper, text) == text
     assert helper.pid != before
-
-
-def test_a_call_whose_process_stops_each_time_is_not_blamed(helper: Helper, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop() -> None:
-        if helper.pid is not None and helper._opens_until is None:
-            os.kill(helper.pid, signal.SIGSTOP)
-
-    monkeypatch.setattr("pyllmcancel.helper.PATIENT_SECONDS", 0.5)
-    with pytest.raises(BusyError) as refused:
-        render(helper, "endless", stop)
-    told = api_error(refused.value)
-    assert (told.status, told.headers()["Retry-After"]) == (503, "1")
 
 
 def test_without_room_for_a_process_a_call_says_try_again_later_and_the_next_one_works(

@@ -198,7 +198,6 @@ def test_a_draft_model_has_as_many_cells_as_the_model(monkeypatch: pytest.Monkey
     path.touch()
     config = EngineConfig(draft_model=path)
     need = host_memory.ContextNeed.of(Native(), config)  # type: ignore[arg-type]
-    assert need is not None
     for n_missing in (0, 1):
         memory = Memory(1 << 50, 2 * (need.cells + need.buffers) - n_missing)
         monkeypatch.setattr(host_memory, "available_memory", lambda memory=memory: memory)

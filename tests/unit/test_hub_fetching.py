@@ -12,9 +12,11 @@ import pytest
 from huggingface_hub import constants
 
 from pyllmcancel.errors import HubError, LoadCancelled
+from pyllmcancel.hub import progress
 from pyllmcancel.hub.cache import Repository
 from pyllmcancel.hub.fetching import HubModel
 from pyllmcancel.hub.names import ModelName
+from pyllmcancel.hub.progress import Progress
 from tests.support.hub import CHUNK, LIMIT, StandIn, digest_of
 
 pytest_plugins = ("tests.support.hub_fixtures",)
@@ -62,7 +64,6 @@ def test_a_slow_hub_is_waited_for(hub: StandIn) -> None:
             taken.release()
         return True
 
-    hub.add(NAME, {FILE: CONTENT})
     hub.faults.append(hub.slow(600_000, taken))
     assert fetch(hub, progress=progress).read_bytes() == CONTENT
     assert len(seen) >= 5
@@ -86,17 +87,6 @@ def test_one_that_is_given_up_goes_on_at_the_next_start(hub: StandIn) -> None:
     assert set(hub.contents_asked[1:]) == {"bytes=1000000-"}
 
 
-def test_a_download_that_nobody_waits_for_ends(hub: StandIn) -> None:
-    """It is left behind in a process that lives on; what comes late must not be written, when another may be at it."""
-    hub.faults.append(hub.silent(CHUNK))
-    with pytest.raises(LoadCancelled):
-        fetch(hub, progress=lambda fraction: fraction == 0)
-    (thread,) = (thread for thread in threading.enumerate() if thread.name == "hub download")
-    hub.released.set()
-    thread.join(LIMIT)
-    assert not thread.is_alive()
-
-
 def test_a_hub_without_ranges_sends_all_of_it_again(hub: StandIn) -> None:
     hub.faults.extend([hub.cut(1_000_000), hub.no_ranges])
     assert fetch(hub).read_bytes() == CONTENT
@@ -104,16 +94,23 @@ def test_a_hub_without_ranges_sends_all_of_it_again(hub: StandIn) -> None:
 
 @pytest.mark.parametrize(("there", "asked"), [(CONTENT + b"more", [None]), (CONTENT, [])], ids=["more", "whole"])
 def test_more_than_the_file_is_begun_anew_a_whole_one_checked(hub: StandIn, there: bytes, asked: list[None]) -> None:
-    hub.add(NAME, {FILE: CONTENT})
     partial().parent.mkdir(parents=True)
     partial().write_bytes(there)
     assert fetch(hub).read_bytes() == CONTENT
     assert hub.contents_asked == asked
 
 
-def test_content_of_another_digest_is_not_kept(hub: StandIn) -> None:
-    hub.add(NAME, {FILE: CONTENT}, served={FILE: b"x" + CONTENT[1:]})
-    with pytest.raises(HubError, match=r"has a wrong digest: .* not kept"):
+@pytest.mark.parametrize(
+    ("served", "words"),
+    [
+        (b"x" + CONTENT[1:], r"has a wrong digest: .* not kept"),
+        (CONTENT + b"more", "should be of size 3000000"),
+    ],
+    ids=["another digest", "longer than said"],
+)
+def test_other_content_is_not_kept(hub: StandIn, served: bytes, words: str) -> None:
+    hub.add(NAME, {FILE: CONTENT}, served={FILE: served})
+    with pytest.raises(HubError, match=words):
         fetch(hub)
     assert not partial().exists()
     assert Repository(NAME).find(ModelName(NAME)) is None
@@ -131,17 +128,8 @@ def test_a_small_file_has_a_digest_of_gits_and_is_checked_by_it(hub: StandIn) ->
     assert fetch(hub).read_bytes() == small
 
 
-def test_content_that_is_longer_than_said_is_not_kept(hub: StandIn) -> None:
-    hub.add(NAME, {FILE: CONTENT}, served={FILE: CONTENT + b"more"})
-    with pytest.raises(HubError, match="should be of size 3000000"):
-        fetch(hub)
-    hub.repos[NAME].served.clear()
-    assert fetch(hub).read_bytes() == CONTENT
-
-
 def test_a_silent_hub_is_told_and_what_came_is_kept(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
-    hub.add(NAME, {FILE: CONTENT})
     hub.faults.extend([hub.silent(CHUNK)] + [hub.silent(0)] * 8)
     with pytest.raises(HubError, match=r"cannot be reached, or broke off: .*not in the cache"):
         fetch(hub)
@@ -235,6 +223,7 @@ def test_other_refusals_are_told_in_the_hubs_words(hub: StandIn) -> None:
         (418, {}, r"no access to user/Model .*\(status 418\)"),
         (404, {"X-Error-Code": "EntryNotFound", "X-Error-Message": "gone"}, r"no access to user/Model .*\(gone\)"),
         (429, {"Retry-After": "1"}, "cannot answer now .*try again later"),
+        (200, {"Content-Type": "text/html"}, "an invalid answer"),
     ):
         hub.refusal = (status, headers)
         with pytest.raises(HubError, match=words):
@@ -252,12 +241,6 @@ def test_a_token_goes_to_the_hub_and_not_to_where_its_files_lie(hub: StandIn) ->
     hub.add(NAME, {FILE: CONTENT}, token="mine")
     assert fetch(hub, token="mine").read_bytes() == CONTENT
     assert [asked.token for asked in hub.asked] == ["mine", "mine", None]
-
-
-def test_an_answer_that_no_hub_gives_is_told(hub: StandIn) -> None:
-    hub.refusal = (200, {"Content-Type": "text/html"})
-    with pytest.raises(HubError, match="an invalid answer"):
-        fetch(hub)
 
 
 def test_names_that_would_lead_out_of_the_cache_are_not_there(hub: StandIn) -> None:
@@ -304,19 +287,30 @@ def test_the_lock_is_the_one_of_the_hubs_own_library(hub: StandIn, cache: Path) 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_a_projector_comes_with_its_model(hub: StandIn) -> None:
-    hub.add(NAME, {FILE: CONTENT, "mmproj-model-f16.gguf": b"eyes", "other/mmproj-x.gguf": b"others"})
+@pytest.mark.parametrize("has_one", [False, True])
+def test_a_projector_comes_with_its_model_if_it_has_one(hub: StandIn, has_one: bool) -> None:
+    if has_one:
+        hub.add(NAME, {FILE: CONTENT, "mmproj-model-f16.gguf": b"eyes", "other/mmproj-x.gguf": b"others"})
     model = HubModel(ModelName.parse(NAME), endpoint=hub.url)
     path = model.fetch(lambda _: True)
     found = model.fetch_projector(lambda _: True)
-    assert found == path.with_name("mmproj-model-f16.gguf")
-    assert found.read_bytes() == b"eyes"
-    offline = HubModel(ModelName.parse(NAME), offline=True)
-    assert offline.fetch_projector(lambda _: True) == found
+    assert found == (path.with_name("mmproj-model-f16.gguf") if has_one else None)
+    assert not has_one or found.read_bytes() == b"eyes"
+    assert HubModel(ModelName.parse(NAME), offline=True).fetch_projector(lambda _: True) == found
 
 
-def test_a_model_without_a_projector_has_none(hub: StandIn) -> None:
-    model = HubModel(ModelName.parse(NAME), endpoint=hub.url)
-    model.fetch(lambda _: True)
-    assert model.fetch_projector(lambda _: True) is None
-    assert HubModel(ModelName.parse(NAME), offline=True).fetch_projector(lambda _: True) is None
+def test_there_are_lines_now_and_then(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    lines = Progress("user/model")
+    with caplog.at_level(logging.INFO):
+        lines.show(1_000_000_000, 4_000_000_000)  # what an earlier download left
+        lines.show(1_000_000_001, 4_000_000_000)
+        now[0] += 6
+        lines.show(1_060_000_000, 4_000_000_000)
+        now[0] += 6
+        lines.show(1_060_000_000, 4_000_000_000)
+    assert [record.message for record in caplog.records] == [
+        "downloading user/model: 1.1 GB of 4.0 GB (26 %), 10.0 MB/s, 5 min left",
+        "downloading user/model: 1.1 GB of 4.0 GB (26 %), 0 B/s",
+    ]

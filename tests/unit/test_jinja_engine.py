@@ -40,6 +40,7 @@ EXPRESSIONS = {
 }
 
 BLOCKS = {
+    **{f"{{{{ {expression} }}}}": expected for expression, expected in EXPRESSIONS.items()},
     "{% for n in numbers %}{% if n == 1 %}{% continue %}{% endif %}{{ n }}{% endfor %}": "32",
     "{% for n in numbers %}{% if loop.index == 2 %}{% break %}{% endif %}{{ n }}{% endfor %}": "3",
     "{% generation %}{{ text }}{% endgeneration %}": "é😀a",
@@ -61,13 +62,8 @@ def refusal(source: str, **variables: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("expression", "expected"), EXPRESSIONS.items())
-def test_an_expression_has_the_value_that_its_author_sees(expression: str, expected: str) -> None:
-    assert rendered(f"{{{{ {expression} }}}}") == expected
-
-
 @pytest.mark.parametrize(("source", "expected"), BLOCKS.items())
-def test_a_block_does_what_its_author_sees(source: str, expected: str) -> None:
+def test_a_template_does_what_its_author_sees(source: str, expected: str) -> None:
     assert rendered(source) == expected
 
 
@@ -89,9 +85,6 @@ def test_a_template_from_before_there_were_tools_gets_functions_as_a_text() -> N
     function = {"name": "f", "parameters": {}}
     text = rendered("{{ 'Known: ' + functions + datetime[:0] }}", tools=[{"type": "function", "function": function}])
     assert json.loads(text.removeprefix("Known: ")) == [function]
-
-
-# -- tools whose schemas a template does not expect ----------------------------------------------------------------
 
 
 def tool(**properties: Any) -> dict[str, Any]:
@@ -124,9 +117,6 @@ def test_a_template_that_takes_a_tool_is_given_it_as_it_is() -> None:
     assert json.loads(rendered("{{ tools[0] | tojson }}", tools=[given])) == given
 
 
-# -- refusals ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
@@ -139,39 +129,30 @@ def test_a_template_that_takes_a_tool_is_given_it_as_it_is() -> None:
         ("{% macro f() %}\n\n{{ 1 / 0 }}{% endmacro %}\n\n{{ f() }}", "line 3: division by zero"),
         ("\n{{ missing | tojson }}", "line 2: Undefined is not JSON"),
         ("{{ raise_exception('') }}", "line 1: "),
+        ("{{ raise_exception('x' * 100000) }}", "line 1: xxx"),
+        ("{% for i in range(10**8) %}{% endfor %}", "line 1: Range too big"),
     ],
 )
 def test_a_refusal_is_one_line_with_the_line_of_the_template(source: str, expected: str) -> None:
     said = refusal(source)
     assert said.startswith(expected)
     assert "\n" not in said
-
-
-def test_a_refusal_is_not_as_long_as_a_template_likes() -> None:
-    assert len(refusal("{{ raise_exception('x' * 100000) }}")) < 400
-
-
-@pytest.mark.parametrize("depth", [90_000])
-@pytest.mark.parametrize("opening_and_end", ["()", "[]"])
-def test_a_template_that_is_nested_too_deeply_is_refused(opening_and_end: str, depth: int) -> None:
-    opening, end = opening_and_end
-    assert refusal("{{ " + opening * depth + end * depth + " }}") == "it is nested too deeply"
+    assert len(said) < 400
 
 
 @pytest.mark.parametrize(
     "source",
     [
+        "{{ " + "(" * 90_000 + ")" * 90_000 + " }}",
+        "{{ " + "[" * 90_000 + "]" * 90_000 + " }}",
+        "{% if yes %}" * 90_000 + "{% endif %}" * 90_000,
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
         "{% for i in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}",
-        "{% if yes %}" * 90_000 + "{% endif %}" * 90_000,
     ],
+    ids=["parentheses", "brackets", "blocks", "a macro in itself", "a loop in itself"],
 )
-def test_one_that_calls_itself_for_ever_is_refused(source: str) -> None:
+def test_a_template_that_is_nested_too_deeply_is_refused(source: str) -> None:
     assert refusal(source).endswith("it is nested too deeply")
-
-
-def test_a_range_is_not_as_long_as_a_template_likes() -> None:
-    assert "Range too big" in refusal("{% for i in range(10**8) %}{% endfor %}")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,16 @@ from tests.support.bare_requests import bare_request
 from tests.support.fake_model import CancelFlag
 
 
+def noted(name: str) -> Callable[..., list[Update]]:
+    """A method that leaves its name in `calls`."""
+
+    def call(self: Recorder, *_: object, **__: object) -> list[Update]:
+        self.calls.append(name)
+        return []
+
+    return call
+
+
 class Recorder:
     """A workload with its scheduler, and a watcher: each call leaves its name in `calls`."""
 
@@ -40,6 +50,10 @@ class Recorder:
         self.late: StepResult | None = None
         self.beside_step: Callable[[], object] = lambda: None  # what happens while a step computes
 
+    resync, expire, pause, give_way, maintain, allow_ahead = map(
+        noted, ("resync", "expire", "pause", "give way", "maintain", "allow_ahead")
+    )
+
     @property
     def scheduler(self) -> Recorder:
         return self
@@ -47,26 +61,13 @@ class Recorder:
     def occupancy(self) -> Occupancy:
         return Occupancy(len(self.running))
 
-    def resync(self, items: list[StepItem]) -> None:
-        self.calls.append("resync")
-
     def look(self, _requests: Iterable[Request]) -> None:
         self.calls.append("look")
         if self.at_looks:
             self.at_looks.pop(0)()
 
-    def expire(self, _requests: Iterable[Request]) -> list[Update]:
-        self.calls.append("expire")
-        return []
-
-    def pause(self, _requests: Sequence[Request], *, others_come: bool) -> None:
-        self.calls.append("pause")
-
     def flag(self) -> CancelFlag:
         return CancelFlag()
-
-    def give_way(self, _flag: object) -> None:
-        self.calls.append("give way")
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
         return heads[0] if self.has_room else None
@@ -80,9 +81,6 @@ class Recorder:
         self.calls.append("plan")
         return [StepItem(seq, 1) for seq, _ in enumerate(self.running)], self.ended_by_plan
 
-    def maintain(self) -> None:
-        self.calls.append("maintain")
-
     def member(self, item: StepItem) -> StepMember:
         return StepMember(self.running[item.seq], 0, "decode")
 
@@ -94,9 +92,6 @@ class Recorder:
     def _result(self, items: list[StepItem], *, goes_on: bool) -> StepResult:
         self.ahead = items if goes_on and self.goes_ahead else []
         return StepResult(StepStatus.OK, [StepRow(item.seq, item.n_tokens) for item in items], False, 1, 1, 1)
-
-    def allow_ahead(self) -> None:
-        self.calls.append("allow_ahead")
 
     def is_steady(self, _requests: Iterable[Request]) -> bool:
         return self.is_steady_now

@@ -1,18 +1,21 @@
 """An answer's parts as Anthropic's blocks: in a stream, and whole; both say the same."""
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from anthropic.types import Message, RawMessageStreamEvent
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from pyllmcancel.events import Delta, FinishReason, Usage
 from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.server.anthropic.dialect import MessagesDialect
-from pyllmcancel.server.anthropic.message_blocks import SIGNATURE
+from pyllmcancel.server.anthropic.message_blocks import INVALID, CallInput
 from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning
 from pyllmcancel.server.chat.turn import ChatTurn
 
@@ -117,28 +120,6 @@ def test_a_block_ends_before_the_next_one_begins() -> None:
     ]
 
 
-def test_the_message_has_its_blocks_and_its_usage() -> None:
-    message = whole([*THOUGHT, *SAID, *CALL, *OTHER])
-    assert message["content"] == [
-        {"type": "thinking", "thinking": "I think", "signature": SIGNATURE},
-        {"type": "text", "text": "Hello there", "citations": None},
-        {"type": "tool_use", "id": "call_1", "name": "f", "input": {"a": [1]}},
-        {"type": "tool_use", "id": "call_2", "name": "g", "input": {}},
-    ]
-    assert message["usage"] == {
-        "input_tokens": 4,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": 3,
-        "output_tokens": 5,
-    }
-
-
-def test_the_beginning_knows_the_length_of_the_prompt() -> None:
-    message = streamed(SAID)[0]["message"]
-    assert message["usage"]["input_tokens"] == 7
-    assert (message["content"], message["stop_reason"]) == ([], None)
-
-
 @pytest.mark.parametrize(
     ("parts", "last", "usage", "expected"),
     [
@@ -162,3 +143,64 @@ def test_a_tool_that_is_streamed_eagerly_is_told_as_it_is_written() -> None:
     told = [event["delta"]["partial_json"] for event in events if event.get("delta", {}).get("partial_json")]
     assert told == ['{"a": "lo', 'ng"}']
     assert whole(parts, eager_tools=["f"])["content"][0]["input"] == {"a": "long"}
+
+
+TRICKY = {"text": 'a "}, {" and a \\ and \u00e9', "list": [{"x": [1, "]"]}, {}], "": None, "n": -1.5e3}
+
+
+def told(*fragments: str) -> str:
+    found = CallInput()
+    return "".join([*map(found.feed, fragments), found.finish()])
+
+
+@pytest.mark.parametrize("value", [{}, {"a": 1}, {"a": {}, "b": []}, TRICKY], ids=str)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_object_is_told_whole_wherever_it_is_cut(value: dict[str, Any], indent: int | None) -> None:
+    text = f" {json.dumps(value, indent=indent)}\n"
+    assert json.loads(told(text)) == value
+    assert json.loads(told(*text)) == value
+    for cut in range(len(text)):
+        assert json.loads(told(text[:cut], text[cut:])) == value
+
+
+def test_members_are_told_when_they_are_whole() -> None:
+    found = CallInput()
+    pieces = [found.feed(piece) for piece in ('{"a"', ': 1, "b": "x', ", y", '", "c": 2', "}")]
+    assert pieces == ["", '{"a": 1', "", ', "b": "x, y"', ', "c": 2']
+    assert found.finish() == "}"
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "is_json"),
+    [
+        ("", {}, True),
+        ("{", {}, True),
+        ('{"a": 1, "b": "cut o', {"a": 1}, True),
+        ('{"a": 1, "b": [1, 2', {"a": 1}, True),
+        ('{"a": 12', {}, True),
+        ("ls -l", {}, False),
+        ('"text"', {}, False),
+        ("{a: 1}", {}, False),
+        ('{"a": 1, b}', {"a": 1}, False),
+        ('{"a": 1, "b": nul, "c": 2}', {"a": 1}, False),
+        ('{"a": 1,}', {"a": 1}, False),
+        ('{"a": 1} and more', {"a": 1}, False),
+        ('{"a": 1]', {"a": 1}, False),
+        ("{,}", {}, False),
+        ('{"a": "\\x"}', {}, False),
+    ],
+)
+def test_an_input_has_only_whole_members_and_the_text_of_one_that_is_no_json(
+    text: str, whole: dict[str, Any], is_json: bool
+) -> None:
+    expected = whole if is_json else whole | {INVALID: text}
+    assert json.loads(told(text)) == json.loads(told(*text)) == expected
+
+
+@given(st.lists(st.sampled_from([*'{}[],:" \\', "a", '"a"', '"b": 1', "1", "true", "é"]), max_size=12))
+def test_whatever_is_written_is_told_as_an_object(fragments: list[str]) -> None:
+    found = json.loads(told(*fragments))
+    assert isinstance(found, dict)
+    assert found == json.loads(told("".join(fragments)))
+    if INVALID in found:
+        assert found[INVALID] == "".join(fragments)

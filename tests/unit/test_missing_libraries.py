@@ -1,5 +1,6 @@
 """A build for a GPU on a machine without the GPU's libraries says which one lacks, and what brings it."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -35,19 +36,13 @@ def cannot_import(text: str, name: str = MODULE) -> ImportError:
         ("libhipblas.so.3", "ROCm"),
         ("libsycl.so.8", "oneAPI"),
         ("libopenblas.so.0", "libopenblas0"),
+        ("libother.so.2", ""),  # nobody's
     ],
 )
 def test_the_library_and_what_brings_it_are_named(system: str, library: str, provider: str) -> None:
-    why = missing_library(cannot_import(system.format(library)))
-    assert why is not None
-    assert why.startswith(f"{library} is missing")
-    assert provider in why
-
-
-def test_a_library_of_nobody_is_named_too() -> None:
-    why = missing_library(cannot_import(GLIBC.format("libother.so.2")))
-    assert why is not None
-    assert why.startswith("libother.so.2 is missing")
+    assert re.match(
+        f"{re.escape(library)} is missing.*{provider}", missing_library(cannot_import(system.format(library)))
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,9 +85,6 @@ def test_a_module_whose_library_was_taken_away_is_told_as_python_tells_of_it(tmp
     library.unlink()
     loader = ExtensionFileLoader("pyllmcancel._native", str(module))
     spec = spec_from_loader("pyllmcancel._native", loader)
-    assert spec is not None
     with pytest.raises(ImportError) as caught:
         module_from_spec(spec)
-    why = missing_library(caught.value)
-    assert why is not None
-    assert why.startswith("libcublas.so.13 is missing")
+    assert missing_library(caught.value).startswith("libcublas.so.13 is missing")

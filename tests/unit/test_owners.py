@@ -1,6 +1,5 @@
 """Owners and priorities share slots, cells, steps and the prefix cache."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,9 +15,9 @@ from pyllmcancel.scheduling.scheduler import Scheduler
 from pyllmcancel.scheduling.swap_store import Holder
 from tests.support import fake_native
 from tests.support.bare_requests import bare_request
-from tests.support.driver import MEMORIES, Driver, RecordingSink, Tracked
+from tests.support.driver import MEMORIES, Driver, MakeDriver, RecordingSink, Tracked
 from tests.support.fake_native import Model
-from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
+from tests.support.idle_prefixes import LONG, cache_of, context_with
 from tests.support.invariants import check_invariants
 from tests.support.marks import mostly_long
 from tests.support.scheduling import Bench
@@ -48,40 +47,6 @@ def test_slots_are_shared_among_owners_and_nothing_is_preempted_again() -> None:
         bench.step()
         assert bench.scheduler.admit() == []
     assert bench.scheduler.n_preempted == 2
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_preempted_choice_goes_on_with_the_same_output(kind: str) -> None:
-    bench = bench_of(kind, parallel=2)
-    first, second = bench.add(PROMPT, "a1", owner="a"), bench.add(PROMPT[::-1], "a2", owner="a")
-    bench.decode(first, second)
-    other = bench.add([7, 8, 9], "b", owner="b")
-    assert (second.seq, other.seq is not None) == (None, True)
-    n_before = len(second.generated)
-    bench.decode(other)
-    bench.scheduler.release(other)
-    assert bench.scheduler.admit() == [second]
-    assert second.n_pending == 1 or kind == "hybrid", "it found its cells, or their copy"
-    while len(second.generated) < n_before + 5:
-        bench.step()
-    assert second.generated == Model().greedy(PROMPT[::-1], len(second.generated))
-    assert first.generated == Model().greedy(PROMPT, len(first.generated))
-
-
-def test_choices_that_share_a_prompt_stay_correct_when_they_are_preempted() -> None:
-    bench = Bench(parallel=3)
-    leader = bench.add(PROMPT, "a", owner="a", n=3)
-    bench.decode(leader)
-    bench.scheduler.admit()
-    bench.decode(*leader.siblings)
-    other = bench.add([7, 8], "b", owner="b")
-    assert [choice.seq is None for choice in leader.request.choices] == [False, False, True]
-    bench.decode(other)
-    bench.scheduler.release(other)
-    assert bench.scheduler.admit() == [leader.siblings[1]]
-    for _ in range(5):
-        bench.step()
-    assert all(choice.generated == Model().greedy(PROMPT, len(choice.generated)) for choice in leader.request.choices)
 
 
 def test_a_higher_priority_takes_the_slot_of_the_newest_of_the_lowest_priority() -> None:
@@ -123,22 +88,18 @@ def test_a_waiting_request_of_another_owner_is_not_overtaken_by_pending_choices(
     bench = Bench(parallel=2, n_ctx=100)
     leader = bench.add([1] * 40, "a", owner="a", n=2)
     bench.decode(leader)
-    waiting = bench_request("b", [2] * 60, owner="b")
+    waiting = bare_request("b", prompt=[2] * 60, owner="b")
     assert bench.scheduler.choose([waiting]) is None, "there are no cells for it"
     assert bench.scheduler.admit() == [], "although the sibling would fit"
     assert bench.scheduler.admit() == leader.siblings, "nothing waits any more"
-
-
-def bench_request(name: str, prompt: list[int], **options: Any) -> Request:
-    return bare_request(name, prompt=prompt, **options)
 
 
 def test_pending_choices_come_before_waiting_ones_of_their_priority() -> None:
     bench = Bench(parallel=1)
     running, _pending = bench.add([1], "running"), bench.add([2], "pending")
     bench.scheduler.release(running)
-    assert bench.scheduler.choose([bench_request("waiting", [3])]) is None
-    interactive = bench_request("interactive", [4], priority=1)
+    assert bench.scheduler.choose([bare_request("waiting", prompt=[3])]) is None
+    interactive = bare_request("interactive", prompt=[4], priority=1)
     assert bench.scheduler.choose([interactive]) is interactive
 
 
@@ -154,8 +115,6 @@ def test_another_owners_request_starts_before_the_second_prompt_of_a_request() -
     assert generation.scheduler.active == [two_prompts.choices[0], other.choices[0]]
     assert generation.scheduler.n_preempted == 0
 
-
-# -- no livelock ------------------------------------------------------------------------------------------------------
 
 arrivals = st.lists(
     st.fixed_dictionaries(
@@ -245,12 +204,6 @@ def test_every_request_is_complete_in_the_end_and_preemption_ends(
             assert choice.generated == Model().greedy(choice.prompt, choice.max_tokens)
 
 
-# -- steps ------------------------------------------------------------------------------------------------------------
-
-
-MakeDriver = Callable[..., Driver]
-
-
 def flooded(driver: Driver, n_requests: int, n_steps: int) -> None:
     """Give one owner a number of requests, and compute a number of steps for them."""
     for number in range(n_requests):
@@ -292,9 +245,6 @@ def test_the_same_flood_of_ones_own_is_waited_for(make_driver: MakeDriver) -> No
     assert steps_to_first_token(driver, driver.submit([251, 3], owner="flood")) > 50
 
 
-# -- cached prefixes --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_prefix_is_reused_by_its_owner_only(kind: str) -> None:
     bench = bench_of(kind, parallel=2)
@@ -315,12 +265,3 @@ def test_not_one_token_of_another_owners_idle_prefix_is_reused() -> None:
         found = cache.find([*LONG, 1], running=(), holder=Holder("b"))
         assert (found.n_shared, found.swapped) == (0, None)
         assert cache.take(found, running=(), holder=Holder("b")) == 0
-
-
-def test_another_owners_swapped_prefix_is_neither_found_nor_replaced() -> None:
-    cache = cache_of(context_with(LONG, LONG, n_seq_max=3), swap_bytes=1 << 20)
-    cache.take(cache.find([*LONG, 1], running=(), holder=Holder("b")), running=RUNNING, holder=Holder("b"))
-    while cache.n_cells:
-        cache.evict(1)
-    assert cache.find([*LONG, 1], running=(), holder=Holder("b")).swapped is None
-    assert cache.find([*LONG, 1], running=()).swapped is not None

@@ -1,4 +1,4 @@
-"""Requests in preparation: listed from their arrival on, and refused, accepted or cancelled, each exactly once."""
+"""Requests in preparation, each refused, accepted or cancelled exactly once; and the sessions that they name."""
 
 from unittest.mock import Mock
 
@@ -10,6 +10,7 @@ from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.requests.arrivals import Arrivals
 from pyllmcancel.requests.effects import Accepted
 from pyllmcancel.requests.endings import Endings
+from pyllmcancel.requests.families import MAX_GENERATIONS, MAX_SESSIONS, Families
 from pyllmcancel.requests.observer import NullObserver, Observers
 from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.request import Names, Request
@@ -54,31 +55,20 @@ def test_a_request_is_listed_once_from_its_arrival_on(table: Table) -> None:
     assert registry.counts() == (1, 0, 0, 1)
 
 
-def test_a_refused_request_leaves_no_trace(table: Table) -> None:
+def test_a_refused_request_leaves_the_sessions_that_others_have_named_and_comes_too_late_for_a_cancel(
+    table: Table,
+) -> None:
     registry = table.registry
+    registry.accept(bare_request("other", session="s"))
     request = table.arrived(session="s", parent="above", supersede="k")
     assert table.arrivals.refuse(request)
     assert not table.arrivals.refuse(request)
-    assert (registry.requests(), registry.history(), registry.sessions()) == ([], [], [])
-    assert registry.preparing("k") == []
-    assert registry.counts() == (0, 0, 0, 0)
-    assert table.observer.mock_calls == []
-    table.arrived("r")
-
-
-def test_a_cancel_of_a_refused_request_comes_too_late_and_does_not_wait(table: Table) -> None:
-    request = table.arrived()
-    table.arrivals.refuse(request)
-    assert not table.endings.cancel(request, CancelReason.EXPLICIT)
-    assert request.ended.result(0).finish_reason is FinishReason.ERROR
-
-
-def test_a_refused_request_leaves_the_sessions_that_others_have_named(table: Table) -> None:
-    registry = table.registry
-    registry.accept(bare_request("other", session="s"))
-    table.arrivals.refuse(table.arrived(session="s"))
     (session,) = registry.sessions()
     assert (session.requests, session.n_requests) == (("other",), 1)
+    assert registry.preparing("k") == []
+    assert not table.endings.cancel(request, CancelReason.EXPLICIT)
+    assert request.ended.result(0).finish_reason is FinishReason.ERROR
+    table.observer.request_added.assert_not_called()
 
 
 def test_a_refused_acceptance_leaves_the_request_in_preparation() -> None:
@@ -111,21 +101,6 @@ def test_a_cancel_between_two_pieces_of_work_ends_the_request_at_once(table: Tab
             act()
     assert not table.arrivals.refuse(request)
     table.observer.request_ended.assert_called_once_with(request, ending)
-
-
-def test_a_cancel_during_some_work_gives_it_up_and_the_work_ends_the_request(table: Table) -> None:
-    registry = table.registry
-    request, give_up = table.arrived(), Mock()
-    registry.begin_work(request, give_up)
-    assert not table.arrivals.refuse(request)
-    assert table.endings.cancel(request, CancelReason.DISCONNECT)
-    assert not table.endings.cancel(request, CancelReason.EXPLICIT)
-    give_up.assert_called_once_with()
-    assert not request.ended.done()
-    assert registry.requests() == [request]
-    table.arrivals.end_work(request)
-    assert request.ended.result(0).cancel_reason is CancelReason.DISCONNECT
-    assert registry.requests() == []
 
 
 def test_an_accepted_request_is_not_prepared_any_more(table: Table) -> None:
@@ -175,25 +150,6 @@ def test_names_that_are_refused_leave_the_request_without_any(table: Table) -> N
     assert table.arrivals.refuse(request)
 
 
-def test_a_sessions_cancel_reaches_a_request_that_names_the_session_later(table: Table) -> None:
-    registry = table.registry
-    request = table.arrived()
-    registry.accept(bare_request("other", session="s"))
-    assert registry.family_to_cancel("s") is not None
-    assert registry.name(request, Names("s")) == Accepted((request,), (request,))
-
-
-def test_a_shutdown_cancels_those_in_preparation_and_accepts_none(table: Table) -> None:
-    registry = table.registry
-    request, accepted = table.arrived(), bare_request("accepted")
-    registry.accept(accepted)
-    table.endings.shut_down(accepted=False)
-    assert request.ended.result(0).cancel_reason is CancelReason.SHUTDOWN
-    assert not accepted.cancellation.requested
-    with pytest.raises(EngineClosedError):
-        registry.arrive(bare_request("late"))
-
-
 def test_requests_in_preparation_are_neither_waited_for_nor_buried(table: Table) -> None:
     registry = table.registry
     request = table.arrived()
@@ -202,3 +158,75 @@ def test_requests_in_preparation_are_neither_waited_for_nor_buried(table: Table)
     with pytest.raises(EngineClosedError):
         registry.accept(request)
     assert table.arrivals.refuse(request)
+
+
+# -- sessions and families ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def families() -> Families:
+    return Families()
+
+
+def joined(families: Families, name: str = "r", **origin: str) -> Request:
+    request = bare_request(name, **origin)
+    families.join(request)
+    return request
+
+
+def family(families: Families, name: str, owner: str = "") -> list[str]:
+    return [session.name for session in families.find(owner, name).family()]
+
+
+def test_a_session_is_remembered_after_its_last_request(families: Families) -> None:
+    families.leave(joined(families, session="child", parent="parent"))
+    assert families.count_live() == 0
+    assert family(families, "parent") == ["parent", "child"]
+
+
+def test_a_child_may_come_before_its_parent(families: Families) -> None:
+    families.declare("", "child", "parent")
+    families.declare("", "parent", "grandparent")
+    assert family(families, "grandparent") == ["grandparent", "parent", "child"]
+
+
+def test_a_session_with_live_requests_keeps_its_parent(families: Families) -> None:
+    request = joined(families, session="child", parent="one")
+    with pytest.raises(InvalidRequestError, match="another parent"):
+        families.declare("", "child", "two")
+    families.leave(request)
+    families.declare("", "child", "two")
+    assert family(families, "one") == ["one"]
+    assert family(families, "two") == ["two", "child"]
+
+
+def test_generations_are_bounded_above_and_below(families: Families) -> None:
+    for number in range(1, MAX_GENERATIONS):
+        families.declare("", f"s{number}", f"s{number - 1}")
+    for child, parent in (("one too many", f"s{MAX_GENERATIONS - 1}"), ("s0", "above")):
+        with pytest.raises(InvalidRequestError, match="generations"):
+            families.declare("", child, parent)
+    assert families.find("", "above") is None
+    assert len(family(families, "s0")) == MAX_GENERATIONS
+
+
+def test_the_least_recently_used_sessions_are_forgotten_children_first(families: Families) -> None:
+    families.declare("", "child", "parent")
+    joined(families, session="live")
+    for number in range(MAX_SESSIONS - 2):
+        families.declare("", str(number))
+    assert families.find("", "child") is None
+    assert family(families, "parent") == ["parent"]
+    families.declare("", "one more")
+    assert families.find("", "parent") is None
+    assert families.find("", "live") is not None
+    assert len(families.sessions("")) == MAX_SESSIONS
+
+
+def test_sessions_with_live_requests_are_never_forgotten(families: Families) -> None:
+    for number in range(MAX_SESSIONS):
+        joined(families, str(number), session=str(number))
+    with pytest.raises(QueueFullError, match="sessions"):
+        families.declare("", "one too many")
+    families.declare("another", "of another owner")
+    assert len(families.sessions()) == MAX_SESSIONS + 1

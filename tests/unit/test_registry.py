@@ -17,7 +17,6 @@ from pyllmcancel.requests.request import Request, RequestSummary
 from pyllmcancel.requests.token_stream import Outbox
 from tests.support.bare_requests import bare_request
 from tests.support.fake_model import CancelFlag
-from tests.support.step_gate import TEST_LIMIT
 
 
 def end(registry: Registry, request: Request) -> None:
@@ -30,13 +29,13 @@ def take(registry: Registry) -> Request | None:
     return registry.take_next(lambda heads: heads[0])
 
 
-def waiting(registry: Registry, name: str = "r", **origin: Any) -> Request:
-    request = bare_request(name, **origin)
+def waiting(registry: Registry, name: str | None = None, **origin: Any) -> Request:
+    request = bare_request(name or f"r{len(registry.requests())}", **origin)
     registry.accept(request)
     return request
 
 
-def running(registry: Registry, name: str = "r", **origin: Any) -> Request:
+def running(registry: Registry, name: str, **origin: Any) -> Request:
     request = waiting(registry, name, **origin)
     assert take(registry) is request
     return request
@@ -47,29 +46,16 @@ def registry() -> Registry:
     return Registry(max_queue=4)
 
 
-def test_an_accepted_request_waits_and_is_found(registry: Registry) -> None:
-    request = bare_request("a", supersede="s", session="a session")
-    assert registry.accept(request) == Accepted((), ())
-    assert registry.find("a") is request
-    assert registry.newest("s") is request
-    assert registry.counts() == (1, 0, 0, 1)
-
-
-def test_the_oldest_stays_as_long_as_it_is_not_chosen(registry: Registry) -> None:
-    first = waiting(registry, "first")
-    waiting(registry, "second")
-    assert registry.take_next(lambda heads: None) is None
-    assert take(registry) is first
-
-
 def test_a_full_queue_refuses_and_changes_nothing() -> None:
     registry = Registry(max_queue=1)
+    runs = running(registry, "runs", supersede="s")
     waiting(registry, "waiting")
     with pytest.raises(QueueFullError):
-        waiting(registry, "refused", supersede="s")
+        waiting(registry, "refused", supersede="s")  # a key whose request runs takes a place like any other
     assert registry.find("refused") is None
-    assert registry.newest("s") is None
-    assert registry.counts() == (1, 0, 0, 0)
+    assert registry.newest("s") is runs
+    assert not runs.cancellation.requested
+    assert registry.counts() == (1, 0, 1, 0)
 
 
 def test_a_key_may_replace_its_own_waiting_request_in_a_full_queue() -> None:
@@ -81,37 +67,14 @@ def test_a_key_may_replace_its_own_waiting_request_in_a_full_queue() -> None:
     assert take(registry) is new
 
 
-def test_a_key_whose_request_runs_takes_a_place_in_the_queue_like_any_other() -> None:
-    registry = Registry(max_queue=1)
-    runs = running(registry, "runs", supersede="s")
-    waiting(registry, "waiting")
-    with pytest.raises(QueueFullError):
-        waiting(registry, "new", supersede="s")
-    assert not runs.cancellation.requested
-    assert registry.newest("s") is runs
-
-
 def test_a_running_request_that_is_superseded_stays_the_engines_to_end(registry: Registry) -> None:
     old, new = running(registry, "old", supersede="s"), bare_request("new", supersede="s")
     assert registry.accept(new) == Accepted(cancelled=(old,), withdrawn=())
     assert registry.counts() == (1, 0, 1, 0)
-
-
-def test_a_request_cancelled_before_is_not_superseded_again(registry: Registry) -> None:
-    old = running(registry, "old", supersede="s")
-    old.cancellation.request(CancelReason.DISCONNECT)
-    assert registry.accept(bare_request("new", supersede="s")).cancelled == ()
-    assert old.superseded_by is None
-    assert old.cancellation.reason is CancelReason.DISCONNECT
-
-
-def test_neither_other_keys_nor_other_owners_meet_and_an_ended_request_frees_its_key(registry: Registry) -> None:
-    request = waiting(registry, "a", supersede="s")
-    assert registry.accept(bare_request("b", supersede="another")) == Accepted((), ())
-    assert registry.accept(bare_request("a", supersede="s", owner="another")) == Accepted((), ())
-    end(registry, request)
-    assert registry.newest("s") is None
-    assert registry.newest("s", "another") is not None
+    assert (old.superseded_by, old.cancellation.reason) == ("new", CancelReason.SUPERSEDED)
+    new.cancellation.request(CancelReason.DISCONNECT)
+    assert registry.accept(bare_request("newest", supersede="s")).cancelled == (), "it was cancelled before"
+    assert (new.superseded_by, new.cancellation.reason) == (None, CancelReason.DISCONNECT)
 
 
 def test_the_first_to_withdraw_a_request_owns_it(registry: Registry) -> None:
@@ -119,12 +82,6 @@ def test_the_first_to_withdraw_a_request_owns_it(registry: Registry) -> None:
     assert registry.withdraw(request)
     assert not registry.withdraw(request)
     assert take(registry) is None
-
-
-def test_a_hold_is_spent_once(registry: Registry) -> None:
-    registry.find("early", hold=60.0)
-    end(registry, waiting(registry, "early"))
-    assert registry.accept(bare_request("early")) == Accepted((), ())
 
 
 def test_a_hold_that_expires_while_its_request_is_prepared_cancels_it(registry: Registry) -> None:
@@ -152,13 +109,6 @@ def test_a_refused_arrival_does_not_spend_the_hold() -> None:
     assert registry.accept(bare_request("early")).cancelled
 
 
-def test_holds_that_have_run_out_make_room(registry: Registry) -> None:
-    for number in range(MAX_HOLDS):
-        registry.find(str(number), hold=1e-9)
-    registry.find("another", hold=60.0)
-    assert registry.accept(bare_request("another")).cancelled
-
-
 def test_a_forgotten_request_is_remembered_as_a_summary() -> None:
     registry = Registry(max_queue=4, history=2)
     for number in range(3):
@@ -166,40 +116,8 @@ def test_a_forgotten_request_is_remembered_as_a_summary() -> None:
     assert [summary.id for summary in registry.history()] == ["2", "1"]
     found = registry.find("1")
     assert isinstance(found, RequestSummary)
-    assert found.ending is not None
     assert registry.find("0") is None
     assert registry.counts() == (0, 0, 0, 0)
-
-
-def test_waiting_for_work_ends_in_time_and_at_once_if_there_is_some_or_will_be_none(registry: Registry) -> None:
-    assert registry.wait_for_work(0.0) is None
-    request = waiting(registry)
-    registry.close()
-    assert registry.wait_for_work(TEST_LIMIT) is True, "what it had accepted"
-    take(registry)
-    end(registry, request)
-    assert registry.wait_for_work(TEST_LIMIT) is False
-
-
-@pytest.mark.parametrize("closes", [False, True])
-def test_waiting_for_work_ends_when_a_request_arrives_or_the_desk_closes(registry: Registry, closes: bool) -> None:
-    found: list[bool | None] = []
-    thread = threading.Thread(target=lambda: found.append(registry.wait_for_work()))
-    thread.start()
-    if closes:
-        registry.close()
-    else:
-        waiting(registry)
-    thread.join(TEST_LIMIT)
-    assert found == [not closes]
-
-
-def test_the_desk_is_empty_when_the_last_request_has_ended(registry: Registry) -> None:
-    request = waiting(registry)
-    assert not registry.wait_until_empty(0.0)
-    take(registry)
-    end(registry, request)
-    assert registry.wait_until_empty(0.0)
 
 
 def test_no_moment_shows_a_key_without_or_with_two_live_requests() -> None:
@@ -261,3 +179,85 @@ def test_a_sealed_request_is_neither_its_keys_newest_nor_shown(registry: Registr
     assert registry.requests() == [successor]
     assert registry.newest("s") is successor
     assert not registry.wait_until_empty(0.0)
+
+
+# -- holds: a cancel that comes before its request reaches it, and no other --------------------------------------------
+
+
+def relate(registry: Registry, session: str, parent: str) -> None:
+    """A request of the session, which has ended, has named its parent."""
+    request = waiting(registry, session=session, parent=parent)
+    Endings(registry, NullObserver()).conclude(request, FinishReason.STOP, Outbox())
+
+
+@pytest.mark.parametrize("descendants", [True, False])
+def test_a_held_session_holds_its_descendants_too_if_that_is_asked(registry: Registry, descendants: bool) -> None:
+    live = waiting(registry, session="s")
+    relate(registry, "child", "s")
+    assert registry.family_to_cancel("s", hold=60.0, descendants=descendants)["s"] == [live]
+    assert waiting(registry, session="grandchild", parent="child").cancellation.requested is descendants
+    assert waiting(registry, parent="s").cancellation.requested
+    assert waiting(registry, session="s").cancellation.requested
+    assert not waiting(registry, session="stranger").cancellation.requested
+    assert not live.cancellation.requested  # the caller does that
+
+
+@pytest.mark.parametrize(
+    ("origin", "descendants", "reached"),
+    [
+        ({"session": "s"}, True, True),
+        ({"session": "s"}, False, True),
+        ({"parent": "s"}, False, True),
+        ({"session": "new", "parent": "s"}, True, True),
+        ({"session": "new", "parent": "s"}, False, False),
+        ({"session": "newer", "parent": "child"}, True, True),
+        ({"session": "stranger"}, True, False),
+        ({"session": "above"}, True, False),
+    ],
+)
+def test_a_cancel_reaches_what_has_arrived_and_is_accepted_later(
+    registry: Registry, origin: dict[str, str], descendants: bool, reached: bool
+) -> None:
+    """Its body was being read, or its prompt tokenized."""
+    relate(registry, "child", "s")
+    relate(registry, "s", "above")
+    arrived_before = bare_request(**origin)
+    assert registry.family_to_cancel("s", descendants=descendants) is not None
+    registry.accept(arrived_before)
+    assert arrived_before.cancellation.requested is reached
+    assert not waiting(registry, **origin).cancellation.requested
+
+
+@pytest.mark.parametrize("later", [{"descendants": False}, {"hold": 1e-9}])
+def test_a_later_hold_takes_nothing_back(registry: Registry, later: dict[str, Any]) -> None:
+    registry.family_to_cancel("s", hold=60.0)
+    registry.family_to_cancel("s", **({"hold": 60.0} | later))
+    registry.find("r0", hold=60.0)
+    registry.find("r0", hold=1e-9)
+    assert waiting(registry).cancellation.requested
+    assert waiting(registry, session="s").cancellation.requested
+    assert waiting(registry, session="child", parent="s").cancellation.requested
+
+
+def test_a_longer_hold_without_descendants_holds_them_no_longer(registry: Registry) -> None:
+    registry.family_to_cancel("s", hold=1e-9)
+    registry.family_to_cancel("s", hold=60.0, descendants=False)
+    assert not waiting(registry, session="child", parent="s").cancellation.requested
+    assert waiting(registry, session="s").cancellation.requested
+
+
+def test_holds_that_have_run_out_make_room_and_what_is_held_already_needs_no_more(registry: Registry) -> None:
+    for hold in (1e-9, 60.0):
+        for number in range(MAX_HOLDS):
+            registry.find(str(number), hold=hold)
+    registry.find("0", hold=60.0)
+    with pytest.raises(QueueFullError):
+        registry.find("another", hold=60.0)
+    assert registry.accept(bare_request("0")).cancelled
+
+
+def test_a_request_that_is_superseded_and_held_on_its_arrival_is_told_of_once(registry: Registry) -> None:
+    late = bare_request("late", supersede="k")
+    registry.accept(bare_request("newer", supersede="k"))
+    registry.find("late", hold=60.0)
+    assert registry.accept(late).cancelled == (late,)

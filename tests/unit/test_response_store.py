@@ -1,24 +1,33 @@
-"""The store of responses: what is acknowledged stays, what is bounded stays bounded, what is not ours is left alone."""
+"""The store of responses: what is acknowledged stays, what is not ours is left alone, and damage costs its own row."""
 
 import json
 import os
 import sqlite3
 import stat
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.responses.storage import rows
 from pyllmcancel.server.responses.storage.database import (
+    DamagedResponseError,
     LongConversationError,
     MissingResponseError,
     StoreError,
     StoreFullError,
 )
+from pyllmcancel.server.responses.storage.rows import Stored
 from pyllmcancel.server.responses.storage.store import Store
+from pyllmcancel.server.responses.stored import events_from
 from tests.support.stores import LIMIT, Stores, add, add_many, edit, response, status_of
 
 pytest_plugins = ("tests.support.store_fixtures",)
+
+SECRET = "SECRET"
 
 
 def part(store: Store, name: str, *, output: bool) -> tuple[list[str], str | None]:
@@ -35,7 +44,6 @@ def test_what_is_kept_can_be_had_and_forgotten(opened: Stores, path: Path, in_me
     store = opened(None if in_memory else path)
     add(store, "a")
     kept = store.get("", "a").result(LIMIT)
-    assert kept is not None
     assert json.loads(kept.response) == response("a")
     assert (kept.background, kept.log) == (True, None)
     assert store.delete("", "a").result(LIMIT)
@@ -93,42 +101,20 @@ def test_a_conversation_that_is_too_long_is_refused(opened: Stores, monkeypatch:
         store.part("", "b", output=True).result(LIMIT)
 
 
-# -- the next start ---------------------------------------------------------------------------------------------------
-
-
-def test_what_is_acknowledged_is_there_at_the_next_start(opened: Stores) -> None:
+def test_what_is_acknowledged_is_there_at_the_next_start_and_what_was_running_is_failed(opened: Stores) -> None:
     store = opened()
-    add(store, "a")
+    add(store, "a", text="more", status="queued")
+    store.finish("", response("a", text="more"), b"log").result(LIMIT)
     add(store, "b", status="queued")
-    store.finish("", response("b", text="more"), b"log").result(LIMIT)
+    add(store, "c", status="in_progress")
     store.close()
     store = opened()
-    kept = store.get("", "b").result(LIMIT)
-    assert kept is not None
-    assert (json.loads(kept.response)["text"], kept.log) == ("more", b"log")
-    assert status_of(store, "a") == "completed"
-
-
-def test_what_was_running_is_failed_at_the_next_start(opened: Stores) -> None:
-    store = opened()
-    add(store, "a", status="queued")
-    add(store, "b", status="in_progress")
-    store.close()
-    store = opened()
-    for name in ("a", "b"):
-        kept = store.get("", name).result(LIMIT)
-        assert kept is not None
-        found = json.loads(kept.response)
-        assert (kept.status, found["status"], found["error"]["code"]) == ("failed", "failed", "server_error")
+    kept, *running = [store.get("", name).result(LIMIT) for name in "abc"]
+    assert (json.loads(kept.response)["text"], kept.log, kept.status) == ("more", b"log", "completed")
+    for one in running:
+        found = json.loads(one.response)
+        assert (one.status, found["status"], found["error"]["code"]) == ("failed", "failed", "server_error")
         assert "the server ended" in found["error"]["message"]
-
-
-def test_the_end_of_what_was_deleted_is_not_kept(opened: Stores) -> None:
-    store = opened()
-    add(store, "a", status="queued")
-    store.delete("", "a").result(LIMIT)
-    store.finish("", response("a"), b"").result(LIMIT)
-    assert status_of(store, "a") is None
 
 
 def test_a_closed_store_says_so(opened: Stores) -> None:
@@ -201,33 +187,151 @@ def test_nobody_else_may_read_it(opened: Stores, path: Path) -> None:
 )
 def test_a_file_that_is_no_such_store_is_left_as_it_is(opened: Stores, path: Path, change: str, message: str) -> None:
     store = opened()
-    add(store, "a")
+    add(store, "a", text=SECRET)
     store.close()
-    edit(path, f"PRAGMA {change}")
+    edit(path, f"PRAGMA {change}", f"CREATE TABLE {SECRET} (x)")
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=message):
+    with pytest.raises(StoreError, match=message) as told:
         opened()
     assert path.read_bytes() == before
+    assert SECRET not in str(told.value)
 
 
 @pytest.mark.parametrize("damage", ["text", "cut", "overwritten"])
 def test_a_corrupt_file_is_told_at_the_start(opened: Stores, path: Path, damage: str) -> None:
     store = opened()
-    add_many(store, "r", 200, text="x" * 1_000)
+    add_many(store, "r", 200, text=SECRET * 200)
     store.close()
     whole = path.read_bytes()
     match damage:
         case "text":
-            path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
+            path.write_bytes(SECRET.encode() * 1_000)
         case "cut":
             path.write_bytes(whole[: len(whole) // 2])
         case "overwritten":
             path.write_bytes(whole[:4096] + os.urandom(len(whole) - 4096))
-    with pytest.raises(StoreError, match=r"responses\.db"):
+    with pytest.raises(StoreError, match=r"responses\.db") as told:
         opened()
+    assert SECRET not in str(told.value)
 
 
 @pytest.mark.parametrize("where", ["/proc/responses.db", "/dev/null/responses.db", "folder"])
 def test_a_place_where_nothing_can_be_written_is_told_at_the_start(opened: Stores, tmp_path: Path, where: str) -> None:
     with pytest.raises(StoreError, match="store"):
         opened(tmp_path if where == "folder" else Path(where))
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+NOT_UTF8 = "CAST(x'534543524554fffe' AS TEXT)"  # SECRET, and two bytes that are none
+
+
+def damaged(opened: Stores, change: str) -> Store:
+    """A store of two responses, of which the first was changed between two starts."""
+    store = opened()
+    add(store, "bad", text=SECRET)
+    add(store, "good", text=SECRET)
+    store.close()
+    edit(opened.path, "PRAGMA ignore_check_constraints = ON", f"UPDATE responses SET {change} WHERE id = 'bad'")
+    return opened()
+
+
+ASKING: dict[str, Callable[[Store], Any]] = {
+    "get": lambda store: store.get("", "bad").result(LIMIT),
+    "input": lambda store: store.part("", "bad", output=False).result(LIMIT),
+    "history": lambda store: store.part("", "bad", output=True).result(LIMIT),
+    "items": lambda store: store.items("", ["bad"]).result(LIMIT),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "asked"),
+    [
+        (f"response = {NOT_UTF8}", ("get", "history", "items")),
+        ('response = \'{"id": "SECRET\'', ("get", "history", "items")),
+        ("response = '[\"SECRET\"]'", ("get", "history", "items")),
+        ("response = x'7b7d'", ("get", "history", "items")),
+        ("response = '{\"SECRET\": 1}'", ("history", "items")),
+        ("response = '{\"output\": 5}'", ("history", "items")),
+        (f"input = {NOT_UTF8}", ("input", "history", "items")),
+        ("input = '[{\"SECRET'", ("input", "history", "items")),
+        ("input = '{\"SECRET\": 1}'", ("input", "history", "items")),
+        ("input = '[{\"id\": 1}]'", ("input", "history", "items")),
+        (f"status = {NOT_UTF8}", ("get",)),
+        ("status = 'SECRET'", ("get",)),
+        ("used = 'SECRET'", ("input", "history")),
+        ("size = 'SECRET'", ("input", "history", "items")),
+        (f"previous = {NOT_UTF8}", ("input", "history")),
+    ],
+)
+def test_a_damaged_row_costs_only_its_own_response(opened: Stores, change: str, asked: tuple[str, ...]) -> None:
+    store = damaged(opened, change)
+    for name in asked:
+        with pytest.raises(DamagedResponseError) as told:
+            ASKING[name](store)
+        assert SECRET not in str(told.value)
+        assert told.value.__cause__ is None
+    assert status_of(store, "good") == "completed"
+    assert len(store.items("", ["good"]).result(LIMIT)) == 2
+    assert store.delete("", "bad").result(LIMIT)
+    assert store.get("", "bad").result(LIMIT) is None
+
+
+def test_a_conversation_goes_as_far_as_what_is_damaged(opened: Stores) -> None:
+    store = opened()
+    add(store, "a")
+    add(store, "b", previous="a")
+    store.close()
+    edit(opened.path, f"UPDATE responses SET input = {NOT_UTF8} WHERE id = 'a'")
+    store = opened()
+    with pytest.raises(DamagedResponseError) as told:
+        store.part("", "b", output=True).result(LIMIT)
+    assert told.value.response_id == "a"
+    assert status_of(store, "b") == "completed"
+
+
+@pytest.mark.parametrize("log", [b"", b"SECRET", zlib.compress(b"SECRET" * 100)[:-1], None])
+def test_a_damaged_log_is_not_told(log: bytes | None) -> None:
+    with pytest.raises(ApiError) as told:
+        events_from(Stored('{"tools": ["SECRET"], "error": null}', True, "completed", log), "resp_a", 0)
+    assert (told.value.code, SECRET in str(told.value)) == ("response_damaged", False)
+
+
+def test_a_damaged_row_that_was_running_does_not_keep_the_server_from_starting(opened: Stores) -> None:
+    store = damaged(opened, f"status = 'in_progress', response = {NOT_UTF8}")
+    with pytest.raises(DamagedResponseError):
+        store.get("", "bad").result(LIMIT)
+    assert status_of(store, "good") == "completed"
+
+
+def test_a_damaged_owner_keeps_its_room_and_nobody_from_storing(opened: Stores) -> None:
+    store = damaged(opened, f"owner = {NOT_UTF8}")
+    add_many(store, "r", 300, text="x" * 10_000)
+    assert status_of(store, "r299") == "completed"
+    assert store.get("", "bad").result(LIMIT) is None
+
+
+def pages_of(path: Path, kind: bytes) -> list[int]:
+    whole = path.read_bytes()
+    return [place for place in range(4096, len(whole), 4096) if whole[place : place + 1] == kind]
+
+
+def read_all(opened: Stores) -> None:
+    store = opened()
+    for number in range(200):
+        store.get("", f"r{number}").result(LIMIT)
+
+
+@pytest.mark.parametrize("kind", [b"\x0a", b"\x0d"], ids=["index", "table"])
+def test_a_damaged_page_is_told_without_what_is_in_it(opened: Stores, path: Path, kind: bytes) -> None:
+    store = opened()
+    add_many(store, "r", 200, text=SECRET * 50)
+    store.close()
+    with path.open("r+b") as file:
+        for place in pages_of(path, kind):
+            file.seek(place)
+            file.write(b"\xff" * 100 + SECRET.encode() * 600)
+    with pytest.raises(StoreError, match="SQLITE_CORRUPT") as told:
+        read_all(opened)
+    assert SECRET not in str(told.value)

@@ -17,15 +17,12 @@ def test_no_request_overtakes_a_prompt_that_does_not_fit_yet() -> None:
     assert not bench.has_room_for(1)
 
 
-def test_a_newcomer_leaves_headroom_for_those_who_run() -> None:
+def test_a_newcomer_leaves_headroom_for_those_who_run_and_a_single_request_always_fits() -> None:
     bench = Bench(n_ctx=100)
+    assert bench.has_room_for(99)
     bench.add(PROMPT)
     assert bench.has_room_for(100 - len(PROMPT) - HEADROOM - 1)
     assert not bench.has_room_for(100 - len(PROMPT) - HEADROOM)
-
-
-def test_a_single_request_always_fits() -> None:
-    assert Bench(n_ctx=100).has_room_for(99)
 
 
 def test_a_prompt_is_computed_in_chunks() -> None:
@@ -68,20 +65,14 @@ def beside_short_prompts(**config: float) -> tuple[Bench, int | None, list[int |
     return bench, decoding.seq, [bench.add([number] * 6, str(number)).seq for number in range(2, 6)]
 
 
-def test_a_long_prompt_and_running_decodes_take_turns() -> None:
-    bench = Bench()
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_long_prompt_and_running_decodes_take_turns_or_share_each_step_on_a_gpu(gpu: bool) -> None:
+    bench = Bench(gpu=gpu)
     decoding = bench.add([1, 2])
     bench.step()
     long = bench.add(PROMPT, "long")
-    assert [bench.step() for _ in range(4)] == [[(decoding.seq, 1)], [(long.seq, 16)]] * 2
-
-
-def test_on_a_gpu_every_step_takes_both() -> None:
-    bench = Bench(gpu=True)
-    decoding = bench.add([1, 2])
-    bench.step()
-    long = bench.add(PROMPT, "long")
-    assert [bench.step() for _ in range(2)] == [[(decoding.seq, 1), (long.seq, 15)]] * 2
+    steps = [[(decoding.seq, 1), (long.seq, 15)]] if gpu else [[(decoding.seq, 1)], [(long.seq, 16)]]
+    assert [bench.step() for _ in steps * 2] == steps * 2
 
 
 def test_the_oldest_prompt_is_computed_first_and_the_next_fills_the_step() -> None:
@@ -190,51 +181,27 @@ def test_when_cells_run_out_the_newest_gives_way_and_the_oldest_goes_on() -> Non
     assert bench.scheduler.n_preempted == 1
 
 
-def test_a_choice_that_waits_for_a_slot_can_be_released() -> None:
-    bench = Bench(parallel=1)
-    bench.add([1])
-    pending = bench.add([2], "pending")
-    bench.scheduler.release(pending)
-    bench.scheduler.release(pending)
-    bench.scheduler.release(bench.scheduler.active[0])
-    assert bench.scheduler.admit() == []
-    assert bench.scheduler.active == bench.scheduler.admit() == []
-
-
-def test_suspects_compute_alone_until_each_has_shown_whether_it_is_at_fault() -> None:
-    bench = Bench()
-    first, second = bench.add([1, 2], "first"), bench.add([3, 4], "second")
-    bench.scheduler.suspect([first.seq, second.seq])
+def test_suspects_compute_alone_until_each_has_shown_whether_it_is_at_fault_or_has_ended() -> None:
+    bench = Bench(parallel=3)
+    first, second, third = (bench.add([number, 2], str(number)) for number in range(3))
+    bench.scheduler.suspect([first.seq, second.seq, third.seq])
     assert bench.step() == [(first.seq, 2)]
-    assert bench.step() == [(second.seq, 2)]
+    bench.scheduler.release(second)
+    assert bench.step() == [(third.seq, 2)]
     assert len(bench.step()) == 2
 
 
-def test_a_suspect_that_has_ended_is_passed_over() -> None:
-    bench = Bench()
-    first, second = bench.add([1, 2], "first"), bench.add([3, 4], "second")
-    bench.scheduler.suspect([first.seq, second.seq])
-    bench.scheduler.release(first)
-    assert bench.step() == [(second.seq, 2)]
-
-
-def test_without_room_the_newest_of_several_gives_way_until_another_ends() -> None:
-    bench = Bench()
-    old, new = bench.add([1], "old"), bench.add([2], "new")
-    assert bench.scheduler.recover_from_no_room()
-    assert (old.seq is not None, new.seq) == (True, None)
-    assert bench.scheduler.admit() == []
-    assert not bench.scheduler.recover_from_no_room()
-    bench.scheduler.release(old)
-    assert bench.scheduler.admit() == [new]
-
-
-def test_a_preempted_choice_comes_before_those_who_arrived_later() -> None:
-    bench = Bench()
-    old, new, later = (bench.add([number], str(number)) for number in range(3))
-    bench.scheduler.recover_from_no_room()
-    bench.scheduler.release(old)
-    assert bench.scheduler.admit() == [new, later]
+def test_without_room_the_newest_of_several_gives_way_until_another_ends_or_pauses() -> None:
+    for makes_room in ("release", "pause"):
+        bench = Bench()
+        old, new = bench.add([1], "old"), bench.add([2], "new")
+        assert bench.scheduler.recover_from_no_room()
+        assert (old.seq is not None, new.seq) == (True, None)
+        later = bench.add([3], "later")
+        assert (later.seq, bench.scheduler.admit()) == (None, [])
+        assert not bench.scheduler.recover_from_no_room()
+        bench.scheduler.pause([old]) if makes_room == "pause" else bench.scheduler.release(old)
+        assert bench.scheduler.admit() == [new, later], "it arrived before the other"
 
 
 def test_without_room_idle_prefixes_go_before_running_requests() -> None:
@@ -246,48 +213,3 @@ def test_without_room_idle_prefixes_go_before_running_requests() -> None:
     assert bench.scheduler.recover_from_no_room()
     assert bench.scheduler.occupancy().idle_cells == 0
     assert running.seq is not None
-
-
-def test_after_a_step_that_did_not_count_the_contexts_truth_is_taken_over() -> None:
-    bench = Bench(kind="recurrent")
-    choice = bench.add(PROMPT)
-    items = bench.step()
-    bench.context.drop_cells(choice.seq)
-    bench.scheduler.resync(items)
-    assert choice.n_committed == 0
-    assert choice.n_pending == len(PROMPT)
-
-
-def test_a_pending_choice_can_be_paused_and_one_that_ends_while_paused_never_starts() -> None:
-    bench = Bench(parallel=1)
-    running, first, second = (bench.add([number], str(number)) for number in range(3))
-    bench.scheduler.pause([first, second])
-    bench.scheduler.release(running)
-    assert bench.scheduler.admit() == []
-    bench.scheduler.release(first)
-    bench.scheduler.resume([first, second])
-    assert bench.scheduler.admit() == [second]
-
-
-def test_siblings_wait_for_a_paused_leader_and_can_be_paused_each() -> None:
-    bench = Bench(parallel=3)
-    leader = bench.add(PROMPT, n=3)
-    bench.step()
-    bench.scheduler.pause(leader.request.choices)
-    assert (bench.scheduler.plan(), bench.scheduler.admit()) == ([], [])
-    bench.scheduler.resume(leader.request.choices)
-    bench.scheduler.admit()
-    bench.decode(leader)
-    assert bench.scheduler.admit() == leader.siblings
-    bench.scheduler.pause(leader.siblings)
-    assert [item.seq for item in bench.step()] == [leader.seq]
-    bench.scheduler.resume(leader.siblings)
-    assert bench.scheduler.admit() == leader.siblings
-
-
-def test_a_pause_gives_room_that_llama_cpp_had_not_found() -> None:
-    bench = Bench()
-    old, new = bench.add([1], "old"), bench.add([2], "new")
-    bench.scheduler.recover_from_no_room()
-    bench.scheduler.pause([old])
-    assert bench.scheduler.admit() == [new]

@@ -73,15 +73,9 @@ async def test_signs_of_life_end_while_the_engine_is_stalled_and_come_again(supe
         assert ["WATCHDOG=1" in news for news in told(supervisor)] == ([True] if beats else [])
     supervision.stop()
     supervision.stop()
-
-
-async def test_after_the_end_it_tells_nothing(supervisor: socket.socket) -> None:
-    supervision = Supervision(address_of(supervisor), 3_600.0, lambda: "ok")
-    supervision.start()
-    supervision.stop()
     told(supervisor)
     supervision.look()
-    assert told(supervisor) == []
+    assert told(supervisor) == [], "after the end it tells nothing"
 
 
 @pytest.mark.parametrize(

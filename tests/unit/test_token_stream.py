@@ -1,19 +1,22 @@
 """From the engine thread to readers in event loops and in threads."""
 
 import asyncio
-import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.errors import RequestCancelled, RequestFailed, UsageError
 from pyllmcancel.events import Delta, Ending, Event, FinishReason, RequestStatus, Usage
 from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.token_stream import AsyncStream, LoopSink, Outbox, ThreadSink, ThreadStream
+from pyllmcancel.step import StepStatus
 from tests.support.bare_requests import bare_request
 from tests.support.driver import Driver
 from tests.support.step_gate import TEST_LIMIT
@@ -104,18 +107,8 @@ class WaitedForSink(ThreadSink):
 
     def __init__(self) -> None:
         super().__init__()
-        self.waited_for = threading.Event()
-        self.events = _Waited(self.waited_for)
-
-
-class _Waited(queue.SimpleQueue[Event]):
-    def __init__(self, waited_for: threading.Event) -> None:
-        super().__init__()
-        self._waited_for = waited_for
-
-    def get(self, block: bool = True, timeout: float | None = None) -> Event:
-        self._waited_for.set()
-        return super().get(block, timeout)
+        self.waited_for, get = threading.Event(), self.events.get
+        self.events = SimpleNamespace(put=self.events.put, get=lambda *wait: (self.waited_for.set(), get(*wait))[1])
 
 
 def test_a_second_thread_that_reads_gets_an_error_and_the_first_reads_on() -> None:
@@ -154,18 +147,14 @@ def test_a_failed_answer_raises_what_went_wrong() -> None:
         next(stream_of(ending(FinishReason.ERROR, error="it broke")))
 
 
-def test_a_stream_dropped_after_the_end_says_nothing() -> None:
-    controls, request = Controls(), bare_request()
-    request.ended.set_result(ending())
-    stream = ThreadStream(request, controls, ThreadSink())
-    del stream
-    assert controls.drops == []
-
-
-def test_a_stream_dropped_after_its_cancel_says_nothing() -> None:
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_stream_dropped_after_its_cancel_or_its_end_says_nothing(ended: bool) -> None:
     controls, request = Controls(), bare_request()
     stream = ThreadStream(request, controls, ThreadSink())
-    assert stream.cancel()
+    if ended:
+        request.ended.set_result(ending())
+    else:
+        assert stream.cancel()
     del stream
     assert controls.drops == []
 
@@ -194,15 +183,6 @@ def test_leaving_the_with_block_after_the_end_cancels_nothing(driver: Driver) ->
     assert not stream.request.cancellation.requested
 
 
-class InterruptedQueue:
-    """Ctrl-C comes while a reader waits for an event."""
-
-    def __init__(self, ctrl_c: Callable[[], None]) -> None:
-        self.get = ctrl_c
-
-    def put(self, event: Event) -> None: ...
-
-
 @pytest.fixture
 def ctrl_c() -> Iterator[Callable[[], None]]:
     """Press Ctrl-C; works in background jobs too, which begin with SIGINT ignored."""
@@ -213,18 +193,10 @@ def ctrl_c() -> Iterator[Callable[[], None]]:
 
 def test_ctrl_c_in_a_waiting_reader_cancels_the_request(driver: Driver, ctrl_c: Callable[[], None]) -> None:
     tracked = driver.submit(stream=True)
-    tracked.sink.events = InterruptedQueue(ctrl_c)
+    tracked.sink.events = SimpleNamespace(get=ctrl_c, put=lambda _event: None)
     with pytest.raises(KeyboardInterrupt):
         next(tracked.stream)
     assert tracked.ending.cancel_reason is CancelReason.EXPLICIT
-
-
-def test_ctrl_c_inside_the_with_block_leaves_nothing_running(driver: Driver, ctrl_c: Callable[[], None]) -> None:
-    driver.gate.open()
-    with pytest.raises(KeyboardInterrupt), driver.engine.generate("prompt", temperature=0.0) as stream:
-        ctrl_c()
-    assert stream.request.ended.done()
-    assert driver.context.open_seqs == []
 
 
 async def test_deltas_that_came_together_are_read_together() -> None:
@@ -234,3 +206,96 @@ async def test_deltas_that_came_together_are_read_together() -> None:
     request.ended.set_result(ending())
     stream = AsyncStream(request, Controls(), sink)
     assert [[event.text for event in batch] async for batch in stream.batches()] == [["a", "b"]]
+
+
+# -- event loops -------------------------------------------------------------------------------------------------------
+
+
+def agenerate(driver: Driver, max_tokens: int = 4) -> AsyncStream:
+    return driver.engine.agenerate("prompt", generation_params(temperature=0.0, max_tokens=max_tokens))
+
+
+async def test_an_async_stream_gives_deltas_until_the_end(driver: Driver) -> None:
+    driver.gate.open()
+
+    tokens = [token async for delta in agenerate(driver) for token in delta.tokens]
+    assert tokens == driver.model.greedy(list(b"prompt"), 4)
+
+
+async def test_cancelling_the_reading_task_cancels_the_request(driver: Driver) -> None:
+    stream = agenerate(driver)
+
+    async def read() -> None:
+        async for _ in stream:
+            pass
+
+    task = asyncio.create_task(read())
+    await asyncio.sleep(0)  # let the reader begin to wait
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert stream.request.ended.result(TEST_LIMIT).finish_reason is FinishReason.CANCELLED
+
+
+async def test_a_second_task_that_reads_gets_an_error_and_the_first_reads_on(driver: Driver) -> None:
+    stream = agenerate(driver)
+
+    async def read() -> list[int]:
+        return [token async for delta in stream for token in delta.tokens]
+
+    first = asyncio.create_task(read())
+    await asyncio.sleep(0)  # let the reader begin to wait
+    with pytest.raises(UsageError, match="one reader at a time"):
+        await anext(stream)
+    driver.gate.open()
+    assert await first == driver.model.greedy(list(b"prompt"), 4)
+
+
+async def test_leaving_async_with_cancels_and_waits_for_the_end(driver: Driver) -> None:
+    driver.gate.let_through()  # the prompt; the step after it waits, or the answer might be complete first
+    with suppress(ZeroDivisionError):
+        async with agenerate(driver, max_tokens=1000) as stream:
+            await anext(stream)
+            raise ZeroDivisionError
+    assert stream.request.ended.done()
+    assert stream.request.cancellation.reason is CancelReason.EXPLICIT
+
+
+async def test_a_cancelled_request_raises_in_its_async_reader(driver: Driver) -> None:
+    stream = agenerate(driver)
+    stream.cancel(CancelReason.DEADLINE)
+    with pytest.raises(RequestCancelled) as caught:
+        await anext(stream)
+    assert caught.value.reason is CancelReason.DEADLINE
+
+
+async def test_a_failed_request_raises_in_its_async_reader(driver: Driver) -> None:
+    driver.gate.open()
+    driver.context.next_status.append(StepStatus.FAILED_COMPUTE)
+
+    with pytest.raises(RequestFailed, match="failed_compute"):
+        await anext(agenerate(driver))
+
+
+async def test_a_cancelled_waiter_for_the_end_cannot_cancel_the_end(driver: Driver) -> None:
+    stream = agenerate(driver)
+    waiting = asyncio.ensure_future(asyncio.wrap_future(stream.request.ended))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.sleep(0)
+    driver.gate.open()
+    async for _ in stream:
+        pass
+    assert stream.request.ended.result(TEST_LIMIT).finish_reason is FinishReason.LENGTH
+
+
+def test_an_event_loop_that_ends_with_requests_in_flight_leaves_nothing_running(driver: Driver) -> None:
+    async def main() -> Request:
+        stream = agenerate(driver)
+        reader = asyncio.create_task(anext(stream))
+        await asyncio.sleep(0)
+        assert not reader.done()
+        return stream.request
+
+    request = asyncio.run(main())  # cancels the reader, and closes the loop
+    assert request.ended.result(TEST_LIMIT).finish_reason is FinishReason.CANCELLED

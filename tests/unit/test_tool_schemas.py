@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -9,8 +10,10 @@ from unittest.mock import Mock
 import jsonschema
 import pytest
 
+from pyllmcancel._native import check_grammar
 from pyllmcancel.chat.helper_process import Functions
 from pyllmcancel.chat.template import ChatForm, chat_form
+from pyllmcancel.constraints.gbnf_pattern import LONGEST, gbnf_pattern
 from pyllmcancel.constraints.gbnf_schema import MAX_NODES, answer_schema, arguments_schema
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.pausing import no_pause
@@ -21,13 +24,8 @@ from tests.support.marks import mostly_long
 TEMPLATES = Path(__file__).parents[2] / "vendor/llama.cpp/models/templates"
 # One of each way in which llama.cpp reads the schemas of tools.
 FAMILIES = (
-    "Qwen-Qwen3-0.6B",
-    "Qwen3-Coder",
-    "openai-gpt-oss-120b",
-    "MiniMax-M3",
-    "inclusionai-ling-3.0-flash",
-    "LFM2-8B-A1B",
-    "Kimi-K3",
+    *("Qwen-Qwen3-0.6B", "Qwen3-Coder", "openai-gpt-oss-120b", "MiniMax-M3", "inclusionai-ling-3.0-flash"),
+    *("LFM2-8B-A1B", "Kimi-K3"),
 )
 TEXT = {"type": "string"}
 TREE = {"type": "object", "properties": {"label": TEXT, "kids": {"type": "array", "items": {"$ref": "#"}}}}
@@ -252,9 +250,8 @@ def test_alternatives_of_all_arguments_become_one_object() -> None:
     assert lost == ["oneOf"]
 
 
-@pytest.mark.parametrize("schema", [None, {}])
-def test_without_a_schema_there_are_no_arguments(schema: Any) -> None:
-    assert arguments_schema(schema) == ({"type": "object", "properties": {}}, [])
+def test_without_a_schema_there_are_no_arguments() -> None:
+    assert arguments_schema(None) == arguments_schema({}) == ({"type": "object", "properties": {}}, [])
 
 
 def test_names_of_any_length_fit_into_a_grammar() -> None:
@@ -281,3 +278,38 @@ def test_what_a_template_remembers_of_a_requests_own_inputs_is_its_owners(own: d
     template = Mock(**{"apply.side_effect": lambda inputs, _: inputs})
     found = [render(Mock(messages=[]), template, own, owner, no_pause) for owner in ("a", "b")]
     assert (found[0] == found[1]) is not bool(own)
+
+
+def allowed(pattern: str) -> list[str]:
+    """Texts that the rewritten pattern allows, read as a rule as llama.cpp writes it."""
+    written = gbnf_pattern(pattern)
+    rule = f'root ::= "\\"" ({written[1:-1]}) "\\""'
+    check_grammar(rule)
+    grammar = Grammar(rule)
+    return [json.loads(grammar.text("root", random.Random(seed))) for seed in range(50)]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "^a$", "a", "^a", "a$", "^[a-z0-9_-]+$", r"^\d{4}-\d{2}-\d{2}$", "^.*$", "^.{2,4}$", "a|^b$", "^a|b$",
+        "^(?:x|y){2,3}?$", "^(?P<year>[0-9]+)$", '^[^"]+$', r"^[\w.]+@[\w.]+$", r"^\x41\u0042$", r"^[\[\]\\]$",
+        r"^\/api\/", "^(a|b(c|d)?)*$", "^[-a]$", "^[a-]$", r"^a\.b$", "^é😀$", "^[^a-z]?$", "", "^ $", "^a{3}b{1,}$",
+        r'"', r"\\", r"^\n$", r"^\s*$", "^[^x]*$",
+    ],
+)  # fmt: skip
+def test_what_a_grammar_allows_matches_as_json_spells_it(pattern: str) -> None:
+    for text in allowed(pattern):
+        assert re.search(pattern.replace(r"\s", r"[\s\ufeff]"), text), text
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(", ")", "a)", "[", "^[]$", "[z-a]", r"[a-\d]", "*", "^*$", "a**", "a{2}{3}", "{1}", "a^b", "$a", "(^a)",
+        "(?=a)", "(?!a)", "(?<=a)", "(?i)a", r"\bword\b", r"(a)\1", r"\p{L}", r"\k<x>", "\\", "[\\", "(a*)*", "(a?|b)+",
+        "(|a)", "()", r"\ud800", r"\u{110000}", "(" * 40 + "a" + ")" * 40, "a" * (LONGEST + 1), r"^[\x00]$",
+    ],
+)  # fmt: skip
+def test_what_no_grammar_can_follow_is_none(pattern: str) -> None:
+    assert gbnf_pattern(pattern) is None

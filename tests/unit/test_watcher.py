@@ -115,15 +115,6 @@ def test_a_request_that_is_gone_is_left_in_peace(clock: Clock, watcher: Watcher,
     assert cancelled.next()[0] == "other"
 
 
-@pytest.mark.parametrize("seconds", [1e12, float("inf")])
-def test_a_deadline_in_the_far_future_stops_no_watcher(watcher: Watcher, cancelled: Cancelled, seconds: float) -> None:
-    far, near = bare_request("far"), bare_request("near")
-    watcher.at_deadline(far, time.monotonic() + seconds)
-    watcher.dropped(near)
-    watcher.dropped(near)
-    assert [cancelled.next()[0] for _ in range(2)] == ["near", "near"]
-
-
 def test_a_closed_watcher_cancels_no_more_and_can_be_closed_again(cancelled: Cancelled) -> None:
     watcher = Watcher(cancelled.cancel)
     watcher.close()

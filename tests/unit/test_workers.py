@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 import pytest
 from starlette.types import Message
 
-from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.pausing import Pause
 from pyllmcancel.server.http.workers import ClientLeft, Work, Workers
 from tests.support.http_asgi import LIMIT
@@ -96,14 +95,6 @@ async def test_one_owner_does_not_get_all_threads_where_that_is_asked() -> None:
         assert pieces.begun == ["a1", "b1"]
         pieces.let_go("a1", "a2")
         assert [await task for task in tasks[:2]] == ["a1", "a2"]
-
-
-async def test_work_that_comes_after_the_close_ends_at_once() -> None:
-    async with opened(1) as pieces:
-        pieces._workers.close()
-        with pytest.raises(EngineClosedError):
-            await (await pieces.ask("a1"))
-        assert pieces.works["a1"].n_ends == 1
 
 
 async def test_a_thread_is_not_free_before_what_was_given_up_has_really_ended() -> None:
