@@ -343,12 +343,8 @@ def link_of(scope: Scope) -> Link | None:
 
 
 async def delivered_before(scope: Scope, receive: Receive, header: bytes) -> tuple[Delivered | None, Receive]:
-    """Read what was delivered, and return it with the function that receives the rest of the body.
-
-    Parameters
-    ----------
-    header
-        The header of the link.
+    """Read what was delivered, by the header of the link, and return it with the function that receives the rest of the
+    body.
     """
     sizes = [int(one) for one in header.split(b",")]
     if len(sizes) == 1:

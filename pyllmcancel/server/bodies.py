@@ -91,12 +91,8 @@ def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = 
     A body that is declared to FastAPI is parsed and validated in the event loop. So it is only described to FastAPI, by
     `pyllmcancel.server.openapi.description.asks`.
 
-    Parameters
-    ----------
-    alone
-        True for a request that is prepared, and generates nothing: it belongs to no groups, whatever its body names.
-    is_form
-        True for a body that is a form with a file.
+    A request that is `alone` is prepared, and generates nothing: it belongs to no groups, whatever its body names. With
+    `is_form` the body is a form with a file.
     """
 
     async def read(request: Request) -> Incoming[RequestBody]:

@@ -17,21 +17,11 @@ PING = b": ping\n\n"
 
 
 class Dialect(ABC):
-    """The format of one endpoint's answers.
+    """The format of one endpoint's answers."""
 
-    Attributes
-    ----------
-    says_done
-        True if a complete stream ends with OpenAI's ``[DONE]``.
-    names_events
-        True if the type of an event, which is in its data, is also its name in the stream.
-    ping
-        The text that is sent after a silence.
-    """
-
-    says_done: ClassVar[bool] = False
-    names_events: ClassVar[bool] = False
-    ping: ClassVar[bytes] = PING
+    says_done: ClassVar[bool] = False  # a complete stream ends with OpenAI's [DONE]
+    names_events: ClassVar[bool] = False  # the type of an event, which is in its data, is also its name in the stream
+    ping: ClassVar[bytes] = PING  # sent after a silence
 
     def opening(self) -> Iterable[Mapping[str, Any]]:
         """Return the events before the first delta."""

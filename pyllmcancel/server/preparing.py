@@ -68,12 +68,8 @@ def engine_failure_reported(engine: Engine) -> Iterator[None]:
 
 
 class Arriving:
-    """ASGI middleware: lists requests from here on, before their bodies are read, until they are answered.
-
-    Parameters
-    ----------
-    paths
-        The paths whose requests are listed, and whether these belong to the groups that their headers name.
+    """ASGI middleware: lists requests from here on, before their bodies are read, until they are answered; those of
+    `paths`, each with whether its requests belong to the groups that their headers name.
     """
 
     def __init__(self, app: ASGIApp, paths: Mapping[str, bool]) -> None:

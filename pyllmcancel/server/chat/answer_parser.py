@@ -54,13 +54,7 @@ ID_LENGTH = 9  # some templates refuse any other length
 
 
 def read_form(form: bytes) -> ChatParser:
-    """Compile the form of answers. With many tools that takes milliseconds, once for all choices of a request.
-
-    Parameters
-    ----------
-    form
-        `ChatForm.parser`.
-    """
+    """Compile a `ChatForm.parser`. With many tools that takes milliseconds, once for all choices of a request."""
     made: ChatParser = compiled_module().ChatParser(form)
     return made
 
@@ -68,12 +62,8 @@ def read_form(form: bytes) -> ChatParser:
 class AnswerParser:
     """The parser of one answer. Malformed parts come as text, or as arguments that are not JSON; nothing is an error.
 
-    Parameters
-    ----------
-    form
-        The result of `read_form`, which may be shared.
-    name
-        The name of the answer. Calls that the model gives no id have ids that depend on it.
+    The `form` is a result of `read_form`, which may be shared. Calls that the model gives no id have ids that depend on
+    the `name` of the answer.
     """
 
     def __init__(self, form: ChatParser, name: str) -> None:

@@ -123,13 +123,7 @@ class RankedText(Answer):
 
 
 class RankWording:
-    """The answer as JSON.
-
-    Parameters
-    ----------
-    squash
-        True for scores between 0 and 1, where the model gives others.
-    """
+    """The answer as JSON. To `squash` is for scores between 0 and 1, where the model gives others."""
 
     def __init__(self, body: RankBody, model_name: str, *, squash: bool) -> None:
         self._body = body

@@ -43,15 +43,7 @@ class CompletionChunk(Envelope, ChunkUsage):
 
 
 class CompletionDialect(OpenAIDialect):
-    """One request's answer.
-
-    Parameters
-    ----------
-    prompts
-        One for each prompt, with `echo`.
-    n_prompts
-        The number of prompts, even without `echo`.
-    """
+    """One request's answer to a number of prompts; with `echo` these are given, too."""
 
     prefix = "cmpl-"
     whole_object = chunk_object = "text_completion"

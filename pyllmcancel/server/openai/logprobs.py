@@ -42,14 +42,8 @@ class Row(NamedTuple):
 class PromptText:
     """A prompt as its echo shows it.
 
-    Attributes
-    ----------
-    text
-        The prompt as the client sent it; for tokens, their text.
-    offsets
-        The character at which each token's text begins.
-    names
-        Each token's text, as it stands in logprobs.
+    The `text` is the client's, or that of its tokens. Each token has a text in `names`, as it stands in logprobs, and
+    in `offsets` the character at which that begins.
     """
 
     def __init__(self, model: Model, prompt: str | Sequence[int], tokens: Sequence[int]) -> None:

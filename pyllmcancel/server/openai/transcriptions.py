@@ -114,13 +114,7 @@ class TranscriptTextDone(Answer):
 
 
 class TranscriptionDialect(Dialect):
-    """One request's answer.
-
-    Parameters
-    ----------
-    seconds
-        The sound's length, if the answer is to have it.
-    """
+    """One request's answer, which has the sound's length if that is given."""
 
     says_done = True
 

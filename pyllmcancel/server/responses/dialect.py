@@ -32,13 +32,7 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """Reads one answer.
-
-    Attributes
-    ----------
-    n_reasoning
-        The number of reasoning tokens so far; a delta that ends reasoning counts as the answer's.
-    """
+    """Reads one answer."""
 
     def __init__(self, model: Model, turn: ChatTurn) -> None:
         shows = turn.params.shows
@@ -46,7 +40,7 @@ class Reader:
         self._parser = turn.new_parser()
         self._ledger = Ledger(lambda token: model.piece(token, special=shows(token)))
         self._logprobs: list[OutputTokenLogprob] = []  # of text that is held back
-        self.n_reasoning = 0
+        self.n_reasoning = 0  # tokens so far; a delta that ends reasoning counts as the answer's
         self.last: Delta | None = None
 
     def read(self, delta: Delta) -> tuple[list[Part], list[OutputTokenLogprob]]:
@@ -71,26 +65,13 @@ Store = Callable[["ResponseAnswer", Sequence["ResponseEvent"]], Awaitable[None]]
 
 
 class ResponsesDialect(Dialect):
-    """One response.
-
-    Parameters
-    ----------
-    queued
-        True for a response in the background.
-
-    Attributes
-    ----------
-    output
-        The response so far.
-    store
-        Stores the response after its end, with its last events; None: it is not stored.
-    """
+    """One response, which is `queued` first if it is in the background."""
 
     names_events = True
 
     def __init__(self, output: Output, reader: Reader, *, queued: bool = False) -> None:
-        self.output = output
-        self.store: Store | None = None
+        self.output = output  # the response so far
+        self.store: Store | None = None  # stores the response after its end, with its last events
         self._reader = reader
         self._queued = queued
         self._response: ResponseAnswer | None = None

@@ -83,12 +83,7 @@ class BackgroundResponse(KeptAnswer):
 class Responses:
     """All responses of a server, and parts of conversations that other workers have. Used in the event loop only.
 
-    Parameters
-    ----------
-    open_store
-        Makes the store at its first use; None: nothing is stored.
-    store
-        The store, if it has been opened already.
+    `open_store` makes the store at its first use, unless a `store` was opened before; without it nothing is stored.
     """
 
     def __init__(self, open_store: Callable[[], Store] | None, store: Store | None = None) -> None:
@@ -124,17 +119,8 @@ class Responses:
     async def begin(
         self, stream: AsyncStream, dialect: ResponsesDialect, items: Sequence[Any], *, replaces: bool
     ) -> BackgroundResponse:
-        """Store a response's beginning, and have its answer written to the end.
-
-        Parameters
-        ----------
-        replaces
-            It takes the place of a response of its id.
-
-        Raises
-        ------
-        ApiError
-            The response could not be stored, and is cancelled.
+        """Store a response's beginning, and have its answer written to the end. It takes the place of a response of its
+        id if it `replaces` one. ApiError if it could not be stored; then it is cancelled.
         """
         background = BackgroundResponse(stream, dialect)
         response = background.response() | {"status": "queued"}

@@ -22,14 +22,9 @@ A = TypeVar("A", bound=KeptAnswer)
 
 
 class KeptAnswers(Generic[A]):
-    """Kept answers by their owners and names. Used in the event loop only.
+    """Kept answers by their owners, of which there may be several, and names. Used in the event loop only.
 
-    Parameters
-    ----------
-    limit
-        Limit of their number, and with it of their memory. The oldest one that has ended makes room for a new one.
-    several
-        True if there are several owners.
+    The limit is of their number, and with it of their memory. The oldest one that has ended makes room for a new one.
     """
 
     def __init__(self, limit: int, *, several: bool) -> None:

@@ -29,16 +29,9 @@ class KeptResponse(Response):
 
     A reader that is so slow that its next bytes have been dropped gets an error instead of them.
 
-    Parameters
-    ----------
-    place
-        The number of bytes to leave out.
-    first
-        The number of events to leave out after them.
-    ping_interval
-        Seconds of silence after which a comment is sent; 0: never, because the answer has pings of its own.
-    is_read
-        False if the client has left the process in front: then the answer has no reader yet.
+    Bytes up to a `place` are left out, and then the events before the `first`. After a silence of `ping_interval`
+    seconds a comment is sent; 0: never, because the answer has pings of its own. If the client has left the process in
+    front, the answer has no reader yet: it is not read.
     """
 
     def __init__(

@@ -76,19 +76,10 @@ class TextReader:
         must_fit: bool = True,
         last: int | None = None,
     ) -> Sequence[int]:
-        """Return the tokens of a text; tokens are returned unchanged.
+        """Return the tokens of a text; tokens are returned unchanged. ContextLengthError, which names `param`, if all
+        tokens are to be computed, and cannot fit; otherwise the caller has checked the text's length.
 
-        Parameters
-        ----------
-        must_fit
-            True if all tokens are to be computed; otherwise the caller has checked the text's length.
-        last
-            The number of last tokens to keep; negative: as many as fit.
-
-        Raises
-        ------
-        ContextLengthError
-            The text cannot fit; the error names `param`.
+        With `last` this number of last tokens is kept; negative: as many as fit.
         """
         if last:
             most = last if last > 0 else self.n_ctx - 1
