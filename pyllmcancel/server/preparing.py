@@ -18,11 +18,13 @@ from fastapi import Request as HttpRequest
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, Error
 from pyllmcancel.events import RequestStatus
+from pyllmcancel.pausing import no_pause
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import watched
 from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.http.workers import Work, Workers
+from pyllmcancel.server.limits import INLINE_BODY
 from pyllmcancel.server.origin import names_in_head, plain_origin
 from pyllmcancel.server.state import state_of
 
@@ -171,8 +173,11 @@ async def cancel_if_client_leaves(http: HttpRequest) -> AsyncIterator[None]:
             yield
 
 
-async def prepare(http: HttpRequest, function: Callable[[FlaggedPause], T], workers: Workers) -> T:
-    """Run `function` in another thread, and return its result.
+async def prepare(
+    http: HttpRequest, function: Callable[[FlaggedPause], T], workers: Workers | None = None, cost: int = 0
+) -> T:
+    """Run `function` in another thread, one of the `workers`, and return its result; without `workers` inline if its
+    `cost` is low, which is the number of characters that it reads.
 
     Raises
     ------
@@ -183,9 +188,11 @@ async def prepare(http: HttpRequest, function: Callable[[FlaggedPause], T], work
     EngineClosedError
         The server is shutting down.
     """
-    request = exchange_of(http.scope).request
-    work = Work(owner_of(http.scope)) if request is None else Preparation(state_of(http).engine, request)
-    return await workers.run(http.receive, function, work)
+    if workers is None and cost <= INLINE_BODY:
+        return function(no_pause)
+    state, request = state_of(http), exchange_of(http.scope).request
+    work = Work(owner_of(http.scope)) if request is None else Preparation(state.engine, request)
+    return await (workers or state.workers).run(http.receive, function, work)
 
 
 class Preparation(Work):

@@ -14,8 +14,8 @@ from pyllmcancel.chat.template import CHATML, ChatTemplate
 from pyllmcancel.cli.configuration import BUILT_IN
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.chat.body import ChatBody
-from pyllmcancel.server.chat.prompt import template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
+from pyllmcancel.server.chat.turn import template_inputs
 from pyllmcancel.server.config import ChatDefaults
 from tests.http.test_serve_options import config_of
 

@@ -11,9 +11,8 @@ from pyllmcancel.chat.template import CHATML, ChatForm, ChatTemplate, chat_form
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.pausing import no_pause
 from pyllmcancel.server.chat.body import ChatBody
-from pyllmcancel.server.chat.prompt import template_inputs
-from pyllmcancel.server.chat.tool_fields import NamedTool
-from pyllmcancel.server.chat.tools import tool_plan
+from pyllmcancel.server.chat.tools import NamedTool, tool_plan
+from pyllmcancel.server.chat.turn import template_inputs
 from pyllmcancel.server.config import ChatDefaults
 from pyllmcancel.server.http.unknown_fields import take_unknown
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.server.anthropic.blocks import ForeignBlock, ToolResultBlock, ToolUseBlock, TurnMessage
-from pyllmcancel.server.chat.tool_fields import Parameters
+from pyllmcancel.server.chat.tools import Parameters
 from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent
 
 SEARCH = "tool_search_tool"  # prefix of the hosted tools that search for others

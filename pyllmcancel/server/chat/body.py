@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.chat.messages import Message
 from pyllmcancel.server.chat.thinking import ThinkingFields
-from pyllmcancel.server.chat.tool_fields import Tool, ToolChoice
+from pyllmcancel.server.chat.tools import Tool, ToolChoice
 from pyllmcancel.server.config import ReasoningFormat
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
 from pyllmcancel.server.wire.fields import between
@@ -23,9 +22,7 @@ from pyllmcancel.server.wire.generation import MAX_LOGPROBS, OpenAIBody
 from pyllmcancel.server.wire.sampling import MAX_INT, extra
 
 if TYPE_CHECKING:
-    from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.sampling import SamplingParams
     from pyllmcancel.server.media.parts import MediaPart
 
 
@@ -102,12 +99,7 @@ class ChatBody(ThinkingFields, OpenAIBody):
         return [part for message in self.messages for part in message.media]
 
     @property
-    def only_warms(self) -> bool:
-        return self.most_tokens == 0
-
-    @property
     def most_tokens(self) -> int | None:
-        """The limit of an answer's tokens; None if only the context limits them."""
         limits = (self.max_completion_tokens, self.max_tokens, self.n_predict)
         given = next((limit for limit in limits if limit is not None), -1)
         return None if given < 0 else given
@@ -121,7 +113,6 @@ class ChatBody(ThinkingFields, OpenAIBody):
 
     @property
     def most_logprobs(self) -> int | None:
-        """The number of alternatives beside each token; None: no logprobs."""
         return (self.top_logprobs or self.n_probs or 0) if self.logprobs else self.n_probs or None
 
     def own_name(self, param: str | None) -> str | None:
@@ -140,16 +131,3 @@ class ChatBody(ThinkingFields, OpenAIBody):
         if self.limits_tokens and self.tools and self.tool_choice != "none":
             # The grammar of a call may require a token that the limit forbids.
             raise InvalidRequestError("calls of tools cannot be combined with other limits on tokens", self.limit_field)
-
-    def generation_params(
-        self, defaults: SamplingParams, constraint: ConstraintFactory | None, visible: frozenset[int]
-    ) -> GenerationParams:
-        """Return the parameters of generation. Parameters that the client leaves open are from `defaults`."""
-        return GenerationParams(
-            sampling=self.sampling(defaults, self.most_logprobs),
-            n=self.n or 1,
-            max_tokens=self.most_tokens,
-            constraint=constraint,
-            visible_tokens=visible,
-            **self.limits(),
-        )

@@ -34,6 +34,6 @@ async def rerank(incoming: Annotated[Incoming[RankBody], reads(RankBody)]) -> An
     check_ranks(state.engine.pooling)
     # Each pair has the query, and the template, in it.
     repeated = (len(body.query) + len(model.metadata.get(TEMPLATE, ""))) * len(body.ranked())
-    tokens = await incoming.prepared(lambda pause: PairReader(state.texts, body, pause).read(), cost=repeated)
+    tokens = await incoming.prepare(lambda pause: PairReader(state.texts, body, pause).read(), cost=repeated)
     squash = body.raw_scores is False and not gives_probabilities(model)
     return submit_texts(incoming, tokens, RankWording(body, state.model_name, squash=squash))

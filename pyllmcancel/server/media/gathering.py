@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError, MediaError
 from pyllmcancel.media.checks import MediaLimits, check
@@ -26,14 +26,14 @@ from pyllmcancel.server.http.body_limit import hold_more
 from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.media import sources
 from pyllmcancel.server.media.parts import WORDS
-from pyllmcancel.server.preparing import cancel_if_client_leaves, prepare
-from pyllmcancel.server.state import state_of
+from pyllmcancel.server.preparing import cancel_if_client_leaves
 
 if TYPE_CHECKING:
     from fastapi import Request
 
     from pyllmcancel.media.values import MediaPrompt
     from pyllmcancel.pausing import FlaggedPause, Pause
+    from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.media.parts import MediaPart
     from pyllmcancel.server.state import ServerState
 
@@ -83,20 +83,21 @@ def given_in(parts: Iterable[MediaPart]) -> list[Given]:
     return [Given(part.marker, part.source, part.kind) for part in parts]
 
 
-async def gathered(request: Request, given: Sequence[Given], param: str, *, must_fit: bool = True) -> Gathered:
+async def gathered(incoming: Incoming[Any], given: Sequence[Given], param: str, *, must_fit: bool = True) -> Gathered:
     """Return a request's pictures and sounds, which have been fetched and read. The request is listed meanwhile.
 
     Unless the request `must_fit`, its pictures may have more tokens than the context. Errors: there are too many, the
     model does not take them, or one cannot be fetched, or is too large; the request was cancelled, or the server ends.
     """
-    asked, state = Gathered(given, param, owner_of(request.scope)), state_of(request)
+    request, state = incoming.http, incoming.state
+    asked = Gathered(given, param, owner_of(request.scope))
     if not asked:
         return asked
     check_asked(state, asked)
     if any(one.url for one in given):
         async with cancel_if_client_leaves(request):
             asked = replace(asked, given=await _fetched(request, state, asked))
-    files = await prepare(request, partial(read_files, state, asked, must_fit), state.preparers)
+    files = await incoming.prepare(partial(read_files, state, asked, must_fit), state.preparers)
     # The longer base64 in the body counts already; a file on this machine does not.
     beyond = (len(file.data) - len(one.source) for file, one in zip(files, asked.given, strict=True))
     hold_more(request.scope, sum(max(0, n_bytes) for n_bytes in beyond))

@@ -50,7 +50,7 @@ async def transcriptions(
             return None
 
     with NAMES.in_errors():
-        seconds = await incoming.prepared(work)
+        seconds = await incoming.prepare(work)
         chat = incoming.asking(body.as_chat(), NAMES)
         turn = await chat_turn(chat)
         return await generate(chat, [turn.tokens], turn.params, TranscriptionDialect(body, turn, seconds))

@@ -146,7 +146,7 @@ async def conversation_of(
     if before:  # the conversation may be long, though the body is short
         items, chat = await incoming.prepare(translated, incoming.state.workers)
     else:
-        items, chat = await incoming.prepared(translated)
+        items, chat = await incoming.prepare(translated)
     return items, incoming.asking(chat, names)
 
 

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 
 from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.wire.accepted import AcceptedFields
 from pyllmcancel.server.wire.fields import RequestBody, TokenId, between, stop_strings
 from pyllmcancel.server.wire.form import FormFields, Gbnf
@@ -96,6 +97,25 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, AcceptedFields, LlamaF
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
+    def n_generated(self) -> int:
+        """The number of choices that are generated for each prompt."""
+        return self.n or 1
+
+    @property
+    def most_tokens(self) -> int | None:
+        """The limit of an answer's tokens; None if only the context limits them."""
+        raise NotImplementedError
+
+    @property
+    def most_logprobs(self) -> int | None:
+        """The number of alternatives beside each token; None: no logprobs."""
+        raise NotImplementedError
+
+    @property
+    def only_warms(self) -> bool:
+        return self.most_tokens == 0
+
+    @property
     def predicted(self) -> str:
         """The predicted text; empty if there is none, or if nothing is to be drafted."""
         return "" if self.prediction is None or self.draft_max == 0 else self.prediction.text
@@ -124,11 +144,20 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, AcceptedFields, LlamaF
         if self.limits_tokens and "infill" in (self.samplers or ()):
             raise InvalidRequestError("the sampler infill cannot be combined with limits on tokens", self.limit_field)
 
-    def sampling(self, defaults: SamplingParams, n_logprobs: int | None) -> SamplingParams:
-        """Return the parameters of sampling, with `defaults` for those that the client leaves open."""
+    def generation_params(
+        self, defaults: SamplingParams, constraint: ConstraintFactory | None, prediction: tuple[int, ...]
+    ) -> GenerationParams:
+        """Return the parameters of generation, with `defaults` for those that the client leaves open."""
         form = self.answer_form()
         grammar = form.text if isinstance(form, Gbnf) else ""
-        return replace(defaults, **self.given(), grammar=grammar, n_logprobs=n_logprobs)
+        return GenerationParams(
+            sampling=replace(defaults, **self.given(), grammar=grammar, n_logprobs=self.most_logprobs),
+            n=self.n_generated,
+            max_tokens=self.most_tokens,
+            constraint=constraint,
+            prediction=prediction,
+            **self.limits(),
+        )
 
     def limits(self) -> dict[str, Any]:
         return super().limits() | {
