@@ -21,7 +21,6 @@ from pyllmcancel.server.batches import routes as batches_routes
 from pyllmcancel.server.batches.running import Batches
 from pyllmcancel.server.behind import FrontLinks
 from pyllmcancel.server.bodies import arriving_paths
-from pyllmcancel.server.embeddings import ranking_routes as rankings_routes
 from pyllmcancel.server.embeddings import routes as embeddings_routes
 from pyllmcancel.server.from_front import WORKER_PATH, FromFront, Messages
 from pyllmcancel.server.http.api_keys import ApiKeys, KeyRing
@@ -42,7 +41,6 @@ from pyllmcancel.server.openapi import routes as openapi_routes
 from pyllmcancel.server.openapi.description import describe
 from pyllmcancel.server.preparing import Arriving
 from pyllmcancel.server.requests import routes as routes_requests
-from pyllmcancel.server.requests import sessions as routes_sessions
 from pyllmcancel.server.responses import routes as responses_routes
 from pyllmcancel.server.responses import routes_stored as responses_routes_stored
 from pyllmcancel.server.responses.storage.store import Store
@@ -64,7 +62,6 @@ ROUTERS = (
     openai_routes.router,
     openai_routes_audio.router,
     routes_requests.router,
-    routes_sessions.router,
     streams_routes.router,
     routes_health.router,
     routes_models.router,
@@ -73,7 +70,6 @@ ROUTERS = (
     llama_routes_state.router,
     llama_routes_slots.router,
     embeddings_routes.router,
-    rankings_routes.router,
     responses_routes.router,
     responses_routes_stored.router,
     batches_routes.router,

@@ -35,7 +35,7 @@ def llama3() -> Iterator[ChatTemplate]:
 
 def inputs(template: ChatTemplate, *messages: dict[str, Any], **fields: Any) -> dict[str, Any]:
     body = ChatBody.model_validate({"messages": list(messages or MESSAGES)} | fields)
-    return template_inputs(body, template, tool_plan(body), BY_NAME)
+    return template_inputs(body, template, tool_plan(body.tools, body.tool_choice), BY_NAME)
 
 
 def test_their_names_are_those_of_llama_cpp() -> None:

@@ -54,7 +54,7 @@ def form_of(
 ) -> ChatForm:
     template = Opened(source or CHATML)
     body = ChatBody.model_validate({"messages": list(messages or [USER])} | fields)
-    inputs = template_inputs(body, template, tool_plan(body), defaults)
+    inputs = template_inputs(body, template, tool_plan(body.tools, body.tool_choice), defaults)
     return chat_form(inputs, json.loads(template.functions.apply_template(inputs)))
 
 

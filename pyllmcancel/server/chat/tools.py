@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.wire.fields import RequestBody
-
-if TYPE_CHECKING:
-    from pyllmcancel.server.chat.body import ChatBody
 
 NAME = r"[A-Za-z0-9_.:/-]{1,128}"
 FLAT = (None, "", "function")  # types of functions that are sent without an object around them
@@ -108,27 +106,24 @@ class ToolPlan:
         return bool(self.tools) and self.choice != "none"
 
 
-def tool_plan(body: ChatBody) -> ToolPlan:
+def tool_plan(given: Sequence[Tool] | None, choice: ToolChoice | None) -> ToolPlan:
     """Return the tools that the model is shown, and whether it must call one; InvalidRequestError if the choice names a
     tool that is not there.
     """
-    tools = body.tools or []
+    tools = given or ()
     names = [tool.function.name for tool in tools]
     for index, name in enumerate(names):
         if name in names[:index]:
             raise InvalidRequestError(f"there are two tools named {name}", f"tools[{index}].function.name")
     allowed: set[str] | None = None  # all
-    choice: Literal["none", "auto", "required"] = "required"
-    match body.tool_choice:
+    match choice:
         case NamedTool(function=function):
-            allowed = {function.name}
+            allowed, choice = {function.name}, "required"
         case AllowedToolsChoice(allowed_tools=few):
             allowed, choice = {tool.function.name for tool in few.tools}, few.mode
-        case given:
-            choice = given or "auto"
     for name in (allowed or set()) - set(names):
         raise InvalidRequestError(f"there is no tool named {name}", "tool_choice")
     if choice == "required" and not tools:
         raise InvalidRequestError("tool_choice asks for a call, but there are no tools", "tool_choice")
     shown = [(index, tool) for index, tool in enumerate(tools) if allowed is None or names[index] in allowed]
-    return ToolPlan(tuple(shown), choice)
+    return ToolPlan(tuple(shown), choice or "auto")

@@ -68,7 +68,7 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     """
     state, body = incoming.state, incoming.body
     body.check()
-    plan = tool_plan(body)
+    plan = tool_plan(body.tools, body.tool_choice)
     wanted = body.answer_schema(calls=plan.may_call)
     asked = await gathered(incoming, given_in(body.media), "messages")
     # Always off the event loop, and visible to clients: the model's template decides what it does.
@@ -101,7 +101,7 @@ async def chat_length(incoming: Incoming[ChatBody]) -> int:
     asked = await gathered(incoming, given_in(body.media), "messages", must_fit=False)
 
     def work(pause: FlaggedPause) -> int:
-        prompt = render(incoming, tool_plan(body), pause).prompt
+        prompt = render(incoming, tool_plan(body.tools, body.tool_choice), pause).prompt
         state.texts.check_length(len(prompt), "messages")
         return len(prompt_tokens(incoming, prompt, asked, pause, must_fit=False))
 

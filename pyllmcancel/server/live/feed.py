@@ -13,12 +13,9 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
-
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.live.facts import FactFinder, PlainFact
@@ -282,15 +279,3 @@ class Feed:
             "aborted_steps": totals.aborted_steps,
             "cancels": dict(totals.cancels),
         }
-
-
-class FeedGauges(Collector):
-    """Read at each scrape, in the event loop."""
-
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-
-    def collect(self) -> Iterable[Metric]:
-        ring = self._feed.ring
-        n_kept, text = ring.newest - ring.first + 1, "Events that readers of the feed can take up again."
-        yield GaugeMetricFamily("pyllmcancel_events_kept", text, n_kept)

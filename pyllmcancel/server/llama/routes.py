@@ -197,7 +197,7 @@ async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody,
     check_asked(state, Gathered(given, "messages", incoming.request.owner))
 
     def work(pause: Pause) -> Response:
-        prompt = render(incoming, tool_plan(body), pause).prompt
+        prompt = render(incoming, tool_plan(body.tools, body.tool_choice), pause).prompt
         for one in given:
             prompt = prompt.replace(one.marker, state.media_marker)
         return JSONResponse(PromptAnswer(prompt=prompt))

@@ -77,9 +77,10 @@ REQUEST_HEADERS = tuple(
 # for every route that names it, also that of errors, which took most of the server's start.
 MODELS: list[Any] = []
 # Models that FastAPI does not know: bodies, events of streams, and errors, of which it takes all for OpenAI's.
-FURTHER: dict[type, Literal["validation", "serialization"]] = dict.fromkeys(
-    (LLAMA.answer, ANTHROPIC.answer), "serialization"
-)
+FURTHER: dict[type, Literal["validation", "serialization"]] = {
+    LLAMA.answer: "serialization",
+    ANTHROPIC.answer: "serialization",
+}
 
 
 def errors(*statuses: int) -> Responses:

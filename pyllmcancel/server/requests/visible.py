@@ -111,24 +111,16 @@ class Visible:
         family = self._registry.family_to_cancel(name, owner, descendants=descendants, hold=hold)
         return None if family is None else [request for members in family.values() for request in members]
 
-    def owners_of(self, ids: Set[str]) -> set[str]:
-        """Return the owners that have a request of one of these ids."""
-        return self._registry.owners_of(ids)
-
-    def owners_of_session(self, name: str) -> set[str]:
-        """Return the owners that have a session of this name."""
-        return {session.owner for session in self.sessions() if session.id == name}
-
     def _owner_of(self, ids: Set[str], hold: float = 0.0) -> str:
         """Return the owner who has a request of one of these ids."""
         if self.owner is not None:
             return self.owner
-        return only(self.owners_of(ids), hold)
+        return only(self._registry.owners_of(ids), hold)
 
     def _owner_of_session(self, name: str, hold: float = 0.0) -> str:
         if self.owner is not None:
             return self.owner
-        return only(self.owners_of_session(name), hold)
+        return only({session.owner for session in self.sessions() if session.id == name}, hold)
 
     async def cancel(
         self, targets: Collection[Target], *, wait: bool, reason: CancelReason = CancelReason.EXPLICIT
