@@ -31,21 +31,12 @@ OWN_KEYS = {"load-on-startup", "pin", "replicas", "alias", "model", "m", "hf-rep
 # Keys of llama-server's that have no effect here.
 WITHOUT_EFFECT = {"stop-timeout", "dedup-cache-models"}
 # Options of the process in front, which its children do not get.
-OF_FRONT = {
-    *("named", "model", "models", "hf_repo", "hf_file", "alias", "host", "port", "cors_origins", "allowed_hosts"),
-    *("ssl_key_file", "ssl_cert_file", "trusted_proxies", "replica", "store"),
-    *("workers", "worker", "worker_url", "worker_key", "worker_ca"),
-    *(
-        "models_dir",
-        "models_preset",
-        "models_max",
-        "models_memory",
-        "models_autoload",
-        "idle_loads",
-        "sleep_idle_seconds",
-    ),
-    *("idle_loads", "replicas", "worker_silence", "cache_disk", "fit_print", "ui"),
-}
+NAMES = (
+    "named model models hf_repo hf_file alias host port cors_origins allowed_hosts ssl_key_file ssl_cert_file"
+    " trusted_proxies replica store workers worker worker_url worker_key worker_ca models_dir models_preset models_max"
+    " models_memory models_autoload idle_loads sleep_idle_seconds replicas worker_silence cache_disk fit_print ui"
+)
+OF_FRONT = frozenset(NAMES.split())
 VARIABLES_OF_FRONT = [variable_of(one.replace("_", "-")) for one in OF_FRONT]
 
 

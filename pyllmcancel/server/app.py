@@ -26,9 +26,8 @@ from pyllmcancel.server.from_front import WORKER_PATH, FromFront, Messages
 from pyllmcancel.server.http.api_keys import ApiKeys, KeyRing
 from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.error_handlers import add_error_handlers
-from pyllmcancel.server.http.heads import PlainHeads
+from pyllmcancel.server.http.heads import PlainHeads, TrustedProxies
 from pyllmcancel.server.http.page_guard import PageGuard
-from pyllmcancel.server.http.proxies import TrustedProxies
 from pyllmcancel.server.http.request_context import RequestContext
 from pyllmcancel.server.http.web_origins import AllowedOrigins
 from pyllmcancel.server.live import routes as live_routes

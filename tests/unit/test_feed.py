@@ -8,10 +8,9 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.observer import StepPart, StepRecord
 from pyllmcancel.server.live import recorder as recorder_module
 from pyllmcancel.server.live import texts as texts_module
-from pyllmcancel.server.live.facts import Fact, FactFinder, PlainFact, StepsFact
+from pyllmcancel.server.live.facts import Fact, FactFinder, PlainFact, Ring, StepsFact
 from pyllmcancel.server.live.feed import Feed
 from pyllmcancel.server.live.recorder import Happening, Recorder, Stepped
-from pyllmcancel.server.live.ring import Ring
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.live.wording import Audience, Frames, steps_event
 from pyllmcancel.server.running.metrics import EngineMetrics

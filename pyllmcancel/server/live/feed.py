@@ -18,9 +18,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.live.facts import FactFinder, PlainFact
+from pyllmcancel.server.live.facts import FactFinder, PlainFact, Ring
 from pyllmcancel.server.live.recorder import Recorder
-from pyllmcancel.server.live.ring import Ring
 from pyllmcancel.server.live.wording import Frames
 from pyllmcancel.server.running.metrics import n_paused
 
