@@ -21,7 +21,7 @@ import asyncio
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from pyllmcancel.server.delivered import Delivered, Marks, Promise
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.exchange import exchange_of
+from pyllmcancel.server.http.workers import post
 from pyllmcancel.server.promise import prompt_digest
 
 if TYPE_CHECKING:
@@ -172,11 +173,7 @@ class Link:
     def _ended(self, request: Request, loop: asyncio.AbstractEventLoop, _: Future[Ending]) -> None:
         """Have the ending of a cancelled request sent, from any thread: the application's answer takes longer."""
         if request.cancellation.requested:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._write_ending)
-
-    def _write_ending(self) -> None:
-        self._write(self._ending())
+            post(loop, lambda: self._write(self._ending()))
 
     def is_new(self, delta: Delta) -> bool:
         """Return whether a delta, the next one of its choice, has not been delivered."""

@@ -23,7 +23,7 @@ from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import watched
 from pyllmcancel.server.http.exchange import exchange_of, owner_of
-from pyllmcancel.server.http.workers import Work, Workers
+from pyllmcancel.server.http.workers import Work, Workers, post
 from pyllmcancel.server.limits import INLINE_BODY
 from pyllmcancel.server.origin import names_in_head, plain_origin
 from pyllmcancel.server.state import state_of
@@ -155,12 +155,6 @@ def working(engine: Engine, request: Request, give_up: Callable[[], object] = la
         yield
     finally:
         engine.arrivals.end_work(request)
-
-
-def post(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
-    """Have the event loop make a call soon; from any thread."""
-    with suppress(RuntimeError):  # the event loop has ended
-        loop.call_soon_threadsafe(call)
 
 
 @asynccontextmanager

@@ -36,13 +36,12 @@ from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.kept_answers import KeptAnswers
 from pyllmcancel.server.wire.fields import Answer
-from pyllmcancel.server.wire.tokens import TextReader
+from pyllmcancel.server.wire.tokens import TextReader, special_text
 from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
     from fastapi import Request
 
-    from pyllmcancel._native import Model
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.engine.loading import Loading
     from pyllmcancel.server.config import ServerConfig
@@ -199,8 +198,8 @@ class ServerState:
         self.config = replace(config, sampling=replace(config.sampling, **advice))
         self.chat_template = ChatTemplate(
             given or model.chat_template,
-            _special(model, "bos"),
-            _special(model, "eos"),
+            special_text(model, "bos"),
+            special_text(model, "eos"),
             tool_use_source="" if given else model.metadata.get(TOOL_USE_TEMPLATE, ""),
             jinja=self.config.chat.jinja,
         )
@@ -365,8 +364,3 @@ class ServerState:
 def state_of(request: Request) -> ServerState:
     state: ServerState = request.app.state.server
     return state
-
-
-def _special(model: Model, name: str) -> str:
-    token = model.special_tokens.get(name)
-    return "" if token is None else model.piece(token, special=True).decode("utf-8", "replace")

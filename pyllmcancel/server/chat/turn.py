@@ -135,7 +135,11 @@ def read_chat(
         schema["json_schema"] = wanted.schema
     form = render(incoming, plan, pause, **schema)
     if plan.may_call and not is_followable(form):
-        form = without_too_much(render(incoming, plan, pause, **schema, enforces_schemas=False))
+        form = render(incoming, plan, pause, **schema, enforces_schemas=False)
+        if form.triggers and not is_followable(form):
+            # The model's calls are then free. A required call cannot be left to the model: its grammar, which waits for
+            # nothing, is refused when the request is submitted.
+            form = replace(form, grammar="")
     pause()
     tokens = prompt_tokens(incoming, form.prompt, asked, pause)
     prediction = state.texts.predicted(incoming.body.predicted, pause)
@@ -163,14 +167,6 @@ def is_followable(form: ChatForm) -> bool:
     except UsageError:
         return False
     return True
-
-
-def without_too_much(form: ChatForm) -> ChatForm:
-    """Drop a grammar that waits for a call and cannot be followed: the model's calls are then free.
-
-    A required call cannot be left to the model. Its grammar is refused when the request is submitted.
-    """
-    return replace(form, grammar="") if form.triggers and not is_followable(form) else form
 
 
 def constraint_of(

@@ -22,7 +22,7 @@ from pyllmcancel.requests.request import NO_OWNER
 from pyllmcancel.scheduling.prefix_file import DamagedFileError, head_of, read_head, read_states, write
 from pyllmcancel.scheduling.swap_space import Fetched
 from pyllmcancel.server.bodies import read_body
-from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError, unsupported
 from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.llama.body import SlotFileBody
 from pyllmcancel.server.openapi.description import answers, asks, errors
@@ -75,8 +75,7 @@ async def change_slot(request: Request, id_slot: int, action: Literal["save", "r
     state, owner = state_of(request), owner_of(request.scope)
     folder = state.config.slot_save_path
     if folder is None:
-        message = "this server does not save slots: start it with --slot-save-path"
-        raise ApiError(501, message, "not_supported_error", code="not_supported")
+        raise unsupported("this server does not save slots: start it with --slot-save-path")
     if not 0 <= id_slot < state.engine.n_slots:
         raise InvalidRequestError(f"there is no slot {id_slot}", "id_slot")
     if action == "erase":
@@ -95,8 +94,7 @@ async def save(state: ServerState, files: SlotFiles, owner: str, id_slot: int, p
         raise InvalidRequestError(f"slot {id_slot} has nothing to save: it is empty, or has lost it", "id_slot")
     if min(copied.prefix.tokens) < 0:
         # Their tokens are this process's: in another they would stand for other pictures.
-        message = f"slot {id_slot} has pictures or sounds, which are not saved"
-        raise ApiError(501, message, "not_supported_error", code="not_supported")
+        raise unsupported(f"slot {id_slot} has pictures or sounds, which are not saved")
     n_written = await asyncio.to_thread(files.save, path, copied)
     return SavedSlot(
         id_slot=id_slot,

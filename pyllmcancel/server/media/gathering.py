@@ -22,8 +22,7 @@ from pyllmcancel.media.library import NEEDS
 from pyllmcancel.media.sounds import is_sound
 from pyllmcancel.media.values import Media, MediaKind
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.body_limit import hold_more
-from pyllmcancel.server.http.exchange import owner_of
+from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.media import sources
 from pyllmcancel.server.media.parts import WORDS
 from pyllmcancel.server.preparing import cancel_if_client_leaves
@@ -100,7 +99,7 @@ async def gathered(incoming: Incoming[Any], given: Sequence[Given], param: str, 
     files = await incoming.prepare(partial(read_files, state, asked, must_fit), state.preparers)
     # The longer base64 in the body counts already; a file on this machine does not.
     beyond = (len(file.data) - len(one.source) for file, one in zip(files, asked.given, strict=True))
-    hold_more(request.scope, sum(max(0, n_bytes) for n_bytes in beyond))
+    exchange_of(request.scope).hold.add(sum(max(0, n_bytes) for n_bytes in beyond))
     return replace(asked, files=files)
 
 
@@ -155,13 +154,13 @@ def check_asked(state: ServerState, asked: Gathered) -> None:
 
 
 async def _fetched(request: Request, state: ServerState, asked: Gathered) -> list[Given]:
-    seconds = state.config.media.fetch_timeout
+    seconds, hold = state.config.media.fetch_timeout, exchange_of(request.scope).hold
     found: list[Given] = []
     try:
         # One after the other, so that a request has one connection at a time.
         async with asyncio.timeout(seconds):
             for one in asked.given:
-                content = one.url and await state.fetcher.fetch(one.url, lambda n: hold_more(request.scope, n))
+                content = one.url and await state.fetcher.fetch(one.url, hold.add)
                 found.append(replace(one, source=content) if content else one)
     except TimeoutError:
         raise asked.error(len(found), BadMedia(f"it could not be fetched within {seconds:g} s")) from None

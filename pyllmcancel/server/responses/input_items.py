@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from pyllmcancel.server.chat.hosted import Foreign
+from pyllmcancel.server.chat.hosted import Foreign, hosted_text
 from pyllmcancel.server.chat.messages import TEXT_PARTS, ContentPart
 from pyllmcancel.server.limits import MAX_TOOLS
 from pyllmcancel.server.responses.tools import Tool, names_of
@@ -136,7 +136,7 @@ class ForeignItem(Foreign):
     @property
     def text(self) -> str:
         """The text of the item that a model can read; empty if it has none."""
-        return "" if self.type in MARKS else self.hosted_text
+        return "" if self.type in MARKS else hosted_text(self)
 
     @property
     def is_users(self) -> bool:
