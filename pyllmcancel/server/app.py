@@ -91,21 +91,12 @@ def create_app(
     *,
     tracing: Tracing | None = None,
 ) -> FastAPI:
-    """Make the application.
+    """Make the application. It serves with an `engine` that the caller closes, or with that of a load, which is closed at
+    the end. By default one is loaded at start-up, in the background, while ``/health`` answers 503.
 
-    Parameters
-    ----------
-    engine
-        The engine to serve with, which the caller closes. By default one is loaded at start-up, in the background,
-        while ``/health`` answers 503.
-    metrics
-        The observer that `engine` was made with, or `loading`, for ``/metrics``.
-    loading
-        A load whose engine is used, and closed at the end, instead of a load at start-up.
-    store
-        The store that `config` names, if it has been opened already; by default it is opened at its first use.
-    tracing
-        Another observer of the engine, closed after the engine: the process may end with this application.
+    `metrics` is the observer that the engine was made with; `tracing` is another one, closed after the engine: the
+    process may end with this application. The `store` that `config` names may have been opened already; by default it
+    is opened at its first use.
     """
     if engine is not None and loading is not None:
         raise ValueError("an application serves with one engine: give either `engine` or `loading`")
@@ -116,7 +107,7 @@ def create_app(
     storage = config.storage
     responses = Responses(None if storage is None else lambda: Store(*storage), store)
     state.is_store_full = lambda: responses.full
-    lag = LoopLag(state.metrics.loop_lagged)
+    lag = LoopLag(state.metrics.lag.observe)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

@@ -41,12 +41,7 @@ class Dialect(ABC):
 
     async def keep(self) -> None:  # noqa: B027 - most keep nothing
         """Store an answer, if need be. Called when an answer, whole or broken off, has been encoded, before its end is
-        sent.
-
-        Raises
-        ------
-        ApiError
-            The answer cannot be stored as requested. This error is sent instead, in a stream by `failure`.
+        sent. ApiError if it cannot be stored as requested: this error is sent instead, in a stream by `failure`.
         """
 
     @abstractmethod

@@ -41,12 +41,8 @@ T = TypeVar("T")
 def arrive(http: HttpRequest, names: Names) -> Request:
     """Return the engine's request of an HTTP request. The first call lists it; later ones replace its names.
 
-    Raises
-    ------
-    InvalidRequestError, QueueFullError, EngineClosedError, ApiError
-        It cannot be listed.
-    RequestCancelled
-        It was cancelled before.
+    RequestCancelled if it was cancelled before. InvalidRequestError, QueueFullError, EngineClosedError or ApiError if
+    it cannot be listed.
     """
     engine, request = state_of(http).engine, exchange_of(http.scope).request
     if request is None:
@@ -173,14 +169,8 @@ async def prepare(
     """Run `function` in another thread, one of the `workers`, and return its result; without `workers` inline if its
     `cost` is low, which is the number of characters that it reads.
 
-    Raises
-    ------
-    RequestCancelled
-        The request was cancelled, or its client has left.
-    ClientLeft
-        Likewise, for a request that needs nothing of the engine.
-    EngineClosedError
-        The server is shutting down.
+    RequestCancelled if the request was cancelled, or its client has left: then ClientLeft for a request that needs
+    nothing of the engine. EngineClosedError if the server is shutting down.
     """
     if workers is None and cost <= INLINE_BODY:
         return function(no_pause)

@@ -174,9 +174,9 @@ class ServerState:
             raise InvalidRequestError(DOES_NOT_GENERATE, "model")
         return self._guidance
 
-    def check_model(self, name: str | None) -> None:
+    def check_model(self, name: str | None, *, strict: bool = False) -> None:
         """Raise ApiError 404 for a name that is not served, if only the model's own names are."""
-        if self.config.strict_model and name and name not in (self.model_name, *self.aliases):
+        if (strict or self.config.strict_model) and name and name not in (self.model_name, *self.aliases):
             message = f"the model {name!r} is not served here, but {self.model_name!r} is"
             raise ApiError(404, message, param="model", code="model_not_found")
 

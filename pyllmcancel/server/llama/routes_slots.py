@@ -156,12 +156,8 @@ class SlotFiles:
             raise ApiError(507 if full else 500, message, "server_error", code=code) from error
 
     def read(self, owner: str, path: Path) -> tuple[Fetched, int]:
-        """Return the prefix of a file, and the file's bytes.
-
-        Raises
-        ------
-        InvalidRequestError
-            There is no such file of this owner, model, build and kind of cells, or it is damaged.
+        """Return the prefix of a file, and the file's bytes. InvalidRequestError if there is no such file of this
+        owner, model, build and kind of cells, or it is damaged.
         """
         try:
             if not path.is_file():  # opening a pipe would wait for its other end

@@ -154,12 +154,8 @@ class Store:
     # -- anything else ------------------------------------------------------------------------------------------------
 
     def do(self, work: Callable[[sqlite3.Connection], T], owner: str, size: int | None = None) -> Future[T]:
-        """Have `work` done as a part of a commit; first make room for `size` bytes of the owner's.
-
-        Raises
-        ------
-        StoreFullError
-            Raised by the returned future. Nothing was changed.
+        """Have `work` done as a part of a commit; first make room for `size` bytes of the owner's. If there is none,
+        the future raises StoreFullError, and nothing was changed.
         """
 
         def with_room(connection: sqlite3.Connection) -> T:
