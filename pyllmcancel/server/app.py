@@ -35,7 +35,7 @@ from pyllmcancel.server.llama import routes as llama_routes
 from pyllmcancel.server.llama import routes_slots as llama_routes_slots
 from pyllmcancel.server.llama import routes_state as llama_routes_state
 from pyllmcancel.server.openai import routes as openai_routes
-from pyllmcancel.server.openai import routes_audio as openai_routes_audio
+from pyllmcancel.server.openai import transcriptions as openai_transcriptions
 from pyllmcancel.server.openapi import routes as openapi_routes
 from pyllmcancel.server.openapi.description import describe
 from pyllmcancel.server.preparing import Arriving
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 # In the order in which they are asked whether a path is theirs.
 ROUTERS = (
     openai_routes.router,
-    openai_routes_audio.router,
+    openai_transcriptions.router,
     routes_requests.router,
     streams_routes.router,
     routes_health.router,
@@ -91,8 +91,8 @@ def create_app(
     *,
     tracing: Tracing | None = None,
 ) -> FastAPI:
-    """Make the application. It serves with an `engine` that the caller closes, or with that of a load, which is closed at
-    the end. By default one is loaded at start-up, in the background, while ``/health`` answers 503.
+    """Make the application. It serves with an `engine` that the caller closes, or with that of a load, which is closed
+    at the end. By default one is loaded at start-up, in the background, while ``/health`` answers 503.
 
     `metrics` is the observer that the engine was made with; `tracing` is another one, closed after the engine: the
     process may end with this application. The `store` that `config` names may have been opened already; by default it

@@ -51,11 +51,6 @@ class ChatDefaults:
     prefill_assistant: bool = True  # answers continue the last message when that is the assistant's
     jinja: bool = True  # if False, the template is recognised as one built into llama.cpp, and there are no tools
 
-    @property
-    def goes_on(self) -> bool:
-        """True if answers continue the assistant's last message by default."""
-        return self.prefill_assistant and self.jinja
-
 
 class Certificate(NamedTuple):
     """PEM files for HTTPS."""

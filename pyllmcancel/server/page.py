@@ -7,12 +7,12 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 from html import escape
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
-from pyllmcancel.server.documentation import documentation_url
 from pyllmcancel.server.errors.responses import ApiError
 
 # A router of its own, because the live page can be switched off; the documentation needs its files even then.
@@ -95,3 +95,16 @@ def page_files() -> dict[str, tuple[bytes, str]]:
             content = content.replace(NO_ADDRESS, f'<meta name="documentation" content="{escape(address)}">'.encode())
         found[path] = content, f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     return found
+
+
+def documentation_url() -> str | None:
+    """Return the address of the documentation, to which the server's own pages lead: the ``Documentation`` of the
+    package's metadata, or its pages at ``Source``; None if it was built without both.
+    """
+    try:
+        entries = metadata("pyllmcancel").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return None
+    addresses = dict(entry.split(", ", 1) for entry in entries)
+    source = addresses.get("Source")
+    return addresses.get("Documentation", source and f"{source}/blob/HEAD/docs/index.md")

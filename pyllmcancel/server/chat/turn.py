@@ -267,7 +267,7 @@ def continues(body: ChatBody, defaults: ChatDefaults) -> bool | str:
     last = body.messages[-1]
     if not asked:
         given = last.text or (last.model_extra or {}).get("reasoning_content")
-        implied = asked is None and defaults.goes_on and body.add_generation_prompt is None
+        implied = asked is None and defaults.prefill_assistant and defaults.jinja and body.add_generation_prompt is None
         return bool(implied and last.role == "assistant" and given and not last.tool_calls)
     if body.add_generation_prompt:
         raise InvalidRequestError("contradicts add_generation_prompt", "continue_final_message")

@@ -10,12 +10,12 @@ from fastapi.responses import JSONResponse
 from pydantic import TypeAdapter
 
 from pyllmcancel import __version__
-from pyllmcancel.server.documentation import documentation_url
 from pyllmcancel.server.errors.shapes import ANTHROPIC, LLAMA, OPENAI, ErrorShape, shape_of_path
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
 from pyllmcancel.server.http.request_context import SANE_ID
 from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.openapi.examples import EXAMPLES
+from pyllmcancel.server.page import documentation_url
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

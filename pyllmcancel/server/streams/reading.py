@@ -17,7 +17,6 @@ from pyllmcancel.server.http.exchange import mark_client_gone
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from pyllmcancel.requests.request import Request
     from pyllmcancel.server.streams.byte_log import ByteLog
     from pyllmcancel.server.streams.kept import KeptAnswer
 
@@ -44,11 +43,6 @@ class KeptResponse(Response):
         self._ping_interval = ping_interval or None
         self._is_read = is_read
         self._broken = False
-
-    @property
-    def request(self) -> Request:
-        """Read-only."""
-        return self._kept.request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send(send), name="read a kept answer")
