@@ -153,10 +153,6 @@ def scaled_file(text: str) -> tuple[Path, float]:
     return Path(path), number(scale)
 
 
-def unscaled_file(text: str) -> tuple[Path, float]:
-    return Path(text), 1.0
-
-
 def layers(text: str) -> int | Literal["auto", "all"]:
     """Convert a number of layers, or llama-server's words for all of them and for as many as fit."""
     match text.strip():

@@ -50,11 +50,6 @@ def open_store(storage: Storage | None, *, named: bool) -> Store | None:
         return Store(*storage._replace(path=None))
 
 
-def on_disk(folder: Path | None, name: str) -> list[str]:
-    """Return the option of a server's own folder of prefixes, in ``--cache-disk``, which one server uses at a time."""
-    return [] if folder is None else ["--cache-disk", str(folder / name)]
-
-
 def default_path(port: int) -> Path | None:
     """Return the usual file of a port's server, by XDG's rules for state; None if there is no such folder."""
     state = os.environ.get("XDG_STATE_HOME", "")

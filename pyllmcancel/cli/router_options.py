@@ -13,7 +13,6 @@ from pathlib import Path
 
 from pyllmcancel.cli.converters import OFF, ON, positive_int, seconds_or_off
 from pyllmcancel.cli.model_argument import check_model_file
-from pyllmcancel.cli.opening import on_disk
 from pyllmcancel.cli.options import variable_of
 from pyllmcancel.cli.parser import dashed, nearest
 from pyllmcancel.config import default_threads
@@ -31,21 +30,12 @@ OWN_KEYS = {"load-on-startup", "pin", "replicas", "alias", "model", "m", "hf-rep
 # Keys of llama-server's that have no effect here.
 WITHOUT_EFFECT = {"stop-timeout", "dedup-cache-models"}
 # Options of the process in front, which its children do not get.
-OF_FRONT = {
-    *("named", "model", "models", "hf_repo", "hf_file", "alias", "host", "port", "cors_origins", "allowed_hosts"),
-    *("ssl_key_file", "ssl_cert_file", "trusted_proxies", "replica", "store"),
-    *("workers", "worker", "worker_url", "worker_key", "worker_ca"),
-    *(
-        "models_dir",
-        "models_preset",
-        "models_max",
-        "models_memory",
-        "models_autoload",
-        "idle_loads",
-        "sleep_idle_seconds",
-    ),
-    *("idle_loads", "replicas", "worker_silence", "cache_disk", "fit_print", "ui"),
-}
+NAMES = (
+    "named model models hf_repo hf_file alias host port cors_origins allowed_hosts ssl_key_file ssl_cert_file"
+    " trusted_proxies replica store workers worker worker_url worker_key worker_ca models_dir models_preset models_max"
+    " models_memory models_autoload idle_loads sleep_idle_seconds replicas worker_silence cache_disk fit_print ui"
+)
+OF_FRONT = frozenset(NAMES.split())
 VARIABLES_OF_FRONT = [variable_of(one.replace("_", "-")) for one in OF_FRONT]
 
 
@@ -175,12 +165,13 @@ class Sources:
 
         They trust only the process in front, whose key lies beside their sockets.
         """
-        store = self._arguments.store
+        store, disk = self._arguments.store, self._arguments.cache_disk
         own = [
             *("--host", str(socket), "--trusted-proxies", "unix", "--no-greeting", "--no-ui"),
             *(f"--alias={spec.name.replace(',', '-')}", "--replica", spec.replica, "--store", stored(store, spec)),
             *("--worker-key", str(socket.with_name(KEY_FILE))),
-            *on_disk(self._arguments.cache_disk, f"model-{spec.replica}"),
+            # One server uses a folder of prefixes at a time.
+            *([] if disk is None else ("--cache-disk", str(disk / f"model-{spec.replica}"))),
         ]
         environment = {"NOTIFY_SOCKET": ""}  # the front reports
         # -P: Python finds the installed package, not a checkout in which the command is run.

@@ -65,7 +65,7 @@ MODEL = (
            "the model's name in answers; of several the alphabetically first"),
     Several("--tags TAG", str, "words about the model in /v1/models"),
     Switch("--strict-model", SERVER.strict_model, "answer 404 to requests that name another model"),
-    Several("--lora FILE", to.unscaled_file, "LoRA adapter with the scale 1; may be repeated"),
+    Several("--lora FILE", lambda text: (Path(text), 1.0), "LoRA adapter with the scale 1; may be repeated"),
     Several("--lora-scaled FILE:SCALE", to.scaled_file, "LoRA adapter with this scale; may be repeated"),
     Switch("--lora-init-without-apply", ENGINE.lora_init_without_apply,
            "begin with adapters' scales of 0"),

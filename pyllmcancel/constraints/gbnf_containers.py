@@ -41,7 +41,8 @@ def object_schema(
             properties[name] = any_of(writer.inner([each], depth) for each in alternatives)
     is_closed = any(_of_others(part, parts) in (False, "false") for part in parts)
     additional = _additional(writer, parts, {*given, *others}, is_closed=is_closed, depth=depth)
-    if additional is None and not is_closed and not others and not _has_properties(parts):
+    is_bare = all(schema.get("properties") is None for schema, _ in parts)
+    if additional is None and not is_closed and not others and is_bare:
         additional = {}
     required: dict[str, None] = {}
     for name, path in _required(writer, parts, given):
@@ -57,10 +58,6 @@ def object_schema(
             writer.lose(inner[0].path)
     possible = {name: each for name, each in properties.items() if each is not None}
     return _written(writer, parts, possible, required, additional)
-
-
-def _has_properties(parts: Sequence[Part]) -> bool:
-    return any(schema.get("properties") is not None for schema, _ in parts)
 
 
 def _given(writer: Writer, parts: Sequence[Part]) -> dict[str, list[Part]]:
@@ -87,11 +84,9 @@ def _required(writer: Writer, parts: Sequence[Part], given: Mapping[str, Sequenc
         elif value is not None and not isinstance(value, bool):
             writer.lose(place)
     for name, inner in given.items():  # the third draft requires a property inside the property's schema
-        yield from ((name, each.path) for each in inner if _says_required(each))
-
-
-def _says_required(part: Part) -> bool:
-    return isinstance(part.schema, Mapping) and part.schema.get("required") is True
+        for schema, path in inner:
+            if isinstance(schema, Mapping) and schema.get("required") is True:
+                yield name, path
 
 
 def _of_others(part: Part, parts: Sequence[Part]) -> Any:

@@ -56,7 +56,7 @@ def _give_back(prompt: Sequence[int], piece: Callable[[int], bytes]) -> Healed:
         if not taken:
             break
         text, end = taken + text, end - 1
-        if not _is_within_word(taken[:1]):
+        if not taken[:1].isalnum() and taken[0] < 0x80:  # the word begins here
             break
     return Healed(prompt[:end], text)
 
@@ -126,7 +126,3 @@ class HealingConstraint:
 
     def fork(self) -> HealingConstraint:
         return HealingConstraint(self._index, self._piece, self._left, self.n_tokens)
-
-
-def _is_within_word(first: bytes) -> bool:
-    return first.isalnum() or first[0] >= 0x80

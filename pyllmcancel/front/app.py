@@ -37,7 +37,6 @@ from pyllmcancel.server.http.workers import Workers
 from pyllmcancel.server.limits import GIL_SECONDS, WORKERS
 from pyllmcancel.server.preparing import Arriving
 from pyllmcancel.server.requests import routes as requests_routes
-from pyllmcancel.server.requests import sessions as sessions_routes
 from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.server.running.supervision import Supervision
 from pyllmcancel.shares import Shares
@@ -118,7 +117,7 @@ def create_router_app(
             await workers.wait_closed()
 
     ours = (
-        *(models_routes.router, feed.router, requests_routes.router, sessions_routes.router),
+        *(models_routes.router, feed.router, requests_routes.router),
         *(batches_routes.router, page.router),
     )
     routers = (*ours, page.live_router) if config.ui else ours

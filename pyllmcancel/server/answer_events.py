@@ -37,15 +37,9 @@ SSE_HEADERS = (
 class AnswerEvents:
     """The events of one answer, from the first to the last.
 
-    Parameters
-    ----------
-    ping_interval
-        Seconds of silence after which the dialect's ping is written, so that proxies do not take the connection for
-        dead; 0: never.
-    link
-        The link to the front, if there is one: events that another server has delivered are left out.
-    ahead
-        Returns what the request waits for, which comes with a ping; None if it does not wait.
+    After a silence of `ping_interval` seconds the dialect's ping is written, so that proxies do not take the connection
+    for dead; 0: never. With it comes what the request waits for, as `ahead` returns it. Events that another server has
+    delivered, by the link to the front, are left out.
     """
 
     def __init__(
@@ -70,11 +64,8 @@ class AnswerEvents:
     async def write_to(self, write: Write, error_for_reader: Callable[[Broken], ApiError | None]) -> bool:
         """Pass the events to `write` as they come, and return whether the last one was written.
 
-        Parameters
-        ----------
-        error_for_reader
-            Returns the error that a reader gets if the answer breaks off; None if no reader is left, so that nothing
-            more is written.
+        If the answer breaks off, `error_for_reader` returns the error that a reader gets; None if no reader is left, so
+        that nothing more is written.
         """
         pinger = asyncio.create_task(self._ping(write), name=f"ping {self._stream.request.id}")
         try:

@@ -36,15 +36,8 @@ async def answer_constraint(
 ) -> Guide | None:
     """Return the constraint of the answer's tokens; None if there is none. A grammar is part of the sampling instead.
 
-    Parameters
-    ----------
-    after_reasoning
-        True if blanks may stand before it: models put some between reasoning and answer.
-
-    Raises
-    ------
-    InvalidRequestError
-        The form is invalid, or cannot be enforced.
+    If it comes `after_reasoning`, blanks may stand before it: models put some between reasoning and answer.
+    InvalidRequestError if the form is invalid, or cannot be enforced.
     """
     if form is None:
         return None

@@ -21,15 +21,13 @@ from pyllmcancel.server.batches import routes as batches_routes
 from pyllmcancel.server.batches.running import Batches
 from pyllmcancel.server.behind import FrontLinks
 from pyllmcancel.server.bodies import arriving_paths
-from pyllmcancel.server.embeddings import ranking_routes as rankings_routes
 from pyllmcancel.server.embeddings import routes as embeddings_routes
 from pyllmcancel.server.from_front import WORKER_PATH, FromFront, Messages
 from pyllmcancel.server.http.api_keys import ApiKeys, KeyRing
 from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.error_handlers import add_error_handlers
-from pyllmcancel.server.http.heads import PlainHeads
+from pyllmcancel.server.http.heads import PlainHeads, TrustedProxies
 from pyllmcancel.server.http.page_guard import PageGuard
-from pyllmcancel.server.http.proxies import TrustedProxies
 from pyllmcancel.server.http.request_context import RequestContext
 from pyllmcancel.server.http.web_origins import AllowedOrigins
 from pyllmcancel.server.live import routes as live_routes
@@ -37,12 +35,11 @@ from pyllmcancel.server.llama import routes as llama_routes
 from pyllmcancel.server.llama import routes_slots as llama_routes_slots
 from pyllmcancel.server.llama import routes_state as llama_routes_state
 from pyllmcancel.server.openai import routes as openai_routes
-from pyllmcancel.server.openai import routes_audio as openai_routes_audio
+from pyllmcancel.server.openai import transcriptions as openai_transcriptions
 from pyllmcancel.server.openapi import routes as openapi_routes
 from pyllmcancel.server.openapi.description import describe
 from pyllmcancel.server.preparing import Arriving
 from pyllmcancel.server.requests import routes as routes_requests
-from pyllmcancel.server.requests import sessions as routes_sessions
 from pyllmcancel.server.responses import routes as responses_routes
 from pyllmcancel.server.responses import routes_stored as responses_routes_stored
 from pyllmcancel.server.responses.storage.store import Store
@@ -62,9 +59,8 @@ if TYPE_CHECKING:
 # In the order in which they are asked whether a path is theirs.
 ROUTERS = (
     openai_routes.router,
-    openai_routes_audio.router,
+    openai_transcriptions.router,
     routes_requests.router,
-    routes_sessions.router,
     streams_routes.router,
     routes_health.router,
     routes_models.router,
@@ -73,7 +69,6 @@ ROUTERS = (
     llama_routes_state.router,
     llama_routes_slots.router,
     embeddings_routes.router,
-    rankings_routes.router,
     responses_routes.router,
     responses_routes_stored.router,
     batches_routes.router,
@@ -96,21 +91,12 @@ def create_app(
     *,
     tracing: Tracing | None = None,
 ) -> FastAPI:
-    """Make the application.
+    """Make the application. It serves with an `engine` that the caller closes, or with that of a load, which is closed
+    at the end. By default one is loaded at start-up, in the background, while ``/health`` answers 503.
 
-    Parameters
-    ----------
-    engine
-        The engine to serve with, which the caller closes. By default one is loaded at start-up, in the background,
-        while ``/health`` answers 503.
-    metrics
-        The observer that `engine` was made with, or `loading`, for ``/metrics``.
-    loading
-        A load whose engine is used, and closed at the end, instead of a load at start-up.
-    store
-        The store that `config` names, if it has been opened already; by default it is opened at its first use.
-    tracing
-        Another observer of the engine, closed after the engine: the process may end with this application.
+    `metrics` is the observer that the engine was made with; `tracing` is another one, closed after the engine: the
+    process may end with this application. The `store` that `config` names may have been opened already; by default it
+    is opened at its first use.
     """
     if engine is not None and loading is not None:
         raise ValueError("an application serves with one engine: give either `engine` or `loading`")
@@ -121,7 +107,7 @@ def create_app(
     storage = config.storage
     responses = Responses(None if storage is None else lambda: Store(*storage), store)
     state.is_store_full = lambda: responses.full
-    lag = LoopLag(state.metrics.loop_lagged)
+    lag = LoopLag(state.metrics.lag.observe)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

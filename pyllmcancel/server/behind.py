@@ -21,7 +21,7 @@ import asyncio
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from pyllmcancel.server.delivered import Delivered, Marks, Promise
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.exchange import exchange_of
+from pyllmcancel.server.http.workers import post
 from pyllmcancel.server.promise import prompt_digest
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.events import Delta, Ending
     from pyllmcancel.requests.request import Request
-    from pyllmcancel.scheduling.forecast import Ahead
     from pyllmcancel.server.http.connection import Connection
 
 LINK = b"x-front-link"
@@ -59,7 +60,6 @@ DOES_NOT_GO_ON = 409  # the status for an answer that another server began, and 
 STATE_SECONDS = 0.1  # between two looks at how far requests are
 LENGTH = b"content-length"
 
-Cancel = Callable[["Request", CancelReason], object]
 Readers = Callable[["Request"], int | None]
 """Returns the number of readers of a request's stream, if it is kept; see `KeptAnswers.readers_of`."""
 
@@ -105,11 +105,11 @@ class Link:
             if command in (WAIT, GO):
                 if request is not None:
                     request.must_wait = command == WAIT
-                    self._links.wake()
+                    self._links.engine().registry.wake()
                 continue
             reason = None if command == LEFT else CancelReason(command.decode())
             if reason is not None and request is not None:
-                self._links.cancel(request, reason)
+                self._links.engine().cancel(request, reason)
             if reason is None:
                 self._client_left = True
             elif request is None or reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
@@ -173,11 +173,7 @@ class Link:
     def _ended(self, request: Request, loop: asyncio.AbstractEventLoop, _: Future[Ending]) -> None:
         """Have the ending of a cancelled request sent, from any thread: the application's answer takes longer."""
         if request.cancellation.requested:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._write_ending)
-
-    def _write_ending(self) -> None:
-        self._write(self._ending())
+            post(loop, lambda: self._write(self._ending()))
 
     def is_new(self, delta: Delta) -> bool:
         """Return whether a delta, the next one of its choice, has not been delivered."""
@@ -209,7 +205,7 @@ class Link:
         seen = request.summary()
         done = seen.prompt_tokens_done, seen.cached_tokens, seen.completion_tokens
         readers, times = self._links.readers(request), (seen.times.admitted, seen.times.first_token)
-        ahead = self._links.ahead_of(request)
+        ahead = self._links.engine().ahead_of(request)
         if ahead is not None and ahead.seconds is not None:
             ahead = ahead._replace(seconds=round(ahead.seconds))  # so that it seldom changes
         return str(seen.status), list(seen.slots), seen.paused, readers, times, *done, [*seen.drafts], ahead
@@ -221,7 +217,7 @@ class Link:
         request = self._request
         if request is not None and not request.ended.done():
             ended = asyncio.wrap_future(request.ended)
-            with watched(self._receive, lambda: self._links.cancel(request, CancelReason.DISCONNECT)):
+            with watched(self._receive, partial(self._links.engine().cancel, request, CancelReason.DISCONNECT)):
                 await asyncio.shield(ended)
         self._write(self._ending() + (b"" if self._is_complete else frame(CLOSED)))
         while (await self._receive())["type"] != "http.disconnect":
@@ -272,17 +268,9 @@ def ending_of(request: Request, state: tuple[Any, ...]) -> dict[str, Any]:
 class Links:
     """The links of a server. Used in the event loop only."""
 
-    def __init__(
-        self,
-        readers: Readers,
-        cancel: Cancel,
-        ahead_of: Callable[[Request], Ahead | None],
-        wake: Callable[[], object],
-    ) -> None:
+    def __init__(self, readers: Readers, engine: Callable[[], Engine]) -> None:
         self.readers = readers
-        self.cancel = cancel
-        self.ahead_of = ahead_of
-        self.wake = wake
+        self.engine = engine
         self._links: set[Link] = set()
         self._looking: asyncio.Task[None] | None = None
 
@@ -343,12 +331,8 @@ def link_of(scope: Scope) -> Link | None:
 
 
 async def delivered_before(scope: Scope, receive: Receive, header: bytes) -> tuple[Delivered | None, Receive]:
-    """Read what was delivered, and return it with the function that receives the rest of the body.
-
-    Parameters
-    ----------
-    header
-        The header of the link.
+    """Read what was delivered, by the header of the link, and return it with the function that receives the rest of the
+    body.
     """
     sizes = [int(one) for one in header.split(b",")]
     if len(sizes) == 1:

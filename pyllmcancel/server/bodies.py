@@ -18,14 +18,14 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from pyllmcancel.engine.compiled import compiled_module
-from pyllmcancel.pausing import FlaggedPause, Pause, no_pause
+from pyllmcancel.pausing import FlaggedPause, Pause
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_body, invalid_json, is_json
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.http.forms import boundary_of, form_fields
 from pyllmcancel.server.http.unknown_fields import IgnoredFields, take_unknown
-from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
+from pyllmcancel.server.limits import MAX_DEPTH, MAX_FIELDS
 from pyllmcancel.server.origin import keeping_of, names_of
 from pyllmcancel.server.preparing import arrive, prepare
 from pyllmcancel.server.state import ServerState, state_of
@@ -73,16 +73,11 @@ class Incoming(Generic[Body_co]):
         """Return the same request with another body, which was made of its own."""
         return Incoming(self.http, body, self.length, self.keeping, names)
 
-    async def prepared(self, work: Callable[[FlaggedPause], T], *, cost: int = 0) -> T:
-        """Do some work for the request: inline if its body is short, else in a worker; raises as `prepare`.
-
-        The body's length bounds the cost of the work, unless `cost` says how many characters more it reads.
+    async def prepare(self, work: Callable[[FlaggedPause], T], workers: Workers | None = None, *, cost: int = 0) -> T:
+        """Do some work for the request in one of these threads; raises as `prepare`. Without `workers` it is done
+        inline if the body, which bounds its cost, is short; `cost` says how many characters more it reads.
         """
-        return await prepared(self.http, work, self.length + cost)
-
-    async def prepare(self, work: Callable[[FlaggedPause], T], workers: Workers) -> T:
-        """Do some work for the request in one of these threads; raises as `prepare`."""
-        return await prepare(self.http, work, workers)
+        return await prepare(self.http, work, workers, self.length + cost)
 
 
 def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = False) -> Any:
@@ -91,16 +86,21 @@ def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = 
     A body that is declared to FastAPI is parsed and validated in the event loop. So it is only described to FastAPI, by
     `pyllmcancel.server.openapi.description.asks`.
 
-    Parameters
-    ----------
-    alone
-        True for a request that is prepared, and generates nothing: it belongs to no groups, whatever its body names.
-    is_form
-        True for a body that is a form with a file.
+    A request that is `alone` is prepared, and generates nothing: it belongs to no groups, whatever its body names. With
+    `is_form` the body is a form with a file.
     """
 
     async def read(request: Request) -> Incoming[RequestBody]:
-        return with_names_of_body(await read_body(request, body_type, is_form=is_form), alone=alone)
+        incoming = await read_body(request, body_type, is_form=is_form)
+        if alone:
+            arrive(request, Names())
+        if alone or not isinstance(incoming.body, GeneratingBody):
+            return incoming
+        own, keeping = arrive(request, names_of(request, incoming.body)), keeping_of(request, incoming.body)
+        if keeping is None:
+            return incoming
+        own.client = None  # it is detached from its connection: its client may leave from here on
+        return replace(incoming, http=Request(request.scope, receive_nothing), keeping=keeping)
 
     if alone or issubclass(body_type, GeneratingBody):
         read.__dict__[GROUPED] = not alone
@@ -116,23 +116,6 @@ def arriving_paths(routes: Iterable[BaseRoute]) -> dict[str, bool]:
         for read in route.dependant.dependencies
         if GROUPED in getattr(read.call, "__dict__", {})
     }
-
-
-def with_names_of_body(incoming: Incoming[Body], *, alone: bool) -> Incoming[Body]:
-    """Give the request the names in its body, and return it.
-
-    The request of a stream that is kept is detached from its connection: its client may leave from here on.
-    """
-    request, body = incoming.http, incoming.body
-    if alone:
-        arrive(request, Names())
-    if alone or not isinstance(body, GeneratingBody):
-        return incoming
-    own, keeping = arrive(request, names_of(request, body)), keeping_of(request, body)
-    if keeping is None:
-        return incoming
-    own.client = None
-    return replace(incoming, http=Request(request.scope, receive_nothing), keeping=keeping)
 
 
 async def receive_nothing() -> Any:
@@ -154,17 +137,10 @@ async def read_body(request: Request, body_type: type[Body], *, is_form: bool = 
     text = b"".join([piece async for piece in request.stream()])
     length, work = len(text), partial(validated, text, body_type, parse, state.config.unknown_fields)
     del text
-    body, ignored = await prepared(request, work, length)
+    body, ignored = await prepare(request, work, cost=length)
     exchange_of(request.scope).ignored = ignored.names  # more may be found later
     body.check_against(state.engine)
     return Incoming(request, body, length)
-
-
-async def prepared(request: Request, work: Callable[[FlaggedPause], T], cost: int) -> T:
-    """Do some work that reads `cost` characters: inline if these are few, else in a worker; raises as `prepare`."""
-    if cost <= INLINE_BODY:
-        return work(no_pause)
-    return await prepare(request, work, state_of(request).workers)
 
 
 def validated(
@@ -187,7 +163,9 @@ def json_value(text: bytes, max_values: int) -> Any:
     try:
         return from_json(text)
     except ValueError as error:
-        raise invalid_json(f"the body is not valid JSON: {error}{_in_words(error)}") from error
+        # The parser's message if the text ends, or continues otherwise, after the first half.
+        half = " (half of a surrogate pair is not Unicode)" if "hex escape" in str(error) else ""
+        raise invalid_json(f"the body is not valid JSON: {error}{half}") from error
 
 
 def check_size(text: bytes, max_values: int) -> None:
@@ -203,8 +181,3 @@ def check_size(text: bytes, max_values: int) -> None:
         "fields": f"the body has more than {MAX_FIELDS} fields",
     }[kind]
     raise ApiError(400, message, param=param, code="invalid_json" if kind == "depth" else "too_many_values")
-
-
-def _in_words(error: ValueError) -> str:
-    # The parser's message if the text ends, or continues otherwise, after the first half.
-    return " (half of a surrogate pair is not Unicode)" if "hex escape" in str(error) else ""

@@ -27,48 +27,23 @@ TOKEN = struct.Struct("!Hi")
 
 
 class Promise(NamedTuple):
-    """Everything that an answer depends on besides its request. A server with the same promise goes on with it.
+    """Everything that an answer depends on besides its request. A server with the same promise goes on with it."""
 
-    Attributes
-    ----------
-    server
-        `pyllmcancel.server.promise.server_digest`; None if answers of the server may differ.
-    prompt
-        A digest of the prompts' tokens.
-    seed
-        The seed, which the server may have drawn.
-    created_at
-        In seconds since the epoch.
-    """
-
-    server: str | None
-    prompt: int
-    seed: int
-    created_at: float
+    server: str | None  # `pyllmcancel.server.promise.server_digest`; None if answers of the server may differ
+    prompt: int  # a digest of the prompts' tokens
+    seed: int  # which the server may have drawn
+    created_at: float  # in seconds since the epoch
 
 
 class Delivered:
-    """The part of an answer that its client has got.
-
-    Attributes
-    ----------
-    n_bytes
-        The length of the body so far.
-    part
-        The part that was written last.
-    tokens
-        The tokens of each choice, by its number.
-    promise
-        None until the server has reported it.
-    body
-        The body itself, of a stream that can be taken up again; None if it is longer than such a stream is kept.
-    """
+    """The part of an answer that its client has got."""
 
     def __init__(self) -> None:
-        self.n_bytes = 0
-        self.part = NOTHING
-        self.tokens: defaultdict[int, array[int]] = defaultdict(lambda: array("i"))
-        self.promise: Promise | None = None
+        self.n_bytes = 0  # of the body so far
+        self.part = NOTHING  # that was written last
+        self.tokens: defaultdict[int, array[int]] = defaultdict(lambda: array("i"))  # of each choice
+        self.promise: Promise | None = None  # until the server has reported it
+        # Kept of a stream that can be taken up again; None if it is longer than such a stream is kept.
         self.body: bytearray | None = bytearray()
         self.keeps_body = False
         self._settled = self._marked = 0  # bytes that marks account for: those that came, and all
@@ -159,13 +134,7 @@ class Delivered:
 
 
 class Marks:
-    """Marks the body of one answer, and leaves out what its client has already. Used in the event loop only.
-
-    Parameters
-    ----------
-    delivered
-        What was delivered by another server.
-    """
+    """Marks the body of one answer, and leaves out what another server has delivered. Used in the event loop only."""
 
     def __init__(self, delivered: Delivered | None) -> None:
         self._delivered = delivered or Delivered()

@@ -17,21 +17,11 @@ PING = b": ping\n\n"
 
 
 class Dialect(ABC):
-    """The format of one endpoint's answers.
+    """The format of one endpoint's answers."""
 
-    Attributes
-    ----------
-    says_done
-        True if a complete stream ends with OpenAI's ``[DONE]``.
-    names_events
-        True if the type of an event, which is in its data, is also its name in the stream.
-    ping
-        The text that is sent after a silence.
-    """
-
-    says_done: ClassVar[bool] = False
-    names_events: ClassVar[bool] = False
-    ping: ClassVar[bytes] = PING
+    says_done: ClassVar[bool] = False  # a complete stream ends with OpenAI's [DONE]
+    names_events: ClassVar[bool] = False  # the type of an event, which is in its data, is also its name in the stream
+    ping: ClassVar[bytes] = PING  # sent after a silence
 
     def opening(self) -> Iterable[Mapping[str, Any]]:
         """Return the events before the first delta."""
@@ -51,12 +41,7 @@ class Dialect(ABC):
 
     async def keep(self) -> None:  # noqa: B027 - most keep nothing
         """Store an answer, if need be. Called when an answer, whole or broken off, has been encoded, before its end is
-        sent.
-
-        Raises
-        ------
-        ApiError
-            The answer cannot be stored as requested. This error is sent instead, in a stream by `failure`.
+        sent. ApiError if it cannot be stored as requested: this error is sent instead, in a stream by `failure`.
         """
 
     @abstractmethod

@@ -67,16 +67,10 @@ ASKED: TypeAdapter[Asked] = TypeAdapter(Annotated[Asked, Field(discriminator="ki
 
 
 class Part(Said):
-    """A part of a conversation.
-
-    Attributes
-    ----------
-    missing
-        The response before it, which is not here; the one that was asked for if nothing is here.
-    """
+    """A part of a conversation."""
 
     items: list[dict[str, Any]]
-    missing: str | None
+    missing: str | None  # the response before it, which is not here; the one that was asked for if nothing is here
 
 
 class Done(Said):
@@ -102,13 +96,7 @@ class Messages:
 
 
 class Keyed:
-    """ASGI middleware: an endpoint for those who have a key.
-
-    Parameters
-    ----------
-    act
-        Acts on the body of a request to the endpoint, and returns what to answer.
-    """
+    """ASGI middleware: an endpoint for those who have a key. `act` returns what to answer to the body of a request."""
 
     def __init__(self, app: ASGIApp, path: str, key: str, act: Callable[[bytes, Scope], Awaitable[Said]]) -> None:
         self._app = app

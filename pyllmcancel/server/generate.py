@@ -21,7 +21,6 @@ from pyllmcancel.server.answer_events import SSE_HEADERS, AnswerEvents, encode_i
 from pyllmcancel.server.behind import link_of
 from pyllmcancel.server.delivered import DELTAS
 from pyllmcancel.server.errors.responses import ApiError, api_error
-from pyllmcancel.server.http.body_limit import release_body
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
@@ -84,7 +83,6 @@ async def submit(
     params = replace(
         params,
         max_tokens=0 if body.prefetch else state.config.limited(params.max_tokens),
-        adapters=body.adapters,
         repetition_limit=state.config.repetition(body.repetition_limit),
     )
     link = link_of(incoming.http.scope)
@@ -146,7 +144,9 @@ class EngineResponse(Response, ABC):
         return self._stream.request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        release_body(scope)
+        # The content has been turned into the engine's input: its room is free before the answer begins, which may take
+        # long. Not earlier: the texts of bodies that wait to be tokenized are as long as the bodies were.
+        exchange_of(scope).hold.release()
         cancel = partial(self._stream.cancel, CancelReason.DISCONNECT)
         connection = connection_of(scope)
         answering = nullcontext() if connection is None else connection.answering(self._stream.cancel)

@@ -20,12 +20,8 @@ AUTHORITY = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:@/\\?#,\s]+))(?::[0-9]*)?")
 
 
 class HostNames:
-    """A set of the names, with any port, and of every address.
-
-    Parameters
-    ----------
-    names
-        Host names, and ``*.NAME`` for every name with that ending; those of `LOCAL` are always included.
+    """A set of host names, with any port, and of every address. ``*.NAME`` stands for every name with that ending, and
+    those of `LOCAL` are always included.
     """
 
     def __init__(self, names: Iterable[str]) -> None:

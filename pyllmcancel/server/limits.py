@@ -70,40 +70,25 @@ MAX_BLOCKED = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits that the command line sets.
+    """The limits that the command line sets: bytes, seconds and numbers."""
 
-    Attributes
-    ----------
-    max_body
-        The size limit of a request's body, in bytes.
-    max_body_values
-        The limit of values in a body: numbers, texts, keys and so on. A prompt of tokens that fits the context is
-        always accepted.
-    max_bodies
-        The size limit of all bodies in work at once, in bytes; short ones do not count. With several owners, each may
-        use at most as much as it leaves free for others, or one body.
-    header_timeout, body_timeout
-        Time limits in seconds for a request's head, from the connection or its first byte, and for its body.
-    keep_alive
-        The number of seconds that a connection may wait for its next request. A client library that keeps connections
-        longer than the server does loses requests on them.
-    max_event_clients
-        The limit of readers of the feed of events. With several owners, each may have at most as many as it leaves
-        free, or one.
-    max_connections, max_connections_per_address
-        Limits of connections; 0: as many as there are file descriptors for, and three quarters of them. A new
-        connection above the limit closes the one that has been idle longest, and is refused if none is idle.
-    """
-
-    max_body: int = 8 << 20
+    max_body: int = 8 << 20  # bytes of a request's body
+    # Numbers, texts, keys and so on in a body. A prompt of tokens that fits the context is always accepted.
     max_body_values: int = 100_000
+    # Bytes of all bodies in work at once; short ones do not count. With several owners, each may use at most as much as
+    # it leaves free for others, or one body.
     max_bodies: int = 64 << 20
-    header_timeout: float = 20.0
+    header_timeout: float = 20.0  # for a request's head, from the connection or its first byte
     body_timeout: float = 60.0
+    # Seconds that a connection may wait for its next request. A client library that keeps connections longer than the
+    # server does loses requests on them.
     keep_alive: float = 75.0
     client_timeout: float = 20.0
     reader_stall: float = 60.0
+    # Readers of the feed of events. With several owners, each may have at most as many as it leaves free, or one.
     max_event_clients: int = 64
+    # 0: as many connections as there are file descriptors for, and three quarters of them. A new connection above the
+    # limit closes the one that has been idle longest, and is refused if none is idle.
     max_connections: int = 0
     max_connections_per_address: int = 0
 

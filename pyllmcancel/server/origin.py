@@ -71,7 +71,8 @@ def names_of(request: Request, body: GeneratingBody) -> Names:
     given = body.priority if "priority" in body.model_fields_set else None
     priority = IDLE if body.prefetch else priority_of(request, given)
     if priority != IDLE:  # it supersedes no other, nor another idle one, unless it says so
-        key = key or implied_key(request, body, session)
+        how = state_of(request).config.supersede
+        key = key or (None if how is None else key_by(how, request, body, session))
     if session is None and parent is None:  # requests of one trace may have several parents
         session = trace_of(request)
     return Names(session, parent, key, priority)
@@ -122,7 +123,10 @@ def named(request: Request, headers: tuple[str, ...]) -> str | None:
     for header in headers:
         value = request.headers.get(header)
         if value:
-            return checked(from_header(value, header), header)
+            try:  # sent as UTF-8: the same name may be in a path, or a body
+                return checked(value.encode("latin-1").decode("utf-8"), header)
+            except UnicodeDecodeError:
+                raise InvalidRequestError("must be UTF-8", header) from None
     return None
 
 
@@ -145,14 +149,6 @@ def conversation_of(request: Request, body: GeneratingBody) -> str | None:
     return named(request, CONVERSATION_HEADERS)
 
 
-def from_header(value: str, header: str) -> str:
-    """Return the text of a header that was sent as UTF-8: the same name may be in a path, or a body."""
-    try:
-        return value.encode("latin-1").decode("utf-8")
-    except UnicodeDecodeError:
-        raise InvalidRequestError("must be UTF-8", header) from None
-
-
 def checked(name: str, param: str) -> str:
     """Return `name`, if it has the form of a session's or a key's name."""
     if not is_name(name):
@@ -163,12 +159,6 @@ def checked(name: str, param: str) -> str:
 
 def is_name(name: str) -> bool:
     return 0 < len(name) <= MAX_SESSION_ID and name.isprintable() and name == name.strip()
-
-
-def implied_key(request: Request, body: GeneratingBody, session: str | None) -> str | None:
-    """Return the key of a request that names none, by ``--supersede``."""
-    how = state_of(request).config.supersede
-    return None if how is None else key_by(how, request, body, session)
 
 
 def key_by(how: Implied, request: Request, body: GeneratingBody, session: str | None = None) -> str | None:
@@ -207,14 +197,9 @@ def trace_of(request: Request) -> str | None:
 
 
 def keeping_of(request: Request, body: GeneratingBody) -> Keeping | None:
-    """Return how the answer is kept; None if it ends when its client leaves.
-
-    Raises
-    ------
-    InvalidRequestError
-        The conversation's name has a wrong form, or `keep_going` is not for a stream.
-    ClientLeft
-        The client left the process in front so long ago that nothing is to be computed.
+    """Return how the answer is kept; None if it ends when its client leaves. InvalidRequestError if the conversation's
+    name has a wrong form, or `keep_going` is not for a stream; ClientLeft if the client left the process in front so
+    long ago that nothing is to be computed.
     """
     wanted, most = body.keep_going or None, state_of(request).config.stream_keep
     if body.runs_alone:

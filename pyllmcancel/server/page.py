@@ -7,23 +7,20 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 from html import escape
-from importlib.resources import files
-from typing import TYPE_CHECKING
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
-from pyllmcancel.server.documentation import documentation_url
 from pyllmcancel.server.errors.responses import ApiError
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
 
 # A router of its own, because the live page can be switched off; the documentation needs its files even then.
 live_router = APIRouter(tags=["Health"])
 router = APIRouter(include_in_schema=False)
 
 PREFIX = "/page/"
+FOLDER = Path(__file__).parents[1] / "page"
 NO_ADDRESS = b'<meta name="documentation">'  # gets the address of the documentation, if there is one
 MEDIA_TYPES = {
     "css": "text/css; charset=utf-8",
@@ -89,7 +86,10 @@ def page_files() -> dict[str, tuple[bytes, str]]:
     """Return all files of the page by their paths, with their entity tags. Other files are not served."""
     found = {}
     address = documentation_url()
-    for path, file in walk(files("pyllmcancel") / "page"):
+    for file in FOLDER.rglob("*"):
+        path = file.relative_to(FOLDER).as_posix()
+        if path.rpartition(".")[2] not in MEDIA_TYPES or file.is_dir():
+            continue
         content = file.read_bytes()
         if path.endswith(".html") and address is not None:
             content = content.replace(NO_ADDRESS, f'<meta name="documentation" content="{escape(address)}">'.encode())
@@ -97,12 +97,14 @@ def page_files() -> dict[str, tuple[bytes, str]]:
     return found
 
 
-def walk(folder: Traversable, prefix: str = "") -> list[tuple[str, Traversable]]:
-    """Iterate over the files in `folder` and below that can be shown, each with its path."""
-    found: list[tuple[str, Traversable]] = []
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            found += walk(entry, f"{prefix}{entry.name}/")
-        elif entry.name.rpartition(".")[2] in MEDIA_TYPES:
-            found.append((prefix + entry.name, entry))
-    return found
+def documentation_url() -> str | None:
+    """Return the address of the documentation, to which the server's own pages lead: the ``Documentation`` of the
+    package's metadata, or its pages at ``Source``; None if it was built without both.
+    """
+    try:
+        entries = metadata("pyllmcancel").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return None
+    addresses = dict(entry.split(", ", 1) for entry in entries)
+    source = addresses.get("Source")
+    return addresses.get("Documentation", source and f"{source}/blob/HEAD/docs/index.md")

@@ -18,11 +18,13 @@ from fastapi import Request as HttpRequest
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, Error
 from pyllmcancel.events import RequestStatus
+from pyllmcancel.pausing import no_pause
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import watched
 from pyllmcancel.server.http.exchange import exchange_of, owner_of
-from pyllmcancel.server.http.workers import Work, Workers
+from pyllmcancel.server.http.workers import Work, Workers, post
+from pyllmcancel.server.limits import INLINE_BODY
 from pyllmcancel.server.origin import names_in_head, plain_origin
 from pyllmcancel.server.state import state_of
 
@@ -39,12 +41,8 @@ T = TypeVar("T")
 def arrive(http: HttpRequest, names: Names) -> Request:
     """Return the engine's request of an HTTP request. The first call lists it; later ones replace its names.
 
-    Raises
-    ------
-    InvalidRequestError, QueueFullError, EngineClosedError, ApiError
-        It cannot be listed.
-    RequestCancelled
-        It was cancelled before.
+    RequestCancelled if it was cancelled before. InvalidRequestError, QueueFullError, EngineClosedError or ApiError if
+    it cannot be listed.
     """
     engine, request = state_of(http).engine, exchange_of(http.scope).request
     if request is None:
@@ -68,12 +66,8 @@ def engine_failure_reported(engine: Engine) -> Iterator[None]:
 
 
 class Arriving:
-    """ASGI middleware: lists requests from here on, before their bodies are read, until they are answered.
-
-    Parameters
-    ----------
-    paths
-        The paths whose requests are listed, and whether these belong to the groups that their headers name.
+    """ASGI middleware: lists requests from here on, before their bodies are read, until they are answered; those of
+    `paths`, each with whether its requests belong to the groups that their headers name.
     """
 
     def __init__(self, app: ASGIApp, paths: Mapping[str, bool]) -> None:
@@ -159,12 +153,6 @@ def working(engine: Engine, request: Request, give_up: Callable[[], object] = la
         engine.arrivals.end_work(request)
 
 
-def post(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
-    """Have the event loop make a call soon; from any thread."""
-    with suppress(RuntimeError):  # the event loop has ended
-        loop.call_soon_threadsafe(call)
-
-
 @asynccontextmanager
 async def cancel_if_client_leaves(http: HttpRequest) -> AsyncIterator[None]:
     """As `until_cancelled`, for the request of `http`; it is cancelled if its client leaves inside the block."""
@@ -175,21 +163,20 @@ async def cancel_if_client_leaves(http: HttpRequest) -> AsyncIterator[None]:
             yield
 
 
-async def prepare(http: HttpRequest, function: Callable[[FlaggedPause], T], workers: Workers) -> T:
-    """Run `function` in another thread, and return its result.
+async def prepare(
+    http: HttpRequest, function: Callable[[FlaggedPause], T], workers: Workers | None = None, cost: int = 0
+) -> T:
+    """Run `function` in another thread, one of the `workers`, and return its result; without `workers` inline if its
+    `cost` is low, which is the number of characters that it reads.
 
-    Raises
-    ------
-    RequestCancelled
-        The request was cancelled, or its client has left.
-    ClientLeft
-        Likewise, for a request that needs nothing of the engine.
-    EngineClosedError
-        The server is shutting down.
+    RequestCancelled if the request was cancelled, or its client has left: then ClientLeft for a request that needs
+    nothing of the engine. EngineClosedError if the server is shutting down.
     """
-    request = exchange_of(http.scope).request
-    work = Work(owner_of(http.scope)) if request is None else Preparation(state_of(http).engine, request)
-    return await workers.run(http.receive, function, work)
+    if workers is None and cost <= INLINE_BODY:
+        return function(no_pause)
+    state, request = state_of(http), exchange_of(http.scope).request
+    work = Work(owner_of(http.scope)) if request is None else Preparation(state.engine, request)
+    return await (workers or state.workers).run(http.receive, function, work)
 
 
 class Preparation(Work):

@@ -21,21 +21,10 @@ if TYPE_CHECKING:
     from pyllmcancel.server.config import ServerConfig
 
 # Fields of the engine's configuration that no answer depends on: names, places, and what only takes or saves time.
-WITHOUT_EFFECT = frozenset(
-    {
-        *("model", "alias", "lora", "mmproj", "draft_model", "cache_disk", "cache_disk_mib", "cache_ram"),
-        *("parallel", "threads", "threads_batch", "draft_threads", "draft_threads_batch", "cached_sequences"),
-        *(
-            "max_queue",
-            "max_queue_tokens",
-            "refuse_late",
-            "max_running",
-            "itl_target",
-            "max_step_seconds",
-            "media_cache_mib",
-        ),
-        *("request_timeout", "queue_timeout", "idle_timeout"),
-    }
+WITHOUT_EFFECT = (
+    "model alias lora mmproj draft_model cache_disk cache_disk_mib cache_ram parallel threads threads_batch"
+    " draft_threads draft_threads_batch cached_sequences max_queue max_queue_tokens refuse_late max_running itl_target"
+    " max_step_seconds media_cache_mib request_timeout queue_timeout idle_timeout"
 )
 N_SAMPLES, SAMPLE_BYTES = 256, 1 << 14  # of a file: two fine-tunings of a model differ nearly everywhere
 
@@ -48,11 +37,8 @@ def server_digest(engine: Engine, config: ServerConfig) -> str | None:
     if engine.varies_because is not None or config.engine.lora:  # whose scales can be changed
         return None
     native, own = compiled_module(), config.engine
-    files = [
-        *files_of(Path(own.model or packaged_model_path())),
-    ]
-    files += [own.mmproj] if own.mmproj is not None else []
-    settings = {name: value for name, value in asdict(own).items() if name not in WITHOUT_EFFECT}
+    files = [*files_of(Path(own.model or packaged_model_path())), *([own.mmproj] if own.mmproj is not None else [])]
+    settings = {name: value for name, value in asdict(own).items() if name not in WITHOUT_EFFECT.split()}
     facts = (
         [sample_of(path) for path in files],
         (__version__, native.cpu_variant(), sorted(native.kernel_features()), Path(native.__file__).stat().st_size),

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from pyllmcancel.server.errors.responses import RETRY_AFTER_SECONDS, ApiError
+from pyllmcancel.server.errors.responses import RETRY_AFTER_SECONDS, unsupported
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.openapi.description import answer_of, answers, errors
 from pyllmcancel.server.requests.visible import check_may_see_all
@@ -44,7 +44,7 @@ async def health(request: Request) -> JSONResponse:
 )
 async def metrics(request: Request, format: MetricsFormat = None) -> Response:  # noqa: A002 - the name on the wire
     if not state_of(request).config.metrics:
-        raise ApiError(501, "metrics are switched off (--metrics)", "not_supported_error", code="not_supported")
+        raise unsupported("metrics are switched off (--metrics)")
     check_may_see_all(request)
     found = state_of(request).metrics
     text = found.exposition() if format is None else found.llama_exposition()

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.state import ServerState, state_of
@@ -75,9 +74,9 @@ class ModelPage(Answer):
 @router.get("/v1/models", summary="The model that is served, and its facts", responses=answers(ModelList | ModelPage))
 @router.get("/models", include_in_schema=False)
 async def list_models(request: Request) -> Any:
-    if shape_of(request.scope) is ANTHROPIC:
-        return model_page(state_of(request))
     state = state_of(request)
+    if shape_of(request.scope) is ANTHROPIC:
+        return ModelPage(data=[model_info(state)], has_more=False, first_id=state.model_name, last_id=state.model_name)
     return ModelList(object="list", data=[model_entry(state)], models=[abilities(state)])
 
 
@@ -90,9 +89,7 @@ async def list_models(request: Request) -> Any:
 async def get_model(request: Request, model: str) -> Any:
     state = state_of(request)
     shown = model_info(state) if shape_of(request.scope) is ANTHROPIC else model_entry(state)
-    if model not in (state.model_name, *state.aliases):
-        message = f"the model {model!r} is not served here, but {state.model_name!r} is"
-        raise ApiError(404, message, param="model", code="model_not_found")
+    state.check_model(model, strict=True)
     return shown
 
 
@@ -139,8 +136,3 @@ def model_info(state: ServerState) -> ModelInfo:
         "max_input_tokens": n_ctx,
         "max_tokens": state.config.limited(n_ctx) or n_ctx,
     }
-
-
-def model_page(state: ServerState) -> ModelPage:
-    name = state.model_name
-    return {"data": [model_info(state)], "has_more": False, "first_id": name, "last_id": name}

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
+from prometheus_client import Gauge
 from pydantic import Field
 
 from pyllmcancel.chat.template import ChatTemplate
@@ -26,27 +27,23 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import KeyRing
 from pyllmcancel.server.http.workers import Workers
 from pyllmcancel.server.limits import MAX_STREAMS, PREPARERS, WORKERS
-from pyllmcancel.server.live.feed import Feed, FeedGauges
+from pyllmcancel.server.live.feed import Feed
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.pile_up import PileUp
 from pyllmcancel.server.promise import server_digest
 from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.server.streams.kept import KeptAnswer
-from pyllmcancel.server.streams.kept_answers import KeptAnswers, StreamGauges
+from pyllmcancel.server.streams.kept_answers import KeptAnswers
 from pyllmcancel.server.wire.fields import Answer
-from pyllmcancel.server.wire.tokens import TextReader
+from pyllmcancel.server.wire.tokens import TextReader, special_text
 from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
     from fastapi import Request
 
-    from pyllmcancel._native import Model
-    from pyllmcancel.cancellation import CancelReason
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.engine.loading import Loading
-    from pyllmcancel.requests.request import Request as EngineRequest
-    from pyllmcancel.scheduling.forecast import Ahead
     from pyllmcancel.server.config import ServerConfig
 
 logger = logging.getLogger("pyllmcancel.server")
@@ -97,7 +94,7 @@ class ServerState:
         self.pile_up = PileUp()
         self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, several=config.shared)
         # To the server in front, if there is one.
-        self.links = Links(self.streams.readers_of, self._cancel, self._ahead_of, self._wake)
+        self.links = Links(self.streams.readers_of, lambda: self.engine)
         self.fetcher = Fetcher(config.media.max_bytes)
         self.media_room = MediaRoom(config.media.max_prepared, several=config.shared)
         # In /props, for prompts in which clients write it themselves. llama-server reads the same variable.
@@ -127,15 +124,6 @@ class ServerState:
         self.beside_loading: asyncio.Task[Any] | None = None
         # set by `process.Server`, too: called when the model is loaded
         self.on_ready: Callable[[Engine], None] | None = None
-
-    def _cancel(self, request: EngineRequest, reason: CancelReason) -> bool:
-        return self.engine.cancel(request, reason)
-
-    def _ahead_of(self, request: EngineRequest) -> Ahead | None:
-        return self.engine.ahead_of(request)
-
-    def _wake(self) -> None:
-        self.engine.registry.wake()
 
     @property
     def engine(self) -> Engine:
@@ -186,9 +174,9 @@ class ServerState:
             raise InvalidRequestError(DOES_NOT_GENERATE, "model")
         return self._guidance
 
-    def check_model(self, name: str | None) -> None:
+    def check_model(self, name: str | None, *, strict: bool = False) -> None:
         """Raise ApiError 404 for a name that is not served, if only the model's own names are."""
-        if self.config.strict_model and name and name not in (self.model_name, *self.aliases):
+        if (strict or self.config.strict_model) and name and name not in (self.model_name, *self.aliases):
             message = f"the model {name!r} is not served here, but {self.model_name!r} is"
             raise ApiError(404, message, param="model", code="model_not_found")
 
@@ -210,8 +198,8 @@ class ServerState:
         self.config = replace(config, sampling=replace(config.sampling, **advice))
         self.chat_template = ChatTemplate(
             given or model.chat_template,
-            _special(model, "bos"),
-            _special(model, "eos"),
+            special_text(model, "bos"),
+            special_text(model, "eos"),
             tool_use_source="" if given else model.metadata.get(TOOL_USE_TEMPLATE, ""),
             jinja=self.config.chat.jinja,
         )
@@ -219,8 +207,7 @@ class ServerState:
         self.aliases = engine.config.aliases()
         self.model_name = next(iter(self.aliases), path.stem if path is not None else PACKAGED_MODEL_NAME)
         self.metrics.watch(engine, self.model_name)
-        self.metrics.registry.register(StreamGauges(self.streams))
-        self.metrics.registry.register(FeedGauges(self.feed))
+        self._add_gauges()
         texts = Texts(model) if self.config.expose_prompts else None
         if texts is not None:
             engine.add_observer(texts)
@@ -229,6 +216,22 @@ class ServerState:
         self._texts = TextReader(engine)
         if engine.n_embd is None:
             self._guidance = BoundedGuidance(Guidance(model))
+
+    def _add_gauges(self) -> None:
+        """Add the metrics of streams and of the feed, which are read at each scrape, in the event loop."""
+        streams, ring = self.streams, self.feed.ring
+
+        def gauge(name: str, text: str, read: Callable[[], float]) -> None:
+            Gauge(f"pyllmcancel_{name}", text, registry=self.metrics.registry).set_function(read)
+
+        text = "Streams that can be taken up again, those that have ended included."
+        gauge("streams_kept", text, lambda: len(list(streams)))
+        text = "Those of them that are being generated, and that no client reads."
+        gauge("streams_unread", text, lambda: sum(not (one.log.ended or one.n_readers) for one in streams))
+        text = "Bytes of the streams that can be taken up again."
+        gauge("streams_bytes", text, lambda: sum(one.log.end - one.log.begin for one in streams))
+        text = "Events that readers of the feed can take up again."
+        gauge("events_kept", text, lambda: ring.newest - ring.first + 1)
 
     def adopt_when_loaded(self, loading: Loading) -> asyncio.Task[None]:
         """Serve with the engine when it is loaded; until then the health check answers 503."""
@@ -361,8 +364,3 @@ class ServerState:
 def state_of(request: Request) -> ServerState:
     state: ServerState = request.app.state.server
     return state
-
-
-def _special(model: Model, name: str) -> str:
-    token = model.special_tokens.get(name)
-    return "" if token is None else model.piece(token, special=True).decode("utf-8", "replace")

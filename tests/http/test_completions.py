@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.server.openai.answer import FINGERPRINT
-from pyllmcancel.server.openai.logprobs import LegacyLogprobs, PromptText
+from pyllmcancel.server.openai.logprobs import PromptText, prompt_rows
 from tests.support import fake_model
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
@@ -415,7 +415,7 @@ async def test_a_token_that_there_is_not_is_refused_before_it_is_echoed(world: W
 
 def test_a_prompt_that_was_cut_by_its_time_limit_has_no_logprobs() -> None:
     model = fake_model.Model()
-    rows = LegacyLogprobs(model).prompt(PromptText(model, "abc", list(b"abc")), [])
+    rows = prompt_rows(model, PromptText(model, "abc", list(b"abc")), [])
     assert [(name, logprob) for name, logprob, _, _ in rows] == [("a", None), ("b", None), ("c", None)]
 
 

@@ -11,9 +11,8 @@ from pyllmcancel.chat.template import CHATML, ChatForm, ChatTemplate, chat_form
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.pausing import no_pause
 from pyllmcancel.server.chat.body import ChatBody
-from pyllmcancel.server.chat.prompt import template_inputs
-from pyllmcancel.server.chat.tool_fields import NamedTool
-from pyllmcancel.server.chat.tools import tool_plan
+from pyllmcancel.server.chat.tools import NamedTool, tool_plan
+from pyllmcancel.server.chat.turn import template_inputs
 from pyllmcancel.server.config import ChatDefaults
 from pyllmcancel.server.http.unknown_fields import take_unknown
 
@@ -55,7 +54,7 @@ def form_of(
 ) -> ChatForm:
     template = Opened(source or CHATML)
     body = ChatBody.model_validate({"messages": list(messages or [USER])} | fields)
-    inputs = template_inputs(body, template, tool_plan(body), defaults)
+    inputs = template_inputs(body, template, tool_plan(body.tools, body.tool_choice), defaults)
     return chat_form(inputs, json.loads(template.functions.apply_template(inputs)))
 
 

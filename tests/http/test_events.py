@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from pyllmcancel.server.config import ApiKey
-from pyllmcancel.server.live.ring import Ring
+from pyllmcancel.server.live.facts import Ring
 from tests.support.feed_client import FeedClient, Told
 from tests.support.http_world import World, open_world
 

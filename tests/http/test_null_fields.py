@@ -17,9 +17,9 @@ from pyllmcancel.server.embeddings.ranking import RankBody
 from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, SlotFileBody, TokenizeBody
 from pyllmcancel.server.openai.completion_body import CompletionBody
 from pyllmcancel.server.openai.transcriptions import TranscriptionBody
-from pyllmcancel.server.requests.body import CancelBody
+from pyllmcancel.server.requests.routes import CancelBody
 from pyllmcancel.server.responses.body import ResponsesBody
-from pyllmcancel.server.streams.answers import LookupBody
+from pyllmcancel.server.streams.routes import LookupBody
 from pyllmcancel.server.wire.fields import RequestBody, Sent, wire_fields
 from pyllmcancel.server.wire.llama_fields import LoraScalesBody
 from tests.support.endpoints import body_type_of

@@ -10,8 +10,7 @@ import pyllmcancel
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ServerConfig
-from pyllmcancel.server.documentation import documentation_url
-from pyllmcancel.server.page import MEDIA_TYPES, POLICY, page_files
+from pyllmcancel.server.page import MEDIA_TYPES, POLICY, documentation_url, page_files
 from tests.support.http_world import World, open_world, unnamed
 
 PAGE = Path(pyllmcancel.__file__).parent / "page"
@@ -58,7 +57,7 @@ def test_the_pages_have_the_address_of_the_documentation(monkeypatch: pytest.Mon
 
 def test_the_address_of_the_documentation_is_a_project_url(monkeypatch: pytest.MonkeyPatch) -> None:
     distribution = Message()
-    monkeypatch.setattr(pyllmcancel.server.documentation, "metadata", lambda _: distribution)
+    monkeypatch.setattr(pyllmcancel.server.page, "metadata", lambda _: distribution)
     assert documentation_url() is None
     distribution["Project-URL"] = "Source, https://x.org/r"
     assert documentation_url() == "https://x.org/r/blob/HEAD/docs/index.md"

@@ -251,6 +251,7 @@ def test_no_cache_of_the_process_has_what_requests_contain() -> None:
     assert {f"{path.as_posix()}:{name}" for path, names in found.items() for name in names} == {
         "server/app.py:all_routes",
         "server/media/fetching.py:tls",
+        "server/openapi/description.py:FURTHER",  # the types of bodies and events
         "server/openapi/description.py:MODELS",  # the types of answers
         "server/openapi/description.py:text",
         "server/page.py:page_files",

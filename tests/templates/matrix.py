@@ -13,7 +13,7 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.anthropic.body import MessagesBody
 from pyllmcancel.server.anthropic.translation import chat_of
 from pyllmcancel.server.chat.body import ChatBody
-from pyllmcancel.server.chat.prompt import template_messages
+from pyllmcancel.server.chat.turn import template_messages
 from pyllmcancel.server.responses.body import ResponsesBody
 from tests.templates.bodies import MESSAGES, RESPONSES, Form
 

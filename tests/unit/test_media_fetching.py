@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pyllmcancel.media.errors import BadMedia
-from pyllmcancel.server.media.addresses import is_public, resolve
-from pyllmcancel.server.media.fetching import MAX_REDIRECTS, Fetcher, place_of
+from pyllmcancel.server.media.fetching import MAX_REDIRECTS, Fetcher, is_public, place_of, resolve
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from pyllmcancel.constraints.gbnf_pattern import LONGEST, gbnf_pattern
 from pyllmcancel.constraints.gbnf_schema import MAX_NODES, answer_schema, arguments_schema
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.pausing import no_pause
-from pyllmcancel.server.chat.prompt import render
+from pyllmcancel.server.chat.turn import render
 from tests.support.gbnf_texts import Grammar
 from tests.support.marks import mostly_long
 
@@ -274,9 +274,14 @@ def test_the_schema_of_an_answer_is_made_ready_too(name: str) -> None:
 @pytest.mark.parametrize(
     "own", [{"tools": [{}]}, {"json_schema": {}, "tools": [{}]}, {"chat_template_kwargs": {"a": 1}}, {}]
 )
-def test_what_a_template_remembers_of_a_requests_own_inputs_is_its_owners(own: dict[str, Any]) -> None:
-    template = Mock(**{"apply.side_effect": lambda inputs, _: inputs})
-    found = [render(Mock(messages=[]), template, own, owner, no_pause) for owner in ("a", "b")]
+def test_what_a_template_remembers_of_a_requests_own_inputs_is_its_owners(
+    own: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyllmcancel.server.chat.turn.template_inputs", lambda *_: own)
+    incoming = Mock(**{"state.chat_template.apply.side_effect": lambda inputs, _: inputs, "body.messages": []})
+    found = []
+    for incoming.request.owner in ("a", "b"):
+        found.append(render(incoming, Mock(), no_pause))
     assert (found[0] == found[1]) is not bool(own)
 
 

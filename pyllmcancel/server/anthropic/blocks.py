@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Discriminator, Field, Tag
 
-from pyllmcancel.server.chat.hosted import Foreign
+from pyllmcancel.server.chat.hosted import Foreign, hosted_text
 from pyllmcancel.server.media.parts import ImagePart, ImageUrl
 from pyllmcancel.server.wire.fields import CacheHint, RequestBody, of_known_types
 
@@ -134,7 +134,7 @@ class ForeignBlock(Foreign):
             case "redacted_thinking" | "mcp_tool_listing" | "tool_addition" | "tool_removal" | "fallback":
                 return ""
             case _:
-                return self.hosted_text
+                return hosted_text(self)
 
 
 def _of_which(block: Any) -> str:

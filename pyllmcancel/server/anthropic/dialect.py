@@ -33,14 +33,8 @@ PING = {"type": "ping"}
 
 
 class MessagesDialect(Dialect):
-    """One message.
-
-    Parameters
-    ----------
-    stop_sequences
-        The client's stop sequences; any other end of an answer is reported as the end of the turn.
-    n_ctx
-        The tokens of the context: an answer that fills it ends for that reason.
+    """One message. Any end but by one of the client's `stop_sequences` is reported as the end of the turn, unless the
+    answer fills the context of `n_ctx` tokens.
     """
 
     names_events = True

@@ -36,10 +36,7 @@ class CallInput:
 
     Text that is not JSON is not returned; instead the whole text, as it was written, becomes the member `INVALID_JSON`.
 
-    Parameters
-    ----------
-    eager
-        Return each fragment unchanged, as the client asked for.
+    An `eager` one returns each fragment unchanged, as the client asked for.
     """
 
     def __init__(self, *, eager: bool = False) -> None:
@@ -144,12 +141,8 @@ SIGNATURE = "unsigned"
 
 
 class MessageBlocks:
-    """Makes events of blocks, one after the other: each block ends before the next begins.
-
-    Parameters
-    ----------
-    eager_tools
-        Names of tools whose input is sent while the model writes it.
+    """Makes events of blocks, one after the other: each block ends before the next begins. The input of `eager_tools`
+    is sent while the model writes it.
     """
 
     def __init__(self, eager_tools: Container[str] = ()) -> None:

@@ -33,7 +33,7 @@ async def messages(incoming: Annotated[Incoming[MessagesBody], reads(MessagesBod
     http, state, body = incoming.http, incoming.state, incoming.body
     names = names_of(body)
     with names.in_errors():
-        chat = incoming.asking(await incoming.prepared(lambda _pause: chat_of(body)), names)
+        chat = incoming.asking(await incoming.prepare(lambda _pause: chat_of(body)), names)
         turn = await chat_turn(chat)
         dialect = MessagesDialect(
             f"msg_{request_id_of(http.scope)}",
@@ -56,7 +56,7 @@ async def count_tokens(incoming: Annotated[Incoming[CountBody], reads(CountBody,
     body = incoming.body
     names = names_of(body)
     with names.in_errors():
-        chat = incoming.asking(await incoming.prepared(lambda _pause: counted_chat(body)), names)
+        chat = incoming.asking(await incoming.prepare(lambda _pause: counted_chat(body)), names)
         return TokenCount(input_tokens=await chat_length(chat))
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.server.anthropic.blocks import ForeignBlock, ToolResultBlock, ToolUseBlock, TurnMessage
-from pyllmcancel.server.chat.tool_fields import Parameters
+from pyllmcancel.server.chat.tools import Parameters
 from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent
 
 SEARCH = "tool_search_tool"  # prefix of the hosted tools that search for others
@@ -64,13 +64,7 @@ Tool = Annotated[Annotated[CustomTool, Tag("custom")] | Annotated[HostedTool, Ta
 def offered(
     tools: Sequence[CustomTool | HostedTool], messages: Iterable[TurnMessage], chosen: str | None
 ) -> list[tuple[int, CustomTool]]:
-    """Return the tools that are shown, with their indexes.
-
-    Parameters
-    ----------
-    chosen
-        The tool that has to be called.
-    """
+    """Return the tools that are shown, with their indexes; the one that is `chosen` has to be called."""
     # Nothing here could find the tools for the model, so it gets them all.
     found = any(tool.type is not None and tool.type.startswith(SEARCH) for tool in tools)
     named, removed = named_tools(messages)

@@ -49,13 +49,7 @@ EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "m
 
 
 def counted_chat(body: CountBody) -> ChatBody:
-    """Return the chat whose tokens are counted for a conversation.
-
-    Raises
-    ------
-    ApiError
-        A part that is well-formed here is not valid in a chat.
-    """
+    """Return the chat whose tokens are counted; ApiError if a part that is well-formed here is not valid in a chat."""
     return _chat(_conversation(body))
 
 

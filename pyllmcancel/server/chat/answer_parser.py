@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.engine.compiled import compiled_module
 
@@ -47,20 +47,15 @@ class Arguments:
 
 
 Part = Reasoning | Content | CallBegins | Arguments
-
+# By the core's names.
+PARTS: dict[str, Callable[..., Part]] = {"reasoning": Reasoning, "content": Content, "arguments": Arguments}
 
 LETTERS = string.ascii_letters + string.digits
 ID_LENGTH = 9  # some templates refuse any other length
 
 
 def read_form(form: bytes) -> ChatParser:
-    """Compile the form of answers. With many tools that takes milliseconds, once for all choices of a request.
-
-    Parameters
-    ----------
-    form
-        `ChatForm.parser`.
-    """
+    """Compile a `ChatForm.parser`. With many tools that takes milliseconds, once for all choices of a request."""
     made: ChatParser = compiled_module().ChatParser(form)
     return made
 
@@ -68,12 +63,8 @@ def read_form(form: bytes) -> ChatParser:
 class AnswerParser:
     """The parser of one answer. Malformed parts come as text, or as arguments that are not JSON; nothing is an error.
 
-    Parameters
-    ----------
-    form
-        The result of `read_form`, which may be shared.
-    name
-        The name of the answer. Calls that the model gives no id have ids that depend on it.
+    The `form` is a result of `read_form`, which may be shared. Calls that the model gives no id have ids that depend on
+    the `name` of the answer.
     """
 
     def __init__(self, form: ChatParser, name: str) -> None:
@@ -83,8 +74,7 @@ class AnswerParser:
     @property
     def n_calls(self) -> int:
         """The number of calls that have begun."""
-        n_calls: int = self._parser.n_calls
-        return n_calls
+        return int(self._parser.n_calls)
 
     def feed(self, text: str) -> Iterator[Part]:
         return self._parts(self._parser.feed(text))
@@ -93,17 +83,13 @@ class AnswerParser:
         """Return the parts that were held back because they could have become something else."""
         return self._parts(self._parser.feed("", True))
 
-    def _parts(self, found: Iterable[tuple[object, ...]]) -> Iterator[Part]:
-        for part in found:
-            match part:
-                case ("reasoning", str(text)):
-                    yield Reasoning(text)
-                case ("content", str(text)):
-                    yield Content(text)
-                case ("call", int(index), str(name), str(call_id)):
-                    yield CallBegins(index, name, call_id or call_id_of(f"{self._name} {index}"))
-                case ("arguments", int(index), str(text)):
-                    yield Arguments(index, text)
+    def _parts(self, found: Iterable[tuple[Any, ...]]) -> Iterator[Part]:
+        for kind, *fields in found:
+            if kind == "call":
+                index, name, call_id = fields
+                yield CallBegins(index, name, call_id or call_id_of(f"{self._name} {index}"))
+            else:
+                yield PARTS[kind](*fields)
 
 
 def parts_of(parser: AnswerParser, delta: Delta) -> Iterator[Part]:

@@ -6,27 +6,81 @@ These are refused, because the server cannot honour them: audio in answers, file
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StrictBool
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.chat.messages import Message
-from pyllmcancel.server.chat.thinking import ThinkingFields
-from pyllmcancel.server.chat.tool_fields import Tool, ToolChoice
+from pyllmcancel.server.chat.tools import Tool, ToolChoice
 from pyllmcancel.server.config import ReasoningFormat
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
-from pyllmcancel.server.wire.fields import between
+from pyllmcancel.server.wire.fields import RequestBody, between
 from pyllmcancel.server.wire.generation import MAX_LOGPROBS, OpenAIBody
 from pyllmcancel.server.wire.sampling import MAX_INT, extra
 
 if TYPE_CHECKING:
-    from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.sampling import SamplingParams
     from pyllmcancel.server.media.parts import MediaPart
+
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class Reasoning(RequestBody):
+    """OpenRouter's `reasoning` field."""
+
+    effort: Effort | None = None
+    enabled: bool | None = None
+
+
+class Thinking(RequestBody):
+    """The `thinking` field of GLM, DeepSeek and others, after Anthropic's."""
+
+    type: Literal["enabled", "disabled", "adaptive", "auto"]
+    budget_tokens: int | None = Field(None, ge=0, le=MAX_INT, description="Limit of reasoning tokens.")
+
+
+class ThinkingFields(RequestBody):
+    """The client's fields that say whether, and how much, a model reasons before it answers, by their many names."""
+
+    reasoning_effort: Effort | None = Field(
+        None,
+        description="Effort of reasoning, for models whose chat template supports it; otherwise reported and ignored.",
+    )
+    reasoning: Reasoning | None = Field(None, description=extra("OpenRouter's field for reasoning."))
+    thinking: Thinking | None = Field(None, description=extra("Other APIs' switch of reasoning."))
+    enable_thinking: bool | None = Field(None, description=extra("The same switch, as chat templates name it."))
+    think: bool | Literal["low", "medium", "high"] | None = Field(None, description=extra("Ollama's."))
+
+    def thinking_variables(self, known: Set[str]) -> dict[str, Any]:
+        """Return variables for a chat template that knows some. For a template with only a switch, any effort but
+        none means on.
+        """
+        found: dict[str, Any] = {}
+        for field, wanted in self._preferences():
+            if wanted in (False, "none"):  # a model that cannot reason satisfies this anyway
+                found.setdefault("enable_thinking", False)
+            elif isinstance(wanted, str) and "reasoning_effort" in known:
+                found.setdefault("reasoning_effort", wanted)
+            elif "enable_thinking" in known:
+                found.setdefault("enable_thinking", True)
+            else:
+                self.ignore(field)
+        return found
+
+    def _preferences(self) -> list[tuple[str, bool | str]]:
+        """Iterate over the fields that are set, with their values; the first one counts."""
+        reasoning, thinking = self.reasoning, self.thinking
+        said: list[tuple[str, bool | str | None]] = [
+            ("reasoning_effort", self.reasoning_effort),
+            ("reasoning", None if reasoning is None else reasoning.effort or reasoning.enabled),
+            ("think", self.think),
+            ("enable_thinking", self.enable_thinking),
+            ("thinking", None if thinking is None or thinking.type == "auto" else thinking.type != "disabled"),
+        ]
+        return [(field, wanted) for field, wanted in said if wanted is not None]
 
 
 class ChatBody(ThinkingFields, OpenAIBody):
@@ -102,12 +156,7 @@ class ChatBody(ThinkingFields, OpenAIBody):
         return [part for message in self.messages for part in message.media]
 
     @property
-    def only_warms(self) -> bool:
-        return self.most_tokens == 0
-
-    @property
     def most_tokens(self) -> int | None:
-        """The limit of an answer's tokens; None if only the context limits them."""
         limits = (self.max_completion_tokens, self.max_tokens, self.n_predict)
         given = next((limit for limit in limits if limit is not None), -1)
         return None if given < 0 else given
@@ -121,7 +170,6 @@ class ChatBody(ThinkingFields, OpenAIBody):
 
     @property
     def most_logprobs(self) -> int | None:
-        """The number of alternatives beside each token; None: no logprobs."""
         return (self.top_logprobs or self.n_probs or 0) if self.logprobs else self.n_probs or None
 
     def own_name(self, param: str | None) -> str | None:
@@ -140,16 +188,3 @@ class ChatBody(ThinkingFields, OpenAIBody):
         if self.limits_tokens and self.tools and self.tool_choice != "none":
             # The grammar of a call may require a token that the limit forbids.
             raise InvalidRequestError("calls of tools cannot be combined with other limits on tokens", self.limit_field)
-
-    def generation_params(
-        self, defaults: SamplingParams, constraint: ConstraintFactory | None, visible: frozenset[int]
-    ) -> GenerationParams:
-        """Return the parameters of generation. Parameters that the client leaves open are from `defaults`."""
-        return GenerationParams(
-            sampling=self.sampling(defaults, self.most_logprobs),
-            n=self.n or 1,
-            max_tokens=self.most_tokens,
-            constraint=constraint,
-            visible_tokens=visible,
-            **self.limits(),
-        )

@@ -41,13 +41,10 @@ class Foreign(Sent):
         """The other fields."""
         return self.model_extra or {}
 
-    @property
-    def hosted_text(self) -> str:
-        return hosted_text({"type": self.type, **self.fields})
 
-
-def hosted_text(sent: Mapping[str, Any]) -> str:
+def hosted_text(foreign: Foreign) -> str:
     """Return the text of a block or an item; empty if it has none."""
+    sent = {"type": foreign.type, **foreign.fields}
     name = _name(sent)
     lines = []
     asked = next((sent[field] for field in ASKED if sent.get(field)), None)

@@ -37,10 +37,7 @@ class Placed(NamedTuple):
 class Ledger:
     """One choice's logprobs. Like its text, they are held back until it is certain that no stop string swallows them.
 
-    Parameters
-    ----------
-    piece
-        Returns the bytes of a token in the text.
+    `piece` returns the bytes of a token in the text.
     """
 
     def __init__(self, piece: Callable[[int], bytes]) -> None:

@@ -1,14 +1,15 @@
-"""One turn of a conversation: its request to the engine, and the parsing of its answer. For every API that has
-chats.
+"""One turn of a conversation: the inputs of the model's template, its request to the engine, and the parsing of its
+answer. For every API that has chats.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyllmcancel.chat.guide import ChatGuide
 from pyllmcancel.constraints.bounded import NamedSchema
@@ -20,25 +21,34 @@ from pyllmcancel.server.answer_form import (
     unenforced_of_form,
     unenforced_of_tools,
 )
+from pyllmcancel.server.bodies import check_size
 from pyllmcancel.server.chat.answer_parser import AnswerParser, read_form
-from pyllmcancel.server.chat.prompt import render, template_inputs
-from pyllmcancel.server.chat.tools import tool_plan
+from pyllmcancel.server.chat.tools import NamedTool, tool_plan
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import exchange_of
+from pyllmcancel.server.limits import MAX_ARGUMENT_VALUES
 from pyllmcancel.server.media.gathering import gathered, given_in, media_tokens
 
 if TYPE_CHECKING:
     from pyllmcancel._native import ChatParser, Model
-    from pyllmcancel.chat.template import ChatForm
+    from pyllmcancel.chat.template import ChatForm, ChatTemplate
     from pyllmcancel.constraints.bounded import NamedRule
     from pyllmcancel.constraints.guidance import Guide
     from pyllmcancel.constraints.protocol import ConstraintFactory
-    from pyllmcancel.pausing import FlaggedPause
+    from pyllmcancel.pausing import FlaggedPause, Pause
     from pyllmcancel.requests.params import GenerationParams
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.chat.body import ChatBody
+    from pyllmcancel.server.chat.messages import Message
     from pyllmcancel.server.chat.tools import ToolPlan
     from pyllmcancel.server.config import ChatDefaults
     from pyllmcancel.server.media.gathering import Gathered
+
+USUAL_ROLES = ("system", "developer", "user", "assistant", "tool")
+# The variables that a client may not replace, because a template must get each only once.
+OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
+# Inputs that are a request's own.
+OWN_INPUTS = ("tools", "json_schema", "grammar", "chat_template_kwargs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,58 +63,54 @@ class ChatTurn:
 async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     """Render and tokenize a conversation, and compile the form of its answer; it can be cancelled at any time.
 
-    Raises
-    ------
-    InvalidRequestError, ApiError
-        The body contradicts itself, the template refuses it, or its schemas cannot be enforced.
+    InvalidRequestError or ApiError if the body contradicts itself, the template refuses it, or its schemas cannot be
+    enforced.
     """
     state, body = incoming.state, incoming.body
     body.check()
-    plan = tool_plan(body)
+    plan = tool_plan(body.tools, body.tool_choice)
     wanted = body.answer_schema(calls=plan.may_call)
-    asked = await gathered(incoming.http, given_in(body.media), "messages")
+    asked = await gathered(incoming, given_in(body.media), "messages")
     # Always off the event loop, and visible to clients: the model's template decides what it does.
     work = partial(read_chat, incoming, plan, wanted, asked)
-    read = await incoming.prepare(work, state.decoders if asked else state.preparers)
-    form = read.form
+    workers = state.decoders if asked else state.preparers
+    form, answers, tokens, prediction, is_free = await incoming.prepare(work, workers)
     if plan.may_call:
         note_unenforced(incoming, unenforced_of_tools(plan, form))
     if isinstance(wanted, NamedSchema):
         note_unenforced(incoming, unenforced_of_form(wanted, form))
-    if read.is_free and wanted is not None:
+    if is_free and wanted is not None:
         note_unenforced(incoming, [wanted.param])
     text = None
-    if not read.is_free and (not form.grammar or form.triggers):
+    if not is_free and (not form.grammar or form.triggers):
         after = form.thinking is not None or bool(form.triggers)
         text = await answer_constraint(incoming, wanted, after_reasoning=after)
-    model = state.engine.model
-    constraint = constraint_of(model, form, text, body, state.config.chat)
+    model, defaults = state.engine.model, state.config.chat
+    budget = next((n for n in (body.reasoning_budget, defaults.reasoning_budget) if n is not None), -1)
+    constraint = constraint_of(model, form, text, budget, defaults.reasoning_budget_message)
     constraint = body.token_limits(model.n_vocab, state.eog_tokens, constraint)
-    params = body.generation_params(state.config.request_defaults(), constraint, visible_tokens(model, form))
-    params = replace(with_form(params, form), prediction=read.prediction)
+    params = body.generation_params(state.config.request_defaults(), constraint, prediction)
     name, number = f"{incoming.request.id} {exchange_of(incoming.http.scope).created_at!r}", count()
-    return ChatTurn(read.tokens, params, lambda: AnswerParser(read.answers, f"{name} {next(number)}"))
+    params = with_form(params, form, model)
+    return ChatTurn(tokens, params, lambda: AnswerParser(answers, f"{name} {next(number)}"))
 
 
 async def chat_length(incoming: Incoming[ChatBody]) -> int:
     """Return the number of tokens of a conversation, even if they do not fit; raises as `chat_turn`."""
     state, body = incoming.state, incoming.body
-    given = given_in(body.media)
-    asked = await gathered(incoming.http, given, "messages", must_fit=False)
+    asked = await gathered(incoming, given_in(body.media), "messages", must_fit=False)
 
     def work(pause: FlaggedPause) -> int:
-        inputs = template_inputs(body, state.chat_template, tool_plan(body), state.config.chat)
-        prompt = render(body, state.chat_template, inputs, incoming.request.owner, pause).prompt
+        prompt = render(incoming, tool_plan(body.tools, body.tool_choice), pause).prompt
         state.texts.check_length(len(prompt), "messages")
         return len(prompt_tokens(incoming, prompt, asked, pause, must_fit=False))
 
     return await incoming.prepare(work, state.decoders if asked else state.preparers)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadChat:
-    """A conversation as its template has written it, its tokens, the parser of its answers, and what they are expected
-    to be.
+class ReadChat(NamedTuple):
+    """A conversation as its template has written it, the parser of its answers, its tokens, and those of the predicted
+    answer.
 
     The text of the answer `is_free` if it may be a call instead, and only llama.cpp knows the text before either.
     """
@@ -112,8 +118,8 @@ class ReadChat:
     form: ChatForm
     answers: ChatParser
     tokens: Sequence[int]
-    is_free: bool
     prediction: tuple[int, ...]
+    is_free: bool
 
 
 def read_chat(
@@ -123,19 +129,21 @@ def read_chat(
     asked: Gathered,
     pause: FlaggedPause,
 ) -> ReadChat:
-    state, body = incoming.state, incoming.body
-    template = state.chat_template
-    inputs = template_inputs(body, template, plan, state.config.chat)
-    if isinstance(wanted, NamedSchema) and template.wraps_content and not plan.may_call:
-        inputs["json_schema"] = wanted.schema
-    owner = incoming.request.owner
-    form = render(body, template, inputs, owner, pause)
+    state, schema = incoming.state, dict[str, Any]()
+    wraps = state.chat_template.wraps_content
+    if isinstance(wanted, NamedSchema) and wraps and not plan.may_call:
+        schema["json_schema"] = wanted.schema
+    form = render(incoming, plan, pause, **schema)
     if plan.may_call and not is_followable(form):
-        form = without_too_much(render(body, template, inputs | {"enforces_schemas": False}, owner, pause))
+        form = render(incoming, plan, pause, **schema, enforces_schemas=False)
+        if form.triggers and not is_followable(form):
+            # The model's calls are then free. A required call cannot be left to the model: its grammar, which waits for
+            # nothing, is refused when the request is submitted.
+            form = replace(form, grammar="")
     pause()
     tokens = prompt_tokens(incoming, form.prompt, asked, pause)
-    prediction = state.texts.predicted(body.predicted, pause)
-    return ReadChat(form, read_form(form.parser), tokens, plan.may_call and template.wraps_content, prediction)
+    prediction = state.texts.predicted(incoming.body.predicted, pause)
+    return ReadChat(form, read_form(form.parser), tokens, prediction, plan.may_call and wraps)
 
 
 def prompt_tokens(
@@ -161,36 +169,25 @@ def is_followable(form: ChatForm) -> bool:
     return True
 
 
-def without_too_much(form: ChatForm) -> ChatForm:
-    """Drop a grammar that waits for a call and cannot be followed: the model's calls are then free.
-
-    A required call cannot be left to the model. Its grammar is refused when the request is submitted.
-    """
-    return replace(form, grammar="") if form.triggers and not is_followable(form) else form
-
-
 def constraint_of(
-    model: Model, form: ChatForm, text: Guide | None, body: ChatBody, defaults: ChatDefaults
+    model: Model, form: ChatForm, text: Guide | None, budget: int, message: str
 ) -> ConstraintFactory | None:
-    """Return the constraint of the answer's tokens, besides the form's own grammar."""
-    budget = next((n for n in (body.reasoning_budget, defaults.reasoning_budget) if n is not None), -1)
+    """Return the constraint of the answer's tokens, besides the form's own grammar. Reasoning has a budget of tokens,
+    unless that is negative, and the message at the end of it.
+    """
     limited = form.thinking is not None and budget >= 0
     follows = text is not None and (form.thinking is not None or bool(form.triggers))
     if not limited and not follows:
         return text
     marks = [value for kind, value in form.triggers if kind == "word"]
     most = budget if limited else None
-    return ChatGuide(model, form.thinking, text, marks=marks, budget=most, message=defaults.reasoning_budget_message)
+    return ChatGuide(model, form.thinking, text, marks=marks, budget=most, message=message)
 
 
-def visible_tokens(model: Model, form: ChatForm) -> frozenset[int]:
-    """Control tokens that must show in the text, so that the parser can tell its parts."""
-    found = (model.tokenize(text, add_special=False, parse_special=True) for text in form.preserved_tokens)
-    return frozenset(tokens[0] for tokens in found if len(tokens) == 1)
-
-
-def with_form(params: GenerationParams, form: ChatForm) -> GenerationParams:
-    """Add the grammar of tool calls, and the ends of an answer of this form."""
+def with_form(params: GenerationParams, form: ChatForm, model: Model) -> GenerationParams:
+    """Add the grammar of tool calls, the ends of an answer of this form, and the control tokens that must show in the
+    text, so that the parser can tell its parts.
+    """
     sampling = params.sampling
     if form.grammar:
         sampling = replace(
@@ -202,4 +199,106 @@ def with_form(params: GenerationParams, form: ChatForm) -> GenerationParams:
             thinking_start="" if form.thinking is None else form.thinking.start,
             thinking_ends=() if form.thinking is None else form.thinking.ends,
         )
-    return replace(params, sampling=sampling, stop=(*params.stop, *form.stops))
+    shown = (model.tokenize(text, add_special=False, parse_special=True) for text in form.preserved_tokens)
+    visible = frozenset(tokens[0] for tokens in shown if len(tokens) == 1)
+    return replace(params, sampling=sampling, stop=(*params.stop, *form.stops), visible_tokens=visible)
+
+
+# -- the prompt -------------------------------------------------------------------------------------------------------
+
+
+def render(incoming: Incoming[ChatBody], plan: ToolPlan, pause: Pause, **changes: Any) -> ChatForm:
+    """Return the conversation as the model was trained to read it, and the form of its answer. InvalidRequestError if
+    the template refuses the messages, or does not know a role.
+
+    The inputs of the template are those of `template_inputs`, with the `changes`.
+    """
+    body, template = incoming.body, incoming.state.chat_template
+    inputs = template_inputs(body, template, plan, incoming.state.config.chat) | changes
+    if any(inputs.get(name) for name in OWN_INPUTS):
+        # The compiled template remembers forms of answers by all inputs but the messages. Another owner's request with
+        # the same tools must not be quicker for it.
+        inputs["owner"] = incoming.request.owner
+    form = template.apply(inputs, pause)
+    # Checked after rendering: the template's own refusal says more.
+    for message in body.messages:
+        if message.role not in USUAL_ROLES and not template.knows_role(message.role):
+            raise InvalidRequestError(f"the chat template does not know the role {message.role!r}", "messages")
+    return form
+
+
+def template_inputs(body: ChatBody, template: ChatTemplate, plan: ToolPlan, defaults: ChatDefaults) -> dict[str, Any]:
+    """Return the inputs as `_native.ChatTemplate.apply` takes them."""
+    given = {name: value for name, value in (body.chat_template_kwargs or {}).items() if value is not None}
+    for name in OWN_VARIABLES & given.keys():
+        message = f"{name} cannot be a template variable: it has a field of its own, or belongs to the server"
+        raise InvalidRequestError(message, "chat_template_kwargs")
+    variables = {**defaults.template_variables, **body.thinking_variables(template.switches), **given}
+    thinks = variables.get("enable_thinking", True)
+    if not isinstance(thinks, bool):
+        raise InvalidRequestError("enable_thinking must be true or false", "chat_template_kwargs")
+    if plan.may_call and not defaults.jinja:
+        raise InvalidRequestError("this server's chat template does not support tools", "tools")
+    goes_on = continues(body, defaults)
+    opens = body.add_generation_prompt is not False and not goes_on
+    several = body.parallel_tool_calls
+    if several is None:  # a single named tool is called only once
+        several = template.caps["supports_parallel_tool_calls"] and not isinstance(body.tool_choice, NamedTool)
+    return {
+        "messages": template_messages(body.messages),
+        "tools": [
+            tool.model_dump(include={"type": True, "function": True}, exclude_none=True) for _, tool in plan.tools
+        ],
+        "tool_choice": plan.choice,
+        "add_generation_prompt": opens,
+        "continue_final_message": goes_on,
+        "reasoning_format": body.reasoning_format or defaults.reasoning_format,
+        "enable_thinking": thinks,
+        "chat_template_kwargs": variables,
+        "parallel_tool_calls": several,
+    }
+
+
+def continues(body: ChatBody, defaults: ChatDefaults) -> bool | str:
+    """Return whether the answer goes on with the last message, and with which part of it; InvalidRequestError if that
+    cannot be continued.
+    """
+    asked = body.continue_final_message
+    last = body.messages[-1]
+    if not asked:
+        given = last.text or (last.model_extra or {}).get("reasoning_content")
+        implied = asked is None and defaults.prefill_assistant and defaults.jinja and body.add_generation_prompt is None
+        return bool(implied and last.role == "assistant" and given and not last.tool_calls)
+    if body.add_generation_prompt:
+        raise InvalidRequestError("contradicts add_generation_prompt", "continue_final_message")
+    if not defaults.jinja:
+        raise InvalidRequestError("this server's chat template cannot continue a message", "continue_final_message")
+    if last.role != "assistant" or last.tool_calls:
+        message = "the last message is not an assistant's text, so it cannot be continued"
+        raise InvalidRequestError(message, "continue_final_message")
+    return asked
+
+
+def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return the messages in the form that templates rely on: arguments are JSON objects, results have names."""
+    names = {call.id: call.function.name for message in messages for call in message.tool_calls or []}
+    found = []
+    for message in messages:
+        entry = message.for_template()
+        for call in entry.get("tool_calls", ()):
+            call["function"]["arguments"] = _object(call["function"]["arguments"])
+        if message.role == "tool" and "name" not in entry and message.tool_call_id in names:
+            entry["name"] = names[message.tool_call_id]
+        found.append(entry)
+    return found
+
+
+def _object(arguments: str) -> str:
+    """Return arguments as an object, the only type that templates take. Anything else is put into an object."""
+    try:
+        check_size(arguments.encode(), MAX_ARGUMENT_VALUES)
+        if isinstance(json.loads(arguments), dict):
+            return arguments
+    except (ValueError, ApiError):
+        pass
+    return json.dumps({"malformed": arguments} if arguments else {})

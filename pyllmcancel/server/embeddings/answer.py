@@ -104,7 +104,7 @@ class LlamaWording:
 async def embed(incoming: Incoming[EmbeddingBody] | Incoming[LlamaEmbeddingBody], wording: Wording) -> TextsResponse:
     """Tokenize, submit, and answer in one piece. The engine's errors pass through to the handlers."""
     work = partial(text_tokens, incoming.state.texts, incoming.body.texts)
-    return submit_texts(incoming, await incoming.prepared(work), wording)
+    return submit_texts(incoming, await incoming.prepare(work), wording)
 
 
 def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wording: Wording) -> TextsResponse:

@@ -67,10 +67,20 @@ class WholeBody(GeneratingBody):
         return stream
 
 
-class EmbeddingBody(WholeBody):
+class InputBody(WholeBody):
+    input: Input = Field(description=INPUT, examples=["The cat sat on the mat."])
+
+    @property
+    def texts(self) -> Texts:
+        """The inputs. A list is one input if it contains a token, and many if it contains none."""
+        one = not isinstance(self.input, list) or any(isinstance(part, int) for part in self.input)
+        parts: Any = [self.input] if one else self.input
+        return [text.text if isinstance(text, TextObject) else text for text in parts]
+
+
+class EmbeddingBody(InputBody):
     """The body of ``POST /v1/embeddings``. Every field is OpenAI's unless its description says otherwise."""
 
-    input: Input = Field(description=INPUT, examples=["The cat sat on the mat."])
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="base64: the vector's numbers as little-endian 32-bit floats."
     )
@@ -82,12 +92,8 @@ class EmbeddingBody(WholeBody):
         ),
     )
 
-    @property
-    def texts(self) -> Texts:
-        return inputs(self.input)
 
-
-class LlamaEmbeddingBody(WholeBody):
+class LlamaEmbeddingBody(InputBody):
     """The body of ``POST /embeddings``, llama-server's own."""
 
     input: Input = Field(
@@ -97,14 +103,3 @@ class LlamaEmbeddingBody(WholeBody):
         2, description="Vectors of texts have the Euclidean length 1, those of tokens are as the model has them."
     )
     encoding_format: Literal["float"] = Field("float", description="The numbers are always JSON's.")
-
-    @property
-    def texts(self) -> Texts:
-        return inputs(self.input)
-
-
-def inputs(given: Input) -> Texts:
-    """Return the inputs. A list is one input if it contains a token, and many if it contains none."""
-    one = not isinstance(given, list) or any(isinstance(part, int) for part in given)
-    parts: Any = [given] if one else given
-    return [text.text if isinstance(text, TextObject) else text for text in parts]

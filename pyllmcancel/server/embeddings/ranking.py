@@ -13,7 +13,7 @@ from pyllmcancel.embeddings.pairs import pairs_of
 from pyllmcancel.embeddings.request import MAX_TEXTS
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError, PairLengthError
 from pyllmcancel.server.embeddings.answer import EmbeddingUsage
-from pyllmcancel.server.embeddings.body import WholeBody
+from pyllmcancel.server.embeddings.body import MANY, WholeBody
 from pyllmcancel.server.wire.fields import Answer, Sent, between
 from pyllmcancel.server.wire.sampling import MAX_INT
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Usage
     from pyllmcancel.pausing import Pause
     from pyllmcancel.server.wire.tokens import TextReader
-
-
-MANY: Any = Field(min_length=1, max_length=MAX_TEXTS, fail_fast=True)
 
 
 class Document(Sent):
@@ -123,13 +120,7 @@ class RankedText(Answer):
 
 
 class RankWording:
-    """The answer as JSON.
-
-    Parameters
-    ----------
-    squash
-        True for scores between 0 and 1, where the model gives others.
-    """
+    """The answer as JSON. To `squash` is for scores between 0 and 1, where the model gives others."""
 
     def __init__(self, body: RankBody, model_name: str, *, squash: bool) -> None:
         self._body = body

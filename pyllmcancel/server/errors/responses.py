@@ -92,6 +92,10 @@ def api_error(error: Exception) -> ApiError:
     return shown
 
 
+def unsupported(message: str) -> ApiError:
+    return ApiError(501, message, "not_supported_error", code="not_supported")
+
+
 def retry_after(seconds: float | None) -> dict[str, str]:
     """Return the header that says when to try again, if that is known."""
     return {} if seconds is None else {"Retry-After": str(max(RETRY_AFTER_SECONDS, math.ceil(seconds)))}

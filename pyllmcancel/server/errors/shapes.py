@@ -23,55 +23,57 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class ErrorFacts:
-    """The facts of an error that its client needs.
-
-    Attributes
-    ----------
-    type
-        OpenAI's word for the kind of error; other APIs have words of their own, by the status.
-    param
-        The field at fault.
-    code
-        For programs: the kind of mistake, or the reason of the cancel.
-    usage
-        The tokens processed so far, if the request had begun.
-    detail
-        The deadline that has passed, if that is the reason of the cancel.
-    sizes
-        The number of tokens of a prompt that is too long, and of the context.
-    """
+    """The facts of an error that its client needs."""
 
     status: int
     message: str
-    type: str = "invalid_request_error"
-    param: str | None = None
-    code: str | None = None
-    usage: Usage | None = None
-    detail: str | None = None
-    sizes: tuple[int, int] | None = None
+    type: str = "invalid_request_error"  # OpenAI's word for the kind; other APIs have words of their own, by the status
+    param: str | None = None  # the field at fault
+    code: str | None = None  # for programs: the kind of mistake, or the reason of the cancel
+    usage: Usage | None = None  # the tokens processed so far, if the request had begun
+    detail: str | None = None  # the deadline that has passed, if that is the reason of the cancel
+    sizes: tuple[int, int] | None = None  # tokens of a prompt that is too long, and of the context
 
 
-class ErrorDetails(Answer):
+class FurtherDetails(Answer):
+    """The details that few errors have. The last two are llama-server's."""
+
+    detail: NotRequired[Annotated[str | None, absent("Ours: the deadline that has passed.")]]
+    n_prompt_tokens: NotRequired[
+        Annotated[int, Field(default=0, description="With a prompt that is too long: its tokens.")]
+    ]
+    n_ctx: NotRequired[
+        Annotated[int, Field(default=0, description="With a prompt that is too long: tokens of context.")]
+    ]
+
+
+class ErrorDetails(FurtherDetails):
     message: str
     type: str
     param: Annotated[str | None, Field(description="The field at fault.")]
     code: Annotated[str | None, Field(description="For programs: what is wrong, or why the request was cancelled.")]
     request_id: str
-    detail: NotRequired[Annotated[str | None, absent("Ours: the deadline that has passed.")]]
-    # These two are llama-server's.
-    n_prompt_tokens: NotRequired[
-        Annotated[int, Field(default=0, description="With `context_length_exceeded`: tokens of the prompt.")]
-    ]
-    n_ctx: NotRequired[
-        Annotated[int, Field(default=0, description="With `context_length_exceeded`: tokens of context.")]
-    ]
 
 
-class ErrorAnswer(Answer):
+class WithUsage(Answer):
+    usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]
+
+
+class ErrorAnswer(WithUsage):
     """OpenAI's shape of an error; `usage` is there if the request had begun."""
 
     error: ErrorDetails
-    usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]
+
+
+def further(facts: ErrorFacts) -> FurtherDetails:
+    found: FurtherDetails = {} if facts.detail is None else {"detail": facts.detail}
+    if facts.sizes is not None:
+        found["n_prompt_tokens"], found["n_ctx"] = facts.sizes
+    return found
+
+
+def with_usage(facts: ErrorFacts) -> WithUsage:
+    return {} if facts.usage is None else {"usage": usage_json(facts.usage)}
 
 
 def openai_error(facts: ErrorFacts, request_id: str) -> ErrorAnswer:
@@ -81,12 +83,9 @@ def openai_error(facts: ErrorFacts, request_id: str) -> ErrorAnswer:
         "param": facts.param,
         "code": facts.code,
         "request_id": request_id,
+        **further(facts),
     }
-    if facts.detail is not None:
-        error["detail"] = facts.detail
-    if facts.sizes is not None:
-        error["n_prompt_tokens"], error["n_ctx"] = facts.sizes
-    return {"error": error} if facts.usage is None else {"error": error, "usage": usage_json(facts.usage)}
+    return {"error": error, **with_usage(facts)}
 
 
 LlamaErrorType = Literal[
@@ -111,27 +110,19 @@ LLAMA_TYPES: dict[int, LlamaErrorType] = {
 }
 
 
-class LlamaErrorDetails(Answer):
+class LlamaErrorDetails(FurtherDetails):
     code: Annotated[int, Field(description="The HTTP status; in a stream, the status that the answer would have had.")]
     message: str
     type: LlamaErrorType
     param: Annotated[str | None, Field(description="Ours: the field at fault.")]
     reason: Annotated[str | None, Field(description="Ours: what is wrong, or why the request was cancelled.")]
     request_id: Annotated[str, Field(description="Ours.")]
-    detail: NotRequired[Annotated[str | None, absent("Ours: the deadline that has passed.")]]
-    n_prompt_tokens: NotRequired[
-        Annotated[int, Field(default=0, description="With `exceed_context_size_error`: tokens of the prompt.")]
-    ]
-    n_ctx: NotRequired[
-        Annotated[int, Field(default=0, description="With `exceed_context_size_error`: tokens of context.")]
-    ]
 
 
-class LlamaErrorAnswer(Answer):
+class LlamaErrorAnswer(WithUsage):
     """llama-server's shape of an error; `usage` is there if the request had begun."""
 
     error: LlamaErrorDetails
-    usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]
 
 
 def llama_error(facts: ErrorFacts, request_id: str) -> LlamaErrorAnswer:
@@ -142,13 +133,11 @@ def llama_error(facts: ErrorFacts, request_id: str) -> LlamaErrorAnswer:
         "param": facts.param,
         "reason": facts.code,
         "request_id": request_id,
+        **further(facts),
     }
-    if facts.detail is not None:
-        error["detail"] = facts.detail
     if facts.sizes is not None:
         error["type"] = "exceed_context_size_error"
-        error["n_prompt_tokens"], error["n_ctx"] = facts.sizes
-    return {"error": error} if facts.usage is None else {"error": error, "usage": usage_json(facts.usage)}
+    return {"error": error, **with_usage(facts)}
 
 
 AnthropicErrorType = Literal[

@@ -121,7 +121,7 @@ class Hold:
         self.add(length - self._taken if length > SMALL_BODY else 0)
 
     def add(self, n_bytes: int) -> None:
-        """Hold more room; ApiError 503 if there is none."""
+        """Hold more room until the answer begins, also for bytes that were fetched; ApiError 503 if there is none."""
         if n_bytes > 0:
             if not self._held.take(self._owner, n_bytes):
                 message = "too many long bodies are being read; try again later"
@@ -134,22 +134,6 @@ class Hold:
         if self._taken:
             self._held.give_back(self._owner, self._taken)
             self._taken = 0
-
-
-def release_body(scope: Scope) -> None:
-    """Release the room of a request's body before the answer begins, which may take long: the content has been turned
-    into the engine's input.
-
-    Not before the endpoint is done: the texts of bodies that wait to be tokenized are as long as the bodies were.
-    """
-    hold: Hold = exchange_of(scope).hold
-    hold.release()
-
-
-def hold_more(scope: Scope, n_bytes: int) -> None:
-    """Count fetched bytes as the body's, until the answer begins; ApiError 503 if there is no room for them."""
-    hold: Hold = exchange_of(scope).hold
-    hold.add(n_bytes)
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from ipaddress import ip_address, ip_network
 from typing import Protocol
 
-from pyllmcancel.server.http.proxies import UNIX
+from pyllmcancel.server.http.heads import UNIX
 from pyllmcancel.server.limits import MAX_BLOCKED
 
 logger = logging.getLogger("pyllmcancel.server")

@@ -27,7 +27,6 @@ logger = logging.getLogger("pyllmcancel.server")
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 TOO_DEEP = "the body is nested too deeply"
 MAX_PART, MAX_MESSAGE = 100, 1_000  # characters that are repeated to the client
-PARTS = (("body",), ("query",), ("path",), ("header",))
 JSON_TYPE = re.compile(r"\s*application/(?:[^/;\s]+\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
 NOT_JSON_TYPE = "the body must be a JSON object, sent with Content-Type: application/json"
 
@@ -38,8 +37,6 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Error, on_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)
-    # The only recursion in our code walks through a client's JSON.
-    app.add_exception_handler(RecursionError, on_recursion_error)
     app.add_exception_handler(Exception, on_error)
 
 
@@ -58,28 +55,20 @@ async def on_client_left(request: Request, _error: Exception) -> Response:
     return Response(status_code=CLIENT_CLOSED_REQUEST)  # for the access log
 
 
-async def on_recursion_error(request: Request, error: Exception) -> JSONResponse:
-    request_id = request_id_of(request.scope)
-    logger.warning("request %s: %s", request_id, error, extra={"request_id": request_id})
-    return invalid_json(TOO_DEEP).response_to(request.scope)
-
-
 async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
-    """Report pydantic's findings as one error: the first field at fault, in words."""
+    """Report pydantic's findings as one error: the first parameter at fault, in words."""
     assert isinstance(error, RequestValidationError)
     finding = dict(error.errors()[0])
-    # FastAPI puts the part of the request first.
-    finding["loc"] = finding["loc"][1:] if finding["loc"][:1] in PARTS else finding["loc"]
-    shown = validation_error(finding, is_json=is_json(request))
-    return shown.response_to(request.scope)
+    finding["loc"] = finding["loc"][1:]  # FastAPI puts the part of the request first
+    return validation_error(finding).response_to(request.scope)
 
 
 def invalid_body(error: ValidationError) -> ApiError:
     """Report the first error of a JSON body."""
-    return validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True)
+    return validation_error(error.errors(include_url=False, include_input=False)[0])
 
 
-def validation_error(finding: Any, *, is_json: bool) -> ApiError:
+def validation_error(finding: Any) -> ApiError:
     # Truncated, because the client chose the names.
     where = [str(part)[:MAX_PART] for part in finding["loc"]]
     param = where[0] if where else None
@@ -87,8 +76,6 @@ def validation_error(finding: Any, *, is_json: bool) -> ApiError:
     match finding["type"]:
         case "json_invalid":
             return invalid_json(f"the body is not valid JSON: {finding['ctx']['error']}")
-        case "model_attributes_type" if not where and not is_json:
-            return ApiError(415, NOT_JSON_TYPE, code="unsupported_media_type")
         case "model_attributes_type" if not where:
             return ApiError(400, NOT_JSON_TYPE, code="invalid_request")
         case "extra_forbidden":
@@ -99,30 +86,19 @@ def validation_error(finding: Any, *, is_json: bool) -> ApiError:
 
 
 async def on_http_error(request: Request, error: Exception) -> JSONResponse:
-    """Report Starlette's own errors: unknown path, wrong method, unreadable body."""
+    """Report Starlette's own errors: unknown path, wrong method."""
     assert isinstance(error, HTTPException)
-    return http_error(request, error).response_to(request.scope)
-
-
-def http_error(request: Request, error: HTTPException) -> ApiError:
-    match error.__cause__:
-        case RecursionError():
-            return invalid_json(TOO_DEEP)
-        case ValueError() as not_json:
-            # Python's parser refuses a number of thousands of digits, and bytes that are not UTF-8.
-            return invalid_json(f"the body is not valid JSON: {not_json}")
     what = f"{request.method} {request.url.path}"
     match error.status_code:
         case HTTPStatus.NOT_FOUND:
-            return ApiError(404, f"there is no {what}", code="unknown_url")
+            shown = ApiError(404, f"there is no {what}", code="unknown_url")
         case HTTPStatus.METHOD_NOT_ALLOWED:
-            return ApiError(
-                405,
-                f"there is no {what}; see the header Allow",
-                code="method_not_allowed",
-                extra_headers={"Allow": ", ".join(allowed_methods(request))},
-            )
-    return ApiError(error.status_code, str(error.detail), code="http_error", extra_headers=dict(error.headers or {}))
+            allowed = {"Allow": ", ".join(allowed_methods(request))}
+            message = f"there is no {what}; see the header Allow"
+            shown = ApiError(405, message, code="method_not_allowed", extra_headers=allowed)
+        case status:
+            shown = ApiError(status, str(error.detail), code="http_error", extra_headers=dict(error.headers or {}))
+    return shown.response_to(request.scope)
 
 
 def allowed_methods(request: Request) -> list[str]:

@@ -17,43 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Exchange:
-    """The facts of one HTTP request. Written in the event loop only, each by the layer that is named.
+    """The facts of one HTTP request. Written in the event loop only, each by the layer that is named."""
 
-    Attributes
-    ----------
-    owner, is_admin
-        The owner of the key that the request was sent with, and whether it is an administrator's. By `ApiKeys`.
-    is_from_front, sees_all
-        True if a front has sent the request, with its key; and what the front says of the sender. By `FromFront`.
-    request_id, arrived_at, left_at
-        The id; the monotonic times of the arrival, and of the client's leaving the front. By `RequestContext`.
-    created_at
-        The time that the answer says it was created, in seconds since the epoch.
-    client_gone
-        True if the client has left, so that it was not answered.
-    request
-        The engine's request, once it has arrived. By `Arriving`.
-    hold, link
-        The body's share of a limit, and the link to a front. By `BodyLimit` and `FrontLinks`.
-    spreads
-        True if a front may send the request to another worker than others of its session. By `Batches`.
-    ignored, unenforced, unreached
-        The fields, the parts of schemas and the workers that the answer's headers report.
-    """
-
-    owner: str = NO_OWNER
-    is_admin: bool = False
-    is_from_front: bool = False
-    sees_all: bool | None = None
-    request_id: str = ""
-    arrived_at: float = 0.0
-    left_at: float | None = None
-    created_at: float = field(default_factory=time.time)
-    client_gone: bool = False
-    request: Request | None = None
-    hold: Any = None
-    link: Any = None
-    spreads: bool = False
+    owner: str = NO_OWNER  # of the key that the request was sent with; by `ApiKeys`, or `FromFront`
+    is_admin: bool = False  # the key is an administrator's
+    is_from_front: bool = False  # a front has sent the request, with its key; by `FromFront`
+    sees_all: bool | None = None  # what the front says of the sender
+    request_id: str = ""  # by `RequestContext`, as the next two
+    arrived_at: float = 0.0  # monotonic seconds
+    left_at: float | None = None  # when the client left the front, likewise
+    created_at: float = field(default_factory=time.time)  # the time that the answer says, in seconds since the epoch
+    client_gone: bool = False  # the client has left, so that it was not answered
+    request: Request | None = None  # the engine's, once it has arrived; by `Arriving`
+    hold: Any = None  # the body's share of a limit; by `BodyLimit`
+    link: Any = None  # to a front; by `FrontLinks`
+    spreads: bool = False  # a front may send it to another worker than others of its session; by `Batches`
+    # The fields, the parts of schemas and the workers that the answer's headers report.
     ignored: Collection[str] = ()
     unenforced: list[str] = field(default_factory=list)
     unreached: dict[str, str] = field(default_factory=dict)

@@ -1,16 +1,22 @@
-"""The middleware for heads that few clients send: an absolute target, or two lengths of a body. Plain ASGI."""
+"""The middleware for heads that few clients send: an absolute target, two lengths of a body, or what a trusted proxy
+reports. Plain ASGI.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
+
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 ABSOLUTE = re.compile(rb"https?://([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 CLOSE = (b"connection", b"close")
+UNIX = "unix"  # the address of whoever connects to a Unix socket
+FORWARDED_HOSTS = "forwarded_hosts"  # in a scope's state
 
 
 class PlainHeads:
@@ -58,3 +64,27 @@ def closing(send: Send) -> Send:
 
 def without(headers: list[tuple[bytes, bytes]], *names: bytes) -> list[tuple[bytes, bytes]]:
     return [header for header in headers if header[0].lower() not in names]
+
+
+class TrustedProxies:
+    """``--trusted-proxies``: uvicorn's own ASGI middleware; it also keeps the ``X-Forwarded-Host`` of these proxies."""
+
+    def __init__(self, app: ASGIApp, proxies: tuple[str, ...]) -> None:
+        self._layer = ProxyHeadersMiddleware(app, list(proxies))  # type: ignore[arg-type]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        if scope["type"] == "http" and client is not None and client[0] in self._layer.trusted_hosts:
+            scope.setdefault("state", {})[FORWARDED_HOSTS] = [
+                name.strip()
+                for header, value in scope["headers"]
+                if header == b"x-forwarded-host"
+                for name in value.decode("latin-1").split(",")
+                if name.strip()
+            ]
+        await self._layer(scope, receive, send)  # type: ignore[arg-type]
+
+
+def forwarded_hosts(scope: Scope) -> list[str]:
+    """Return the names that trusted proxies were asked for."""
+    return cast("list[str]", scope["state"].get(FORWARDED_HOSTS, []))

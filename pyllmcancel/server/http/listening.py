@@ -9,8 +9,7 @@ import os
 import resource
 import socket
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,21 +57,12 @@ def listen(host: str, port: int) -> list[Listener]:
     try:
         for name in map(str.strip, host.split(",")):
             is_path = name.endswith(UNIX_SOCKET)
-            with _in_words(name if is_path else f"{name}:{port}"):
-                listeners += [_unix_listener(Path(name))] if is_path else _listeners_of(name, port)
-    except OSError:
-        close_all(listeners)
-        raise
-    return listeners
-
-
-@contextmanager
-def _in_words(place: str) -> Iterator[None]:
-    try:
-        yield
+            listeners += [_unix_listener(Path(name))] if is_path else _listeners_of(name, port)
     except OSError as error:
+        close_all(listeners)
         reason = (error.strerror or str(error)).lower()
-        raise OSError(error.errno, f"cannot listen on {place}: {reason}") from error
+        raise OSError(error.errno, f"cannot listen on {name if is_path else f'{name}:{port}'}: {reason}") from error
+    return listeners
 
 
 def _listeners_of(host: str, port: int) -> list[Listener]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import is_public
-from pyllmcancel.server.http.proxies import forwarded_hosts
+from pyllmcancel.server.http.heads import forwarded_hosts
 from pyllmcancel.server.http.web_origins import is_own
 
 if TYPE_CHECKING:

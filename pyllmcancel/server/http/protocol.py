@@ -17,8 +17,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import CONNECTION, Connection
+from pyllmcancel.server.http.heads import UNIX
 from pyllmcancel.server.http.listening import is_unix
-from pyllmcancel.server.http.proxies import UNIX
 from pyllmcancel.server.http.request_context import new_request_id
 from pyllmcancel.server.limits import LINGER_SECONDS
 

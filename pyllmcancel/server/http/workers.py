@@ -32,6 +32,12 @@ class Abandoned(Exception):  # noqa: N818
     """Raised by a pause to end work that was given up; no caller sees it."""
 
 
+def post(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+    """Have the event loop make a call soon; from any thread."""
+    with suppress(RuntimeError):  # the event loop has ended
+        loop.call_soon_threadsafe(call)
+
+
 class Work:
     """One piece of work for a thread, and its owner: the `FlaggedPause` of its function. Used by the event loop only.
 
@@ -141,8 +147,7 @@ class Workers:
         def note_end(submitted: Future[T]) -> None:
             """Note the end, in the work's thread or wherever the work was dropped."""
             work.note_end()
-            with suppress(RuntimeError):  # the event loop may have ended before
-                loop.call_soon_threadsafe(self._end, work, done, submitted)
+            post(loop, partial(self._end, work, done, submitted))
 
         self._threads.submit(function, work).add_done_callback(note_end)
 

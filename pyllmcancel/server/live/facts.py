@@ -6,7 +6,7 @@ They become JSON when a reader asks. Used in the event loop only.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from pyllmcancel.events import RequestStatus
@@ -14,7 +14,7 @@ from pyllmcancel.requests.request import Times
 from pyllmcancel.server.live.recorder import Happening, Record, Stepped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyllmcancel.requests.observer import StepPart, StepRecord
     from pyllmcancel.requests.request import Request, RequestSummary
@@ -69,7 +69,7 @@ class StepsFact:
             return False
         if record.sequences == last.sequences:
             self._n_repeats += 1
-        elif compute_the_same(record.sequences, last.sequences):
+        elif uncounted(record.sequences) == uncounted(last.sequences):  # the same choices, slots and phases
             self._before = self.parts()
             self._n_repeats = 1
         else:
@@ -93,15 +93,46 @@ class StepsFact:
 
 
 Fact = RequestFact | PlainFact | StepsFact
+KEPT = 20_000
+F = TypeVar("F")
 
 
-def compute_the_same(some: tuple[StepPart, ...], others: tuple[StepPart, ...]) -> bool:
-    """Return whether the two are for the same choices, in the same slots and phases."""
-    return list(map(uncounted, some)) == list(map(uncounted, others))
+class Ring(Generic[F]):
+    """The last `kept` facts, or a tenth more. Each has a number that grows by one; `first` is the oldest one's."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._facts: list[F] = []
+        self.first = 1
+
+    @property
+    def newest(self) -> int:
+        return self.first + len(self._facts) - 1
+
+    def remembers(self, number: int) -> bool:
+        """Return whether all facts after this number are here."""
+        return self.first - 1 <= number <= self.newest
+
+    def extend(self, facts: Iterable[F]) -> None:
+        self._facts.extend(facts)
+        excess = len(self._facts) - self._kept
+        if excess > self._kept // 10:
+            del self._facts[:excess]
+            self.first += excess
+
+    def after(self, number: int, most: int) -> Sequence[F]:
+        """Return the facts after the one of this number, which the ring must remember."""
+        begin = number + 1 - self.first
+        return self._facts[begin : begin + most]
+
+    def skip(self) -> None:
+        """Forget all facts, and note a gap: facts were not recorded."""
+        self.first = self.newest + 2
+        self._facts.clear()
 
 
-def uncounted(part: StepPart) -> StepPart:
-    return part._replace(n_tokens=0, n_drafted=0, n_accepted=0)
+def uncounted(parts: Iterable[StepPart]) -> list[StepPart]:
+    return [part._replace(n_tokens=0, n_drafted=0, n_accepted=0) for part in parts]
 
 
 def as_it_came(request: Request, at: float) -> RequestSummary:

@@ -13,17 +13,14 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
-
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.live.facts import FactFinder, PlainFact
+from pyllmcancel.server.http.workers import post
+from pyllmcancel.server.live.facts import FactFinder, PlainFact, Ring
 from pyllmcancel.server.live.recorder import Recorder
-from pyllmcancel.server.live.ring import Ring
 from pyllmcancel.server.live.wording import Frames
 from pyllmcancel.server.running.metrics import n_paused
 
@@ -43,6 +40,10 @@ STATS_SECONDS = 1.0
 # whole engine loses what one core loses. The longer a flush takes, the rarer it is.
 SHARE = 0.005
 SHORTEST, LONGEST = 0.1, 5.0  # seconds between two flushes
+SHOWN_TOTALS = (
+    *("prompt_tokens", "computed_tokens", "wasted_tokens", "reused_tokens", "saved_tokens", "aborted_steps"),
+    "cancels",
+)
 WEIGHT = 0.25  # weight of the last flush in the estimate of a flush's cost
 
 
@@ -146,15 +147,10 @@ class Feed:
             return
         if self._loop is None:
             self._loop = loop = asyncio.get_running_loop()
-            engine.stopped.add_done_callback(lambda _: self._from_any_thread(loop, self._end))
+            engine.stopped.add_done_callback(lambda _: post(loop, self._end))
         loop = self._loop
         self._recorder = Recorder(lambda: loop.call_soon_threadsafe(self._flush_soon))
         engine.add_observer(self._recorder)
-
-    @staticmethod
-    def _from_any_thread(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the event loop was closed
-            loop.call_soon_threadsafe(act)
 
     def _listen_no_more(self) -> None:
         self._stop_recording()
@@ -264,7 +260,7 @@ class Feed:
         if engine is None:
             return None
         counts, occupancy, totals = engine.counts(), engine.occupancy(), self._metrics.totals()
-        return {
+        shown: dict[str, Any] = {
             "at": time.monotonic(),
             "waiting": counts.waiting,
             "running": counts.running,
@@ -274,23 +270,5 @@ class Feed:
             "cells_used": occupancy.cells,
             "cells_idle": occupancy.idle_cells,
             "generated_tokens": engine.n_generated,
-            "prompt_tokens": totals.prompt_tokens,
-            "computed_tokens": totals.computed_tokens,
-            "wasted_tokens": totals.wasted_tokens,
-            "reused_tokens": totals.reused_tokens,
-            "saved_tokens": totals.saved_tokens,
-            "aborted_steps": totals.aborted_steps,
-            "cancels": dict(totals.cancels),
         }
-
-
-class FeedGauges(Collector):
-    """Read at each scrape, in the event loop."""
-
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-
-    def collect(self) -> Iterable[Metric]:
-        ring = self._feed.ring
-        n_kept, text = ring.newest - ring.first + 1, "Events that readers of the feed can take up again."
-        yield GaugeMetricFamily("pyllmcancel_events_kept", text, n_kept)
+        return cast("Stats", shown | {name: getattr(totals, name) for name in SHOWN_TOTALS})

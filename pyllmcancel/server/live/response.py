@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fastapi.responses import Response
 
+from pyllmcancel import __version__
+from pyllmcancel.events import RequestStatus
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.exchange import mark_client_gone
-from pyllmcancel.server.live.snapshot import snapshot
-from pyllmcancel.server.live.wording import frame
+from pyllmcancel.server.live.wording import as_json, frame
+from pyllmcancel.server.requests.answers import session_entry
+from pyllmcancel.server.running.first_steps import example_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+    from pyllmcancel.requests.request import RequestSummary
+    from pyllmcancel.server.live.events import ServerFacts
     from pyllmcancel.server.live.feed import Reader
-    from pyllmcancel.server.live.snapshot import Reason
     from pyllmcancel.server.live.wording import Audience
     from pyllmcancel.server.requests.visible import Visible
     from pyllmcancel.server.state import ServerState
+
+
+Reason = Literal["new", "unknown_id", "too_old"]
+
+MAX_ENDED = 256  # requests that have ended; the queue bounds the live ones
+MAX_SESSIONS = 1_000
+ENCODED_AT_ONCE = 16  # entries encoded at once, texts included; then the event loop's other work has a turn
 
 
 class FeedResponse(Response):
@@ -115,3 +127,55 @@ async def until_left(scope: Scope, receive: Receive, sending: asyncio.Task[None]
     if not sending.cancelled():
         with suppress(OSError):  # some servers report so that the client is gone
             sending.result()
+
+
+async def snapshot(state: ServerState, see: Visible, audience: Audience, reason: Reason) -> bytes:
+    """Return a snapshot as JSON, with everything that had happened before this call, and maybe more."""
+    event = server_facts(state, see, reason, all_owners=audience.owner is None)
+    if audience.replica is not None:
+        event["replica"] = audience.replica
+    entries = []
+    for place, summary in enumerate(shown(see)):
+        if place % ENCODED_AT_ONCE == ENCODED_AT_ONCE - 1:
+            await asyncio.sleep(0)
+        entries.append(as_json(state.feed.frames.entry(summary)))
+    # The entries come last, one by one: several hundred of them take milliseconds.
+    return as_json(event)[:-1] + b', "requests": [%b]}' % b", ".join(entries)
+
+
+def server_facts(state: ServerState, see: Visible, reason: Reason, *, all_owners: bool) -> ServerFacts:
+    """Return all fields of the event but the requests."""
+    engine = state.engine
+    path, body = example_of(state)
+    event: ServerFacts = {
+        "type": "snapshot",
+        "reason": reason,
+        "at": time.monotonic(),
+        "epoch": time.time(),
+        "server": {"version": __version__, "boot": state.feed.frames.boot, "started": state.created},
+        "model": {
+            "id": state.model_name,
+            "description": engine.model.description,
+            "memory": engine.model.memory_kind,
+            "example": {"path": path, "body": body},
+        },
+        "capacity": {"slots": engine.capacity.slots, "cells": engine.capacity.cells, "n_ctx": engine.n_ctx},
+        "all_owners": all_owners,
+        "exposes_prompts": state.config.expose_prompts,
+        "sessions": [session_entry(one) for one in see.sessions()[:MAX_SESSIONS]],
+    }
+    stats = state.feed.stats() if all_owners else None
+    if stats is not None:
+        event["stats"] = stats
+    return event
+
+
+def shown(see: Visible) -> list[RequestSummary]:
+    """Return live requests, oldest first, then the last ended ones, newest last.
+
+    Requests in preparation are left out, because no event would report that they were given up.
+    """
+    summaries = see.summaries()
+    live = [one for one in summaries if one.ending is None and one.status is not RequestStatus.PREPARING]
+    ended = [one for one in summaries if one.ending is not None]
+    return live + ended[MAX_ENDED - 1 :: -1]

@@ -13,7 +13,7 @@ from pyllmcancel.server.requests.answers import request_entry, step_sequence
 if TYPE_CHECKING:
     from pyllmcancel.requests.request import RequestSummary
     from pyllmcancel.server.live.events import FeedEntry, OtherEvent
-    from pyllmcancel.server.live.ring import Ring
+    from pyllmcancel.server.live.facts import Ring
     from pyllmcancel.server.live.texts import Texts
     from pyllmcancel.server.requests.answers import StepStatus
 

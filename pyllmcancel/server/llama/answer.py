@@ -112,13 +112,7 @@ class Said:
 
 
 class LlamaDialect(Dialect):
-    """One request's answers.
-
-    Parameters
-    ----------
-    settings
-        Makes `generation_settings`, for answers that have that field.
-    """
+    """One request's answers. `settings` makes `generation_settings`, for answers that have that field."""
 
     def __init__(self, incoming: Incoming[AnsweringBody], settings: Callable[[], dict[str, Any]]) -> None:
         state = incoming.state

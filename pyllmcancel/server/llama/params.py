@@ -185,7 +185,7 @@ async def read_prompts(incoming: Incoming[LlamaCompletionBody], prompts: Sequenc
     for prompt in prompts:
         if isinstance(prompt, PromptObject) and prompt.multimodal_data:
             text, given = with_own_markers(prompt, incoming.state.media_marker)
-            media = await gathered(incoming.http, given, "prompt")
+            media = await gathered(incoming, given, "prompt")
             found.append(MediaText(text, media))
         else:
             found.append(prompt)

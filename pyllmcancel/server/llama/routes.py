@@ -15,9 +15,8 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.answer_form import answer_constraint
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.chat.body import ChatBody
-from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
-from pyllmcancel.server.chat.turn import chat_length
+from pyllmcancel.server.chat.turn import chat_length, render
 from pyllmcancel.server.errors.shapes import LLAMA
 from pyllmcancel.server.generate import EngineResponse, generate
 from pyllmcancel.server.limits import MAX_PROMPTS
@@ -102,7 +101,7 @@ async def completion(incoming: Annotated[Incoming[LlamaCompletionBody], reads(Ll
     if any(isinstance(prompt, MediaText) for prompt in prompts):
         read = await incoming.prepare(work, state.decoders)
         return await respond(incoming, *read)
-    return await respond(incoming, *await incoming.prepared(work))
+    return await respond(incoming, *await incoming.prepare(work))
 
 
 @router.post(
@@ -114,7 +113,7 @@ async def infill(incoming: Annotated[Incoming[InfillBody], reads(InfillBody)]) -
     def work(pause: Pause) -> tuple[list[list[int]], Biases]:
         return [gap_tokens(texts, body, pause)], token_biases(body, texts.model, pause)
 
-    return await respond(incoming, *await incoming.prepared(work))
+    return await respond(incoming, *await incoming.prepare(work))
 
 
 def gap_tokens(texts: TextReader, body: InfillBody, pause: Pause) -> list[int]:
@@ -167,7 +166,7 @@ async def tokenize(incoming: Annotated[Incoming[TokenizeBody], reads(TokenizeBod
         check_tokens(tokens, texts.model.n_vocab, "content")
         return JSONResponse(TokensAnswer(tokens=with_pieces(texts.model, tokens) if body.with_pieces else tokens))
 
-    return await incoming.prepared(work)
+    return await incoming.prepare(work)
 
 
 @router.post(
@@ -183,7 +182,7 @@ async def detokenize(incoming: Annotated[Incoming[DetokenizeBody], reads(Detoken
         check_tokens(body.tokens, model.n_vocab, "tokens")
         return JSONResponse(TextAnswer(content=text_of(model, body.tokens)))
 
-    return await incoming.prepared(work)
+    return await incoming.prepare(work)
 
 
 @router.post(
@@ -198,14 +197,7 @@ async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody,
     check_asked(state, Gathered(given, "messages", incoming.request.owner))
 
     def work(pause: Pause) -> Response:
-        form = render(
-            body,
-            state.chat_template,
-            template_inputs(body, state.chat_template, tool_plan(body), state.config.chat),
-            incoming.request.owner,
-            pause,
-        )
-        prompt = form.prompt
+        prompt = render(incoming, tool_plan(body.tools, body.tool_choice), pause).prompt
         for one in given:
             prompt = prompt.replace(one.marker, state.media_marker)
         return JSONResponse(PromptAnswer(prompt=prompt))

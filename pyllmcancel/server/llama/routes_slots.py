@@ -12,7 +12,6 @@ import errno
 import hashlib
 import re
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +22,7 @@ from pyllmcancel.requests.request import NO_OWNER
 from pyllmcancel.scheduling.prefix_file import DamagedFileError, head_of, read_head, read_states, write
 from pyllmcancel.scheduling.swap_space import Fetched
 from pyllmcancel.server.bodies import read_body
-from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError, unsupported
 from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.llama.body import SlotFileBody
 from pyllmcancel.server.openapi.description import answers, asks, errors
@@ -76,47 +75,44 @@ async def change_slot(request: Request, id_slot: int, action: Literal["save", "r
     state, owner = state_of(request), owner_of(request.scope)
     folder = state.config.slot_save_path
     if folder is None:
-        message = "this server does not save slots: start it with --slot-save-path"
-        raise ApiError(501, message, "not_supported_error", code="not_supported")
+        raise unsupported("this server does not save slots: start it with --slot-save-path")
     if not 0 <= id_slot < state.engine.n_slots:
         raise InvalidRequestError(f"there is no slot {id_slot}", "id_slot")
     if action == "erase":
         n_erased = await asyncio.wrap_future(state.engine.slots.erase(owner, id_slot))
         return ErasedSlot(id_slot=id_slot, n_erased=n_erased)
     body = (await read_body(request, SlotFileBody)).body
-    check_name(body.filename)
-    files = SlotFiles(state.engine, folder)
     act = save if action == "save" else restore
-    return await act(state, files, owner, id_slot, body.filename)
+    path = path_in(folder, owner, body.filename)
+    return await act(state, SlotFiles(state.engine, folder), owner, id_slot, path)
 
 
-async def save(state: ServerState, files: SlotFiles, owner: str, id_slot: int, filename: str) -> SavedSlot:
+async def save(state: ServerState, files: SlotFiles, owner: str, id_slot: int, path: Path) -> SavedSlot:
     began = time.monotonic()
     copied = await asyncio.wrap_future(state.engine.slots.copy(owner, id_slot))
     if copied is None:
         raise InvalidRequestError(f"slot {id_slot} has nothing to save: it is empty, or has lost it", "id_slot")
     if min(copied.prefix.tokens) < 0:
         # Their tokens are this process's: in another they would stand for other pictures.
-        message = f"slot {id_slot} has pictures or sounds, which are not saved"
-        raise ApiError(501, message, "not_supported_error", code="not_supported")
-    n_written = await asyncio.to_thread(files.save, owner, filename, copied)
+        raise unsupported(f"slot {id_slot} has pictures or sounds, which are not saved")
+    n_written = await asyncio.to_thread(files.save, path, copied)
     return SavedSlot(
         id_slot=id_slot,
-        filename=filename,
+        filename=path.name,
         n_saved=copied.prefix.n_tokens,
         n_written=n_written,
         timings={"save_ms": ms_since(began)},
     )
 
 
-async def restore(state: ServerState, files: SlotFiles, owner: str, id_slot: int, filename: str) -> RestoredSlot:
+async def restore(state: ServerState, files: SlotFiles, owner: str, id_slot: int, path: Path) -> RestoredSlot:
     began = time.monotonic()
-    copied, n_read = await asyncio.to_thread(files.read, owner, filename)
+    copied, n_read = await asyncio.to_thread(files.read, owner, path)
     if not await asyncio.wrap_future(state.engine.slots.fill(owner, id_slot, copied)):
         raise ApiError(503, "there is no room to restore the slot now", "unavailable_error", code="no_room")
     return RestoredSlot(
         id_slot=id_slot,
-        filename=filename,
+        filename=path.name,
         n_restored=copied.prefix.n_tokens,
         n_read=n_read,
         timings={"restore_ms": ms_since(began)},
@@ -145,11 +141,8 @@ class SlotFiles:
     def _identity(self) -> str:
         return self._engine.slots.state_identity(self._folder / HASHES)
 
-    def save(self, owner: str, filename: str, copied: Fetched) -> int:
+    def save(self, path: Path, copied: Fetched) -> int:
         """Write a prefix to a file, which may be there already; returns its bytes. ApiError 507 if there is no room."""
-        path = self._path(owner, filename)
-        if min(copied.prefix.tokens) < 0:  # a picture's: only this process knows which one
-            raise InvalidRequestError("a slot with pictures or sounds cannot be saved", "id_slot")
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             if not path.exists() and len(list(path.parent.iterdir())) >= MAX_FILES:
@@ -162,18 +155,13 @@ class SlotFiles:
             message = f"the slot could not be saved: {error.strerror}"
             raise ApiError(507 if full else 500, message, "server_error", code=code) from error
 
-    def read(self, owner: str, filename: str) -> tuple[Fetched, int]:
-        """Return the prefix of a file, and the file's bytes.
-
-        Raises
-        ------
-        InvalidRequestError
-            There is no such file of this owner, model, build and kind of cells, or it is damaged.
+    def read(self, owner: str, path: Path) -> tuple[Fetched, int]:
+        """Return the prefix of a file, and the file's bytes. InvalidRequestError if there is no such file of this
+        owner, model, build and kind of cells, or it is damaged.
         """
-        path = self._path(owner, filename)
-        if not path.is_file():  # opening a pipe would wait for its other end
-            raise cannot_restore("there is no such file")
         try:
+            if not path.is_file():  # opening a pipe would wait for its other end
+                raise FileNotFoundError
             with path.open("rb") as file:
                 head = read_head(file)
                 if head.owner != owner:
@@ -194,20 +182,13 @@ class SlotFiles:
             raise ApiError(503, "there is no memory to restore the slot", "server_error", code="no_memory")
         return Fetched(prefix, head.holder), size
 
-    def _path(self, owner: str, filename: str) -> Path:
-        check_name(filename)
-        if owner == NO_OWNER:
-            return self._folder / filename
-        return self._folder / f"owner-{hashlib.sha256(owner.encode()).hexdigest()[:16]}" / filename
 
-
-def check_name(filename: str) -> None:
-    """Raise InvalidRequestError for a name that is not one of a file in a folder, on any system."""
-    size = 0
-    with suppress(UnicodeEncodeError):
-        size = len(filename.encode())
-    if not 0 < size <= MAX_NAME or FORBIDDEN.search(filename):
+def path_in(folder: Path, owner: str, filename: str) -> Path:
+    """Return a file's path; InvalidRequestError for a name that is not one of a file in a folder, on any system."""
+    if FORBIDDEN.search(filename) or not 0 < len(filename.encode()) <= MAX_NAME:
         raise InvalidRequestError("the filename is invalid", "filename")
+    own = "" if owner == NO_OWNER else f"owner-{hashlib.sha256(owner.encode()).hexdigest()[:16]}"
+    return folder / own / filename
 
 
 def cannot_restore(why: str) -> InvalidRequestError:

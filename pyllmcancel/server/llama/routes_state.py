@@ -15,7 +15,7 @@ from pyllmcancel.media.values import Modality
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.bodies import Incoming, reads
-from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError, unsupported
 from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.llama.params import settings_json
 from pyllmcancel.server.openapi.description import answers, asks, errors
@@ -23,7 +23,7 @@ from pyllmcancel.server.requests.visible import may_see_all
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.fields import ABSENT, BATCH_INVARIANT, Answer, absent
 from pyllmcancel.server.wire.llama_fields import LoraScalesBody, pairs
-from pyllmcancel.server.wire.tokens import text_of
+from pyllmcancel.server.wire.tokens import special_text, text_of
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
@@ -211,10 +211,6 @@ async def change_lora_adapters(incoming: Annotated[Incoming[LoraScalesBody], rea
     return Success(success=True)
 
 
-def unsupported(message: str) -> ApiError:
-    return ApiError(501, message, "not_supported_error", code="not_supported")
-
-
 def idle_slot(number: int, engine: Engine) -> SlotAnswer:
     return {"id": number, "n_ctx": engine.n_ctx, "speculative": bool(engine.draft_sources), "is_processing": False}
 
@@ -240,8 +236,3 @@ def busy_slot(number: int, engine: Engine, choice: Choice) -> SlotAnswer:
         "params": settings_json(params, params.max_tokens, engine.draft_sources),
         "next_token": [next_token],
     }
-
-
-def special_text(model: Model, name: str) -> str:
-    token = model.special_tokens.get(name)
-    return "" if token is None else text_of(model, [token])

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -20,7 +22,6 @@ import h11
 
 from pyllmcancel import __version__
 from pyllmcancel.media.errors import BadMedia
-from pyllmcancel.server.media.addresses import Resolve, is_public, resolve
 
 MAX_URL = 8_192  # characters
 MAX_REDIRECTS = 3
@@ -31,6 +32,10 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 PORTS = {"http": 80, "https": 443}
 HOST = re.compile(r"[A-Za-z0-9._~-]{1,253}|[0-9A-Fa-f:.]{2,45}")
 
+# Find the addresses of a host's name; OSError if there are none.
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+
+TRANSLATED = ip_network("64:ff9b::/96")  # NAT64: the last 32 bits are an address of IPv4
 # Called with the number of bytes that have come; ends the fetching by raising an error.
 Progress = Callable[[int], None]
 
@@ -76,6 +81,34 @@ def place_of(url: str) -> Place:
     if parts.query:
         target += "?" + quote(parts.query, safe="/%:@!$&'()*+,;=-._~?")
     return Place(parts.scheme, host, port or PORTS[parts.scheme], target)
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """Return the addresses of a name, as the system's resolver has them."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def is_public(text: str) -> bool:
+    """Return whether an address belongs to the public network: to no machine, link, private network or special use.
+
+    An address of IPv6 that stands for one of IPv4 is as public as that one.
+    """
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    if isinstance(address, IPv6Address):
+        if address.scope_id is not None or address.is_site_local or address.teredo is not None:
+            return False
+        inner = address.ipv4_mapped or address.sixtofour
+        if address in TRANSLATED:
+            inner = IPv4Address(int(address) & 0xFFFF_FFFF)
+        elif int(address) >> 32 == 0:  # the old form of the mapped addresses
+            return False
+        if inner is not None:
+            return is_public(str(inner))
+    return address.is_global and not address.is_multicast and not address.is_reserved
 
 
 @dataclass(frozen=True, slots=True)

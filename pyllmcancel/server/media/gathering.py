@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError, MediaError
 from pyllmcancel.media.checks import MediaLimits, check
@@ -22,18 +22,17 @@ from pyllmcancel.media.library import NEEDS
 from pyllmcancel.media.sounds import is_sound
 from pyllmcancel.media.values import Media, MediaKind
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.body_limit import hold_more
-from pyllmcancel.server.http.exchange import owner_of
+from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.media import sources
 from pyllmcancel.server.media.parts import WORDS
-from pyllmcancel.server.preparing import cancel_if_client_leaves, prepare
-from pyllmcancel.server.state import state_of
+from pyllmcancel.server.preparing import cancel_if_client_leaves
 
 if TYPE_CHECKING:
     from fastapi import Request
 
     from pyllmcancel.media.values import MediaPrompt
     from pyllmcancel.pausing import FlaggedPause, Pause
+    from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.media.parts import MediaPart
     from pyllmcancel.server.state import ServerState
 
@@ -83,23 +82,24 @@ def given_in(parts: Iterable[MediaPart]) -> list[Given]:
     return [Given(part.marker, part.source, part.kind) for part in parts]
 
 
-async def gathered(request: Request, given: Sequence[Given], param: str, *, must_fit: bool = True) -> Gathered:
+async def gathered(incoming: Incoming[Any], given: Sequence[Given], param: str, *, must_fit: bool = True) -> Gathered:
     """Return a request's pictures and sounds, which have been fetched and read. The request is listed meanwhile.
 
     Unless the request `must_fit`, its pictures may have more tokens than the context. Errors: there are too many, the
     model does not take them, or one cannot be fetched, or is too large; the request was cancelled, or the server ends.
     """
-    asked, state = Gathered(given, param, owner_of(request.scope)), state_of(request)
+    request, state = incoming.http, incoming.state
+    asked = Gathered(given, param, owner_of(request.scope))
     if not asked:
         return asked
     check_asked(state, asked)
     if any(one.url for one in given):
         async with cancel_if_client_leaves(request):
             asked = replace(asked, given=await _fetched(request, state, asked))
-    files = await prepare(request, partial(read_files, state, asked, must_fit), state.preparers)
+    files = await incoming.prepare(partial(read_files, state, asked, must_fit), state.preparers)
     # The longer base64 in the body counts already; a file on this machine does not.
     beyond = (len(file.data) - len(one.source) for file, one in zip(files, asked.given, strict=True))
-    hold_more(request.scope, sum(max(0, n_bytes) for n_bytes in beyond))
+    exchange_of(request.scope).hold.add(sum(max(0, n_bytes) for n_bytes in beyond))
     return replace(asked, files=files)
 
 
@@ -154,13 +154,13 @@ def check_asked(state: ServerState, asked: Gathered) -> None:
 
 
 async def _fetched(request: Request, state: ServerState, asked: Gathered) -> list[Given]:
-    seconds = state.config.media.fetch_timeout
+    seconds, hold = state.config.media.fetch_timeout, exchange_of(request.scope).hold
     found: list[Given] = []
     try:
         # One after the other, so that a request has one connection at a time.
         async with asyncio.timeout(seconds):
             for one in asked.given:
-                content = one.url and await state.fetcher.fetch(one.url, lambda n: hold_more(request.scope, n))
+                content = one.url and await state.fetcher.fetch(one.url, hold.add)
                 found.append(replace(one, source=content) if content else one)
     except TimeoutError:
         raise asked.error(len(found), BadMedia(f"it could not be fetched within {seconds:g} s")) from None

@@ -50,16 +50,8 @@ class ReturnedTokens(Answer):
 
 
 class OpenAIDialect(Dialect):
-    """One request's answer.
-
-    Parameters
-    ----------
-    incoming
-        The request; the counts and times of its choices are read when they are reported.
-    n_choices
-        The number of answers that are generated.
-    piece
-        Returns the bytes of a token in the text.
+    """One request's answer, of `n_choices` that are generated. `piece` returns the bytes of a token in the text. The
+    counts and times of the request's choices are read when they are reported.
     """
 
     says_done = True

@@ -7,7 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, Finish, OpenAIDialect, ReturnedTokens
-from pyllmcancel.server.openai.logprobs import CompletionLogprobs, LegacyLogprobs, PromptText, Row, legacy_shape
+from pyllmcancel.server.openai.logprobs import (
+    CompletionLogprobs,
+    PromptText,
+    Row,
+    answer_rows,
+    legacy_shape,
+    prompt_rows,
+)
 from pyllmcancel.server.wire.fields import StopDetails, stop_details
 from pyllmcancel.server.wire.usage import UsageAnswer
 
@@ -43,15 +50,7 @@ class CompletionChunk(Envelope, ChunkUsage):
 
 
 class CompletionDialect(OpenAIDialect):
-    """One request's answer.
-
-    Parameters
-    ----------
-    prompts
-        One for each prompt, with `echo`.
-    n_prompts
-        The number of prompts, even without `echo`.
-    """
+    """One request's answer to a number of prompts; with `echo` these are given, too."""
 
     prefix = "cmpl-"
     whole_object = chunk_object = "text_completion"
@@ -63,7 +62,6 @@ class CompletionDialect(OpenAIDialect):
         piece = partial(model.piece, special=body.skip_special_tokens is False)
         super().__init__(incoming, n_prompts * self._best_of, piece)
         self._prompts = prompts
-        self._legacy = LegacyLogprobs(model)
         self._begun = [False] * len(self._ledgers)
 
     def _changes(self, delta: Delta) -> Iterable[CompletionChoiceChunk]:
@@ -109,14 +107,14 @@ class CompletionDialect(OpenAIDialect):
         self._begun[delta.index] = True
         prompt = self._prompts[delta.index // self._best_of]
         if self._wants_logprobs:
-            rows += self._legacy.prompt(prompt, delta.prompt_logprobs)
+            rows += prompt_rows(self._model, prompt, delta.prompt_logprobs)
         return prompt.text
 
     def _rows(self, delta: Delta) -> list[Row]:
         if not self._wants_logprobs:
             return []
         shift = len(self._prompts[delta.index // self._best_of].text) if self._prompts else 0
-        return self._legacy.answer(self._ledgers[delta.index].take(delta), shift)
+        return answer_rows(self._model, self._ledgers[delta.index].take(delta), shift)
 
 
 def best(choices: Sequence[list[Delta]], n: int) -> Sequence[list[Delta]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
@@ -11,7 +12,6 @@ from pydantic import BeforeValidator, Field
 from pyllmcancel.chat.infill import fim_prompt
 from pyllmcancel.engine.choices import check_count, room_after
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.openai.logprobs import PromptText
 from pyllmcancel.server.wire.fields import TokenId, between
@@ -22,6 +22,7 @@ from pyllmcancel.server.wire.tokens import check_tokens
 if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import Pause
+    from pyllmcancel.requests.params import GenerationParams
     from pyllmcancel.sampling import SamplingParams
     from pyllmcancel.server.wire.tokens import TextReader
 
@@ -82,17 +83,11 @@ class CompletionBody(OpenAIBody):
     )
 
     @property
-    def only_warms(self) -> bool:
-        return self.most_tokens == 0
-
-    @property
     def n_generated(self) -> int:
-        """The number of choices that are generated for each prompt."""
         return self.best_of or self.n or 1
 
     @property
     def most_tokens(self) -> int | None:
-        """The limit of an answer's tokens; None if only the context limits them."""
         said = self.max_tokens if "max_tokens" in self.model_fields_set else None
         limits = (said, self.max_completion_tokens, self.n_predict, self.max_tokens)
         most = next((limit for limit in limits if limit is not None), -1)
@@ -100,7 +95,6 @@ class CompletionBody(OpenAIBody):
 
     @property
     def most_logprobs(self) -> int | None:
-        """The number of alternatives beside each token; None: no logprobs."""
         return self.logprobs if self.logprobs is not None else self.n_probs or None
 
     @property
@@ -130,23 +124,18 @@ class CompletionBody(OpenAIBody):
                 "echo cannot be combined with a suffix: the answer does not continue the prompt", "echo"
             )
 
+    def limits(self) -> dict[str, Any]:
+        prompt_logprobs = self.echo and self.most_logprobs is not None
+        return super().limits() | {"prompt_logprobs": prompt_logprobs, "token_healing": self.token_healing}
+
     def generation_params(
         self, defaults: SamplingParams, constraint: ConstraintFactory | None, prediction: tuple[int, ...]
     ) -> GenerationParams:
-        """Return the parameters of generation. Parameters that the client leaves open are from `defaults`."""
+        params = super().generation_params(defaults, constraint, prediction)
+        if self.n_generated == (self.n or 1) or self.most_logprobs is not None:
+            return params
         # Comparing answers needs their logprobs, even if the client does not get them.
-        compared = self.n_generated > (self.n or 1)
-        n_logprobs = 0 if compared and self.most_logprobs is None else self.most_logprobs
-        return GenerationParams(
-            sampling=self.sampling(defaults, n_logprobs),
-            n=self.n_generated,
-            max_tokens=self.most_tokens,
-            prompt_logprobs=self.echo and self.most_logprobs is not None,
-            constraint=constraint,
-            token_healing=self.token_healing,
-            prediction=prediction,
-            **self.limits(),
-        )
+        return replace(params, sampling=replace(params.sampling, n_logprobs=0))
 
 
 class ReadPrompts(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from pydantic import Field
@@ -42,14 +43,8 @@ class Row(NamedTuple):
 class PromptText:
     """A prompt as its echo shows it.
 
-    Attributes
-    ----------
-    text
-        The prompt as the client sent it; for tokens, their text.
-    offsets
-        The character at which each token's text begins.
-    names
-        Each token's text, as it stands in logprobs.
+    The `text` is the client's, or that of its tokens. Each token has a text in `names`, as it stands in logprobs, and
+    in `offsets` the character at which that begins.
     """
 
     def __init__(self, model: Model, prompt: str | Sequence[int], tokens: Sequence[int]) -> None:
@@ -77,36 +72,28 @@ def _drop_what_was_added(pieces: list[bytes], text: bytes) -> None:
         pieces[first] = pieces[first][1:]
 
 
-class LegacyLogprobs:
-    """Makes rows of the `logprobs` of ``/v1/completions``."""
+def prompt_rows(model: Model, prompt: PromptText, entries: Sequence[TokenLogprobs]) -> list[Row]:
+    """Return the rows of a prompt."""
+    # All of them, or none for a prompt that was cut by its time limit.
+    known = [None, *entries] if entries else [None] * len(prompt.names)
+    return [_row(model, *row) for row in zip(prompt.names, known, prompt.offsets, strict=True)]
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
 
-    def name(self, token: int) -> str:
-        return legacy_name(self._model.piece(token, special=True))
+def answer_rows(model: Model, placed: Iterable[Placed], shift: int) -> list[Row]:
+    """Return the rows of generated tokens, whose text begins `shift` characters into the choice's."""
+    name = partial(model.piece, special=True)
+    return [_row(model, legacy_name(name(entry.token)), entry, offset + shift) for offset, entry in placed]
 
-    def prompt(self, prompt: PromptText, entries: Sequence[TokenLogprobs]) -> list[Row]:
-        """Return the rows of a prompt."""
-        # All of them, or none for a prompt that was cut by its time limit.
-        known = [None, *entries] if entries else [None] * len(prompt.names)
-        return [self._row(*row) for row in zip(prompt.names, known, prompt.offsets, strict=True)]
 
-    def answer(self, placed: Iterable[Placed], shift: int) -> list[Row]:
-        """Return the rows of generated tokens, whose text begins `shift` characters into the choice's."""
-        return [self._row(self.name(entry.token), entry, offset + shift) for offset, entry in placed]
-
-    def _row(self, name: str, entry: TokenLogprobs | None, offset: int) -> Row:
-        if entry is None:
-            return Row(name, None, None, offset)
-        return Row(name, finite(entry.logprob), self._top(name, entry), offset)
-
-    def _top(self, name: str, entry: TokenLogprobs) -> dict[str, float]:
-        top: dict[str, float] = {}
-        for token, logprob in entry.top.tolist():
-            # Among tokens that are written the same way, the likeliest one is shown.
-            top.setdefault(self.name(token), finite(logprob))
-        return top | {name: finite(entry.logprob)}
+def _row(model: Model, name: str, entry: TokenLogprobs | None, offset: int) -> Row:
+    if entry is None:
+        return Row(name, None, None, offset)
+    top: dict[str, float] = {}
+    for token, logprob in entry.top.tolist():
+        # Among tokens that are written the same way, the likeliest one is shown.
+        top.setdefault(legacy_name(model.piece(token, special=True)), finite(logprob))
+    logprob = finite(entry.logprob)
+    return Row(name, logprob, top | {name: logprob}, offset)
 
 
 def legacy_shape(rows: Sequence[Row]) -> CompletionLogprobs:

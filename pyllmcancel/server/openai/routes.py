@@ -29,7 +29,7 @@ router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
 async def completions(incoming: Annotated[Incoming[CompletionBody], reads(CompletionBody)]) -> Any:
     state, body = incoming.state, incoming.body
     body.check()
-    read = await incoming.prepared(partial(read_prompts, state.texts, body))
+    read = await incoming.prepare(partial(read_prompts, state.texts, body))
     form = await answer_constraint(incoming, body.answer_schema())
     constraint = body.token_limits(state.engine.model.n_vocab, state.eog_tokens, form)
     params = body.generation_params(state.config.request_defaults(), constraint, read.prediction)

@@ -1,27 +1,40 @@
-"""``/v1/audio/transcriptions``: the body, a form with a sound; the chat that it becomes; and the text as the answer."""
+"""``/v1/audio/transcriptions``: the body, a form with a sound; the chat that it becomes, in which a model that hears is
+asked to transcribe; and the text as the answer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired
 
+from fastapi import APIRouter
 from pydantic import Field, StringConstraints, field_validator
 from pydantic_core import from_json
 
 from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.media.errors import BadMedia
+from pyllmcancel.media.sounds import check_sound
+from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.chat.answer_parser import Content, parts_of
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.messages import ContentPart, Message, TextPart
+from pyllmcancel.server.chat.turn import ChatTurn, chat_turn
 from pyllmcancel.server.dialect import Dialect
+from pyllmcancel.server.generate import generate
+from pyllmcancel.server.http.forms import FORM
 from pyllmcancel.server.media.parts import AudioPart
+from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
+from pyllmcancel.server.wire.field_names import FieldNames
 from pyllmcancel.server.wire.fields import ABSENT, Answer, GeneratingBody, absent
 from pyllmcancel.server.wire.sampling import extra
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Delta, Usage
-    from pyllmcancel.server.chat.turn import ChatTurn
+    from pyllmcancel.pausing import Pause
 
 
+router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
+NAMES = FieldNames({"messages": "file", "n_predict": "max_tokens"})
 # As llama-server asks.
 INSTRUCTION = "Transcribe audio to text"
 
@@ -114,13 +127,7 @@ class TranscriptTextDone(Answer):
 
 
 class TranscriptionDialect(Dialect):
-    """One request's answer.
-
-    Parameters
-    ----------
-    seconds
-        The sound's length, if the answer is to have it.
-    """
+    """One request's answer, which has the sound's length if that is given."""
 
     says_done = True
 
@@ -166,3 +173,30 @@ class TranscriptionDialect(Dialect):
                 "cached_tokens": usage.cached_tokens,
             },
         }
+
+
+@router.post(
+    "/v1/audio/transcriptions",
+    summary="Transcribe a sound, by a model that hears",
+    openapi_extra=asks(TranscriptionBody, FORM),
+    responses=answers(Transcription, TranscriptTextDelta, TranscriptTextDone),
+)
+@router.post("/audio/transcriptions", include_in_schema=False)  # llama-server has it without a version, too
+async def transcriptions(
+    incoming: Annotated[Incoming[TranscriptionBody], reads(TranscriptionBody, is_form=True)],
+) -> Any:
+    body = incoming.body
+    body.check()
+
+    def work(pause: Pause) -> float | None:
+        """Return the sound's length for an answer that has it. A bad sound is refused where every sound is."""
+        try:
+            return check_sound(body.file, float("inf"), pause) if body.response_format == "verbose_json" else None
+        except BadMedia:
+            return None
+
+    with NAMES.in_errors():
+        seconds = await incoming.prepare(work)
+        chat = incoming.asking(body.as_chat(), NAMES)
+        turn = await chat_turn(chat)
+        return await generate(chat, [turn.tokens], turn.params, TranscriptionDialect(body, turn, seconds))

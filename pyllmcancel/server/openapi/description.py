@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from pydantic import TypeAdapter
 
 from pyllmcancel import __version__
-from pyllmcancel.server.anthropic.answer import STREAM_EVENTS as MESSAGE_EVENTS
-from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
-from pyllmcancel.server.batches.wire import BatchBody, UploadBody
-from pyllmcancel.server.chat.body import ChatBody
-from pyllmcancel.server.documentation import documentation_url
-from pyllmcancel.server.embeddings.body import EmbeddingBody, LlamaEmbeddingBody
-from pyllmcancel.server.embeddings.ranking import RankBody
 from pyllmcancel.server.errors.shapes import ANTHROPIC, LLAMA, OPENAI, ErrorShape, shape_of_path
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
 from pyllmcancel.server.http.request_context import SANE_ID
 from pyllmcancel.server.limits import MAX_SESSION_ID
-from pyllmcancel.server.live.events import EVENTS as FEED_EVENTS
-from pyllmcancel.server.llama.answer import CompletionEvent
-from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, SlotFileBody, TokenizeBody
-from pyllmcancel.server.openai.chat_answer import ChatCompletionChunk
-from pyllmcancel.server.openai.completion_answer import CompletionChunk
-from pyllmcancel.server.openai.completion_body import CompletionBody
-from pyllmcancel.server.openai.transcriptions import TranscriptionBody, TranscriptTextDelta, TranscriptTextDone
 from pyllmcancel.server.openapi.examples import EXAMPLES
-from pyllmcancel.server.requests.body import CancelBody
-from pyllmcancel.server.responses.answer import ResponseEvent
-from pyllmcancel.server.responses.body import ResponsesBody
-from pyllmcancel.server.streams.answers import LookupBody
-from pyllmcancel.server.wire.llama_fields import LoraScalesBody
+from pyllmcancel.server.page import documentation_url
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -68,19 +50,6 @@ ERRORS = {
     504: "The deadline has passed",
     507: "There is no room to store the response",
 }
-# Bodies that `pyllmcancel.server.bodies` reads, of which FastAPI does not know.
-BODIES = (
-    *(CompletionBody, ChatBody, ResponsesBody, EmbeddingBody, RankBody, MessagesBody, CountBody),
-    *(LlamaCompletionBody, InfillBody, LlamaEmbeddingBody, TokenizeBody, DetokenizeBody, SlotFileBody),
-    *(CancelBody, LookupBody, LoraScalesBody, TranscriptionBody, UploadBody, BatchBody),
-)
-# FastAPI collects the models of whole answers only, and takes all errors for OpenAI's.
-STREAM_EVENTS = (
-    *(CompletionChunk, ChatCompletionChunk, TranscriptTextDelta, TranscriptTextDone, CompletionEvent, ResponseEvent),
-    *MESSAGE_EVENTS,
-    *FEED_EVENTS,
-)
-FURTHER_MODELS = (*STREAM_EVENTS, LLAMA.answer, ANTHROPIC.answer)
 # The errors that any request that generates may end with.
 GENERATION_ERRORS = (400, 404, 413, 415, 429, 499, 500, 503, 504)
 
@@ -107,6 +76,11 @@ REQUEST_HEADERS = tuple(
 # The models of answers, by the numbers that stand for them until the page is made. FastAPI would read each model again
 # for every route that names it, also that of errors, which took most of the server's start.
 MODELS: list[Any] = []
+# Models that FastAPI does not know: bodies, events of streams, and errors, of which it takes all for OpenAI's.
+FURTHER: dict[type, Literal["validation", "serialization"]] = {
+    LLAMA.answer: "serialization",
+    ANTHROPIC.answer: "serialization",
+}
 
 
 def errors(*statuses: int) -> Responses:
@@ -123,7 +97,8 @@ def answer_of(model: Any, description: str) -> dict[str, Any]:
 
 
 def asks(body_type: type[RequestBody], media_type: str = "application/json") -> dict[str, Any]:
-    """The `openapi_extra` of a route whose body is of this type, which is one of `BODIES`."""
+    """The `openapi_extra` of a route whose body is of this type, which `pyllmcancel.server.bodies` reads."""
+    FURTHER[body_type] = "validation"
     content = {media_type: {"schema": {"$ref": f"#/components/schemas/{body_type.__name__}"}}}
     return {"requestBody": {"content": content, "required": True}}
 
@@ -133,7 +108,7 @@ def answers(model: Any, *events: type, says_done: bool = True, shape: ErrorShape
     described = answer_of(model, "The answer")
     if events:
         # As in OpenAPI 3.2, and as FastAPI writes it: the schema of each event, not of the stream as a whole.
-        parts = [{"$ref": f"#/components/schemas/{part.__name__}"} for part in (*events, shape.answer)]
+        parts = [_event_reference(part) for part in (*events, shape.answer)]
         texts: list[dict[str, Any]] = [
             {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": parts}}
         ]
@@ -146,7 +121,7 @@ def answers(model: Any, *events: type, says_done: bool = True, shape: ErrorShape
 
 def stream_of(*events: type) -> Responses:
     """Return the `responses` of a route that answers with events of these models, named by their types."""
-    parts = [{"$ref": f"#/components/schemas/{part.__name__}"} for part in events]
+    parts = [_event_reference(part) for part in events]
     data = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": parts}}
     texts = {name: {"type": "string"} for name in ("id", "event")}
     schema = {"type": "object", "properties": texts | {"data": data}, "required": ["id", "event", "data"]}
@@ -174,8 +149,7 @@ def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
     schemas = page["components"]["schemas"]
     made, further = TypeAdapter.json_schemas(
         [
-            *((body, "validation", TypeAdapter(body)) for body in BODIES),
-            *((event, "serialization", TypeAdapter(event)) for event in FURTHER_MODELS),
+            *((model, mode, TypeAdapter(model)) for model, mode in FURTHER.items()),
             *((number, "serialization", TypeAdapter(model)) for number, model in enumerate(MODELS)),
         ],
         ref_template="#/components/schemas/{model}",
@@ -226,6 +200,11 @@ def _describe_operation(path: str, method: str, operation: dict[str, Any], of_an
 def error_response(path: str, status: int) -> dict[str, Any]:
     content = {"application/json": {"schema": _reference(shape_of_path(path))}}
     return {"description": ERRORS[status], "content": content}
+
+
+def _event_reference(event: type) -> dict[str, str]:
+    FURTHER.setdefault(event, "serialization")
+    return {"$ref": f"#/components/schemas/{event.__name__}"}
 
 
 def _reference(shape: ErrorShape) -> dict[str, str]:

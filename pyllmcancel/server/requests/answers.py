@@ -327,15 +327,7 @@ def step_entry(record: StepRecord) -> StepEntry:
 
 
 def step_sequence(part: StepPart) -> StepSequence:
-    return {
-        "request": part.request,
-        "choice": part.choice,
-        "slot": part.slot,
-        "phase": part.phase,
-        "n_tokens": part.n_tokens,
-        "n_drafted": part.n_drafted,
-        "n_accepted": part.n_accepted,
-    }
+    return cast("StepSequence", {name: getattr(part, name) for name in StepSequence.__annotations__})
 
 
 def milliseconds(seconds: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""``/v1/requests`` and ``/v1/steps``: list and cancel requests, and look at steps."""
+"""``/v1/requests``, ``/v1/sessions`` and ``/v1/steps``: list and cancel requests, and look at steps."""
 
 from __future__ import annotations
 
@@ -7,26 +7,32 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
+from pydantic import ConfigDict, Field, model_validator
 
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.limits import MAX_NAME
+from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME, MAX_SESSION_ID
 from pyllmcancel.server.openapi.description import answer_of, answers, asks, errors
 from pyllmcancel.server.requests.answers import (
     CancelAnswer,
     CancelList,
     HeldAnswer,
+    LiveStatus,
     OutsideStatus,
     RequestEntry,
     RequestList,
+    SessionCancelAnswer,
+    SessionEntry,
+    SessionList,
     StepList,
     UnknownAnswer,
     outside_status,
+    session_entry,
     step_entry,
 )
-from pyllmcancel.server.requests.body import CancelBody
 from pyllmcancel.server.requests.visible import See, check_may_see_all, summary_of
 from pyllmcancel.server.state import state_of
+from pyllmcancel.server.wire.fields import RequestBody
 
 router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 409, 503))
 
@@ -36,6 +42,36 @@ Hold = Annotated[
     float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to wait for an id that is not known yet.")
 ]
 PathName = Annotated[str, Path(max_length=MAX_NAME)]
+Descendants = Annotated[bool, Query(description="Cancel the sessions below it, too.")]
+RequestId = Annotated[str, Field(min_length=1, max_length=MAX_SESSION_ID)]
+
+
+class CancelBody(RequestBody):
+    """The requests to cancel: by their ids, or all live ones that a filter leaves."""
+
+    # An unknown filter must not select more requests than was meant.
+    model_config = ConfigDict(extra="forbid")
+
+    request_ids: list[RequestId] | None = Field(None, min_length=1, max_length=MAX_CANCELS, fail_fast=True)
+    session: str | None = Field(
+        None, max_length=MAX_NAME, description="Requests of this session, without its descendants."
+    )
+    owner: str | None = Field(
+        None, max_length=MAX_NAME, description="With an administrator's key: requests of this owner."
+    )
+    status: LiveStatus | None = None
+
+    @classmethod
+    def _is_given(cls, name: str, value: object) -> bool:
+        # An empty filter must not select more requests than was meant, either.
+        return value is not None
+
+    @model_validator(mode="after")
+    def _says_which(self) -> CancelBody:
+        filters = (self.session, self.owner, self.status)
+        if (self.request_ids is None) == all(one is None for one in filters):
+            raise ValueError("needs either request_ids, or some of session, owner and status")
+        return self
 
 
 @router.get("/requests", summary="Live requests, then the last ended ones", responses=answers(RequestList))
@@ -113,3 +149,44 @@ def not_found(request_id: str, hold: float) -> HeldAnswer | UnknownAnswer:
 def unknown_id() -> ApiError:
     # The answer neither repeats the id nor names another: ids are what a cancel needs.
     return ApiError(404, "there is no request of this id", code="unknown_request", param="request_id")
+
+
+@router.get("/sessions", summary="Sessions, the most recently used first", responses=answers(SessionList))
+async def list_sessions(
+    see: See, live: Annotated[bool, Query(description="Only the sessions that have live requests.")] = False
+) -> Any:
+    sessions = [session_entry(one) for one in see.sessions() if one.requests or not live]
+    return JSONResponse(SessionList(object="list", data=sessions))
+
+
+# Session names are path parameters to the router: clients choose them, and they may contain slashes.
+@router.get("/sessions/{session_id:path}", summary="One session", responses=answers(SessionEntry) | errors(404))
+async def get_session(see: See, session_id: PathName) -> Any:
+    found = see.session(session_id)
+    if found is None:
+        raise unknown_session()
+    return session_entry(found)
+
+
+@router.post(
+    "/sessions/{session_id:path}/cancel",
+    summary="Cancel all live requests of a session and its descendants",
+    responses=answers(SessionCancelAnswer)
+    | errors(404)
+    | {202: answer_of(SessionCancelAnswer, "The session may still come")},
+)
+async def cancel_session(
+    see: See, session_id: PathName, wait: Wait = True, hold: Hold = 0.0, descendants: Descendants = True
+) -> Any:
+    found = see.find_session(session_id, descendants=descendants, hold=hold)
+    cancelled = None if found is None else await see.cancel(found, wait=wait)
+    if cancelled is None and hold == 0.0:
+        raise unknown_session()
+    answer = SessionCancelAnswer(
+        session=session_id, descendants=descendants, requests=cancelled or [], hold_seconds=hold or None
+    )
+    return JSONResponse(answer, 202) if cancelled is None else answer
+
+
+def unknown_session() -> ApiError:
+    return ApiError(404, "this session is unknown", code="unknown_session", param="session_id")

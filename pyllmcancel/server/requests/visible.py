@@ -85,7 +85,9 @@ class Visible:
         An answer's ``id`` field is accepted for the request's own id. An id that is not found is held for `hold`
         seconds.
         """
-        owner = self._owner_of({request_id, *without_prefix(request_id)}, hold)
+        owner = self.owner
+        if owner is None:
+            owner = only(self._registry.owners_of({request_id, *without_prefix(request_id)}), hold)
         if hold > 0.0 and not SANE_ID.fullmatch(request_id):
             raise bad_id("request_id")  # no request of this id can come
         # Requests are looked for in all forms of the id, and held in the last look: looking and holding must be one
@@ -111,24 +113,9 @@ class Visible:
         family = self._registry.family_to_cancel(name, owner, descendants=descendants, hold=hold)
         return None if family is None else [request for members in family.values() for request in members]
 
-    def owners_of(self, ids: Set[str]) -> set[str]:
-        """Return the owners that have a request of one of these ids."""
-        return self._registry.owners_of(ids)
-
-    def owners_of_session(self, name: str) -> set[str]:
-        """Return the owners that have a session of this name."""
-        return {session.owner for session in self.sessions() if session.id == name}
-
-    def _owner_of(self, ids: Set[str], hold: float = 0.0) -> str:
-        """Return the owner who has a request of one of these ids."""
-        if self.owner is not None:
-            return self.owner
-        return only(self.owners_of(ids), hold)
-
     def _owner_of_session(self, name: str, hold: float = 0.0) -> str:
-        if self.owner is not None:
-            return self.owner
-        return only(self.owners_of_session(name), hold)
+        owners = {session.owner for session in self.sessions() if session.id == name}
+        return self.owner if self.owner is not None else only(owners, hold)
 
     async def cancel(
         self, targets: Collection[Target], *, wait: bool, reason: CancelReason = CancelReason.EXPLICIT

@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.chat.body import ChatBody
-from pyllmcancel.server.chat.thinking import Effort
+from pyllmcancel.server.chat.body import ChatBody, Effort
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_NAME, MAX_TOOLS
 from pyllmcancel.server.responses.conversation import Conversation
 from pyllmcancel.server.responses.input_items import AnyItem, Item, LoadedTools, MessageItem, OnlyKnown, ReferenceItem

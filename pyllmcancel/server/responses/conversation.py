@@ -24,13 +24,7 @@ from pyllmcancel.server.responses.tools import SEARCH, chat_name, custom_argumen
 
 
 class Conversation:
-    """Takes items, and makes messages of them.
-
-    Parameters
-    ----------
-    ignore
-        Records items that cannot be read.
-    """
+    """Takes items, and makes messages of them. Items that cannot be read are reported to `ignore`."""
 
     def __init__(self, instructions: str | None, ignore: Callable[[str], None]) -> None:
         self.messages: list[dict[str, Any]] = []

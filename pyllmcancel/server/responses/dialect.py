@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from pyllmcancel.server.chat.answer_parser import Content, Part, Reasoning, parts_of
+from pyllmcancel.server.chat.answer_parser import Content, Reasoning, parts_of
 from pyllmcancel.server.chat.logprobs import Ledger, token_logprobs
 from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.http.exchange import exchange_of
@@ -31,68 +31,25 @@ if TYPE_CHECKING:
     from pyllmcancel.server.responses.body import ResponsesBody
 
 
-class Reader:
-    """Reads one answer.
-
-    Attributes
-    ----------
-    n_reasoning
-        The number of reasoning tokens so far; a delta that ends reasoning counts as the answer's.
-    """
-
-    def __init__(self, model: Model, turn: ChatTurn) -> None:
-        shows = turn.params.shows
-        self._model = model
-        self._parser = turn.new_parser()
-        self._ledger = Ledger(lambda token: model.piece(token, special=shows(token)))
-        self._logprobs: list[OutputTokenLogprob] = []  # of text that is held back
-        self.n_reasoning = 0
-        self.last: Delta | None = None
-
-    def read(self, delta: Delta) -> tuple[list[Part], list[OutputTokenLogprob]]:
-        """Return the parts that a delta completes, and the logprobs of the content among them."""
-        parts, self.last = list(parts_of(self._parser, delta)), delta
-        if parts and isinstance(parts[-1], Reasoning):
-            self.n_reasoning += len(delta.tokens)
-        self._logprobs += map(self._named, self._ledger.take(delta))
-        if not parts:
-            return [], []
-        complete, self._logprobs = self._logprobs, []
-        # This API has no place for logprobs of reasoning and calls.
-        return parts, complete if any(isinstance(part, Content) for part in parts) else []
-
-    def _named(self, placed: Placed) -> OutputTokenLogprob:
-        found = token_logprobs(self._model, placed.entry)
-        top: list[TopLogprob] = [{**one, "bytes": one["bytes"] or []} for one in found["top_logprobs"]]
-        return {**found, "bytes": found["bytes"] or [], "top_logprobs": top}
-
-
 Store = Callable[["ResponseAnswer", Sequence["ResponseEvent"]], Awaitable[None]]
 
 
 class ResponsesDialect(Dialect):
-    """One response.
-
-    Parameters
-    ----------
-    queued
-        True for a response in the background.
-
-    Attributes
-    ----------
-    output
-        The response so far.
-    store
-        Stores the response after its end, with its last events; None: it is not stored.
-    """
+    """One response, which is `queued` first if it is in the background."""
 
     names_events = True
 
-    def __init__(self, output: Output, reader: Reader, *, queued: bool = False) -> None:
-        self.output = output
-        self.store: Store | None = None
-        self._reader = reader
+    def __init__(self, output: Output, model: Model, turn: ChatTurn, *, queued: bool = False) -> None:
+        shows = turn.params.shows
+        self.output = output  # the response so far
+        self.store: Store | None = None  # stores the response after its end, with its last events
         self._queued = queued
+        self._model = model
+        self._parser = turn.new_parser()
+        self._ledger = Ledger(lambda token: model.piece(token, special=shows(token)))
+        self._logprobs: list[OutputTokenLogprob] = []  # of text that is held back
+        self._n_reasoning = 0  # tokens so far; a delta that ends reasoning counts as the answer's
+        self._last_delta: Delta | None = None
         self._response: ResponseAnswer | None = None
         self._last: list[ResponseEvent] = []  # the last events of the items, and of the response
         self._end: list[ResponseEvent] = []
@@ -107,14 +64,22 @@ class ResponsesDialect(Dialect):
         return self.output.begin(queued=self._queued)
 
     def chunks(self, delta: Delta) -> Iterable[ResponseEvent]:
-        return self.output.feed(*self._reader.read(delta))
+        parts, self._last_delta = list(parts_of(self._parser, delta)), delta
+        if parts and isinstance(parts[-1], Reasoning):
+            self._n_reasoning += len(delta.tokens)
+        self._logprobs += map(self._named, self._ledger.take(delta))
+        if not parts:
+            return ()
+        complete, self._logprobs = self._logprobs, []
+        # This API has no place for logprobs of reasoning and calls.
+        return self.output.feed(parts, complete if any(isinstance(part, Content) for part in parts) else ())
 
     def closing(self, usage: Usage) -> Iterable[ResponseEvent]:
-        return self._last_events(ended(self._reader.last, response_usage(usage, self._reader.n_reasoning)))
+        return self._last_events(ended(self._last_delta, response_usage(usage, self._n_reasoning)))
 
     def failure(self, error: ApiError, request_id: str) -> Iterable[ResponseEvent]:
         self.output.take_back(self._end)  # of an answer that was complete, and could not be stored
-        return self._last_events(broken_off(error, self._reader.n_reasoning))
+        return self._last_events(broken_off(error, self._n_reasoning))
 
     def whole(self, deltas: list[Delta], usage: Usage) -> ResponseAnswer:
         for delta in deltas:
@@ -125,6 +90,11 @@ class ResponsesDialect(Dialect):
     async def keep(self) -> None:
         if self.store is not None and self._response is not None:
             await self.store(self._response, self._last + self._end)
+
+    def _named(self, placed: Placed) -> OutputTokenLogprob:
+        found = token_logprobs(self._model, placed.entry)
+        top: list[TopLogprob] = [{**one, "bytes": one["bytes"] or []} for one in found["top_logprobs"]]
+        return {**found, "bytes": found["bytes"] or [], "top_logprobs": top}
 
     def _last_events(self, end: End) -> list[ResponseEvent]:
         self._last += self.output.end_items(end)

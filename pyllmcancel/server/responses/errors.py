@@ -43,11 +43,6 @@ def too_long(why: str) -> ApiError:
     return ApiError(400, why, param="previous_response_id", code="invalid_request")
 
 
-def too_long_to_carry(limit: int) -> ApiError:
-    where = "the conversation up to this response is on another worker"
-    return ApiError(400, f"{where}, and longer than the {limit:,} bytes that one sends another", code="elsewhere")
-
-
 def not_found(response_id: str) -> ApiError:
     return ApiError(404, f"Response with id '{response_id[:300]}' not found.", code="response_not_found")
 
@@ -55,21 +50,6 @@ def not_found(response_id: str) -> ApiError:
 def damaged(name: str) -> ApiError:
     message = f"What is stored as '{name[:300]}' is damaged, and can be deleted."
     return ApiError(500, message, "server_error", code="response_damaged")
-
-
-def previous_not_found(response_id: str) -> ApiError:
-    message = f"Previous response with id '{response_id[:300]}' not found."
-    return ApiError(404, message, param="previous_response_id", code="previous_response_not_found")
-
-
-def previous_not_ended(response_id: str) -> ApiError:
-    message = f"Previous response with id '{response_id}' has not ended."
-    return ApiError(400, message, param="previous_response_id", code="previous_response_not_ended")
-
-
-def item_not_found(item_id: str) -> ApiError:
-    message = f"Item with id '{item_id}' not found. Items are kept of responses that are stored."
-    return ApiError(404, message, param="input", code="item_not_found")
 
 
 def id_taken() -> ApiError:

@@ -9,18 +9,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from pyllmcancel.server.chat.hosted import Foreign
-from pyllmcancel.server.chat.messages import ContentPart
+from pyllmcancel.server.chat.hosted import Foreign, hosted_text
+from pyllmcancel.server.chat.messages import TEXT_PARTS, ContentPart
 from pyllmcancel.server.limits import MAX_TOOLS
 from pyllmcancel.server.responses.tools import Tool, names_of
 from pyllmcancel.server.wire.fields import Sent, of_known_types
-
-TEXTS = {
-    "input_text": "text",
-    "output_text": "text",
-    "text": "text",
-    "refusal": "refusal",
-}  # a part's field, by its type
 
 
 def _as_chats(content: Any) -> Any:
@@ -34,8 +27,8 @@ def _as_chats_part(part: Any) -> Any:
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(kind, str) or kind == "input_audio":
         return part
-    if kind in TEXTS:
-        return {"type": "text", "text": part.get(TEXTS[kind]) or ""}
+    if kind in TEXT_PARTS:
+        return {"type": "text", "text": part.get(TEXT_PARTS[kind]) or ""}
     if kind != "input_image":
         raise ValueError(f"a part of type {kind!r} is not supported; texts, input_image and input_audio are")
     if part.get("image_url") is None:
@@ -143,7 +136,7 @@ class ForeignItem(Foreign):
     @property
     def text(self) -> str:
         """The text of the item that a model can read; empty if it has none."""
-        return "" if self.type in MARKS else self.hosted_text
+        return "" if self.type in MARKS else hosted_text(self)
 
     @property
     def is_users(self) -> bool:

@@ -52,22 +52,14 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a response.
-
-    Attributes
-    ----------
-    at
-        The time of the end, in seconds since the epoch, if the response is complete.
-    cause
-        The cause, if the response broke off.
-    """
+    """The end of a response."""
 
     status: Status
     usage: ResponseUsage | None
-    at: int | None = None
+    at: int | None = None  # the time of the end, in seconds since the epoch, if the response is complete
     error: ResponseError | None = None
     incomplete: IncompleteDetails | None = None
-    cause: Cause | None = None
+    cause: Cause | None = None  # if the response broke off
 
 
 class Output:

@@ -36,13 +36,7 @@ READABLE = re.compile(
 
 
 class CustomInput:
-    """Takes fragments of ``{"input": "…"}``.
-
-    Attributes
-    ----------
-    text
-        The text that could be read so far.
-    """
+    """Takes fragments of ``{"input": "…"}``; `text` is what could be read so far."""
 
     def __init__(self) -> None:
         self._fragments: list[str] = []

@@ -18,7 +18,7 @@ from pyllmcancel.server.limits import MAX_MESSAGES
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
 from pyllmcancel.server.responses.body import ENCRYPTED, RENAMED, ResponsesBody
-from pyllmcancel.server.responses.dialect import Reader, ResponsesDialect, head_of
+from pyllmcancel.server.responses.dialect import ResponsesDialect, head_of
 from pyllmcancel.server.responses.errors import id_taken
 from pyllmcancel.server.responses.input_items import AnyItem, ReferenceItem
 from pyllmcancel.server.responses.output import Output
@@ -55,7 +55,7 @@ async def create_response(incoming: Annotated[Incoming[ResponsesBody], reads(Res
         items, chat = await conversation_of(incoming, table, names)
         turn = await chat_turn(chat)
         output = Output(head_of(request, body, turn, stored=stored), table, encrypts=body.includes(ENCRYPTED))
-        dialect = ResponsesDialect(output, Reader(chat.state.engine.model, turn), queued=bool(body.background))
+        dialect = ResponsesDialect(output, chat.state.engine.model, turn, queued=bool(body.background))
         input_items = kept(items, request_id_of(request.scope))
         if body.background:
             return await in_background(chat, turn, dialect, input_items, stream=body.stream)
@@ -146,7 +146,7 @@ async def conversation_of(
     if before:  # the conversation may be long, though the body is short
         items, chat = await incoming.prepare(translated, incoming.state.workers)
     else:
-        items, chat = await incoming.prepared(translated)
+        items, chat = await incoming.prepare(translated)
     return items, incoming.asking(chat, names)
 
 

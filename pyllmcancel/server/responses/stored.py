@@ -21,12 +21,8 @@ from pyllmcancel.server.responses.answer import ResponseHead
 from pyllmcancel.server.responses.errors import (
     damaged,
     done,
-    item_not_found,
     not_found,
-    previous_not_ended,
-    previous_not_found,
     too_long,
-    too_long_to_carry,
 )
 from pyllmcancel.server.responses.input_items import AnyItem, Item
 from pyllmcancel.server.responses.output import Cause, End, Output
@@ -83,12 +79,7 @@ class BackgroundResponse(KeptAnswer):
 class Responses:
     """All responses of a server, and parts of conversations that other workers have. Used in the event loop only.
 
-    Parameters
-    ----------
-    open_store
-        Makes the store at its first use; None: nothing is stored.
-    store
-        The store, if it has been opened already.
+    `open_store` makes the store at its first use, unless a `store` was opened before; without it nothing is stored.
     """
 
     def __init__(self, open_store: Callable[[], Store] | None, store: Store | None = None) -> None:
@@ -124,17 +115,8 @@ class Responses:
     async def begin(
         self, stream: AsyncStream, dialect: ResponsesDialect, items: Sequence[Any], *, replaces: bool
     ) -> BackgroundResponse:
-        """Store a response's beginning, and have its answer written to the end.
-
-        Parameters
-        ----------
-        replaces
-            It takes the place of a response of its id.
-
-        Raises
-        ------
-        ApiError
-            The response could not be stored, and is cancelled.
+        """Store a response's beginning, and have its answer written to the end. It takes the place of a response of its
+        id if it `replaces` one. ApiError if it could not be stored; then it is cancelled.
         """
         background = BackgroundResponse(stream, dialect)
         response = background.response() | {"status": "queued"}
@@ -220,7 +202,8 @@ class Responses:
         found = {item["id"]: item for item in stored}
         for item_id in ids:
             if item_id not in found:
-                raise item_not_found(item_id)
+                message = f"Item with id '{item_id}' not found. Items are kept of responses that are stored."
+                raise ApiError(404, message, param="input", code="item_not_found")
         return found
 
     # -- conversations ------------------------------------------------------------------------------------------------
@@ -233,7 +216,11 @@ class Responses:
         try:
             return await self.conversation(owner, previous, output=True)
         except ApiError as error:
-            raise previous_not_found(previous) if error.status == 404 else error from error
+            if error.status != 404:
+                raise
+            message = f"Previous response with id '{previous[:300]}' not found."
+            param, code = "previous_response_id", "previous_response_not_found"
+            raise ApiError(404, message, param=param, code=code) from error
 
     async def conversation(self, owner: str, response_id: str, *, output: bool) -> list[dict[str, Any]]:
         """Return the items of a conversation, from the first to the input of a response, or to its `output`.
@@ -260,7 +247,8 @@ class Responses:
         is wanted.
         """
         if output and self._live.named(owner, response_id) is not None:
-            raise previous_not_ended(response_id)
+            message = f"Previous response with id '{response_id}' has not ended."
+            raise ApiError(400, message, param="previous_response_id", code="previous_response_not_ended")
         if not self.stores:
             return Part([], response_id, 0)
         return await done(self.store.part(owner, response_id, output=output))
@@ -270,7 +258,8 @@ class Responses:
         part = await self._part(owner, response_id, output=True)
         is_long = items and part.n_bytes > MAX_TO_WORKERS  # these bytes include instructions and tools
         if is_long and len(await asyncio.to_thread(said, part.items)) > MAX_TO_WORKERS:
-            raise too_long_to_carry(MAX_TO_WORKERS)
+            message = "the conversation up to this response is on another worker, and longer than the"
+            raise ApiError(400, f"{message} {MAX_TO_WORKERS:,} bytes that one sends another", code="elsewhere")
         return {"items": part.items if items else [], "missing": part.missing}
 
     def have(self, owner: str, response_id: str, items: list[dict[str, Any]], missing: str | None) -> None:

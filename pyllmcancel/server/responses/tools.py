@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.chat.tool_fields import NAME, Parameters
+from pyllmcancel.server.chat.tools import NAME, Parameters
 from pyllmcancel.server.wire.fields import RequestBody, Sent
 
 ToolName = Annotated[str, Field(pattern=f"^{NAME}$", examples=["get_weather"])]
@@ -168,21 +168,11 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class ToolTable:
-    """Tools as the chat has them.
+    """Tools as the chat has them."""
 
-    Attributes
-    ----------
-    functions
-        The chat's `tools`.
-    places
-        The path of each function's tool in the request.
-    passed_over
-        The paths of tools that cannot be called here.
-    """
-
-    functions: list[dict[str, Any]] = field(default_factory=list)
-    places: list[str] = field(default_factory=list)
-    passed_over: list[str] = field(default_factory=list)
+    functions: list[dict[str, Any]] = field(default_factory=list)  # the chat's `tools`
+    places: list[str] = field(default_factory=list)  # the path of each function's tool in the request
+    passed_over: list[str] = field(default_factory=list)  # the paths of tools that cannot be called here
     _called: dict[str, Called] = field(default_factory=dict)
 
     @classmethod

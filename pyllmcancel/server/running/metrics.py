@@ -77,7 +77,7 @@ class EngineMetrics(NullObserver):
             "Time between two steps of a request: the engine's own work, and waiting.",
             LATENCY_BUCKETS,
         )
-        self._lag = self._histogram(
+        self.lag = self._histogram(
             "event_loop_lag_seconds", "Lag of the event loop: how late a timer fires.", LATENCY_BUCKETS
         )
         self._last_step: StepRecord | None = None  # written by the engine thread
@@ -163,9 +163,6 @@ class EngineMetrics(NullObserver):
             self._delivered.inc(ending.usage.completion_tokens)
             if request.params.max_tokens is None:
                 self._unlimited.extend(len(choice.generated) for choice in request.choices)
-
-    def loop_lagged(self, seconds: float) -> None:
-        self._lag.observe(seconds)
 
     def step_done(self, record: StepRecord, n_wasted: int) -> None:
         self._step.observe(record.seconds)

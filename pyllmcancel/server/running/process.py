@@ -15,7 +15,6 @@ import logging
 import os
 import signal
 import sys
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from pyllmcancel.server.app import create_app
 from pyllmcancel.server.http.connections import Connections
 from pyllmcancel.server.http.listening import is_unix, quiet_about_files, url_of
 from pyllmcancel.server.http.protocol import uvicorn_config
+from pyllmcancel.server.http.workers import post
 from pyllmcancel.server.limits import GIL_SECONDS
 from pyllmcancel.server.running.first_steps import example_of, first_steps
 from pyllmcancel.server.running.supervision import Supervision
@@ -100,8 +100,7 @@ class Server(uvicorn.Server):
     def _make_haste(self) -> None:
         """Called by any thread, and by signals' handlers."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._hurry.set)
+            post(self._loop, self._hurry.set)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to serve, and hide the objects made so far, which stay for ever, from the garbage collector.

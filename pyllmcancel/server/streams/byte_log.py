@@ -13,24 +13,13 @@ READ_AT_ONCE = 1 << 16
 class ByteLog:
     """The last bytes that were written, which can be read from any of them on. Used in the event loop only.
 
-    Places are counted in bytes from the first that was ever written.
-
-    Parameters
-    ----------
-    limit
-        The number of bytes to keep. More are dropped in whole pieces, the oldest first, but never the last one.
-
-    Attributes
-    ----------
-    begin, end
-        The places of the first byte that is kept, and after the last one.
-    ended
-        True if nothing follows.
+    Places are counted in bytes from the first that was ever written. If there are more than `limit`, whole pieces are
+    dropped, the oldest first, but never the last one.
     """
 
     def __init__(self, limit: float) -> None:
-        self.begin = self.end = 0
-        self.ended = False
+        self.begin = self.end = 0  # the places of the first byte that is kept, and after the last one
+        self.ended = False  # True if nothing follows
         self._changed = asyncio.Event()  # replaced at each change, so that every waiter wakes up once
         self._limit = limit
         self._bytes = bytearray()

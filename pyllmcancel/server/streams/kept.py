@@ -36,24 +36,12 @@ logger = logging.getLogger("pyllmcancel.server")
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How an answer is kept.
+    """How an answer is kept."""
 
-    Attributes
-    ----------
-    name
-        The name by which its stream is found: the conversation's, or the request's id; or the response's id.
-    seconds
-        The time for which the answer goes on without a reader, and for which it is kept after its end.
-    left_at
-        The time, in monotonic seconds, at which its first reader had left already; None if it had not.
-    is_stored
-        True for an answer that needs no reader: all of it is kept until its end, and nothing after it is stored.
-    """
-
-    name: str
-    seconds: float = math.inf
-    left_at: float | None = None
-    is_stored: bool = False
+    name: str  # by which its stream is found: the conversation's, or the request's id; or the response's id
+    seconds: float = math.inf  # for which the answer goes on without a reader, and is kept after its end
+    left_at: float | None = None  # monotonic seconds at which its first reader had left already; None if it had not
+    is_stored: bool = False  # it needs no reader: all of it is kept until its end, and nothing after it is stored
 
     @property
     def left(self) -> float:
@@ -70,23 +58,14 @@ class KeptAnswer:
     """The events of one answer, written by a task of its own, and read by any number of clients.
 
     If nobody reads it for as long as it is kept, it is cancelled: its client has left. Used in the event loop only.
-
-    Attributes
-    ----------
-    log
-        The events so far, as bytes.
-    n_readers
-        The number of clients that read it now.
-    started, completed
-        Seconds since the epoch; `completed` is 0 until the end.
     """
 
     def __init__(self, keeping: Keeping, stream: AsyncStream, events: AnswerEvents) -> None:
         self.name = keeping.name
         self.owner = stream.request.owner
-        self.log = ByteLog(math.inf if keeping.is_stored else MAX_STREAM_BYTES)
-        self.n_readers = 0
-        self.started, self.completed = time.time(), 0.0
+        self.log = ByteLog(math.inf if keeping.is_stored else MAX_STREAM_BYTES)  # the events so far
+        self.n_readers = 0  # the clients that read it now
+        self.started, self.completed = time.time(), 0.0  # seconds since the epoch; 0 until the end
         self._seconds = keeping.seconds
         self._keeping = keeping
         self._stream = stream

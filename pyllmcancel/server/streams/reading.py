@@ -17,7 +17,6 @@ from pyllmcancel.server.http.exchange import mark_client_gone
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from pyllmcancel.requests.request import Request
     from pyllmcancel.server.streams.byte_log import ByteLog
     from pyllmcancel.server.streams.kept import KeptAnswer
 
@@ -29,16 +28,9 @@ class KeptResponse(Response):
 
     A reader that is so slow that its next bytes have been dropped gets an error instead of them.
 
-    Parameters
-    ----------
-    place
-        The number of bytes to leave out.
-    first
-        The number of events to leave out after them.
-    ping_interval
-        Seconds of silence after which a comment is sent; 0: never, because the answer has pings of its own.
-    is_read
-        False if the client has left the process in front: then the answer has no reader yet.
+    Bytes up to a `place` are left out, and then the events before the `first`. After a silence of `ping_interval`
+    seconds a comment is sent; 0: never, because the answer has pings of its own. If the client has left the process in
+    front, the answer has no reader yet: it is not read.
     """
 
     def __init__(
@@ -51,11 +43,6 @@ class KeptResponse(Response):
         self._ping_interval = ping_interval or None
         self._is_read = is_read
         self._broken = False
-
-    @property
-    def request(self) -> Request:
-        """Read-only."""
-        return self._kept.request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send(send), name="read a kept answer")

@@ -16,21 +16,11 @@ FIELD = re.compile(r"^\w+(?=\.|$)")
 
 @dataclass(frozen=True, slots=True)
 class FieldNames:
-    """The names of one request's fields.
+    """The names of one request's fields."""
 
-    Attributes
-    ----------
-    names
-        The API's names, by the chat's, where the two differ.
-    tools
-        The path, within the request, of each of the chat's tools; None if the paths are the chat's.
-    schema
-        The API's name for the `parameters` of a tool.
-    """
-
-    names: Mapping[str, str] = field(default_factory=dict)
-    tools: Sequence[str] | None = None
-    schema: str = "parameters"
+    names: Mapping[str, str] = field(default_factory=dict)  # the API's names, by the chat's, where the two differ
+    tools: Sequence[str] | None = None  # the path of each of the chat's tools; None if the paths are the chat's
+    schema: str = "parameters"  # the API's name for these, of a tool
 
     def path(self, path: str) -> str:
         """Return the path, within the request, of a field of the chat."""

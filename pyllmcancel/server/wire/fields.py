@@ -260,11 +260,6 @@ class GeneratingBody(RequestBody):
     prompt_cache_key: Name | None = Field(None, min_length=1, description="As `session_id`, if that is not given.")
 
     @property
-    def adapters(self) -> tuple[tuple[int, float], ...] | None:
-        """The LoRA adapters that the request asks for, and their scales; None if it leaves them to the server."""
-        return None
-
-    @property
     def only_warms(self) -> bool:
         """True if nothing is to be generated: the prompt is computed for the cache."""
         return False

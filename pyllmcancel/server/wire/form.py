@@ -146,12 +146,8 @@ class FormFields(Sent):
     )
 
     def answer_form(self, *, calls: bool = False) -> Form | None:
-        """Return the form that the text must have. If `calls`, tools may be called as well.
-
-        Raises
-        ------
-        InvalidRequestError
-            Two fields name a form.
+        """Return the form that the text must have; InvalidRequestError if two fields name one. If `calls`, tools may be
+        called as well.
         """
         first, *others = [*self._forms(), None]
         if others and (second := others[0]) is not None and first is not None:

@@ -1,22 +1,21 @@
 """The fields of OpenAI's two endpoints that generate; each is OpenAI's unless its description says otherwise.
 
 Other servers' fields for the same thing are accepted, too: llama-server's, vLLM's and Ollama's. Fields for the choice
-of tokens are in `sampling`, for the form of the answer in `form`, for drafts in `drafting`, and those without effect in
-`accepted`; the rest is in `unknown_fields`.
+of tokens are in `sampling`, for the form of the answer in `form`; the rest is in `unknown_fields`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.wire.accepted import AcceptedFields
-from pyllmcancel.server.wire.fields import RequestBody, TokenId, between, stop_strings
+from pyllmcancel.requests.params import GenerationParams
+from pyllmcancel.server.wire.fields import Name, RequestBody, Sent, TokenId, between, stop_strings
 from pyllmcancel.server.wire.form import FormFields, Gbnf
 from pyllmcancel.server.wire.llama_fields import DraftFields, LlamaFields
 from pyllmcancel.server.wire.sampling import MAX_INT, NO_EFFECT, OllamaOptions, SamplingFields, Stops, Switch, extra
@@ -38,6 +37,39 @@ class StreamOptions(RequestBody):
     include_obfuscation: bool | None = Field(
         None, description=f"{NO_EFFECT} padding would hide the lengths of tokens from those who watch the network."
     )
+
+
+class PromptCacheOptions(RequestBody):
+    mode: Literal["implicit"] | None = None
+    ttl: str | None = None
+
+
+class AcceptedFields(Sent):
+    """Fields that are known and have no effect on an answer, each with the reason why ignoring it is correct."""
+
+    metadata: Annotated[dict[str, Any] | None, AfterValidator(lambda _: None)] = Field(
+        None, description=f"{NO_EFFECT} nothing is stored."
+    )
+    store: bool | None = Field(None, description=f"{NO_EFFECT} nothing is stored.")
+    service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is one tier.")
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = Field(
+        None, description=f"{NO_EFFECT} how long a prefix is kept is up to `--cache-ram` and `--cache-disk`."
+    )
+    prompt_cache_options: PromptCacheOptions | None = Field(
+        None, description=f"{NO_EFFECT} any cached prefix is used anyway."
+    )
+    n_keep: int | None = Field(None, ge=-1, le=MAX_INT, description=extra(f"{NO_EFFECT} no context is ever shifted."))
+    n_discard: int | None = Field(None, ge=0, le=MAX_INT, description=extra(f"{NO_EFFECT} no context is ever shifted."))
+    n_cache_reuse: int | None = Field(None, ge=0, le=MAX_INT, description=extra(f"{NO_EFFECT} cells are not moved."))
+    cache_salt: Name | None = Field(
+        None, description=extra(f"vLLM's. {NO_EFFECT} cached prefixes are never shared between API keys.")
+    )
+    request_id: Name | None = Field(None, description=extra(f"vLLM's. {NO_EFFECT} `X-Request-Id` names a request."))
+    spaces_between_special_tokens: bool | None = Field(
+        None, description=extra(f"vLLM's. {NO_EFFECT} the text has only the spaces that the model writes.")
+    )
+    include_reasoning: Literal[True] | None = Field(None, description=extra(f"{NO_EFFECT} nothing is left out."))
+    keep_alive: float | str | None = Field(None, description=extra(f"Ollama's. {NO_EFFECT} the model stays loaded."))
 
 
 class OpenAIBody(SamplingFields, FormFields, DraftFields, AcceptedFields, LlamaFields):
@@ -96,6 +128,25 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, AcceptedFields, LlamaF
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
+    def n_generated(self) -> int:
+        """The number of choices that are generated for each prompt."""
+        return self.n or 1
+
+    @property
+    def most_tokens(self) -> int | None:
+        """The limit of an answer's tokens; None if only the context limits them."""
+        raise NotImplementedError
+
+    @property
+    def most_logprobs(self) -> int | None:
+        """The number of alternatives beside each token; None: no logprobs."""
+        raise NotImplementedError
+
+    @property
+    def only_warms(self) -> bool:
+        return self.most_tokens == 0
+
+    @property
     def predicted(self) -> str:
         """The predicted text; empty if there is none, or if nothing is to be drafted."""
         return "" if self.prediction is None or self.draft_max == 0 else self.prediction.text
@@ -124,11 +175,20 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, AcceptedFields, LlamaF
         if self.limits_tokens and "infill" in (self.samplers or ()):
             raise InvalidRequestError("the sampler infill cannot be combined with limits on tokens", self.limit_field)
 
-    def sampling(self, defaults: SamplingParams, n_logprobs: int | None) -> SamplingParams:
-        """Return the parameters of sampling, with `defaults` for those that the client leaves open."""
+    def generation_params(
+        self, defaults: SamplingParams, constraint: ConstraintFactory | None, prediction: tuple[int, ...]
+    ) -> GenerationParams:
+        """Return the parameters of generation, with `defaults` for those that the client leaves open."""
         form = self.answer_form()
         grammar = form.text if isinstance(form, Gbnf) else ""
-        return replace(defaults, **self.given(), grammar=grammar, n_logprobs=n_logprobs)
+        return GenerationParams(
+            sampling=replace(defaults, **self.given(), grammar=grammar, n_logprobs=self.most_logprobs),
+            n=self.n_generated,
+            max_tokens=self.most_tokens,
+            constraint=constraint,
+            prediction=prediction,
+            **self.limits(),
+        )
 
     def limits(self) -> dict[str, Any]:
         return super().limits() | {

@@ -73,6 +73,7 @@ class LoraFields(Sent):
 
     @property
     def adapters(self) -> tuple[tuple[int, float], ...] | None:
+        """The adapters that the request asks for, and their scales; None if it leaves them to the server."""
         return pairs(self.lora) if self.lora else None  # in llama-server, an empty list asks for nothing
 
 
@@ -157,6 +158,7 @@ class LlamaFields(LoraFields, GeneratingBody):
             "min_indent": self.n_indent or 0,
             "prompt_progress": bool(self.return_progress) and self.stream,
             "draft_max": self.draft_max,
+            "adapters": self.adapters,
             "slot": self.id_slot if self.id_slot is not None and self.id_slot >= 0 else None,
         }
 

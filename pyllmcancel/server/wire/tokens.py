@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pyllmcancel.chat.infill import MAX_AROUND
 from pyllmcancel.drafting.sources import PREDICTION
@@ -15,6 +15,7 @@ from pyllmcancel.server.limits import PIECE
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
+    from pyllmcancel.engine.engine import Engine
 
 # bytes of a token, at most, in nearly all texts; only for texts above this are tokens counted, in pieces
 TYPICAL_BYTES = 8
@@ -22,20 +23,15 @@ BEFORE_CUT = 64  # extra tokens before a cut: the first tokens after a cut diffe
 ANY_PIECE = 256  # used if a token's bytes say nothing about the text's
 
 
-class Engine(Protocol):
-    """The part of an engine that is used here."""
-
-    model: Model
-
-    @property
-    def n_ctx(self) -> int: ...
-    @property
-    def draft_sources(self) -> tuple[str, ...]: ...
-
-
 def text_of(model: Model, tokens: Iterable[int]) -> str:
     """Return the text of tokens, with special ones spelled out; pictures have none."""
     return b"".join(model.piece(token, special=True) for token in tokens if token >= 0).decode("utf-8", "replace")
+
+
+def special_text(model: Model, name: str) -> str:
+    """Return the text of the model's token of this name, such as the one that begins texts; empty if it has none."""
+    token = model.special_tokens.get(name)
+    return "" if token is None else text_of(model, [token])
 
 
 class TextReader:
@@ -51,9 +47,7 @@ class TextReader:
         self._longest = engine.model.longest_piece()
         self._inner = InnerTokenizer(engine.model)
         self._drafts_from_predictions = PREDICTION in engine.draft_sources
-        bos = engine.model.special_tokens.get("bos")
-        # The text of the token that begins texts; empty if the model has none.
-        self.bos = "" if bos is None else text_of(engine.model, [bos])
+        self.bos = special_text(engine.model, "bos")
 
     def check_length(self, n_characters: int, param: str) -> None:
         """Raise ContextLengthError for texts that no context of ours can hold, however they are tokenized."""
@@ -76,19 +70,10 @@ class TextReader:
         must_fit: bool = True,
         last: int | None = None,
     ) -> Sequence[int]:
-        """Return the tokens of a text; tokens are returned unchanged.
+        """Return the tokens of a text; tokens are returned unchanged. ContextLengthError, which names `param`, if all
+        tokens are to be computed, and cannot fit; otherwise the caller has checked the text's length.
 
-        Parameters
-        ----------
-        must_fit
-            True if all tokens are to be computed; otherwise the caller has checked the text's length.
-        last
-            The number of last tokens to keep; negative: as many as fit.
-
-        Raises
-        ------
-        ContextLengthError
-            The text cannot fit; the error names `param`.
+        With `last` this number of last tokens is kept; negative: as many as fit.
         """
         if last:
             most = last if last > 0 else self.n_ctx - 1

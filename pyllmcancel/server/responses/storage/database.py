@@ -119,16 +119,10 @@ class LongConversationError(ValueError):
 
 
 def open_database(path: Path | None) -> sqlite3.Connection:
-    """Return a connection that has exclusive use of the file while this process lives; None: in memory.
+    """Return a connection that has exclusive use of the file while this process lives; None: in memory. StoreError,
+    with the file's name, if it cannot be the store; DiskFullError if there is no room to create one.
 
     No lock file is needed: the system releases the lock, however the process ends.
-
-    Raises
-    ------
-    StoreError
-        The file cannot be the store; the message has its name.
-    DiskFullError
-        There is no room to create one.
     """
     if path is None:
         return _ready(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))

@@ -38,19 +38,16 @@ class Eviction:
         self._sweep(connection)
 
     def make(self, connection: sqlite3.Connection, owner: str, size: int) -> None:
-        """Make room for more bytes of an owner's.
-
-        Raises
-        ------
-        StoreFullError
-            There is no room without deleting running responses, or other owners' shares. Nothing was deleted.
+        """Make room for more bytes of an owner's; StoreFullError, and nothing was deleted, if there is no room without
+        deleting running responses, or other owners' shares.
         """
         if size > self._max_bytes:
             raise StoreFullError(f"the response is longer than the store may be, which is {self._max_bytes:,} bytes")
         if time.monotonic() - self._swept_at > SWEEP_SECONDS:
             self._sweep(connection)
         connection.execute("SAVEPOINT before")
-        while held_by_all(connection) + size > self._max_bytes:
+        held = "SELECT coalesce(sum(bytes), 0) FROM held"
+        while connection.execute(held).fetchone()[0] + size > self._max_bytes:
             if not any(forget(connection, one, EVER, 1) for one in who_may_lose(connection, owner, size)):
                 connection.execute("ROLLBACK TO before")
                 connection.execute("RELEASE before")
@@ -95,12 +92,6 @@ def who_may_lose(connection: sqlite3.Connection, owner: str, size: int) -> list[
     own = "SELECT rowid FROM held WHERE owner = ?"
     found = [*connection.execute(larger, (wanted, owner)), *connection.execute(own, (owner,))]
     return [number for (number,) in found]
-
-
-def held_by_all(connection: sqlite3.Connection) -> int:
-    """Return the bytes of all responses."""
-    (found,) = connection.execute("SELECT coalesce(sum(bytes), 0) FROM held").fetchone()
-    return int(found)
 
 
 def forget(connection: sqlite3.Connection, owner: int, used_before: float, most: int) -> int:

@@ -32,34 +32,20 @@ IS_RESPONSE = """CASE WHEN typeof(response) <> 'text' THEN 0
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A stored response.
+    """A stored response."""
 
-    Attributes
-    ----------
-    response
-        The response as JSON, in the form that its client gets.
-    log
-        The events, packed; None for a response that was not in the background, or ended with its server.
-    """
-
-    response: str
+    response: str  # JSON, in the form that its client gets
     background: bool
     status: str
-    log: bytes | None
+    log: bytes | None  # the packed events; None for one that was not in the background, or ended with its server
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A conversation, up to one of its responses.
-
-    Attributes
-    ----------
-    missing
-        The response that the part continues, and that is not here.
-    """
+    """A conversation, up to one of its responses."""
 
     items: list[dict[str, Any]]
-    missing: str | None
+    missing: str | None  # the response that the part continues, and that is not here
     n_bytes: int
 
 

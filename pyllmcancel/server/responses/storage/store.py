@@ -49,20 +49,10 @@ class Store:
     """Each owner's responses. May be used from any thread; a returned future is done when its work is on the disk, and
     raises one of `OWN_ERRORS` if its work could not be done: then nothing was changed.
 
-    Parameters
-    ----------
-    path
-        The file; None: memory.
-    max_age
-        The number of seconds without use after which a response is deleted.
-    max_bytes
-        The size limit of all responses together. A new response replaces the least recently used ones of the owner that
-        has the most. In memory the limit is at most `MAX_MEMORY_BYTES`.
-
-    Raises
-    ------
-    StoreError
-        The file cannot be the store. A full disk is not an error: nothing is stored until there is room.
+    Without a `path` the store is in memory, and has at most `MAX_MEMORY_BYTES`. Responses without use for `max_age`
+    seconds are deleted. Of more than `max_bytes` in all, a new response replaces the least recently used ones of the
+    owner that has the most. StoreError if the file cannot be the store; a full disk is not an error: nothing is stored
+    until there is room.
     """
 
     def __init__(self, path: Path | None, max_age: float, max_bytes: int) -> None:
@@ -164,12 +154,8 @@ class Store:
     # -- anything else ------------------------------------------------------------------------------------------------
 
     def do(self, work: Callable[[sqlite3.Connection], T], owner: str, size: int | None = None) -> Future[T]:
-        """Have `work` done as a part of a commit; first make room for `size` bytes of the owner's.
-
-        Raises
-        ------
-        StoreFullError
-            Raised by the returned future. Nothing was changed.
+        """Have `work` done as a part of a commit; first make room for `size` bytes of the owner's. If there is none,
+        the future raises StoreFullError, and nothing was changed.
         """
 
         def with_room(connection: sqlite3.Connection) -> T:

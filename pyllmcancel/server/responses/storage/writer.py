@@ -45,24 +45,10 @@ class Writer:
     Owners take turns, so that an owner with much work does not delay another. While the disk is full, work that needs
     room fails, but each new piece is tried: when there is room, storing continues.
 
-    Parameters
-    ----------
-    connect
-        Makes the connection. If the disk has no room for that, it is called again for the next work.
-    own_errors
-        Errors with which one piece of work may end without any effect on the others in its commit.
-    tidy
-        Called between two commits; returns whether there is more to tidy when no work waits.
-
-    Attributes
-    ----------
-    full
-        True if the last work that needed room on the disk found none. Written by the thread.
-
-    Raises
-    ------
-    StoreError
-        Raised by `connect`; DiskFullError is not passed on.
+    `connect` makes the connection. If the disk has no room for that, it is called again for the next work; any other
+    StoreError of it is raised here. With one of the `own_errors` a piece of work may end without any effect on the
+    others in its commit. `tidy` is called between two commits; it returns whether there is more to tidy when no work
+    waits.
     """
 
     def __init__(
@@ -79,7 +65,7 @@ class Writer:
         self._todo: dict[str, deque[Piece]] = {}  # by owner, in the order of their turns
         self._thread: threading.Thread | None = None
         self._closed = False
-        self.full = False
+        self.full = False  # True if the last work that needed room on the disk found none; written by the thread
         self._connection: sqlite3.Connection | None = None  # used by the thread only, after it has begun
         try:
             self._connection = connect()
