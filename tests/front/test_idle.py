@@ -11,10 +11,8 @@ pytestmark = pytest.mark.anyio
 
 async def test_idle_requests_of_all_processes_wait_while_others_are_there(world: RouterWorld) -> None:
     await world.complete("a").end()
-    idle = world.complete("a", "idle", stream=True, until="never", priority="idle")
-    await idle.next_event()
-    other = world.complete("b", "other", stream=True, until="never")  # loads its model first
-    await other.next_event()
+    idle = await world.streaming("a", "idle", priority="idle")
+    other = await world.streaming("b", "other")  # loads its model first
     await world.until(lambda: world.log_of("a").count("command wait") == 1)
     assert world.log_of("a").count("command go") == 0
     other.leave()

@@ -135,8 +135,11 @@ class RouterWorld(Clients):
         named = {} if model is None else {"model": model}
         return self.begin("POST", COMPLETIONS, {"prompt": "hello"} | named | fields, headers=headers)
 
-    def stream(self, model: str, request_id: str | None = None, *, until: str = "never") -> Exchange:
-        return self.complete(model, request_id, stream=True, until=until)
+    async def streaming(self, model: str, request_id: str | None = None, **fields: Any) -> Exchange:
+        """Begin a stream, and wait for its first event."""
+        stream = self.complete(model, request_id, stream=True, **{"until": "never"} | fields)
+        await stream.next_event()
+        return stream
 
     async def status(self, name: str) -> dict[str, Any]:
         listed = (await self.get("/v1/models")).json()["data"]
