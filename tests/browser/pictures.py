@@ -141,7 +141,7 @@ def leavers(server: ServerProcess) -> Iterator[None]:
     """Run clients that stream answers, most of which they leave after a while."""
     stopping = threading.Event()
     threads = [
-        threading.Thread(target=leave_again_and_again, args=(server, session, random.Random(seed), stopping))
+        threading.Thread(target=keep_leaving, args=(server, session, random.Random(seed), stopping))
         for seed, session in enumerate(CLIENTS)
     ]
     for thread in threads:
@@ -154,9 +154,7 @@ def leavers(server: ServerProcess) -> Iterator[None]:
             thread.join()
 
 
-def leave_again_and_again(
-    server: ServerProcess, session: str, chance: random.Random, stopping: threading.Event
-) -> None:
+def keep_leaving(server: ServerProcess, session: str, chance: random.Random, stopping: threading.Event) -> None:
     with httpx.Client(base_url=server.url, timeout=4, headers={"X-Session-Id": session}) as http:
         while not stopping.is_set():
             prompt = chance.choice(PROMPTS) * chance.choice((1, 10, 40, 80))

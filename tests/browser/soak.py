@@ -77,12 +77,11 @@ def sample(session: CDPSession, now: float) -> Sample:
 def growth(samples: Sequence[Sample]) -> dict[str, float]:
     """By the straight line through the second half: what it gains from that half's begin to its end, of its mean."""
     half = np.array([astuple(one) for one in samples[len(samples) // 2 :]])
-    times, columns = half[:, 0], half[:, 1:].T
+    times = half[:, 0]
     span = times[-1] - times[0]
     names = ("heap", "nodes", "listeners")
-    return {
-        name: float(np.polyfit(times, one, 1)[0] * span / one.mean()) for name, one in zip(names, columns, strict=True)
-    }
+    slopes = np.polyfit(times, half[:, 1:], 1)[0]
+    return dict(zip(names, (slopes * span / half[:, 1:].mean(axis=0)).tolist(), strict=True))
 
 
 def report(samples: Sequence[Sample], faults: Sequence[str]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -13,7 +12,7 @@ import pytest
 from tests.browser.conftest import OpenTab
 from tests.support.http_process import COMPLETIONS, LIMIT, ServerProcess, fresh_id
 from tests.support.marks import mostly_long
-from tests.support.stub_server import Handler, serving
+from tests.support.stub_server import Handler, StubServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Response
@@ -46,7 +45,7 @@ class Blank(Handler):
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[int]:
-    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Blank)) as pages:
+    with StubServer(Blank) as pages:
         yield pages.server_port
 
 

@@ -117,9 +117,8 @@ def test_a_key_cancels_that_request_and_the_focus_stays(page: Page, load: Load, 
 @pytest.mark.long
 def test_a_request_is_opened_cancelled_and_closed_by_keys(page: Page, load: Load) -> None:
     client = load.clients[2]
-    page.get_by_role("region", name="Live requests").get_by_role("link").and_(page.get_by_title(client.id)).press(
-        "Enter"
-    )
+    links = page.get_by_role("region", name="Live requests").get_by_role("link")
+    links.and_(page.get_by_title(client.id)).press("Enter")
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name=f"cancel request {client.id}").press("Enter")
     assert_only(client, load)

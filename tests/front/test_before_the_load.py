@@ -118,8 +118,7 @@ async def test_a_stream_that_is_kept_waits_for_its_model_without_its_client(worl
     await world.waits("mine")
     before = time.monotonic()
     request.leave()
-    neighbour = world.complete("a", "neighbour")
-    await world.waits("neighbour")
+    neighbour = await world.waiting("a", "neighbour")
     await neighbour.left()
     assert world.keeper.model("a").state is State.LOADING
     after = time.monotonic()

@@ -46,8 +46,7 @@ async def test_a_conversation_may_be_called_like_its_request(tmp_path: Path) -> 
 async def test_a_family_reaches_over_sessions_that_only_the_front_knows(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b", loads=("b",)) as world:
         below = await world.streaming("a", "below", session_id="below", parent_session_id="between")
-        between = world.complete("b", "between", session_id="between", parent_session_id="top")
-        await world.waits("between")
+        between = await world.waiting("b", "between", session_id="between", parent_session_id="top")
         told = await world.post("/v1/sessions/top/cancel")
         assert {one["id"] for one in told.json()["requests"]} == {"between", "below"}
         assert (await between.end()).status == 499

@@ -24,8 +24,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("name", ["\ud800", "a\nb", "", "x" * 2_000])
 async def test_a_session_that_no_process_would_accept_does_not_break_the_list(world: RouterWorld, name: str) -> None:
     world.hold_loads("a")
-    world.complete("a", "mine", session_id=name)
-    await world.waits("mine")
+    await world.waiting("a", "mine", session_id=name)
     listed = await world.get("/v1/requests")
     assert listed.status == 200
     assert [(one["id"], one["session"]) for one in listed.json()["data"]] == [("mine", None)]
@@ -34,8 +33,7 @@ async def test_a_session_that_no_process_would_accept_does_not_break_the_list(wo
 async def test_a_newer_request_for_a_loaded_model_supersedes_one_that_waits_for_another(world: RouterWorld) -> None:
     assert (await world.complete("a").end()).status == 200
     world.hold_loads("b")
-    older = world.complete("b", "older", supersede="editor")
-    await world.waits("older")
+    older = await world.waiting("b", "older", supersede="editor")
     assert (await world.complete("a", "newer", supersede="editor").end()).status == 200
     assert (await older.end()).failure == (499, "superseded")
 
@@ -52,9 +50,7 @@ def refuse_connections(monkeypatch: pytest.MonkeyPatch, number: int) -> asyncio.
     return tried
 
 
-async def test_without_file_descriptors_requests_are_refused(
-    monkeypatch: pytest.MonkeyPatch, world: RouterWorld
-) -> None:
+async def test_without_descriptors_requests_are_refused(monkeypatch: pytest.MonkeyPatch, world: RouterWorld) -> None:
     assert (await world.complete("a").end()).status == 200
     with monkeypatch.context() as patched:
         refuse_connections(patched, errno.EMFILE)
@@ -110,9 +106,7 @@ async def test_a_long_body_is_kept_while_it_is_answered_only_if_there_is_room(
 
 @pytest.mark.parametrize("by", ["path", "query", "id"])
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "beside a loaded model"])
-async def test_a_stream_is_deleted_while_its_request_awaits_its_model(
-    world: RouterWorld, by: str, *, others: bool
-) -> None:
+async def test_a_stream_is_deleted_while_its_model_is_awaited(world: RouterWorld, by: str, *, others: bool) -> None:
     path = {"path": "/v1/stream/my/trip", "query": "/v1/stream?conv_id=my%2Ftrip", "id": "/v1/stream/mine"}[by]
     if others:
         assert (await world.complete("b").end()).status == 200

@@ -1,7 +1,5 @@
 """Idle requests behind a front: processes of one machine share its cores."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.front.world import RouterWorld
@@ -22,8 +20,7 @@ async def test_idle_requests_of_all_processes_wait_while_others_are_there(world:
 
 
 async def test_an_idle_request_waits_until_others_have_its_model_loaded(world: RouterWorld) -> None:
-    idle = world.complete("a", "idle", priority="idle")
-    await world.waits("idle")
+    idle = await world.waiting("a", "idle", priority="idle")
     (listed,) = (await world.get("/v1/requests")).json()["data"]
     assert (listed["priority"], world.starts("a")) == ("idle", 0)
     assert (await world.complete("a").end()).status == 200

@@ -52,8 +52,7 @@ async def test_a_request_that_its_process_has_not_seen_is_listed(tmp_path: Path,
 @pytest.mark.long
 async def test_a_cancel_between_the_load_and_the_sending_counts(world: RouterWorld) -> None:
     world.hold_loads("a")
-    request = world.complete("a", "mine")
-    await world.waits("mine")
+    request = await world.waiting("a", "mine")
     (waiting,) = world.requests.registry.requests()
     keeper = world.keeper
     loaded, is_ready = asyncio.Event(), keeper.is_ready
@@ -88,8 +87,7 @@ async def test_a_cancel_does_not_wait_for_a_process_that_has_no_part_in_it(tmp_p
 async def test_an_older_request_whose_body_came_late_supersedes_no_newer_one(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b", loads=("b",)) as world:
         older = world.begin("POST", COMPLETIONS, content=None, headers={"x-request-id": "older"})
-        newer = world.complete("b", "newer", supersede="editor")
-        await world.waits("newer")
+        newer = await world.waiting("b", "newer", supersede="editor")
         older.body_arrives(json.dumps({"model": "a", "supersede": "editor"}).encode())
         assert (await older.end()).failure == (499, "superseded")
         world.let_load("b")

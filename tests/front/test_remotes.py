@@ -1,7 +1,5 @@
 """Workers elsewhere, at addresses of which some are those of names, and some are told by the workers themselves."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -145,8 +143,7 @@ async def test_requests_wait_for_a_worker_that_is_away_and_are_refused_when_it_s
 ) -> None:
     async with open_far(tmp_path, "x") as (world, (x,)):
         x.kill()
-        waiting = world.complete("m", "mine")
-        await world.waits("mine")
+        waiting = await world.waiting("m", "mine")
         x.start()
         assert (await waiting.end()).status == 200
         x.kill()
@@ -241,8 +238,7 @@ async def test_a_worker_registers_and_leaves_and_its_model_stays_known(tmp_path:
             stream = await world.streaming("m", until="end")
             assert (await register(world, KEY, port=x.port, leaves=True).end()).status == 200
             assert [one.name for one in world.keeper.roster.models.values()] == ["m"]
-            waiting = world.complete("m", "mine")
-            await world.waits("mine")
+            waiting = await world.waiting("m", "mine")
             (tmp_path / "end").touch()
             assert (await stream.end()).events[-1] == "[DONE]"  # what it computes goes on
             assert (await register(world, KEY, port=1, url=f"http://127.0.0.1:{x.port}").end()).status == 200
@@ -280,8 +276,7 @@ async def test_what_waits_for_a_worker_that_is_forgotten_waits_on(tmp_path: Path
             x.signal(signal.SIGSTOP)  # it takes connections, and answers none
             stuck = world.keeper.processes["x"]
             x.kill()
-            waiting = world.complete("m", "mine")
-            await world.waits("mine")
+            waiting = await world.waiting("m", "mine")
             await register(world, KEY, port=x.port, leaves=True).end()
             await stuck.end()  # it does not wait for a look that never comes
             x.start()

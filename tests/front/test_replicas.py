@@ -119,8 +119,7 @@ async def test_a_request_waits_for_the_next_process_if_all_have_died(tmp_path: P
 @pytest.mark.long
 async def test_a_request_whose_model_is_removed_while_it_waits_is_refused(tmp_path: Path) -> None:
     async with open_router(tmp_path, "m", specs={"m": {"replicas": 2}}, loads=BOTH) as world:
-        request = world.complete("m", "mine")
-        await world.waits("mine")
+        request = await world.waiting("m", "mine")
         world.specs = []
         await world.get("/models?reload=1")
         assert (await request.end()).json()["error"]["code"] == "model_not_loaded"

@@ -81,8 +81,7 @@ async def test_the_last_to_leave_a_load_ends_it(world: RouterWorld) -> None:
 async def test_a_load_that_was_asked_for_goes_on_without_requests(world: RouterWorld) -> None:
     world.hold_loads("a")
     assert (await world.post("/models/load", {"model": "a"})).json() == {"success": True}
-    request = world.complete("a", "mine")
-    await world.waits("mine")
+    request = await world.waiting("a", "mine")
     await request.left()
     world.let_load("a")
     await world.until_state("a", State.LOADED)
@@ -93,8 +92,7 @@ async def test_a_load_that_was_asked_for_goes_on_without_requests(world: RouterW
 @pytest.mark.parametrize("way", mostly_long(["post", "delete", "several", "filter", "session"], "session"))
 async def test_a_request_that_waits_for_a_load_can_be_cancelled(world: RouterWorld, way: str) -> None:
     world.hold_loads("a")
-    request = world.complete("a", "mine", session_id="turn", parent_session_id="chat")
-    await world.waits("mine")
+    request = await world.waiting("a", "mine", session_id="turn", parent_session_id="chat")
     match way:
         case "post":
             told = (await world.post("/v1/requests/mine/cancel")).json()
@@ -135,8 +133,7 @@ async def test_owners_neither_see_nor_cancel_each_others_waiting_requests(tmp_pa
 async def test_too_many_requests_that_wait_are_refused(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", engine=EngineConfig(max_queue=1)) as world:
         world.hold_loads("a")
-        world.complete("a", "first")
-        await world.waits("first")
+        await world.waiting("a", "first")
         assert (await world.complete("a").end()).failure == (429, "queue_full")
 
 
@@ -254,8 +251,7 @@ async def test_a_model_that_is_unloaded_under_its_requests_ends_each(world: Rout
     assert await world.status("a") == {"value": "unloaded"}
     assert (await world.post("/models/unload", {"model": "a"})).status == 400
     world.hold_loads("a")
-    waiting = world.complete("a", "mine")
-    await world.waits("mine")
+    waiting = await world.waiting("a", "mine")
     await world.post("/models/unload", {"model": "a"})
     await waiting.end()
     assert waiting.json()["error"]["message"] == "the model a was unloaded"
@@ -264,8 +260,7 @@ async def test_a_model_that_is_unloaded_under_its_requests_ends_each(world: Rout
 async def test_a_model_that_computes_is_not_unloaded_for_another(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b", most=1) as world:
         running = await world.streaming("a", until="end")
-        other = world.complete("b", "other")
-        await world.waits("other")
+        other = await world.waiting("b", "other")
         told = {"value": "loading", "stage": "waiting", "progress": None, "reason": "a has requests"}
         assert await world.status("b") == told
         n_events = len(running.events)
@@ -325,8 +320,7 @@ async def test_the_list_is_read_again(world: RouterWorld) -> None:
 async def test_a_shutdown_ends_every_request(world: RouterWorld) -> None:
     running = await world.streaming("a")
     world.hold_loads("b")
-    waiting = world.complete("b", "mine")
-    await world.waits("mine")
+    waiting = await world.waiting("b", "mine")
     async with asyncio.timeout(20.0):
         await world.keeper.close()
     assert (await waiting.end()).failure == (503, "shutdown")

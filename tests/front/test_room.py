@@ -106,9 +106,7 @@ async def test_a_file_is_looked_at_beside_the_event_loop(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("cause", mostly_long(["a line", "an error"], "a line"))
-async def test_an_unreadable_log_hangs_no_model(
-    cause: str, monkeypatch: pytest.MonkeyPatch, world: RouterWorld
-) -> None:
+async def test_an_unreadable_log_hangs_nothing(cause: str, monkeypatch: pytest.MonkeyPatch, world: RouterWorld) -> None:
     if cause == "an error":
         monkeypatch.setattr(Keeper, "_reason_of", lambda *_, **__: 1 / 0)
     else:

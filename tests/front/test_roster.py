@@ -1,7 +1,5 @@
 """Which models are loaded, and whose turn is next: the rule, by itself."""
 
-from __future__ import annotations
-
 import heapq
 import math
 import random

@@ -1,7 +1,5 @@
 """Streams through the router on real sockets: their pieces go to the client's connection past the HTTP server."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator

@@ -31,10 +31,7 @@ def cells(request: pytest.FixtureRequest) -> dict[str, int]:
 
 
 def prompt(world: World, name: str) -> list[int]:
-    tokens: list[int] = world.model.tokenize(
-        f"def {name}(path, mode):\n    with open(path, mode) as file:\n        return"
-    )
-    return tokens
+    return world.model.tokenize(f"def {name}(path, mode):\n    with open(path, mode) as file:\n        return")
 
 
 def compute(world: World, context: Any, seq: int, tokens: list[int]) -> None:

@@ -17,8 +17,7 @@ OPTIONS = {"checkpoint_interval": 16, "n_ctx": 512, "flash_attention": 1}
 
 
 def computed(world: World, tokens: list[int], **options: Any) -> Any:
-    context = world.context(**OPTIONS | options)
-    world.open(context, 0, [*tokens, 1])
+    context = world.opened([*tokens, 1], **OPTIONS | options)
     for begin in range(0, len(tokens), 24):
         context.step([(0, min(24, len(tokens) - begin))])
     context.close(0, keep=True)

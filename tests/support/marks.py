@@ -11,9 +11,5 @@ def mostly_long(values: Iterable[Any], *short: Any) -> list[Any]:
     found = list(values)
     if not short or any(value not in found for value in short):
         raise ValueError(f"not all are parameters: {short}")
-    return [
-        pytest.param(
-            *(value if isinstance(value, tuple) else (value,)), marks=() if value in short else pytest.mark.long
-        )
-        for value in found
-    ]
+    several = [(value, value if isinstance(value, tuple) else (value,)) for value in found]
+    return [pytest.param(*values, marks=() if value in short else pytest.mark.long) for value, values in several]

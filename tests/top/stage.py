@@ -1,7 +1,6 @@
 """A server whose answers are the test's."""
 
 import json
-from http.server import ThreadingHTTPServer
 from typing import Any
 
 from tests.support import stub_server
@@ -49,14 +48,11 @@ def cancelled(request_id: str, reason: str, latency_ms: float, **changed: Any) -
     return entry(request_id, **ending | {"cancel_latency_ms": latency_ms} | changed)
 
 
-class Stage(ThreadingHTTPServer):
+class Stage(stub_server.StubServer):
     """Answers a path with what `answers` has for it; `posted` are the paths of the cancels that came."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        super().__init__(Handler)
         self.keys: set[str | None] = set()
         self.posted: list[str] = []
         self.answers: dict[str, tuple[int, bytes]] = {"/metrics": (200, METRICS.encode())}
