@@ -1,7 +1,5 @@
 """The pictures of the live page in the documents: the engine at work, a chat, and a server of several models."""
 
-from __future__ import annotations
-
 import random
 import sys
 import tempfile
@@ -10,19 +8,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 
 from pyllmcancel.models import packaged_model_path
-from tests.browser.chromium import Tab, browsing, expect
+from tests.browser.chromium import Browser, Page, Tab, browsing, expect
 from tests.browser.load import under_load
 from tests.browser.models import PROGRAM, Models, standing_in
 from tests.browser.scenes import SCHEMES, Look, say, what_is_too_wide
 from tests.support.http_process import COMPLETIONS, ServerProcess
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 ENGINE = {f"engine-{scheme}": Look(scheme, 1280, 780) for scheme in SCHEMES}

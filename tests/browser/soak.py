@@ -1,26 +1,19 @@
 """The tab's memory while the page is open beside busy clients: what is still used after a garbage collection."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tests.browser.chromium import Tab, browsing
+from tests.browser.chromium import CDPSession, Tab, browsing
 from tests.browser.load import under_load
 from tests.browser.scenes import View
 from tests.clients.model import serving
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from playwright.sync_api import CDPSession
 
 INTERVAL = 15.0  # seconds
 # Tokens: so few that in the first half the page comes to hold as many ended requests as it ever keeps (500).

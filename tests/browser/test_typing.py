@@ -1,20 +1,14 @@
 """Type-ahead: a request at every key, of which only the newest is computed to its end."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.chromium import Tab, expect
+from tests.browser.chromium import Locator, Page, Route, Tab, expect
 from tests.browser.load import FOREVER
 from tests.support.http_process import ServerProcess
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page, Route
 
 Ask = Callable[[str], None]
 

@@ -159,7 +159,6 @@ async def test_a_shutdown_does_not_cut_the_drain_of_a_model_that_is_being_unload
     signals: list[int] = []
     assert (await world.complete("a").end()).status == 200
     process = world.keeper.processes["a"]
-    assert isinstance(process, ModelProcess)
     monkeypatch.setattr(process._child, "signal", lambda one: one == signal.SIGCONT or signals.append(one))
     process.stop(kill=False, patience=60.0)
     process.stop(kill=False, patience=60.0)

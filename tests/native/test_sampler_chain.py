@@ -93,7 +93,6 @@ def test_an_unknown_sampler_is_refused() -> None:
 def test_logprobs_can_be_those_that_were_left(world: World) -> None:
     row = world.first_row(PROMPT, **FREE | {"top_k": 3}, n_logprobs=10, logprobs_after_sampling=True)
     top = row.sampled[0].top_logprobs
-    assert top is not None
     assert len(top) == 3
     assert math.fsum(math.exp(entry) for entry in top["logprob"]) == pytest.approx(1.0, abs=1e-5)
     assert row.token in top["token"]
@@ -102,5 +101,4 @@ def test_logprobs_can_be_those_that_were_left(world: World) -> None:
 def test_what_is_left_of_a_greedy_choice_is_certain(world: World) -> None:
     row = world.first_row(PROMPT, n_logprobs=5, logprobs_after_sampling=True)
     top = row.sampled[0].top_logprobs
-    assert top is not None
     assert (top["token"].tolist(), top["logprob"].tolist()) == ([row.token], [0.0])

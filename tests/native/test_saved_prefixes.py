@@ -32,9 +32,7 @@ def saved(context: Any, path: Path, seq: int = 0) -> Path:
 
 def read(path: Path) -> Any:
     with open(path, "rb") as file:
-        prefix = read_states(file, read_head(file), _native.SwappedPrefix.blank)
-    assert prefix is not None
-    return prefix
+        return read_states(file, read_head(file), _native.SwappedPrefix.blank)
 
 
 def answer(world: World, context: Any, seq: int, prompt: list[int]) -> tuple[int, list[int]]:

@@ -66,12 +66,9 @@ class Embedder(GatedSteps):
         n_seq_max: int,
         n_batch: int,
         n_threads: int,
-        n_threads_batch: int | None = None,
-        adapt_threads: bool = False,
-        kv_offload: bool = True,
-        op_offload: bool = True,
         pooling: Pooling | None = None,
         abortable: bool = True,
+        **_: object,  # what makes no difference here
     ) -> None:
         if min(n_ctx, n_seq_max, n_batch, n_threads) < 1:
             raise UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")

@@ -176,19 +176,11 @@ class Context(GatedSteps):
         n_seq_max: int,
         n_batch: int,
         n_threads: int,
-        n_threads_batch: int | None = None,
-        adapt_threads: bool = False,
         kv_unified: bool = True,
-        kv_offload: bool = True,
-        op_offload: bool = True,
         flash_attention: int = -1,
-        type_k: int = 1,
-        type_v: int = 1,
-        checkpoint_interval: int = 256,
-        n_checkpoints: int = 4,
-        checkpoint_bytes: int = 1 << 30,
         abortable: bool = True,
         trust_any_memory: bool = False,
+        **_: object,  # what makes no difference here
     ) -> None:
         if min(n_ctx, n_seq_max, n_batch, n_threads) < 1:
             raise UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")

@@ -22,25 +22,16 @@ pyllmcancel_tokens_saved_total 5031.0
 
 
 def entry(request_id: str, **changed: Any) -> Fields:
-    found = {
-        "id": request_id,
-        "status": "running",
-        "phase": "decode",
-        "owner": "",
-        "session": None,
-        "supersede": None,
+    nothing = ("session", "supersede", "finish_reason", "cancel_reason", "superseded_by", "cancel_latency_ms", "error")
+    numbers = {
         "prompt_tokens": 100,
         "prompt_tokens_done": 100,
         "completion_tokens": 13,
         "max_tokens": 64,
-        "finish_reason": None,
-        "cancel_reason": None,
-        "superseded_by": None,
-        "cancel_latency_ms": None,
-        "error": None,
         "seconds": 1.5,
     }
-    return found | changed
+    found = {"id": request_id, "status": "running", "phase": "decode", "owner": ""}
+    return dict.fromkeys(nothing) | numbers | found | changed
 
 
 def cancelled(request_id: str, reason: str, latency_ms: float, **changed: Any) -> Fields:
